@@ -62,7 +62,7 @@ test-wheel: $(VENV)/.dev
 
 # What takes too long for every change: hours on two cores.
 nightly: test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel
-	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m "slow or nightly"
+	METACLAW_TEST_NIGHTLY=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
 	METACLAW_TEST_BENCH_TRAINING=1 $(BIN)/pytest -n0 bench/tests/running/test_bench_training.py
 	$(BIN)/python -m benchmarks.workdays --course one-rule --minutes 40
 	$(BIN)/python -m benchmarks.house_rules --rules metadata --minutes 20

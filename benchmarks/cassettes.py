@@ -29,8 +29,8 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.calls import Deed, understand
-from metaclaw.learn.replay import CassetteReplayer, Placing, PlayedTurn, ReplayLimits, Score
+from metaclaw.learn.replay.calls import CallEffect, understand
+from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord, PlayedTurn, ReplayLimits, ReplayScore
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlLedger, open_database
@@ -116,15 +116,15 @@ class Wanderer:
             deed = understand(wanted).deed
             if happens("unrecorded"):
                 varied.append(call("Read", file_path=f"src/other{rng.randrange(9)}.py"))
-            if deed is Deed.LOOK and happens("left_out"):
+            if deed is CallEffect.LOOK and happens("left_out"):
                 continue
             # A skill changes what is written; without it a model repeats itself more often.
-            if deed is Deed.WRITE and happens("rewritten") and (is_told or rng.random() < 0.25):
+            if deed is CallEffect.WRITE and happens("rewritten") and (is_told or rng.random() < 0.25):
                 wanted = _with(wanted, content="something else", new_string="something else")
-            if deed is Deed.LOOK and wanted.name == "Read" and happens("amount"):
+            if deed is CallEffect.LOOK and wanted.name == "Read" and happens("amount"):
                 wanted = _with(wanted, limit=rng.randrange(10, 500))
             varied.append(_reworded(wanted) if happens("reworded") else wanted)
-            if deed is Deed.LOOK and happens("repeated"):
+            if deed is CallEffect.LOOK and happens("repeated"):
                 varied.append(wanted)
         return [ToolCall(f"new{number}", made.name, made.arguments) for number, made in enumerate(varied)]
 
@@ -146,8 +146,8 @@ class _Always:
     def estimate(self, skill: Skill, step: Step) -> int | None:
         return 0
 
-    async def score(self, skill: Skill, played: PlayedTurn) -> Score:
-        return Score(Outcome.PASS)
+    async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
+        return ReplayScore(Outcome.PASS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ async def measure(seeds: int, chances: dict[str, float], *, accept_nearest: bool
                 await ledger.record(recorded.turn)
             model, limits = Wanderer(script, chances), ReplayLimits(accept_nearest=accept_nearest)
             replayer = CassetteReplayer(
-                reader, StepBuilder(words), lambda *_, m=model: m, _Always(), Placing(lambda _: None), limits
+                reader, StepBuilder(words), lambda *_, m=model: m, _Always(), PlacementRecord(lambda _: None), limits
             )
             probe = Probe(TurnId(agent.turns[0].turn.id), ProbeKind.FAILING)
             results = [await replayer.replay(probe, SKILL, (), seed, _LIMIT) for seed in range(seeds)]

@@ -1,5 +1,6 @@
 """Shared fixtures: an isolated home folder, the event loop, and where recorded captures may lie."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -15,20 +16,38 @@ def pytest_configure() -> None:
     An HTTP client loads everything it trusts when it is made: 50 ms with the system's list, and `httpx.get` makes one per call.
     """
     os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "unused_authority.pem")
+    # Models in miniature are computed faster by one thread; several would spin while they wait for each other.
+    os.environ["OMP_NUM_THREADS"] = "1"
     # A limit of wall-clock time on each example fails on a busy machine.
-    settings.register_profile("metaclaw", deadline=None)
-    settings.load_profile("metaclaw")
+    settings.register_profile("usual", deadline=None, max_examples=50)
+    settings.register_profile("nightly", deadline=None, max_examples=500)
+    settings.load_profile("nightly" if IS_NIGHTLY else "usual")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only `make nightly` runs. Long files first, the whole program's before others: spread over processes, the
+    """Leave out what only another make target runs. Long files first, the whole program's before others: spread over processes, the
     short ones fill what is left at the end."""
-    if not IS_NIGHTLY:
-        left_out = [item for item in items if item.get_closest_marker("nightly")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+    left_out = {item for item in items if _is_of_another_target(item)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
     long = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path not in long, "e2e" not in item.path.parts))
+
+
+def _is_of_another_target(item: pytest.Item) -> bool:
+    of_target = item.get_closest_marker("of_target")
+    return (of_target is not None and not of_target.args[1]) or (not IS_NIGHTLY and item.get_closest_marker("nightly") is not None)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what stays to the end: the imported modules and the tests."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_report_header() -> str:
+    """Say where the tests are that are left out."""
+    return "run by make targets of their own: test-agents, test-browser, test-openclaw, test-tinker, test-vllm, test-wheel, nightly"
 
 
 @pytest.fixture

@@ -28,10 +28,7 @@ TEMPLATE = (
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("METACLAW_TEST_OPENCLAW") != "1" or not (NODE.exists() and OPENCLAW.exists()),
-        reason="takes minutes and needs OpenClaw: make test-openclaw",
-    ),
+    pytest.mark.of_target("test-openclaw", os.environ.get("METACLAW_TEST_OPENCLAW") == "1" and NODE.exists() and OPENCLAW.exists()),
 ]
 
 

@@ -81,7 +81,7 @@ BELIEFS: dict[str, float] = {
     "progress.answer": -2.0,
     "progress.expected": -2.0,
 }
-"""Log-odds of failure that each signal was believed to carry, before any labelled turn was looked at."""
+"""Log-odds of failure that each signal was believed to carry, before any labelled turn was looked at. 0 for a signal not listed."""
 
 _SPREAD = 1.0  # how far a weight may stray from its belief at the price of one nat
 _STEPS, _RATE = 400, 0.05
@@ -91,7 +91,7 @@ Row = tuple[frozenset[str], bool]
 
 def fit(cases: Sequence[Case], path: Path) -> SignalWeights:
     """Fit on all families and write the result."""
-    rows = [(frozenset(signal.detector for signal in detect(case.step, case.later)), case.failed) for case in cases]
+    rows = [(frozenset(signal.detector for signal in detect(case.step, case.later, fitted=None)), case.failed) for case in cases]
     families = [case.row.family for case in cases]
     scale = _temper(_left_out(rows, families))
     bias, signals = _regress(rows)
@@ -107,10 +107,11 @@ def fit(cases: Sequence[Case], path: Path) -> SignalWeights:
 
 def _regress(rows: Sequence[Row]) -> tuple[float, dict[str, float]]:
     """Gradient descent (Adam) on the log-loss with a Gaussian prior around the beliefs."""
-    names = list(BELIEFS)
+    beliefs = BELIEFS | dict.fromkeys(sorted({name for found, _ in rows for name in found} - BELIEFS.keys()), 0.0)
+    names = list(beliefs)
     place = {name: index + 1 for index, name in enumerate(names)}
     shown = [([0, *(place[name] for name in found)], failed) for found, failed in rows]
-    start = [0.0, *BELIEFS.values()]
+    start = [0.0, *beliefs.values()]
     weights, first, second = start[:], [0.0] * len(start), [0.0] * len(start)
     for step in range(1, _STEPS + 1):
         slope = [(weight - belief) / _SPREAD**2 for weight, belief in zip(weights, start, strict=True)]
@@ -136,7 +137,7 @@ def _left_out(rows: Sequence[Row], families: Sequence[str]) -> list[tuple[float,
         bias, weights = _regress([row for row, family in zip(rows, families, strict=True) if family not in outside])
         for (names, failed), family in zip(rows, families, strict=True):
             if family in outside:
-                found.append((bias + sum(weights[name] for name in names), failed))
+                found.append((bias + sum(weights.get(name, 0.0) for name in names), failed))
     return found
 
 

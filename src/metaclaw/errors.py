@@ -71,7 +71,7 @@ class TrainingError(MetaClawError):
 
 
 class BackendDownError(TrainingError):
-    """Whoever trains cannot be reached. Nothing is wrong with what was asked: it is asked again until they are back."""
+    """The training service cannot be reached; the call is repeated until it is back."""
 
 
 class MissingPackageError(TrainingError):
@@ -79,7 +79,7 @@ class MissingPackageError(TrainingError):
 
 
 class WeightsLostError(TrainingError):
-    """Whoever is to use these weights has looked at them and cannot: they are missing, cut, or not for this model."""
+    """The host cannot load these weights: they are missing, cut, or not for this model."""
 
 
 class StoreError(MetaClawError):

@@ -1,7 +1,7 @@
-"""One running proxy per home folder: a lock that dies with its holder, and what others may know about the one that runs.
+"""One running proxy per home folder: a lock that ends with its process, and the address of the running one.
 
-The lock is a `flock` on `run/metaclaw.pid`. The kernel lets go of it when the process ends, however it ends, so the answer to
-"does one run?" is right after `kill -9`, and a process that inherited an old number is never taken for ours.
+The lock is a `flock` on `run/metaclaw.pid`. The kernel releases it when the process ends, also after `kill -9`, and a process that
+got an old process id is never taken for the proxy.
 """
 
 import fcntl
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from metaclaw.errors import MetaClawError
 
-# `find` holds a shared lock for an instant; whoever starts at that instant tries again rather than give up.
+# `find` holds a shared lock for an instant; a proxy that starts at that instant tries again.
 _PATIENCE_S = 0.5
 _PAUSE_S = 0.02
 
@@ -45,7 +45,7 @@ class Instance:
         draft.replace(self._serving)
 
     def retract(self) -> None:
-        """Nobody listens any more."""
+        """Remove the address: this proxy does not listen any more."""
         self._serving.unlink(missing_ok=True)
 
 

@@ -5,7 +5,7 @@ any other client does: by the command line and the HTTP API (docs/http.md). What
 """
 
 from metaclaw import __version__
-from metaclaw.cli.output import plain, print_json, print_table
+from metaclaw.cli import plain, print_json, print_table
 from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import Running, find
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.candidate import Candidate, CandidateId, Probe, ReplayCost, ReplayResult, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
@@ -241,7 +241,7 @@ class TrainingBackend(Protocol):
     def name(self) -> str: ...
     @property
     def abilities(self) -> Abilities: ...
-    async def open(self, run: RunPlan) -> Progress:
+    async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or go on with it where it was."""
 
     async def sample(

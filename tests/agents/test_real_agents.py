@@ -16,7 +16,7 @@ from tests.support.provider import Provider
 COMMANDS = os.environ.get("METACLAW_TEST_AGENTS", "")
 """The folder of the agents' commands, as scripts/agents-env prints it."""
 NAMES = ["claude-code", "codex", "opencode", "qwen-code", "hermes", "aider", "openclaw"]
-pytestmark = pytest.mark.skipif(not COMMANDS, reason="runs with make test-agents")
+pytestmark = pytest.mark.of_target("test-agents", bool(COMMANDS))
 
 
 @pytest.fixture

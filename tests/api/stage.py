@@ -15,8 +15,8 @@ from metaclaw.config import build
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.learn.assembly import Learning, owner_of
-from metaclaw.learn.erasure import SessionErasure
-from metaclaw.learn.owner import Owner
+from metaclaw.learn.owner import OwnerActions
+from metaclaw.learn.retention import SessionErasure
 from metaclaw.skills import Budgets, Rulebook, Shelf
 from metaclaw.store import (
     Database,
@@ -73,7 +73,7 @@ class Stage:
         transport = httpx.ASGITransport(app=self.api)
         self.http = httpx.AsyncClient(transport=transport, base_url="http://metaclaw")
 
-    async def _owner(self) -> Owner:
+    async def _owner(self) -> OwnerActions:
         return self.owner
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:

@@ -17,9 +17,9 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.channel import Begin, Failed, StoreCall
+from metaclaw.learn.worker.channel import CallError, LearnerStart, StoreCall
 from metaclaw.skills import Shelf
-from metaclaw.store import LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
+from metaclaw.store import LedgerLimits, LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def learner_of(home: Path) -> AsyncIterator[tuple[LearnerProcess, Callable
     ledger = SqlLedger(database)
     shelf = Shelf(config.skills.dir, SqlGenerations(database))
     learner = LearnerProcess(
-        begin=lambda: Begin(config, ()),
+        begin=lambda: LearnerStart(config, ()),
         commands=WorkerCommands(database, ledger, shelf, {}, Budget(Config(), SqlSpending(database))).by_name,
         has_work=lambda: bool(work),
     )
@@ -108,12 +108,11 @@ async def test_learners_that_are_killed_with_nothing_in_hand_set_nothing_aside(t
 
 async def test_what_is_announced_for_a_learner_is_on_disk(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path}/ledger.db")
-    ledger = SqlLedger(database)
+    ledger = SqlLedger(database, LedgerLimits(patience_s=10))
     await ledger.start()
     shelf = Shelf(tmp_path / "skills", SqlGenerations(database))
-    commands = WorkerCommands(database, ledger, shelf, {}, Budget(Config(), SqlSpending(database))).by_name(
-        asyncio.get_running_loop()
-    )
+    budget = Budget(Config(), SqlSpending(database))
+    commands = WorkerCommands(database, ledger, shelf, {}, budget).by_name(asyncio.get_running_loop())
     said: dict[str, Json] = {"text": "something to know"}
     assert await anyio.to_thread.run_sync(commands["announce"], "notice", said)
     assert [(one.kind, one.data) for one in LedgerReader(database).events()] == [("notice", said)]
@@ -129,6 +128,6 @@ def test_whoever_waits_for_an_errand_is_told_that_it_failed_whatever_went_wrong(
     outbox: Outbox = Outbox()
     carry_out(StoreCall(7, "note_uses", ()), {"note_uses": fail}, outbox)
     told = outbox.get_nowait()
-    assert isinstance(told, Failed)
+    assert isinstance(told, CallError)
     assert (told.number, isinstance(told.error, MetaClawError)) == (7, True)
     assert str(error) in str(told.error)

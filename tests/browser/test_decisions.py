@@ -16,7 +16,7 @@ from tests.support.program import PATIENCE_S, Program
 from tests.support.provider import Provider
 from tests.support.tiny import make_opinionated_model
 
-pytestmark = pytest.mark.skipif(not AXE, reason="make test-browser runs it")
+pytestmark = pytest.mark.of_target("test-browser", bool(AXE))
 CONFIG = """
 [[providers]]
 name = "scripted"
@@ -135,13 +135,13 @@ def test_learned_skills_are_put_in_force_or_turned_away(program: Program, page: 
     assert page.findings() == []
     page.press("Put in force", "[aria-label='uses-a-host']")
     page.sees("uses-a-host is in force")
-    page.press("Turn away", "[aria-label='writes-dates']")
+    page.press("Reject", "[aria-label='writes-dates']")
     page.agree()
-    page.sees("writes-dates is turned away")
+    page.sees("writes-dates is rejected")
     live = {one["name"] for one in program.get("/api/skills")["skills"]}
     assert "uses-a-host" in live
     assert "writes-dates" not in live
-    page.press("Take it after all", "#notice")
+    page.press("Accept it after all", "#notice")
     page.sees("writes-dates is in force, as yours")
 
 

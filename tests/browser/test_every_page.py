@@ -8,7 +8,7 @@ from tests.browser.driver import AXE, PageDriver
 from tests.support.program import Program
 from tests.support.workplace import Agent, Workplace, program_at_work, work_a_day
 
-pytestmark = pytest.mark.skipif(not AXE, reason="make test-browser runs it")
+pytestmark = pytest.mark.of_target("test-browser", bool(AXE))
 WIDE, PHONE = (1200, 900), (390, 844)
 
 

@@ -62,7 +62,7 @@ def test_hostile_words_are_shown_as_text_and_a_turn_is_rated_in_one_click(progra
         assert page.browser.run("document.querySelectorAll('main img, main script').length") == 0
     page.open(f"/ui/sessions/{session}")
     page.press("Bad")
-    page.sees("Your word counts: this answer was bad.")
+    page.sees("Noted: this answer was bad.")
     assert program.get(f"/api/turns/{turn}")["verdict"]["outcome"] == "fail"
 
 

@@ -91,7 +91,7 @@ def test_a_decision_is_asked_of_the_proxy_and_told(home: Path) -> None:
     with scripted(home, answers):
         assert metaclaw("candidates", "approve", "c_1").out == "dates is in force now (c_1).\n"
         assert metaclaw("candidates", "approve", "c_1", "--json").facts == passed
-        assert metaclaw("candidates", "reject", "c_2").out == "hosts was turned away (c_2).\n"
+        assert metaclaw("candidates", "reject", "c_2").out == "hosts was rejected (c_2).\n"
         refused, unknown = metaclaw("candidates", "approve", "c_2"), metaclaw("candidates", "reject", "../c")
     assert (refused.code, refused.err) == (1, "metaclaw: candidate c_2 does not wait for a person\n")
     assert (unknown.code, "metaclaw candidates list" in unknown.err) == (1, True)

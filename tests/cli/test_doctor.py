@@ -216,4 +216,4 @@ def test_a_check_that_accepts_a_trivial_answer_is_warned_of(tmp_path: Path) -> N
             f"---\nname: {name}\ndescription: When a date is written\ncheck: '{check}'\n---\nWrite it so.\n"
         )
     (warning,) = [one for one in check_skills(load(tmp_path)) if one.state is FindingState.WARN]
-    assert warning.what.startswith("the check of digit accepts '7' whatever is asked")
+    assert warning.what.startswith("the check of digit accepts '7' to any request")

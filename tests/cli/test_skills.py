@@ -1,4 +1,4 @@
-"""`metaclaw skills`, as the real program on real files."""
+"""`metaclaw skills` on real files."""
 
 import json
 import threading
@@ -32,22 +32,22 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_a_skill_is_added_listed_shown_and_removed(home: Path, source: Path) -> None:
-    assert program("skills", "list", "--json").facts == {"skills": [], "skipped": []}
+    assert metaclaw("skills", "list", "--json").facts == {"skills": [], "skipped": []}
     added = program("skills", "add", str(source))
     assert (added.code, added.err) == (0, "")
     assert (home / "skills" / "backup-first" / "SKILL.md").is_file()
-    (listed,) = program("skills", "list", "--json").facts["skills"]
+    (listed,) = metaclaw("skills", "list", "--json").facts["skills"]
     assert (listed["name"], listed["description"], listed["category"]) == (
         "backup-first",
         "Before changing a file that has no copy",
         "files",
     )
-    assert "backup-first  live   person  everyone  files     Before changing a file" in program("skills", "list").out
-    shown = program("skills", "show", "backup-first", "--json").facts
+    assert "backup-first  live   person  everyone  files     Before changing a file" in metaclaw("skills", "list").out
+    shown = metaclaw("skills", "show", "backup-first", "--json").facts
     assert shown["body"].strip() == "Copy the file to `*.bak` first."
-    assert "Copy the file to `*.bak` first." in program("skills", "show", "backup-first").out
-    assert program("skills", "remove", "backup-first", "--yes", "--json").facts == {"removed": "backup-first"}
-    assert program("skills", "list").out.startswith("No skills in")
+    assert "Copy the file to `*.bak` first." in metaclaw("skills", "show", "backup-first").out
+    assert metaclaw("skills", "remove", "backup-first", "--yes", "--json").facts == {"removed": "backup-first"}
+    assert metaclaw("skills", "list").out.startswith("No skills in")
     assert not (home / "skills" / "backup-first").exists()
 
 

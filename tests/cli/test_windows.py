@@ -96,7 +96,7 @@ def test_nobody_who_consents_is_said(home: Path) -> None:
     done = metaclaw("windows", "connect", "--timeout", "1")
     assert done.code == 1
     assert "https://accounts.google.com/o/oauth2/v2/auth?client_id=id&redirect_uri=http%3A%2F%2F127.0.0.1" in done.out
-    assert "nobody consented" in done.err
+    assert "consent was not given" in done.err
 
 
 def test_the_doctor_says_how_input_is_noticed_where_weights_are_trained(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,9 @@ def test_the_doctor_says_how_input_is_noticed_where_weights_are_trained(home: Pa
     found = list(check_input(load(home)))
     assert found
     assert all(one.state is FindingState.OK for one in found)
-    assert {one.what for one in found} == {"it tells at once"} or found[0].what.startswith("no keyboard can be watched here")
+    assert {one.what for one in found} == {"it reports input immediately"} or found[0].what.startswith(
+        "no keyboard can be watched here"
+    )
 
 
 def test_hours_of_sleep_that_cannot_be_are_found_by_the_doctor(home: Path) -> None:

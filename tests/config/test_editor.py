@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from metaclaw.config import InvalidConfigError, flatten, load
 from metaclaw.config.editor import ensure_api_key, set_values
 from metaclaw.errors import ConfigError
+from tests.support.depth import tries
 
 OWNERS_FILE = """\
 # my settings
@@ -145,7 +146,7 @@ def refusal(home: Path) -> str | None:
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(50, nightly=750), deadline=None)
 def test_a_file_that_cannot_be_used_is_left_byte_for_byte(content: bytes) -> None:
     with TemporaryDirectory() as folder:
         home = Path(folder)
@@ -188,7 +189,7 @@ def _as_option(value: object) -> str:
 
 
 @given(_FILES, st.lists(_VALUES, min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(66, nightly=1000), deadline=None)
 def test_any_value_that_is_set_is_read_back_equal(text: str, values: list[tuple[str, object]]) -> None:
     with TemporaryDirectory() as folder:
         home = Path(folder)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.config.sources import line_of, statements
+from tests.support.depth import tries
 
 TEXT = '''\
 # comment with [brackets] = "and" quotes
@@ -62,7 +63,7 @@ _TREES = st.dictionaries(
 
 
 @given(_TREES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(50, nightly=750), deadline=None)
 def test_every_statement_of_a_written_tree_is_found_once(tree: dict[str, dict[str, object] | list[dict[str, object]]]) -> None:
     text = tomlkit.dumps(tree)
     wanted = set()

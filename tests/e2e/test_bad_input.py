@@ -175,7 +175,7 @@ def test_training_with_hosted_providers_only_is_not_told_to_start_in_a_mode_that
 )
 def test_bytes_that_are_no_request_harm_nobody(program: Program, raw: bytes) -> None:
     address = urlsplit(program.url)
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=5) as connection:
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=60) as connection:
         connection.settimeout(5)
         try:
             connection.sendall(raw)

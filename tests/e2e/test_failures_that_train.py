@@ -72,7 +72,8 @@ def program(teacher: Teacher, tmp_path: Path) -> Iterator[Program]:
 
 def ask(program: Program, words: str) -> str:
     """The turn."""
-    body = {"model": f"embedded/{MODEL_ID}", "messages": [{"role": "user", "content": words}], "max_tokens": 8, "temperature": 1}
+    said = [{"role": "user", "content": words}]
+    body = {"model": f"embedded/{MODEL_ID}", "messages": said, "max_tokens": 8, "temperature": 1, "seed": 1}
     headers = program.auth | {"X-Session-Id": words, "X-Session-Done": "true"}
     answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
     assert answer.status_code == 200, answer.text

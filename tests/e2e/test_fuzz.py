@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.depth import tries
 from tests.support.program import Program
 from tests.support.schema import values
 
@@ -101,7 +102,11 @@ SCHEMA: dict[str, Any] = {
     "required": ["model", "messages", "input"],
 }
 PATHS = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"]
-CALM = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+CALM = settings(
+    max_examples=tries(50, nightly=750),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
 @CALM

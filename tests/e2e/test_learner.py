@@ -13,17 +13,16 @@ from metaclaw.domain.ids import new_session_id
 from metaclaw.store import SqlLedger, open_database
 from tests.e2e.test_fast_loop import CORRECTION, SKILL, TASK, Talk, program_of, wait_until, work
 from tests.store.recorder import make_turn
+from tests.support import forks
 from tests.support.program import Program
 from tests.support.provider import Json
 from tests.support.teacher import Teacher
 
 
 def learner_of(program: Program) -> int:
-    """The number of the program's one child."""
+    """The number of the process in which the program learns."""
     assert program.process is not None
-    tasks = Path(f"/proc/{program.process.pid}/task")
-    (child,) = (int(one) for task in tasks.iterdir() for one in (task / "children").read_text().split())
-    return child
+    return forks.learner_of(program.process.pid)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.support.depth import tries
 from tests.support.program import Program, providers_toml
 from tests.support.provider import Provider
 
-ROUNDS = tries(12, nightly=50)
+ROUNDS = tries(6, nightly=50)
 ENDS = {"/v1/chat/completions": b"data: [DONE]\n\n", "/v1/responses": b"response.completed", "/v1/messages": b"message_stop"}
 MODELS = {"/v1/chat/completions": "echo", "/v1/responses": "chatonly/echo", "/v1/messages": "claude-model"}
 
@@ -54,7 +54,7 @@ class Load:
     def _ask(self, path: str, streamed: bool, word: str) -> None:
         body: dict[str, object] = {"model": MODELS[path], "max_tokens": 20, "stream": streamed}
         body |= {"input": word} if path == "/v1/responses" else {"messages": [{"role": "user", "content": word}]}
-        with httpx.stream("POST", self.url + path, json=body, headers=self.auth, timeout=10) as answer:
+        with httpx.stream("POST", self.url + path, json=body, headers=self.auth, timeout=60) as answer:
             content = answer.read()
         if answer.status_code == 200 and (not streamed or ENDS[path] in content):
             turn = answer.headers["x-metaclaw-turn"]
@@ -73,7 +73,7 @@ class Load:
         program.kill()
         self.stopping.set()
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         _collect_sockets()
 
 
@@ -116,7 +116,7 @@ def test_after_many_kills_nothing_a_client_saw_completed_is_missing_or_there_twi
 
 
 def wait_until_listening(port: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -137,7 +137,7 @@ def test_a_provider_killed_mid_stream_leaves_no_answer_that_looks_whole_and_lose
     threads = [threading.Thread(target=load.client, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
-    for _ in range(tries(5, nightly=12)):
+    for _ in range(tries(3, nightly=12)):
         victim = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         wait_until_listening(port)
         time.sleep(dice.uniform(0.3, 0.8))
@@ -145,6 +145,6 @@ def test_a_provider_killed_mid_stream_leaves_no_answer_that_looks_whole_and_lose
         victim.wait()
     load.stopping.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert program.stop() == 0
     assert_all_there_once(program, load)

@@ -60,7 +60,7 @@ def start(program: Program, listener: socket.socket) -> Iterator[Start]:
 
 
 def ask(program: Program, path: str = "/v1/chat/completions", **more: object) -> httpx.Response:
-    return httpx.post(program.url + path, json={**ASK, "max_tokens": 9, **more}, headers=program.auth, timeout=15)
+    return httpx.post(program.url + path, json={**ASK, "max_tokens": 9, **more}, headers=program.auth, timeout=60)
 
 
 def end_of(program: Program, answer: httpx.Response) -> str:

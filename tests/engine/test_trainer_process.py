@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from metaclaw.domain.batch import Datum, Drawing, Progress, Rollout
+from metaclaw.domain.batch import Datum, Drawing, Rollout, RunProgress
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.training import frames
@@ -69,11 +69,11 @@ def test_drawing_from_other_weights_leaves_the_run_as_it_was(model: Path, tmp_pa
     assert _scores(trainer, frames.Base()) == pytest.approx(_scores(make_trainer(model), frames.Base()), abs=1e-6)
     _sampled(trainer, frames.Kept(str(tmp_path / "beginning")))
     assert _scores(trainer, frames.Present()) == before
-    go_on(trainer.answer, Progress(1, 0), 3, 3)
+    go_on(trainer.answer, RunProgress(1, 0), 3, 3)
     trainer.answer(frames.Keep(str(tmp_path / "end")))
     again = make_trainer(model)
     go_on(again.answer, _opened(again, open_message(tmp_path / "again")).progress, 1, 2)
-    go_on(again.answer, Progress(1, 0), 3, 3)
+    go_on(again.answer, RunProgress(1, 0), 3, 3)
     again.answer(frames.Keep(str(tmp_path / "undisturbed")))
     _assert_same(tmp_path / "end", tmp_path / "undisturbed")
 
@@ -89,14 +89,14 @@ def test_a_run_that_starts_from_kept_weights_goes_on_with_their_moments(model: P
     first = make_trainer(model)
     _teach(first, tmp_path / "first")
     first.answer(frames.Keep(str(tmp_path / "kept")))
-    go_on(first.answer, Progress(2, 0), 4, 2)
+    go_on(first.answer, RunProgress(2, 0), 4, 2)
     first.answer(frames.Keep(str(tmp_path / "straight")))
     second = make_trainer(model)
     start = Weights("embedded", str(tmp_path / "kept"), str(tmp_path / "kept"))
     opened = _opened(second, frames.Open("second", start, 4, 3, str(tmp_path / "second")))
-    assert opened.progress == Progress(0, 0)
+    assert opened.progress == RunProgress(0, 0)
     assert opened.notes == []
-    go_on(second.answer, Progress(2, 0), 4, 2)  # the same drawing seeds as the straight run had
+    go_on(second.answer, RunProgress(2, 0), 4, 2)  # the same drawing seeds as the straight run had
     second.answer(frames.Keep(str(tmp_path / "in two")))
     _assert_same(tmp_path / "straight", tmp_path / "in two")
 
@@ -126,8 +126,8 @@ def test_opening_an_open_run_again_says_how_far_it_is(model: Path, tmp_path: Pat
     trainer = make_trainer(model)
     _teach(trainer, tmp_path / "run")
     trainer.answer(frames.Accumulate([_datum()], LOSS))
-    assert _opened(trainer, open_message(tmp_path / "run")).progress == Progress(2, 1)
-    assert _opened(trainer, open_message(tmp_path / "elsewhere")).progress == Progress()
+    assert _opened(trainer, open_message(tmp_path / "run")).progress == RunProgress(2, 1)
+    assert _opened(trainer, open_message(tmp_path / "elsewhere")).progress == RunProgress()
 
 
 def test_closing_puts_on_disk_what_was_not_there_yet(model: Path, tmp_path: Path) -> None:
@@ -136,16 +136,16 @@ def test_closing_puts_on_disk_what_was_not_there_yet(model: Path, tmp_path: Path
     for number in range(5):
         trainer.answer(frames.Accumulate([_datum(str(number))], LOSS))
     trainer.answer(frames.Close(discard=False))
-    assert _opened(make_trainer(model), open_message(tmp_path / "run")).progress == Progress(2, 5)
+    assert _opened(make_trainer(model), open_message(tmp_path / "run")).progress == RunProgress(2, 5)
 
 
 def test_opening_another_run_closes_the_first_and_does_not_mix_them(model: Path, tmp_path: Path) -> None:
     trainer = make_trainer(model)
     _teach(trainer, tmp_path / "run")
     other = _opened(trainer, frames.Open("other", None, 4, 3, str(tmp_path / "other")))
-    assert other.progress == Progress()
+    assert other.progress == RunProgress()
     assert _scores(trainer, frames.Present()) == pytest.approx(_scores(trainer, frames.Base()), abs=1e-6)
-    assert _opened(trainer, open_message(tmp_path / "run")).progress == Progress(2, 0)
+    assert _opened(trainer, open_message(tmp_path / "run")).progress == RunProgress(2, 0)
 
 
 def test_a_discarded_run_begins_anew(model: Path, tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_discarded_run_begins_anew(model: Path, tmp_path: Path) -> None:
     _teach(trainer, tmp_path / "run")
     trainer.answer(frames.Close(discard=True))
     assert not (tmp_path / "run").exists()
-    assert _opened(trainer, open_message(tmp_path / "run")).progress == Progress()
+    assert _opened(trainer, open_message(tmp_path / "run")).progress == RunProgress()
 
 
 def test_a_datum_that_is_too_long_is_refused_by_name_and_the_run_goes_on(model: Path, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_datum_that_is_too_long_is_refused_by_name_and_the_run_goes_on(model: 
     trainer.answer(frames.Accumulate([_datum()], LOSS))
     with pytest.raises(TrainingError, match="turn endless"):
         trainer.answer(frames.Accumulate([_datum("endless", 500)], LOSS))
-    assert _opened(trainer, open_message(tmp_path / "run")).progress == Progress(0, 1)
+    assert _opened(trainer, open_message(tmp_path / "run")).progress == RunProgress(0, 1)
     trainer.answer(frames.Apply(ADAM, 1.0))
 
 

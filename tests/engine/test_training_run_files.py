@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import Progress
+from metaclaw.domain.batch import RunProgress
 from metaclaw.domain.chat import Json
 from metaclaw.engine.training.run_files import Pieces, remove_run
 from metaclaw.errors import TrainingError
@@ -35,11 +35,11 @@ def _names(folder: Path) -> set[str]:
 def _write_two_steps(folder: Path) -> Pieces:
     pieces = _claimed(folder)
     pieces.save_step(0, lambda: b"beginning")
-    pieces.save_gradient(Progress(0, 1), lambda: b"one piece")
-    pieces.save_gradient(Progress(0, 2), lambda: b"two pieces")
+    pieces.save_gradient(RunProgress(0, 1), lambda: b"one piece")
+    pieces.save_gradient(RunProgress(0, 2), lambda: b"two pieces")
     pieces.save_step(1, lambda: b"first step")
-    pieces.save_gradient(Progress(1, 1), lambda: b"its first piece")
-    pieces.save_gradient(Progress(1, 3), lambda: b"its third piece")
+    pieces.save_gradient(RunProgress(1, 1), lambda: b"its first piece")
+    pieces.save_gradient(RunProgress(1, 3), lambda: b"its third piece")
     return pieces
 
 
@@ -51,7 +51,7 @@ def test_the_furthest_state_is_found(tmp_path: Path) -> None:
     pieces = _write_two_steps(tmp_path)
     found = pieces.recover()
     assert found is not None
-    assert (found.progress, found.step, found.gradient, found.notes) == (Progress(1, 3), b"first step", b"its third piece", [])
+    assert (found.progress, found.step, found.gradient, found.notes) == (RunProgress(1, 3), b"first step", b"its third piece", [])
 
 
 def test_a_step_leaves_no_gradient_behind(tmp_path: Path) -> None:
@@ -59,19 +59,19 @@ def test_a_step_leaves_no_gradient_behind(tmp_path: Path) -> None:
     pieces.save_step(2, lambda: b"second step")
     found = pieces.recover()
     assert found is not None
-    assert (found.progress, found.gradient) == (Progress(2, 0), None)
+    assert (found.progress, found.gradient) == (RunProgress(2, 0), None)
 
 
 @pytest.mark.parametrize(
     ("damaged", "expected"),
     [
-        (["gradient-00000001-00000003"], Progress(1, 1)),
-        (["gradient-00000001-00000003", "gradient-00000001-00000001"], Progress(1, 0)),
-        (["step-00000001"], Progress(0, 2)),
-        (["step-00000001", "gradient-00000000-00000002"], Progress(0, 1)),
+        (["gradient-00000001-00000003"], RunProgress(1, 1)),
+        (["gradient-00000001-00000003", "gradient-00000001-00000001"], RunProgress(1, 0)),
+        (["step-00000001"], RunProgress(0, 2)),
+        (["step-00000001", "gradient-00000000-00000002"], RunProgress(0, 1)),
     ],
 )
-def test_a_damaged_file_is_passed_over_and_named(damaged: list[str], expected: Progress, tmp_path: Path) -> None:
+def test_a_damaged_file_is_passed_over_and_named(damaged: list[str], expected: RunProgress, tmp_path: Path) -> None:
     pieces = _write_two_steps(tmp_path)
     for name in damaged:
         path = tmp_path / f"{name}.state"
@@ -115,7 +115,7 @@ def test_only_what_may_be_needed_again_is_kept(tmp_path: Path) -> None:
     for step in range(6):
         pieces.save_step(step, lambda: b"step")
         for number in range(1, 6):
-            pieces.save_gradient(Progress(step, number), lambda: b"gradient")
+            pieces.save_gradient(RunProgress(step, number), lambda: b"gradient")
     assert _names(tmp_path) == {
         "run.json",
         "lock",
@@ -155,7 +155,7 @@ def test_gradients_are_kept_as_often_as_a_twentieth_of_the_time_allows(tmp_path:
         return b""
 
     found = [pieces.is_due]
-    pieces.save_gradient(Progress(0, 1), slow)
+    pieces.save_gradient(RunProgress(0, 1), slow)
     for worked_s in (39.0, 2.0):
         clock.now += worked_s
         found.append(pieces.is_due)
@@ -172,7 +172,7 @@ def test_one_write_across_a_long_stop_does_not_end_all_writing(tmp_path: Path) -
             clock.now += cost_s
             return b""
 
-        pieces.save_gradient(Progress(0, number), write)
+        pieces.save_gradient(RunProgress(0, number), write)
     clock.now += 21.0
     assert pieces.is_due
 
@@ -187,7 +187,7 @@ def test_a_full_disk_is_a_training_error_and_leaves_what_was_there(tmp_path: Pat
         pieces.save_step(2, fail)
     found = pieces.recover()
     assert found is not None
-    assert found.progress == Progress(1, 3)
+    assert found.progress == RunProgress(1, 3)
 
 
 def test_removing_a_run_leaves_what_is_not_its_own(tmp_path: Path) -> None:

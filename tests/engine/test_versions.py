@@ -393,6 +393,7 @@ def _resident_mib(model: EmbeddedModel) -> int:
     return int(status.partition("RssAnon:")[2].split()[0]) // 1024
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 async def test_the_real_model_with_an_adapter_says_what_transformers_says_and_frees_its_memory(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from metaclaw.errors import UpstreamError
 from metaclaw.upstream.connection import ProviderConnection, Timeouts
 from metaclaw.upstream.endpoint import decompressed
+from tests.support.depth import tries
 
 
 class Wire(asyncio.Transport):
@@ -90,7 +91,7 @@ def answers(draw: st.DrawFn) -> bytes:
     return whole
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(50, nightly=750), deadline=None)
 @given(answers(), st.data())
 def test_any_split_of_an_answer_means_the_same(whole: bytes, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(whole) - 1)))))

@@ -59,7 +59,8 @@ from metaclaw.proxy import (
 from metaclaw.proxy.http.body import read
 from metaclaw.proxy.http.client import Client, Incoming
 from metaclaw.skills import Budgets, ShelfView
-from metaclaw.skills.library import Library
+from metaclaw.skills.library import SkillLibrary
+from tests.support.depth import tries
 from tests.support.strict_provider import BAD, GOOD, STEPS, StrictProvider
 
 PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
@@ -191,7 +192,7 @@ class House:
     """The request path, with one provider and some rules."""
 
     def __init__(self, provider: InProcess | Model, *rules: Skill, judge: CallJudge | None = None) -> None:
-        view = ShelfView(1, "h", Library.of(rules).index)
+        view = ShelfView(1, "h", SkillLibrary.of(rules).index)
         self.book = Book()
         self.enforcer = Enforcer(HeldRules(lambda: view), judge=judge, announce=self.book.announce)
         self._pipeline = Pipeline(
@@ -298,7 +299,7 @@ def results_of(wire: Wire, calls: list[tuple[str, str]]) -> list[Any]:
 steps = st.sampled_from(["bad", "good", "mixed", "two", "text", "fail", "mute-bad", "mute-good", "mute-mixed"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(33, nightly=500), deadline=None)
 @given(
     wire=st.sampled_from(Wire),
     speaks=st.sampled_from(Wire),

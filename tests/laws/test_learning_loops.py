@@ -31,7 +31,6 @@ from metaclaw.errors import UpstreamError
 from metaclaw.skills import GateMode, remove_skill
 from metaclaw.store import Database, RefusedError, open_database
 from tests.learn.house import CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, running
-from tests.support.depth import tries
 from tests.support.machines import check_machine
 
 T = TypeVar("T")
@@ -320,5 +319,6 @@ def test_whatever_happens_what_is_learned_is_learned_once_and_lawfully(stage: di
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_so_it_is_over_longer_sequences(stage: dict[str, Any]) -> None:
-    check_machine(Loops, stage, examples=tries(6, nightly=15), steps=30)
+    check_machine(Loops, stage, examples=15, steps=30)

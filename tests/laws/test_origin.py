@@ -13,6 +13,7 @@ from metaclaw.domain.ids import new_turn_id
 from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import TurnEnd
 from metaclaw.proxy.sessions import Origins
+from tests.support.depth import tries
 
 KeyKind = Literal["none", "header", "claude", "shared-cache-key"]
 Step = Literal["send", "complete", "fail", "side"]
@@ -149,7 +150,7 @@ def agents(draw: st.DrawFn) -> list[Agent]:
 STEPS: st.SearchStrategy[Step] = st.sampled_from(("send", "complete", "complete", "complete", "fail"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(66, nightly=1000), deadline=None)
 @given(agents(), st.lists(st.tuples(st.integers(0, 4), STEPS), max_size=60))
 def test_no_two_agents_share_a_session_and_none_is_split(crowd: list[Agent], steps: list[tuple[int, Step]]) -> None:
     world = World(crowd)
@@ -161,7 +162,7 @@ def test_no_two_agents_share_a_session_and_none_is_split(crowd: list[Agent], ste
     assert world.origins.active == len(sessions)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(33, nightly=500), deadline=None)
 @given(agents(), st.lists(st.tuples(st.integers(0, 4), st.sampled_from(("send", "complete", "complete", "side"))), max_size=60))
 def test_side_turns_change_nothing_about_the_main_ones(crowd: list[Agent], steps: list[tuple[int, Step]]) -> None:
     world = World(crowd)
@@ -174,7 +175,7 @@ def test_side_turns_change_nothing_about_the_main_ones(crowd: list[Agent], steps
     assert len(set().union(*sessions)) == len(sessions)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(33, nightly=500), deadline=None)
 @given(agents(), st.lists(st.tuples(st.integers(0, 4), st.sampled_from(("send", "complete", "complete"))), max_size=60))
 def test_on_one_machine_the_answers_tell_agents_apart(crowd: list[Agent], steps: list[tuple[int, Step]]) -> None:
     world = World(crowd, one_machine=True)
@@ -187,7 +188,7 @@ def test_on_one_machine_the_answers_tell_agents_apart(crowd: list[Agent], steps:
     assert len(set().union(*sessions)) == len(sessions)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(33, nightly=500), deadline=None)
 @given(st.integers(2, 5), st.lists(st.tuples(st.integers(0, 4), st.sampled_from(("send", "complete"))), max_size=60))
 def test_agents_that_nothing_tells_apart_still_make_as_many_linear_sessions(size: int, steps: list[tuple[int, Step]]) -> None:
     """Same words, same machine, same answers, same ids: who is who cannot be known, but how many there are can."""

@@ -17,7 +17,8 @@ from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView, remove_blocks
-from metaclaw.skills.library import Library
+from metaclaw.skills.library import SkillLibrary
+from tests.support.depth import tries
 
 TODAY = date(2026, 11, 16)
 TOPICS = {
@@ -57,7 +58,7 @@ class Conversation:
         self.placer = Placer(self.view, Budgets(rules_tokens=40), canary_share=0.5, holdout_share=0.3, today=lambda: TODAY)
 
     def view(self) -> ShelfView:
-        library = Library.of(list(self.library.values()))
+        library = SkillLibrary.of(list(self.library.values()))
         return ShelfView(self.generation, library.hash, library.index)
 
     def send(self) -> Placed:
@@ -85,7 +86,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=tries(40, nightly=600))
 @given(st.lists(st.sampled_from(NAMES), unique=True), STEPS)
 def test_the_first_block_stays_while_nothing_it_holds_is_withdrawn(begins_with: list[str], steps: list[tuple[str, Any]]) -> None:
     talk = Conversation({name: item(name, 0) for name in begins_with})

@@ -11,6 +11,7 @@ from benchmarks.secrets import survives
 from benchmarks.secrets_planted import KINDS, KNOWN, plant
 from metaclaw.domain.chat import Text, ToolCall
 from metaclaw.privacy import KnownSecrets, Redactor
+from tests.support.depth import tries
 
 REDACTOR = Redactor()
 _PIECES = st.sampled_from(
@@ -61,7 +62,7 @@ def test_nothing_changes_but_what_was_found(text: str) -> None:
 
 
 @given(st.sampled_from([*KINDS, KNOWN]), seeds)
-@settings(max_examples=150)
+@settings(max_examples=tries(50, nightly=750))
 def test_no_planted_secret_survives(kind: str, seed: int) -> None:
     planted = plant(random.Random(seed), kind)
     redactor = REDACTOR if planted.known is None else Redactor(KnownSecrets((planted.known,)))
@@ -69,7 +70,7 @@ def test_no_planted_secret_survives(kind: str, seed: int) -> None:
 
 
 @given(st.sampled_from([*KINDS]), seeds, st.floats(0.01, 0.99))
-@settings(max_examples=150)
+@settings(max_examples=tries(50, nightly=750))
 def test_no_cut_between_two_parts_brings_a_secret_back(kind: str, seed: int, where: float) -> None:
     planted = plant(random.Random(seed), kind)
     at = int(len(planted.text) * where)
@@ -103,7 +104,7 @@ def test_texts_that_follow_one_another_are_as_many_as_before(pieces: list[str]) 
 
 @pytest.mark.slow
 @given(seeds)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(100, nightly=1500), deadline=None)
 def test_no_known_secret_survives_in_any_form(seed: int) -> None:
     planted = plant(random.Random(seed), KNOWN)
     assert planted.known is not None

@@ -25,7 +25,7 @@ from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.skill_changes import SkillChanges
+from metaclaw.learn.failures import SkillChanges
 from metaclaw.skills import applies
 from metaclaw.store import (
     BatchState,
@@ -465,7 +465,7 @@ def sqlite_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
 @pytest.fixture(scope="module")
 def postgres_urls() -> Iterator[Callable[[], str]]:
     with running_postgres() as server:
-        yield server.new_database
+        yield server.prepared_database
 
 
 def test_whatever_happens_in_whatever_order_support_and_query_stay_apart(sqlite_urls: Callable[[], str]) -> None:
@@ -473,8 +473,9 @@ def test_whatever_happens_in_whatever_order_support_and_query_stay_apart(sqlite_
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_so_they_do_over_longer_sequences(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=tries(12, nightly=60), steps=50)
+    check_machine(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from metaclaw.skills.files import _parse_plain, parse_front_matter, parse_skill,
 from metaclaw.skills.index import _MOST_TERMS, _NEAR_BEST, PersistentMap, SkillIndex
 from metaclaw.skills.query import query_text
 from metaclaw.text import count_terms
+from tests.support.depth import tries
 
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True).map(SkillName)
 # What a text file may hold: no lone surrogates, no NUL; carriage returns are line ends and so not part of a text.
@@ -128,7 +129,7 @@ def define(skills: list[Skill], query: str, limit: int, scopes: frozenset[str]) 
 @given(
     STEPS, st.lists(SENTENCES, min_size=1, max_size=4), st.integers(1, 4), st.sampled_from([frozenset[str](), frozenset({"alice"})])
 )
-@settings(max_examples=100)
+@settings(max_examples=tries(33, nightly=500))
 def test_after_any_changes_the_index_finds_what_its_definition_says(
     steps: list[list[Skill] | list[int]], queries: list[str], limit: int, scopes: frozenset[str]
 ) -> None:

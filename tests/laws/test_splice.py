@@ -13,6 +13,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, Splice, apply_splices
 from metaclaw.proxy.splice import Spliced, placement_splices
+from tests.support.depth import tries
 from tests.support.splicing import anchorable, place_by_rule, without
 
 BLANKS = ["", "", "", " ", "\n  ", "\t", " \r\n"]
@@ -103,7 +104,7 @@ def splice(wire: Wire, raw: bytes, placements: Sequence[Placement], index: int) 
     return spliced
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(50, nightly=750), deadline=None)
 @given(conversations(), PLACEMENTS, st.randoms(use_true_random=False))
 def test_nothing_changes_but_the_placed_text(
     conversation: tuple[Wire, dict[str, Any], list[Any]], placements: list[Placement], whim: Random
@@ -137,7 +138,7 @@ def reach(splices: Sequence[Splice], offset: int) -> int:
     return offset + sum(len(splice.inserted) for splice in splices if splice.offset < offset)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(33, nightly=500), deadline=None)
 @given(conversations(), PLACEMENTS, st.randoms(use_true_random=False))
 def test_a_growing_conversation_keeps_its_prefix_up_to_the_clients_own_first_difference(
     conversation: tuple[Wire, dict[str, Any], list[Any]], placements: list[Placement], whim: Random

@@ -18,32 +18,23 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Draw, Scope, Stamp, Times
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.admission import CandidateAdmission
+from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, ReplayScorer
-from metaclaw.learn.erasure import SessionErasure
-from metaclaw.learn.expiry import Expiry
-from metaclaw.learn.fast import Fast, FastRules
-from metaclaw.learn.judge_queue import Allowance
-from metaclaw.learn.lessons import Lessons
-from metaclaw.learn.listen import Listening
+from metaclaw.learn.chores import Expiry, Retrial, ScopePromotion, SkillMerge
+from metaclaw.learn.failures import Lessons, Probes, SkillChanges
+from metaclaw.learn.fast import FastLoop, FastRules
 from metaclaw.learn.listen.checks import CheckTrial
+from metaclaw.learn.listen.loop import Listening
 from metaclaw.learn.listen.messages import Messages
 from metaclaw.learn.listen.rules import RuleWriter
-from metaclaw.learn.maintenance import Maintenance
-from metaclaw.learn.outcomes import OutcomeLoop
-from metaclaw.learn.owner import Owner
-from metaclaw.learn.probes import Probes
-from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.replay import CassetteReplayer, Placing
-from metaclaw.learn.retrial import Retrial
-from metaclaw.learn.retry_guard import AttemptLog, Attempts, WorkItem
-from metaclaw.learn.review import SafetyReview
+from metaclaw.learn.maintenance import Maintenance, UpliftReader
+from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
+from metaclaw.learn.owner import OwnerActions
+from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
+from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.rule_watch import RuleWatch
-from metaclaw.learn.scope_promotion import ScopePromotion
-from metaclaw.learn.skill_changes import SkillChanges
-from metaclaw.learn.skill_merge import SkillMerge
-from metaclaw.learn.steps import StepBuilder
-from metaclaw.learn.uplift import UpliftReader
+from metaclaw.learn.steps import RecordedSteps, StepBuilder
+from metaclaw.learn.worker.supervision import AttemptLog, WorkAttempts, WorkItem
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor, render_step
@@ -146,7 +137,7 @@ class House:
         self.ledger = SqlLedger(self.database, LedgerLimits(patience_s=10), clock=self.clock)
         self.build()
 
-    def build(self, attempts: Attempts | None = None) -> None:
+    def build(self, attempts: WorkAttempts | None = None) -> None:
         database = self.database
         self.book = AttemptLog(attempts)
         self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database, self.clock)
@@ -158,8 +149,8 @@ class House:
         self.recorded = RecordedSteps(self.reader, self.steps)
         self.redactor = Redactor()
         self.probes = Probes(self.reader, self.verdicts, self.steps, self.teams)
-        self.allowance = Allowance(self.share)
-        placing = Placing(self.generations.at)
+        self.allowance = JudgeAllowance(self.share)
+        placing = PlacementRecord(self.generations.at)
         scorer = ReplayScorer(self.judge_for, self.redact)
         self.replayer = CassetteReplayer(self.reader, self.steps, lambda provider, model: self.worker, scorer, placing)
         self.admission = CandidateAdmission(
@@ -196,7 +187,7 @@ class House:
             now=lambda: self.clock.now.timestamp(),
             book=self.book,
         )
-        self.fast = Fast(
+        self.fast = FastLoop(
             lessons=Lessons(
                 reader=self.reader,
                 verdicts=self.verdicts,
@@ -229,7 +220,7 @@ class House:
             book=self.book,
         )
         self.maintenance = self.build_maintenance()
-        self.owner = Owner(
+        self.owner = OwnerActions(
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
@@ -296,7 +287,7 @@ class House:
 
     def die_of(self, loop: str, item: object, times: int = 3) -> None:
         """Learners were killed so many times in a row while they had this in hand, and there is another one."""
-        self.build(Attempts(counts={WorkItem(loop, str(item)): times}))
+        self.build(WorkAttempts(counts={WorkItem(loop, str(item)): times}))
 
     async def sense(self) -> None:
         """Look once, and wait until the judge has answered."""

@@ -10,11 +10,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from metaclaw.config import Config, build
+from metaclaw.config import Config, PriceConfig, build
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.spending import SERVED, Spending, SpendingKey
 from metaclaw.errors import BudgetError, StoreError
-from metaclaw.learn.budget import FLOOR_TOKENS, Budget
+from metaclaw.learn.budget import FLOOR_TOKENS, Budget, Price, Prices
 from metaclaw.ports import Purpose
 from metaclaw.store import Database, SqlSpending, Sums, open_database
 from metaclaw.upstream import Spent, spending_on, without_waiting
@@ -217,3 +217,39 @@ async def test_a_verdict_that_a_skill_in_the_making_needs_waits_as_a_part_of_try
                 await anyio.lowlevel.checkpoint()
             group.cancel_scope.cancel()
     assert budget.waiting == {}
+
+
+GPT_5 = Price(1.25, 10.0, 0.125)
+
+
+@pytest.mark.parametrize(
+    ("name", "price"),
+    [
+        ("openai/gpt-5", GPT_5),
+        ("openai/gpt-5-2025-08-07", GPT_5),
+        ("router/openai/gpt-5", GPT_5),
+        ("anthropic/claude-sonnet-4-5-20250929", Price(3.0, 15.0, 0.3)),
+        ("anthropic/claude-opus-4-1", Price(15.0, 75.0, 1.5)),
+        ("openai/gpt-5-mini", Price(0.25, 2.0, 0.025)),
+        ("openai/gpt-5-colossal", None),
+        ("local/qwen3-8b", None),
+        ("", None),
+    ],
+)
+def test_common_models_have_a_price_whatever_their_date_and_whoever_routes_them(name: str, price: Price | None) -> None:
+    assert Prices().of(name) == price
+
+
+def test_a_configured_price_comes_first_and_one_for_a_provider_before_one_for_all() -> None:
+    prices = Prices(
+        [
+            PriceConfig(model="gpt-5", input=1.0, output=2.0),
+            PriceConfig(model="cheap/gpt-5", input=0.5, output=1.0, cached=0.1),
+        ]
+    )
+    assert prices.of("openai/gpt-5") == Price(1.0, 2.0, 1.0)
+    assert prices.of("cheap/gpt-5") == Price(0.5, 1.0, 0.1)
+
+
+def test_cached_tokens_are_part_of_the_input_and_cost_less() -> None:
+    assert Price(1.0, 10.0, 0.1).cost(Usage(1_000_000, 100_000, 400_000)) == pytest.approx(0.6 + 0.04 + 1.0)

@@ -22,8 +22,8 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import UpstreamError
-from metaclaw.learn.expiry import Whose, whose
-from metaclaw.learn.uplift import model_of_most, tasks_of
+from metaclaw.learn.chores import ScopeMembers, members_of_scope
+from metaclaw.learn.maintenance import model_of_most, tasks_of
 from metaclaw.skills import GateMode
 from metaclaw.store import DrawnTurn
 from tests.learn.house import CORRECTION, DATES, FAILED, NOON, PASSED, TASK, House, Speaker, Talk, drawn, learned_skill
@@ -245,13 +245,13 @@ async def test_a_name_that_comes_back_begins_to_age_anew(new_house: NewHouse) ->
 
 def test_whose_a_scope_is() -> None:
     teams = {"web": ("ada", "bob")}
-    assert whose(None, teams) == Whose()
-    assert whose("owner", teams) == Whose(is_nobody=True)
-    assert whose("user:ada", teams) == Whose(users=("ada",))
-    assert whose("workspace:lab", teams) == Whose(workspaces=("lab",))
-    assert whose("team:web", teams) == Whose(users=("ada", "bob"))
-    assert whose("team:gone", teams) == Whose(users=())
-    assert whose("ada", teams) == Whose(users=("ada",), workspaces=("ada",))
+    assert members_of_scope(None, teams) == ScopeMembers()
+    assert members_of_scope("owner", teams) == ScopeMembers(is_nobody=True)
+    assert members_of_scope("user:ada", teams) == ScopeMembers(users=("ada",))
+    assert members_of_scope("workspace:lab", teams) == ScopeMembers(workspaces=("lab",))
+    assert members_of_scope("team:web", teams) == ScopeMembers(users=("ada", "bob"))
+    assert members_of_scope("team:gone", teams) == ScopeMembers(users=())
+    assert members_of_scope("ada", teams) == ScopeMembers(users=("ada",), workspaces=("ada",))
 
 
 async def test_uses_are_counted_once_whoever_counts_and_however_often(new_house: NewHouse) -> None:

@@ -1,19 +1,21 @@
 """Every main turn gets one verdict, when what followed it is known; a judge is asked only where nothing else can tell."""
 
+import math
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from metaclaw.domain.chat import ChatRequest, Completion, Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import BudgetError, UpstreamError
-from metaclaw.learn.judge_queue import FIRST_PAUSE_S, MOST_TRIES
-from metaclaw.learn.outcomes import pause_s
-from metaclaw.learn.progress import Progress
+from metaclaw.learn.outcomes import FIRST_PAUSE_S, MOST_TRIES, JudgeAllowance, pause_s
+from metaclaw.learn.worker.supervision import LoopProgress
 from metaclaw.outcome import fuse
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlForgetting
@@ -133,7 +135,7 @@ async def test_where_nobody_judges_nothing_is_taken_from_the_share(new_house: Ne
     turn = await talk.say(PLAIN.format(1))
     await talk.end()
     await house.sense()
-    assert (house.verdict(turn).outcome, house.verdict(turn).comment) == (Outcome.UNKNOWN, "nobody judges")
+    assert (house.verdict(turn).outcome, house.verdict(turn).comment) == (Outcome.UNKNOWN, "no judge is configured")
     assert house.allowance.questions == 0
 
 
@@ -416,7 +418,7 @@ async def test_a_session_that_is_forgotten_while_the_judge_thinks_stops_nothing(
 
 
 def test_progress_is_held_back_by_the_oldest_thing_under_way() -> None:
-    progress = Progress(10)
+    progress = LoopProgress(10)
     assert (progress.reached, progress.settled) == (10, 10)
     progress.reach(20)
     for point in (15, 12, 12):
@@ -428,3 +430,58 @@ def test_progress_is_held_back_by_the_oldest_thing_under_way() -> None:
     assert progress.settled == 14
     progress.end(15)
     assert progress.settled == 20
+
+
+IN_HAND = 20
+shares = st.floats(0.0, 1.0, allow_nan=False)
+events = st.lists(st.booleans(), max_size=300)
+"""True: a turn was made; False: a question is wanted."""
+
+
+@given(shares, events)
+def test_questions_never_exceed_the_share_of_turns_and_what_was_in_hand(share: float, happened: list[bool]) -> None:
+    allowance = JudgeAllowance(share)
+    granted = turns = 0
+    for is_turn in happened:
+        if is_turn:
+            allowance.earn()
+            turns += 1
+        elif allowance.take():
+            granted += 1
+        assert granted <= turns * share + IN_HAND + 1e-6
+    assert (allowance.turns, allowance.questions) == (turns, granted)
+
+
+@given(shares.filter(lambda share: share >= 0.01))
+def test_a_long_quiet_time_saves_up_no_more_than_what_was_in_hand_at_first(share: float) -> None:
+    allowance = JudgeAllowance(share)
+    for _ in range(5_000):
+        allowance.earn()
+    assert sum(allowance.take() for _ in range(1_000)) == IN_HAND
+
+
+@given(shares.filter(lambda share: share >= 0.01))
+def test_what_was_used_up_is_earned_again_at_the_share(share: float) -> None:
+    allowance = JudgeAllowance(share)
+    while allowance.take():
+        pass
+    needed = 0
+    while not allowance.take():
+        allowance.earn()
+        needed += 1
+    assert math.isclose(needed, 1 / share, rel_tol=0.02, abs_tol=1.01)
+
+
+def test_a_share_of_nothing_asks_nothing() -> None:
+    allowance = JudgeAllowance(0.0)
+    for _ in range(100):
+        allowance.earn()
+        assert not allowance.take()
+
+
+def test_a_question_that_is_given_back_may_be_taken_again() -> None:
+    allowance = JudgeAllowance(0.2)
+    while allowance.take():
+        pass
+    allowance.give_back()
+    assert (allowance.take(), allowance.take()) == (True, False)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.outcome import Calibration, Isotonic, auroc, ece, fit_isotonic, interval
+from metaclaw.outcome import Isotonic, auroc, ece, fit_isotonic, interval
 
 SCORES = st.floats(0.0, 1.0, allow_nan=False)
 PAIRS = st.lists(st.tuples(SCORES, st.booleans()), max_size=60)
@@ -42,18 +42,6 @@ def test_without_a_prior_the_map_is_the_pooled_means() -> None:
     assert fitted.apply(0.25) == pytest.approx(0.5)
     assert fitted.apply(0.1) == pytest.approx(0.005)
     assert fitted.apply(0.95) == pytest.approx(0.995)
-
-
-@given(PAIRS, PAIRS)
-def test_a_calibration_comes_back_from_the_store_as_it_went(one: list[tuple[float, bool]], other: list[tuple[float, bool]]) -> None:
-    whole = Calibration(fit_isotonic(one), fit_isotonic(other))
-    assert Calibration.from_json(whole.to_json()) == whole
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b'{"sensed": {"scores": [1, 0], "shares": [0, 1]}, "judged": {}}', b'{"sensed": 3}'])
-def test_what_is_no_calibration_is_refused(body: bytes) -> None:
-    with pytest.raises(ValueError, match="no calibration"):
-        Calibration.from_json(body)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.failure_sense_cases.fit import BELIEFS
+from benchmarks.failure_sense_cases.fit import BELIEFS, _regress
+from metaclaw.domain.step import Step
 from metaclaw.domain.turn import TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Signal
-from metaclaw.outcome import sense
+from metaclaw.outcome import sense, verdicts
+from metaclaw.outcome.detectors import DETECTORS
 from metaclaw.outcome.phrases import content_words, likeness, spoken
 from metaclaw.outcome.signals import WEIGHTS, signal
 from metaclaw.outcome.verdicts import MARGIN, fuse, is_sure, sigmoid
 from tests.outcome.steps import past, ran, step
+from tests.support.depth import tries
 
 TEXTS = st.text(max_size=300) | st.sampled_from(
     ["no, wrong", "Exit code 1\nx", '{"exit_code": 1}', '{"error": {"a": 1}}', "thanks!", "不对", "Error: x", "{", "git checkout x"]
@@ -23,7 +26,7 @@ TEXTS = st.text(max_size=300) | st.sampled_from(
 
 
 @given(TEXTS, TEXTS, TEXTS, TEXTS, st.none() | TEXTS, st.sampled_from(list(TurnEnd)), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(100, nightly=1500), deadline=None)
 def test_any_step_is_sensed_without_an_error(
     task: str, answer: str, arguments: str, output: str, said: str | None, end: TurnEnd, is_error: bool
 ) -> None:
@@ -40,8 +43,24 @@ def test_any_step_is_sensed_without_an_error(
         assert (sensed.verdict.outcome is Outcome.FAIL) == (sensed.p_fail > 0.5)
 
 
-def test_every_signal_that_is_believed_in_has_a_fitted_weight_and_the_other_way_round() -> None:
-    assert WEIGHTS.signals.keys() == BELIEFS.keys()
+def test_every_signal_that_is_believed_in_has_a_fitted_weight() -> None:
+    assert BELIEFS.keys() <= WEIGHTS.signals.keys()
+
+
+@pytest.mark.parametrize("one", [step("Add a test.", "Done.", said="Now write the docs."), step("Add a test.", "Done.")])
+def test_a_new_detector_changes_no_verdict_before_its_signal_is_fitted(one: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = sense(one)
+    monkeypatch.setattr(verdicts, "DETECTORS", (*DETECTORS, lambda observed: (signal("new.kind", "a quote"),)))
+    after = sense(one)
+    assert "new.kind" in {found.detector for found in after.signals}
+    assert after.p_fail == before.p_fail
+    assert (after.verdict is None) == (before.verdict is None)
+
+
+def test_a_signal_without_a_belief_is_fitted_from_the_turns() -> None:
+    failed, passed = (frozenset({"new.kind"}), True), (frozenset({"progress.next"}), False)
+    _, weights = _regress([failed, passed] * 5)
+    assert weights["new.kind"] > 0 > weights["progress.next"]
 
 
 def test_evidence_keeps_its_sign_through_fitting() -> None:

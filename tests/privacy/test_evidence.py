@@ -6,7 +6,7 @@ import pytest
 
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.privacy import KnownSecrets, Redactor, render_step
-from metaclaw.privacy.evidence import ShownCall, ShownOutcome, cut_middle, evidence_of, fair_shares
+from metaclaw.privacy.evidence import QuotedCall, QuotedOutcome, cut_middle, evidence_of, fair_shares
 from tests.privacy.stage import Used, step
 
 KEY = "sk-proj-Ab3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF"
@@ -20,8 +20,8 @@ def test_a_tools_answer_is_a_record() -> None:
     ]
     evidence = evidence_of(step("Run the tests.", used=used, answer="They fail."), Redactor())
     call, outcome = evidence.earlier
-    assert call == ShownCall("bash", '{"command": "pytest -q", "timeout": 5}')
-    assert isinstance(outcome, ShownOutcome)
+    assert call == QuotedCall("bash", '{"command": "pytest -q", "timeout": 5}')
+    assert isinstance(outcome, QuotedOutcome)
     assert (outcome.tool, outcome.argument_keys, outcome.ok) == ("bash", ("command", "timeout"), False)
     assert (outcome.error_class, outcome.exit_code) == ("ModuleNotFoundError", 1)
     assert "No module named 'uvicorn'" in outcome.excerpt
@@ -54,7 +54,7 @@ def test_what_came_back_for_the_answers_own_calls_is_shown_as_what_happened_afte
         **{**{name: getattr(called, name) for name in called.__slots__}, "answer": (ToolCall("c9", "deploy", "{}"),)}
     )
     (outcome,) = evidence_of(called, Redactor()).then
-    assert isinstance(outcome, ShownOutcome)
+    assert isinstance(outcome, QuotedOutcome)
     assert (outcome.tool, outcome.exit_code) == ("deploy", 2)
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.errors import WireError
-from metaclaw.proxy.http.body import parse_object, read_body, unpack
+from metaclaw.proxy.http.body import parse_object
+from metaclaw.proxy.http.client import read_body, unpack
 
 
 class Arrived:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import WireError
 from metaclaw.proxy.http.body import Body, list_key, parse_object, read
+from tests.support.depth import tries
 
 PAD = "x" * 17_000
 KEYS = st.sampled_from(["messages", "input", "a", '"', "b"])
@@ -29,7 +30,7 @@ def whole(wire: Wire, body: Body) -> dict[str, Any]:
     return dict(body) if body.listed is None else {**body, list_key(wire): list(body.listed)}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(50, nightly=750), deadline=None)
 @given(
     wire=st.sampled_from(Wire),
     before=st.dictionaries(st.sampled_from(["model", "tools", "metadata"]), VALUES, max_size=2),
@@ -62,7 +63,7 @@ def test_a_small_body_is_read_whole() -> None:
     assert (found, found.listed) == ({"messages": [1]}, None)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(50, nightly=750), deadline=None)
 @given(
     wire=st.sampled_from(Wire),
     before=st.dictionaries(st.sampled_from(["model", "stream", "temperature"]), VALUES, max_size=2),

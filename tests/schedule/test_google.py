@@ -128,7 +128,7 @@ def consent(google: FakeGoogle, question: CalendarQuery, **answer: str) -> None:
         query = "&".join(f"{name}={value}" for name, value in {"state": asked["state"], **answer}.items())
         threading.Thread(target=lambda: urlopen(f"{asked['redirect_uri']}/?{query}").close()).start()
 
-    ask_consent(question, visit, timeout_s=5)
+    ask_consent(question, visit, timeout_s=60)
 
 
 def test_a_person_consents_in_a_browser_and_busy_times_are_read(google: FakeGoogle, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_tokens_that_have_run_out_are_refreshed(google: FakeGoogle, tmp_path: Pa
 
 def test_consent_that_was_taken_back_is_said_with_what_to_do(google: FakeGoogle, tmp_path: Path) -> None:
     question = ask(google, tmp_path)
-    assert answer_to(question).trouble == "nobody has consented yet; consent again with: metaclaw windows connect"
+    assert answer_to(question).trouble == "consent has not been given yet; consent again with: metaclaw windows connect"
     consent(google, question, code="consented")
     Path(question.token_file).write_text('{"refresh_token": "revoked"}')
     trouble = answer_to(question).trouble or ""

@@ -132,7 +132,7 @@ async def test_on_a_terminal_what_is_typed_is_heard_at_once(tmp_path: Path) -> N
 
 @pytest.mark.anyio
 async def test_without_a_terminal_nobody_is_logged_in(tmp_path: Path) -> None:
-    with pytest.raises(SignalError, match="nobody is logged in"):
+    with pytest.raises(SignalError, match="no user is logged in"):
         await TtyInput(tmp_path).follow(Heard())
 
 

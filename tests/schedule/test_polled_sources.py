@@ -1,4 +1,4 @@
-"""Sources that are asked: recorded answers are understood, and input is known within a second, however late a bell rings."""
+"""Sources that are asked: recorded answers are understood, and input is known within a second, however late a wakeup rings."""
 
 import asyncio
 from collections.abc import Sequence
@@ -78,12 +78,12 @@ class WorldBell:
     moments: Sequence[float]
     is_heard: bool = True
     armed_at: float | None = None
-    rung: int = 0
+    fired: int = 0
 
     async def begin(self) -> None:
         self.armed_at = None
 
-    async def rings(self, within_s: float) -> bool:
+    async def fires(self, within_s: float) -> bool:
         if self.armed_at is None:
             self.armed_at = self.world.at
         since, until = self.armed_at, self.world.at + within_s
@@ -91,7 +91,7 @@ class WorldBell:
         await self.world.pass_(max(0.0, (until if first is None else first) - self.world.at))
         if first is not None:
             self.armed_at = None
-            self.rung += 1
+            self.fired += 1
         return first is not None
 
     def disarm(self) -> None:
@@ -101,10 +101,10 @@ class WorldBell:
         self.is_heard = False
 
 
-def lived(world: World, bell: WorldBell | None = None) -> None:
+def lived(world: World, wakeup: WorldBell | None = None) -> None:
     """Let the world pass from its beginning to its end."""
     with pytest.raises(OverError):
-        asyncio.run(poll_input(world.asked, world.stage.keyboard, bell=bell, sleep=world.pass_, clock=lambda: world.at))
+        asyncio.run(poll_input(world.asked, world.stage.keyboard, wakeup=wakeup, sleep=world.pass_, clock=lambda: world.at))
 
 
 GAPS = st.lists(st.one_of(st.floats(0.05, 3.0), st.floats(25.0, 45.0)), min_size=1, max_size=5)
@@ -133,10 +133,10 @@ def test_with_a_bell_that_is_late_or_silent_or_rings_for_nothing_the_second_is_k
 def test_with_a_bell_a_touch_shuts_the_window_sooner_than_any_question_would_come() -> None:
     """Told 20 ms after each touch, answered within 10 ms; every touch falls between two questions."""
     touches = [50.12, 100.19, 150.23]
-    with_bell = World(touches, 0.01, ends=200.0, within_s=0.05)
-    bell = WorldBell(with_bell, [touch + 0.02 for touch in touches])
-    lived(with_bell, bell)
-    assert (with_bell.late, bell.rung) == ([], 3)
+    with_wakeup = World(touches, 0.01, ends=200.0, within_s=0.05)
+    wakeup = WorldBell(with_wakeup, [touch + 0.02 for touch in touches])
+    lived(with_wakeup, wakeup)
+    assert (with_wakeup.late, wakeup.fired) == ([], 3)
     without = World(touches, 0.01, ends=200.0, within_s=0.05)
     lived(without)
     assert without.late  # only asked, at least one of them was known later
@@ -144,20 +144,20 @@ def test_with_a_bell_a_touch_shuts_the_window_sooner_than_any_question_would_com
 
 def test_a_bell_that_never_stops_ringing_makes_nobody_ask_without_end() -> None:
     world = World([], 0.0, ends=60.0)
-    bell = WorldBell(world, [moment / 100 for moment in range(10_000)])
-    lived(world, bell)
+    wakeup = WorldBell(world, [moment / 100 for moment in range(10_000)])
+    lived(world, wakeup)
     assert world.opened == 1
     assert world.stage.is_open
-    assert 100 < bell.rung < 250  # in a minute: one for each question that comes anyway
+    assert 100 < wakeup.fired < 250  # in a minute: one for each question that comes anyway
 
 
 def test_nothing_is_armed_while_somebody_types() -> None:
     touches = [moment / 2 for moment in range(100)]
     world = World(touches, 0.0, ends=45.0)
-    bell = WorldBell(world, touches)
+    wakeup = WorldBell(world, touches)
     world.stage.keyboard.idle(0.0)  # as after the first answer
-    lived(world, bell)
-    assert (bell.rung, world.opened) == (0, 0)
+    lived(world, wakeup)
+    assert (wakeup.fired, world.opened) == (0, 0)
 
 
 @settings(max_examples=25, deadline=None)
@@ -193,7 +193,7 @@ async def test_who_answers_too_late_is_not_believed() -> None:
         await asyncio.Event().wait()
         return 0.0
 
-    with pytest.raises(SignalError, match="nobody answers within"):
+    with pytest.raises(SignalError, match="was not answered within"):
         await poll_input(ask, Heard())
 
 

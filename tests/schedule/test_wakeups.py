@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.schedule.assembly import try_inputs
-from metaclaw.schedule.signals.input import PolledSource, SignalError, Wakeup
+from metaclaw.schedule.signals.input import InputWakeup, PolledSource, SignalError
 from metaclaw.schedule.signals.macos import PowerdWakeup, mac_input
 from tests.schedule.stage import Stage
 from tests.schedule.test_input_sources import following
@@ -22,13 +22,13 @@ RINGS_AFTER_S = 310.0
 
 
 @asynccontextmanager
-async def listened(bell: Wakeup) -> AsyncIterator[None]:
+async def listened(wakeup: InputWakeup) -> AsyncIterator[None]:
     with anyio.fail_after(60):
-        await bell.begin()
+        await wakeup.begin()
         try:
             yield
         finally:
-            bell.end()
+            wakeup.end()
 
 
 class LibSystem:
@@ -60,39 +60,39 @@ class LibSystem:
 @pytest.mark.anyio
 async def test_on_macos_what_powerd_posts_rings_once() -> None:
     system = LibSystem()
-    bell = PowerdWakeup(system)
-    async with listened(bell):
+    wakeup = PowerdWakeup(system)
+    async with listened(wakeup):
         assert system.names == [b"com.apple.system.powermanagement.useractivity2"]
-        assert not await bell.rings(0.0)
+        assert not await wakeup.fires(0.0)
         system.post()
         system.post()
-        assert await bell.rings(5.0)
-        assert not await bell.rings(0.05)
-    assert (system.cancelled, bell.is_heard) == ([7], False)
+        assert await wakeup.fires(5.0)
+        assert not await wakeup.fires(0.05)
+    assert (system.cancelled, wakeup.is_heard) == ([7], False)
 
 
 @pytest.mark.anyio
 async def test_on_macos_what_is_posted_while_somebody_is_there_does_not_ring_later() -> None:
     system = LibSystem()
-    bell = PowerdWakeup(system)
-    async with listened(bell):
-        assert not await bell.rings(0.0)
-        bell.disarm()
+    wakeup = PowerdWakeup(system)
+    async with listened(wakeup):
+        assert not await wakeup.fires(0.0)
+        wakeup.disarm()
         system.post()
         await asyncio.sleep(0.05)  # the loop takes it
-        assert not await bell.rings(0.05)
+        assert not await wakeup.fires(0.05)
 
 
 @pytest.mark.anyio
 async def test_on_macos_that_posts_no_more_the_source_says_that_it_is_asked() -> None:
     system = LibSystem()
-    bell = PowerdWakeup(system)
-    await bell.begin()
+    wakeup = PowerdWakeup(system)
+    await wakeup.begin()
     os.close(system.writer)
     system.writer = os.open(os.devnull, os.O_RDONLY)
     with anyio.fail_after(60):
-        assert not await bell.rings(0.05)
-    assert not bell.is_heard
+        assert not await wakeup.fires(0.05)
+    assert not wakeup.is_heard
     with pytest.raises(SignalError, match="notify status 1000000"):
         await PowerdWakeup(LibSystem(status=1_000_000)).begin()
 
@@ -104,14 +104,14 @@ async def test_where_there_is_no_such_system_there_is_no_bell() -> None:
 
 
 class Quiet:
-    """A bell that is heard and never rings."""
+    """A wakeup that is heard and never rings."""
 
     is_heard = False
 
     async def begin(self) -> None:
         self.is_heard = True
 
-    async def rings(self, within_s: float) -> bool:
+    async def fires(self, within_s: float) -> bool:
         await asyncio.sleep(within_s)
         return False
 
@@ -127,14 +127,14 @@ async def test_a_ring_is_a_question_and_only_the_answer_says_whether_somebody_is
     rang: list[bool] = []
 
     class Noted(PowerdWakeup):
-        async def rings(self, within_s: float) -> bool:
-            rang.append(await super().rings(within_s))
+        async def fires(self, within_s: float) -> bool:
+            rang.append(await super().fires(within_s))
             return rang[-1]
 
     async def ask() -> float:
         return idle_s
 
-    source = PolledSource("macOS", ask, Noted(system), rings_after_s=RINGS_AFTER_S)
+    source = PolledSource("macOS", ask, Noted(system), reports_after_s=RINGS_AFTER_S)
     with anyio.fail_after(60):
         async with following(source) as heard:
             await heard.next()
@@ -177,7 +177,7 @@ async def test_a_mac_that_tells_is_waited_for_and_one_that_does_not_costs_no_win
         return b'"HIDIdleTime" = 20000000000'
 
     for status, tells_after_s in ((0, RINGS_AFTER_S), (1, 0.0)):
-        source = mac_input(print_idle, bell=PowerdWakeup(LibSystem(status=status)))
+        source = mac_input(print_idle, wakeup=PowerdWakeup(LibSystem(status=status)))
         async with following(source) as heard:
             await heard.next()
             assert heard.idles == [20.0]

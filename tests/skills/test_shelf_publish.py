@@ -264,7 +264,7 @@ def test_naming_a_skill_twice_or_retiring_an_unknown_one_is_refused(shelf: Shelf
 def test_a_name_whose_file_cannot_be_read_is_not_taken(shelf: Shelf, folder: Path) -> None:
     (folder / "descale").mkdir(parents=True)
     (folder / "descale" / "SKILL.md").write_text("half of it")
-    with pytest.raises(SkillError, match="mend or remove it first"):
+    with pytest.raises(SkillError, match="correct or remove it first"):
         shelf.publish([LEARNED], (), "learned")
     assert (folder / "descale" / "SKILL.md").read_text() == "half of it"
 
@@ -273,7 +273,7 @@ def test_a_file_that_somebody_is_writing_now_is_left_alone(folder: Path, generat
     shelf = Shelf(folder, generations)
     shelf.publish([LEARNED], (), "learned")
     (folder / "descale" / "SKILL.md").write_text("half of it")
-    with pytest.raises(SkillError, match="mend or remove it first"):
+    with pytest.raises(SkillError, match="correct or remove it first"):
         shelf.publish([replace(LEARNED, body="Other")], (), "revised")
     assert shelf.view.get("descale") == LEARNED
 
@@ -354,7 +354,7 @@ def test_reverting_does_not_destroy_a_file_it_cannot_read(shelf: Shelf, folder: 
     shelf.publish([LEARNED], (), "learned")
     (folder / "descale" / "SKILL.md").write_text("half of it")
     shelf.sync()
-    with pytest.raises(SkillError, match="mend or remove it first"):
+    with pytest.raises(SkillError, match="correct or remove it first"):
         shelf.revert(1)
     remove_skill(folder, "descale")
     assert shelf.revert(1).get("descale") == LEARNED

@@ -70,13 +70,23 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest) -> str:
+def empty_url(request: pytest.FixtureRequest) -> str:
     """Where no database is yet; every test that takes it runs on both kinds."""
     if request.param == "sqlite":
         found: str = request.getfixturevalue("sqlite_url")
         return found
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.new_database()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Where a database with nothing in it is, or may be made; every test that takes it runs on both kinds."""
+    if request.param == "sqlite":
+        found: str = request.getfixturevalue("sqlite_url")
+        return found
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.prepared_database()
 
 
 @pytest.fixture

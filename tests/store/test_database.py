@@ -54,12 +54,12 @@ def test_postgresql_does_not_compile_queries(postgres: PostgresServer) -> None:
     database.close()
 
 
-def test_programs_that_start_at_once_migrate_once(url: str) -> None:
+def test_programs_that_start_at_once_migrate_once(empty_url: str) -> None:
     failures: list[StoreError] = []
 
     def start() -> None:
         try:
-            open_database(url).close()
+            open_database(empty_url).close()
         except StoreError as error:
             failures.append(error)
 
@@ -69,7 +69,7 @@ def test_programs_that_start_at_once_migrate_once(url: str) -> None:
     for thread in threads:
         thread.join(30)
     assert failures == []
-    database = open_database(url)
+    database = open_database(empty_url)
     assert SqlGenerations(database).latest().number == 0
     database.close()
 

@@ -35,7 +35,7 @@ PASSED = GateReport(True, ("not worse", "the paired test favours it"), Compariso
 
 
 @dataclass(frozen=True)
-class House:
+class StoreParts:
     ledger: SqlLedger
     reader: LedgerReader
     batches: SqlBatches
@@ -60,192 +60,192 @@ class House:
 
 
 @pytest.fixture
-def house(ledger: SqlLedger, reader: LedgerReader, database: Database) -> House:
-    return House(ledger, reader, SqlBatches(database), SqlPolicies(database, lambda: NOON))
+def store(ledger: SqlLedger, reader: LedgerReader, database: Database) -> StoreParts:
+    return StoreParts(ledger, reader, SqlBatches(database), SqlPolicies(database, lambda: NOON))
 
 
-async def test_before_anything_is_trained_the_untrained_model_serves(house: House) -> None:
-    assert house.policies.serving(0.5) == Serving(0)
-    assert house.policies.versions() == []
-    assert house.policies.version(0) is None
-    assert house.policies.since(1) is None
+async def test_before_anything_is_trained_the_untrained_model_serves(store: StoreParts) -> None:
+    assert store.policies.serving(0.5) == Serving(0)
+    assert store.policies.versions() == []
+    assert store.policies.version(0) is None
+    assert store.policies.since(1) is None
 
 
-async def test_a_version_is_read_as_it_was_published_and_its_batch_is_done(house: House, new_turn: TurnMaker) -> None:
-    batch = await house.taught(new_turn)
-    made = house.policies.publish(
+async def test_a_version_is_read_as_it_was_published_and_its_batch_is_done(store: StoreParts, new_turn: TurnMaker) -> None:
+    batch = await store.taught(new_turn)
+    made = store.policies.publish(
         WEIGHTS, parent=0, base="smol\x00", batch=batch, steps=4, report=PASSED, note="first", absorbed=[SkillName("a")]
     )
     assert made == PolicyVersion(
         1, 0, PolicyState.CANDIDATE, WEIGHTS, "smol\x00", 0, NOON, batch, 4, PASSED, "first", frozenset({SkillName("a")})
     )
-    assert house.policies.version(1) == made
-    done = house.batches.batch(batch)
+    assert store.policies.version(1) == made
+    done = store.batches.batch(batch)
     assert done is not None
     assert (done.state, done.seed, len(done.turns)) == (BatchState.DONE, 5, 2)
-    assert house.batches.open_batch_now() is None
-    assert house.told() == [("published", 1, 0, None)]
+    assert store.batches.open_batch_now() is None
+    assert store.told() == [("published", 1, 0, None)]
 
 
-async def test_a_batch_teaches_one_version(house: House, new_turn: TurnMaker) -> None:
-    batch = await house.taught(new_turn)
-    house.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
+async def test_a_batch_teaches_one_version(store: StoreParts, new_turn: TurnMaker) -> None:
+    batch = await store.taught(new_turn)
+    store.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
     with pytest.raises(RefusedError, match=f"batch {batch} is done already"):
-        house.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
-    assert len(house.policies.versions()) == 1
+        store.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
+    assert len(store.policies.versions()) == 1
 
 
-async def test_nothing_comes_of_a_dropped_batch(house: House, new_turn: TurnMaker) -> None:
-    batch = await house.taught(new_turn)
-    house.batches.drop_batch(batch, "the skills changed")
+async def test_nothing_comes_of_a_dropped_batch(store: StoreParts, new_turn: TurnMaker) -> None:
+    batch = await store.taught(new_turn)
+    store.batches.drop_batch(batch, "the skills changed")
     with pytest.raises(RefusedError, match=r"is dropped already \(the skills changed\)"):
-        house.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
-    assert house.policies.versions() == []
+        store.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
+    assert store.policies.versions() == []
 
 
-async def test_a_forgotten_turn_takes_its_open_batch_with_it(house: House, database: Database, new_turn: TurnMaker) -> None:
-    batch = await house.taught(new_turn, session="s_gone")
+async def test_a_forgotten_turn_takes_its_open_batch_with_it(store: StoreParts, database: Database, new_turn: TurnMaker) -> None:
+    batch = await store.taught(new_turn, session="s_gone")
     forgotten = SqlForgetting(database).forget_session(SessionId("s_gone"))
     assert (forgotten.batches, forgotten.versions) == ((batch,), ())
-    assert house.batches.open_batch_now() is None
+    assert store.batches.open_batch_now() is None
     with pytest.raises(RefusedError, match="a turn of it was forgotten"):
-        house.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
+        store.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
 
 
-async def test_turns_that_grew_old_do_not_hold_a_batch_up(house: House, database: Database, new_turn: TurnMaker) -> None:
-    batch = await house.taught(new_turn)
+async def test_turns_that_grew_old_do_not_hold_a_batch_up(store: StoreParts, database: Database, new_turn: TurnMaker) -> None:
+    batch = await store.taught(new_turn)
     SqlForgetting(database).forget_before(datetime(2030, 1, 1, tzinfo=UTC))
-    left = house.batches.open_batch_now()
+    left = store.batches.open_batch_now()
     assert left is not None
     assert (left.number, left.turns, left.size) == (batch, (), 2)
-    assert house.policies.publish(WEIGHTS, parent=0, base="model", batch=batch).number == 1
+    assert store.policies.publish(WEIGHTS, parent=0, base="model", batch=batch).number == 1
 
 
 async def test_forgetting_tells_the_versions_that_descend_from_what_is_gone(
-    house: House, database: Database, new_turn: TurnMaker
+    store: StoreParts, database: Database, new_turn: TurnMaker
 ) -> None:
-    mine, other = await house.taught(new_turn, session="s_gone"), await house.taught(new_turn)
-    house.policies.publish(WEIGHTS, parent=0, base="model", batch=other)
-    house.policies.publish(WEIGHTS, parent=0, base="model", batch=mine)
-    house.publish(parent=1)
-    house.publish(parent=2)
-    house.publish(parent=4)
+    mine, other = await store.taught(new_turn, session="s_gone"), await store.taught(new_turn)
+    store.policies.publish(WEIGHTS, parent=0, base="model", batch=other)
+    store.policies.publish(WEIGHTS, parent=0, base="model", batch=mine)
+    store.publish(parent=1)
+    store.publish(parent=2)
+    store.publish(parent=4)
     for _ in range(2):
         assert SqlForgetting(database).forget_session(SessionId("s_gone")).versions == (2, 4, 5)
 
 
 async def test_weights_that_were_trained_on_a_forgotten_session_never_serve_again(
-    house: House, database: Database, new_turn: TurnMaker
+    store: StoreParts, database: Database, new_turn: TurnMaker
 ) -> None:
     """Version 1 is clean, 2 was trained on the session and serves, 3 goes on from it and is on trial."""
-    clean, mine = await house.taught(new_turn), await house.taught(new_turn, session="s_gone")
-    house.policies.publish(WEIGHTS, parent=0, base="model", batch=clean)
-    house.policies.promote(1)
-    house.policies.publish(WEIGHTS, parent=0, base="model", batch=mine)
-    house.policies.promote(2)
-    house.publish(parent=2)
-    house.policies.canary(3)
+    clean, mine = await store.taught(new_turn), await store.taught(new_turn, session="s_gone")
+    store.policies.publish(WEIGHTS, parent=0, base="model", batch=clean)
+    store.policies.promote(1)
+    store.policies.publish(WEIGHTS, parent=0, base="model", batch=mine)
+    store.policies.promote(2)
+    store.publish(parent=2)
+    store.policies.canary(3)
     forgetting = SqlForgetting(database)
     forgetting.forget_session(SessionId("s_gone"))
     for _ in range(2):
         forgetting.erase("it was trained on a session that was forgotten")
-        assert house.states() == {3: "rolled back", 2: "rolled back", 1: "retired"}
-        assert house.policies.serving() == Serving(0), "version 2 began from the untrained model, so that serves again"
-    assert len(house.policies.thrown_away()) == 2
+        assert store.states() == {3: "rolled back", 2: "rolled back", 1: "retired"}
+        assert store.policies.serving() == Serving(0), "version 2 began from the untrained model, so that serves again"
+    assert len(store.policies.thrown_away()) == 2
     for number in (2, 3):
         with pytest.raises(RefusedError, match="no longer kept: it was trained on a session that was forgotten"):
-            house.policies.promote(number)
-    house.policies.promote(1)
-    assert house.policies.serving() == Serving(1, absorbed={1: frozenset()})
+            store.policies.promote(number)
+    store.policies.promote(1)
+    assert store.policies.serving() == Serving(1, absorbed={1: frozenset()})
 
 
 async def test_weights_that_go_on_from_a_clean_version_fall_back_to_it(
-    house: House, database: Database, new_turn: TurnMaker
+    store: StoreParts, database: Database, new_turn: TurnMaker
 ) -> None:
-    clean = await house.taught(new_turn)
-    house.policies.publish(WEIGHTS, parent=0, base="model", batch=clean)
-    house.policies.promote(1)
-    mine = await house.taught(new_turn, version=1, session="s_gone")
-    house.policies.publish(WEIGHTS, parent=1, base="model", batch=mine)
-    house.policies.promote(2)
+    clean = await store.taught(new_turn)
+    store.policies.publish(WEIGHTS, parent=0, base="model", batch=clean)
+    store.policies.promote(1)
+    mine = await store.taught(new_turn, version=1, session="s_gone")
+    store.policies.publish(WEIGHTS, parent=1, base="model", batch=mine)
+    store.policies.promote(2)
     SqlForgetting(database).forget_session(SessionId("s_gone"))
     SqlForgetting(database).erase("forgotten")
-    assert house.states() == {2: "rolled back", 1: "serving"}
+    assert store.states() == {2: "rolled back", 1: "serving"}
 
 
-async def test_a_version_descends_from_where_its_batch_began(house: House, new_turn: TurnMaker) -> None:
-    batch = await house.taught(new_turn)
-    house.publish()
+async def test_a_version_descends_from_where_its_batch_began(store: StoreParts, new_turn: TurnMaker) -> None:
+    batch = await store.taught(new_turn)
+    store.publish()
     with pytest.raises(RefusedError, match="began from version 0, not from 1"):
-        house.policies.publish(WEIGHTS, parent=1, base="model", batch=batch)
+        store.policies.publish(WEIGHTS, parent=1, base="model", batch=batch)
     with pytest.raises(RefusedError, match="no version 7 to descend from"):
-        house.publish(parent=7)
+        store.publish(parent=7)
     with pytest.raises(RefusedError, match="no batch 99"):
-        house.policies.publish(WEIGHTS, parent=0, base="model", batch=99)
-    left = house.batches.open_batch_now()
+        store.policies.publish(WEIGHTS, parent=0, base="model", batch=99)
+    left = store.batches.open_batch_now()
     assert left is not None
     assert left.number == batch
 
 
-async def test_a_candidate_is_tried_then_serves_and_what_served_is_retired(house: House) -> None:
+async def test_a_candidate_is_tried_then_serves_and_what_served_is_retired(store: StoreParts) -> None:
     for number in (1, 2):
-        assert house.publish(parent=number - 1) == number
-        house.policies.canary(number, PASSED)
-        assert house.policies.serving(0.25) == Serving(
+        assert store.publish(parent=number - 1) == number
+        store.policies.canary(number, PASSED)
+        assert store.policies.serving(0.25) == Serving(
             number - 1, number, 0.25, dict.fromkeys({number, number - 1} - {0}, frozenset())
         )
-        house.policies.promote(number, "better")
-    assert house.states() == {1: "retired", 2: "serving"}
-    version = house.policies.version(2)
+        store.policies.promote(number, "better")
+    assert store.states() == {1: "retired", 2: "serving"}
+    version = store.policies.version(2)
     assert version is not None
     assert (version.report, version.has_served) == (PASSED, True)
-    assert house.told()[-3:] == [("published", 2, 1, None), ("tried", 2, 1, 2), ("promoted", 2, 2, None)]
+    assert store.told()[-3:] == [("published", 2, 1, None), ("tried", 2, 1, 2), ("promoted", 2, 2, None)]
 
 
-async def test_what_a_version_has_passed_is_noted_with_it_and_with_no_other(house: House) -> None:
-    house.publish()
-    house.policies.promote(1, "better", PASSED)
-    house.publish(parent=1)
-    house.policies.promote(2, "better still", GateReport(True, ("better still",)))
-    first, second = house.policies.version(1), house.policies.version(2)
+async def test_what_a_version_has_passed_is_noted_with_it_and_with_no_other(store: StoreParts) -> None:
+    store.publish()
+    store.policies.promote(1, "better", PASSED)
+    store.publish(parent=1)
+    store.policies.promote(2, "better still", GateReport(True, ("better still",)))
+    first, second = store.policies.version(1), store.policies.version(2)
     assert first is not None
     assert second is not None
     assert (first.report, second.report) == (PASSED, GateReport(True, ("better still",)))
 
 
-async def test_rolling_back_leads_to_the_nearest_ancestor_that_served(house: House) -> None:
-    house.publish()
-    house.policies.promote(1)
-    house.policies.reject(house.publish(parent=1), GateReport(False, ("worse",)))
-    house.publish(parent=2)
-    house.policies.promote(3)
-    house.policies.rollback(reason="worse on live turns")
-    assert house.states() == {1: "serving", 2: "rejected", 3: "rolled back"}
-    house.policies.rollback()
-    assert house.states() == {1: "rolled back", 2: "rejected", 3: "rolled back"}
-    assert house.policies.serving() == Serving(0)
-    assert house.told()[-2:] == [("rolled back", 3, 1, None), ("rolled back", 1, 0, None)]
+async def test_rolling_back_leads_to_the_nearest_ancestor_that_served(store: StoreParts) -> None:
+    store.publish()
+    store.policies.promote(1)
+    store.policies.reject(store.publish(parent=1), GateReport(False, ("worse",)))
+    store.publish(parent=2)
+    store.policies.promote(3)
+    store.policies.rollback(reason="worse on live turns")
+    assert store.states() == {1: "serving", 2: "rejected", 3: "rolled back"}
+    store.policies.rollback()
+    assert store.states() == {1: "rolled back", 2: "rejected", 3: "rolled back"}
+    assert store.policies.serving() == Serving(0)
+    assert store.told()[-2:] == [("rolled back", 3, 1, None), ("rolled back", 1, 0, None)]
 
 
-async def test_a_trial_is_taken_back_before_what_serves(house: House) -> None:
-    house.publish()
-    house.policies.promote(1)
-    house.policies.canary(house.publish(parent=1))
-    house.policies.rollback()
-    assert house.states() == {1: "serving", 2: "rolled back"}
+async def test_a_trial_is_taken_back_before_what_serves(store: StoreParts) -> None:
+    store.publish()
+    store.policies.promote(1)
+    store.policies.canary(store.publish(parent=1))
+    store.policies.rollback()
+    assert store.states() == {1: "serving", 2: "rolled back"}
 
 
-async def test_one_may_go_back_to_any_version_that_served(house: House) -> None:
+async def test_one_may_go_back_to_any_version_that_served(store: StoreParts) -> None:
     for number in (1, 2, 3):
-        house.publish(parent=number - 1)
-        house.policies.promote(number)
-    house.policies.canary(house.publish(parent=3))
-    house.policies.rollback(1)
-    assert house.states() == {1: "serving", 2: "retired", 3: "rolled back", 4: "rolled back"}
-    house.policies.rollback(0)
-    assert house.policies.serving() == Serving(0)
-    house.policies.promote(3, "after all")
-    assert house.policies.serving().version == 3
+        store.publish(parent=number - 1)
+        store.policies.promote(number)
+    store.policies.canary(store.publish(parent=3))
+    store.policies.rollback(1)
+    assert store.states() == {1: "serving", 2: "retired", 3: "rolled back", 4: "rolled back"}
+    store.policies.rollback(0)
+    assert store.policies.serving() == Serving(0)
+    store.policies.promote(3, "after all")
+    assert store.policies.serving().version == 3
 
 
 @pytest.mark.parametrize(
@@ -266,76 +266,76 @@ async def test_one_may_go_back_to_any_version_that_served(house: House) -> None:
     ],
 )
 async def test_a_move_that_may_not_be_made_is_refused_in_words_and_changes_nothing(
-    house: House, move: Callable[[SqlPolicies], None], words: str
+    store: StoreParts, move: Callable[[SqlPolicies], None], words: str
 ) -> None:
-    house.publish()
-    house.policies.promote(1)
-    house.publish(parent=1)
-    house.policies.promote(2)
-    house.policies.reject(house.publish(parent=2))
-    house.policies.canary(house.publish(parent=2))
-    house.publish(parent=2)
-    before, told = house.policies.versions(), house.told()
-    assert house.states() == {1: "retired", 2: "serving", 3: "rejected", 4: "canary", 5: "candidate"}
+    store.publish()
+    store.policies.promote(1)
+    store.publish(parent=1)
+    store.policies.promote(2)
+    store.policies.reject(store.publish(parent=2))
+    store.policies.canary(store.publish(parent=2))
+    store.publish(parent=2)
+    before, told = store.policies.versions(), store.told()
+    assert store.states() == {1: "retired", 2: "serving", 3: "rejected", 4: "canary", 5: "candidate"}
     with pytest.raises(RefusedError, match=words):
-        move(house.policies)
-    assert (house.policies.versions(), house.told()) == (before, told)
+        move(store.policies)
+    assert (store.policies.versions(), store.told()) == (before, told)
 
 
-async def test_there_is_nothing_to_roll_back_from_the_untrained_model_nor_to_what_never_served(house: House) -> None:
+async def test_there_is_nothing_to_roll_back_from_the_untrained_model_nor_to_what_never_served(store: StoreParts) -> None:
     with pytest.raises(RefusedError, match="nothing to roll back"):
-        house.policies.rollback()
+        store.policies.rollback()
     with pytest.raises(RefusedError, match="version 0 serves already"):
-        house.policies.rollback(0)
-    house.publish()
-    house.publish(parent=1)
-    house.policies.promote(2)
+        store.policies.rollback(0)
+    store.publish()
+    store.publish(parent=1)
+    store.policies.promote(2)
     with pytest.raises(RefusedError, match=r"version 1 \(candidate\) has never served"):
-        house.policies.rollback(1)
+        store.policies.rollback(1)
 
 
-async def test_weights_that_are_gone_are_no_place_to_go(house: House) -> None:
+async def test_weights_that_are_gone_are_no_place_to_go(store: StoreParts) -> None:
     for number in (1, 2, 3, 4):
-        house.publish(parent=number - 1)
-        house.policies.promote(number)
-    assert [version.number for version in house.policies.spare(keep=1)] == [2, 1]
-    house.policies.let_go(2)
-    assert [version.number for version in house.policies.spare(keep=2)] == [1]
-    for refused in (house.policies.rollback, house.policies.promote):
+        store.publish(parent=number - 1)
+        store.policies.promote(number)
+    assert [version.number for version in store.policies.spare(keep=1)] == [2, 1]
+    store.policies.let_go(2)
+    assert [version.number for version in store.policies.spare(keep=2)] == [1]
+    for refused in (store.policies.rollback, store.policies.promote):
         with pytest.raises(RefusedError, match="no longer kept"):
             refused(2)
-    house.policies.rollback()
-    house.policies.rollback()
-    assert house.states() == {1: "serving", 2: "retired", 3: "rolled back", 4: "rolled back"}
-    gone = house.policies.version(2)
+    store.policies.rollback()
+    store.policies.rollback()
+    assert store.states() == {1: "serving", 2: "retired", 3: "rolled back", 4: "rolled back"}
+    gone = store.policies.version(2)
     assert gone is not None
     assert not gone.is_kept
 
 
-async def test_absorbed_skills_belong_to_a_version(house: House) -> None:
-    house.publish()
-    house.policies.promote(1)
-    house.policies.absorb(1, [SkillName("b"), SkillName("a")])
-    assert house.policies.serving().absorbed == {1: frozenset({SkillName("a"), SkillName("b")})}
-    house.policies.rollback()
-    assert house.policies.serving().absorbed == {}
+async def test_absorbed_skills_belong_to_a_version(store: StoreParts) -> None:
+    store.publish()
+    store.policies.promote(1)
+    store.policies.absorb(1, [SkillName("b"), SkillName("a")])
+    assert store.policies.serving().absorbed == {1: frozenset({SkillName("a"), SkillName("b")})}
+    store.policies.rollback()
+    assert store.policies.serving().absorbed == {}
 
 
 async def test_what_versions_did_is_read_from_the_moment_one_is_tried(
-    house: House, database: Database, new_turn: TurnMaker
+    store: StoreParts, database: Database, new_turn: TurnMaker
 ) -> None:
     async def serve(version: int, outcome: Outcome | None, **fields: object) -> Turn:
         turn = new_turn("s_1", stamp=Stamp(0, version, "", ()), **fields)
-        assert await house.ledger.record(turn)
+        assert await store.ledger.record(turn)
         if outcome is not None:
             fault = Fault.AGENT if outcome is Outcome.FAIL else None
             assert SqlVerdicts(database).record_verdict(Verdict(turn.id, outcome, Source.CHECK, None, fault=fault))
         return turn
 
-    house.publish()
+    store.publish()
     await serve(0, Outcome.PASS)
-    house.policies.canary(1)
-    since = house.policies.since(1)
+    store.policies.canary(1)
+    since = store.policies.since(1)
     assert since is not None
     assert since.at == NOON
     await serve(0, Outcome.PASS)
@@ -344,13 +344,13 @@ async def test_what_versions_did_is_read_from_the_moment_one_is_tried(
     await serve(1, None)
     await serve(2, Outcome.PASS)
     await serve(1, Outcome.UNKNOWN)
-    assert house.policies.outcomes_by_version([0, 1], since.turn) == [
+    assert store.policies.outcomes_by_version([0, 1], since.turn) == [
         VersionOutcome(SessionId("s_1"), 0, Outcome.PASS),
         VersionOutcome(SessionId("s_1"), 1, Outcome.FAIL),
         VersionOutcome(SessionId("s_1"), 1, Outcome.UNKNOWN),
     ]
-    assert house.policies.outcomes_by_version([0], 0, since.turn) == [VersionOutcome(SessionId("s_1"), 0, Outcome.PASS)]
-    newest = house.policies.outcomes_by_version([0, 1], 0, limit=2)
+    assert store.policies.outcomes_by_version([0], 0, since.turn) == [VersionOutcome(SessionId("s_1"), 0, Outcome.PASS)]
+    newest = store.policies.outcomes_by_version([0, 1], 0, limit=2)
     assert [(one.version, one.outcome) for one in newest] == [(1, Outcome.FAIL), (1, Outcome.UNKNOWN)]
 
 
@@ -376,29 +376,29 @@ async def test_what_versions_did_is_read_from_the_moment_one_is_tried(
     ],
 )
 async def test_the_database_itself_keeps_versions_in_order(
-    house: House, database: Database, new_turn: TurnMaker, statement: str
+    store: StoreParts, database: Database, new_turn: TurnMaker, statement: str
 ) -> None:
-    batch, left = await house.taught(new_turn), await house.taught(new_turn)
+    batch, left = await store.taught(new_turn), await store.taught(new_turn)
     assert (batch, left) == (1, 2)
-    house.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
-    house.policies.promote(1)
-    house.publish(parent=1)
-    house.policies.canary(house.publish(parent=1))
-    assert await house.ledger.record(new_turn(id=TurnId("free"), stamp=Stamp(0, 0, "", ())))
-    before = house.policies.versions(), house.batches.batch(1)
+    store.policies.publish(WEIGHTS, parent=0, base="model", batch=batch)
+    store.policies.promote(1)
+    store.publish(parent=1)
+    store.policies.canary(store.publish(parent=1))
+    assert await store.ledger.record(new_turn(id=TurnId("free"), stamp=Stamp(0, 0, "", ())))
+    before = store.policies.versions(), store.batches.batch(1)
     with pytest.raises(RefusedError):
         with database.writing("cheating") as connection:
             connection.execute(text(statement))
-    assert (house.policies.versions(), house.batches.batch(1)) == before
+    assert (store.policies.versions(), store.batches.batch(1)) == before
 
 
-async def test_versions_published_at_once_get_numbers_of_their_own_and_one_of_them_serves(house: House) -> None:
+async def test_versions_published_at_once_get_numbers_of_their_own_and_one_of_them_serves(store: StoreParts) -> None:
     failures: list[StoreError] = []
 
     def work() -> None:
         try:
             for _ in range(5):
-                house.policies.promote(house.publish())
+                store.policies.promote(store.publish())
         except StoreError as error:
             failures.append(error)
 
@@ -408,6 +408,6 @@ async def test_versions_published_at_once_get_numbers_of_their_own_and_one_of_th
     for thread in threads:
         thread.join(30)
     assert failures == []
-    states = house.states()
+    states = store.states()
     assert sorted(states) == list(range(1, 16))
     assert sorted(states.values()) == ["retired"] * 14 + ["serving"]

@@ -39,7 +39,6 @@ async def test_an_empty_ledger_is_empty(reader: LedgerReader) -> None:
     assert reader.session(SessionId("s_1")) is None
     assert reader.turns_of(SessionId("s_1")) == []
     assert reader.counts() == LedgerCounts(0, 0, 0, 0)
-    assert reader.last_placements(SessionId("s_1")) == ()
 
 
 async def test_sessions_come_newest_first_in_pages(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
@@ -92,14 +91,17 @@ async def test_a_trace_is_of_the_last_main_turn_of_each_session_that_goes_on(
     assert [trace.session for trace in reader.recent_traces(since=old.times.received_at, limit=1)] == ["s_2"]
 
 
-async def test_the_placements_of_the_last_main_turn_are_known(ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker) -> None:
+async def test_placements_that_share_a_beginning_are_read_back_whole(
+    ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
     placed: tuple[Placement, ...] = ()
     for number in range(5):
         placed = (*placed, Placement(bytes([number]), (SkillName(f"skill-{number}"),), f"text {number} \ud800"))
-        await record(ledger, new_turn("s_1", placements=placed))
-    await record(ledger, new_turn("s_1", placements=(), kind=TurnKind.SIDE), new_turn("s_2", placements=()))
-    assert reader.last_placements(SessionId("s_1")) == placed
-    assert reader.last_placements(SessionId("s_2")) == ()
+        turn = new_turn("s_1", placements=placed)
+        await record(ledger, turn)
+        found = reader.turn(turn.id)
+        assert found is not None
+        assert found.turn.placements == placed
 
 
 async def test_whoever_reads_on_from_the_last_turn_misses_none(

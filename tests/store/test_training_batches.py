@@ -35,7 +35,7 @@ NOW = Stamp(1, 7, "", ())
 
 
 @dataclass(frozen=True)
-class House:
+class StoreParts:
     ledger: SqlLedger
     reader: LedgerReader
     generations: SqlGenerations
@@ -54,52 +54,54 @@ class House:
 
 
 @pytest.fixture
-def house(ledger: SqlLedger, reader: LedgerReader, database: Database) -> House:
-    """A house whose newest generation is 1."""
-    made = House(ledger, reader, SqlGenerations(database), SqlVerdicts(database), SqlCandidates(database), SqlBatches(database))
+def store(ledger: SqlLedger, reader: LedgerReader, database: Database) -> StoreParts:
+    """A store whose newest generation is 1."""
+    made = StoreParts(
+        ledger, reader, SqlGenerations(database), SqlVerdicts(database), SqlCandidates(database), SqlBatches(database)
+    )
     made.generations.publish([Skill(SkillName("first"), "when", "do")], "first")
     return made
 
 
-async def test_a_batch_makes_its_turns_query_and_they_are_in_one_run_at_a_time(house: House, new_turn: TurnMaker) -> None:
-    turns = await house.judged(*(new_turn(stamp=NOW) for _ in range(3)))
-    number = house.batches.open_batch(7, turns[:2])
-    assert house.batches.turns_of(number) == turns[:2]
-    assert [house.reader.role_of(turn) for turn in turns] == [TurnRole(RoleKind.QUERY, 1)] * 2 + [None]
-    assert [standing.taught for standing in house.reader.standings_of(turns).values()] == [True, True, False]
+async def test_a_batch_makes_its_turns_query_and_they_are_in_one_run_at_a_time(store: StoreParts, new_turn: TurnMaker) -> None:
+    turns = await store.judged(*(new_turn(stamp=NOW) for _ in range(3)))
+    number = store.batches.open_batch(7, turns[:2])
+    assert store.batches.turns_of(number) == turns[:2]
+    assert [store.reader.role_of(turn) for turn in turns] == [TurnRole(RoleKind.QUERY, 1)] * 2 + [None]
+    assert [standing.taught for standing in store.reader.standings_of(turns).values()] == [True, True, False]
     with pytest.raises(RefusedError, match="one open batch at a time"):
-        house.batches.open_batch(8, [turns[2], turns[1]])
-    assert house.reader.role_of(turns[2]) is None
-    assert house.batches.open_batch(8, turns[2:]) > number
+        store.batches.open_batch(8, [turns[2], turns[1]])
+    assert store.reader.role_of(turns[2]) is None
+    assert store.batches.open_batch(8, turns[2:]) > number
 
 
-async def test_what_fed_a_skill_never_trains_and_what_trained_feeds_no_skill(house: House, new_turn: TurnMaker) -> None:
-    support, query = await house.judged(new_turn(stamp=NOW), new_turn(stamp=NOW))
-    house.candidates.begin_attempt("kind", 1, [support])
+async def test_what_fed_a_skill_never_trains_and_what_trained_feeds_no_skill(store: StoreParts, new_turn: TurnMaker) -> None:
+    support, query = await store.judged(new_turn(stamp=NOW), new_turn(stamp=NOW))
+    store.candidates.begin_attempt("kind", 1, [support])
     with pytest.raises(RefusedError, match="fed a skill"):
-        house.batches.open_batch(7, [query, support])
-    house.batches.open_batch(7, [query])
+        store.batches.open_batch(7, [query, support])
+    store.batches.open_batch(7, [query])
     with pytest.raises(RefusedError, match="one role"):
-        house.candidates.begin_attempt("kind", 1, [query])
-    assert house.reader.role_of(support) == TurnRole(RoleKind.SUPPORT, 1)
-    assert house.reader.role_of(query) == TurnRole(RoleKind.QUERY, 1)
+        store.candidates.begin_attempt("kind", 1, [query])
+    assert store.reader.role_of(support) == TurnRole(RoleKind.SUPPORT, 1)
+    assert store.reader.role_of(query) == TurnRole(RoleKind.QUERY, 1)
 
 
 @pytest.mark.parametrize("generation", [0, 2])
 async def test_a_turn_made_with_other_skills_than_the_newest_does_not_train(
-    house: House, new_turn: TurnMaker, generation: int
+    store: StoreParts, new_turn: TurnMaker, generation: int
 ) -> None:
-    turns = await house.judged(new_turn(stamp=Stamp(generation, 7, "", ())))
+    turns = await store.judged(new_turn(stamp=Stamp(generation, 7, "", ())))
     with pytest.raises(RefusedError, match="other skills"):
-        house.batches.open_batch(7, turns)
-    assert house.reader.role_of(turns[0]) is None
+        store.batches.open_batch(7, turns)
+    assert store.reader.role_of(turns[0]) is None
 
 
-async def test_a_skill_for_everyone_ages_every_turn_before_it(house: House, new_turn: TurnMaker) -> None:
-    turns = await house.judged(new_turn(stamp=NOW))
-    house.generations.publish([Skill(SkillName("a"), "when", "do")], "learned")
+async def test_a_skill_for_everyone_ages_every_turn_before_it(store: StoreParts, new_turn: TurnMaker) -> None:
+    turns = await store.judged(new_turn(stamp=NOW))
+    store.generations.publish([Skill(SkillName("a"), "when", "do")], "learned")
     with pytest.raises(RefusedError, match="other skills"):
-        house.batches.open_batch(7, turns)
+        store.batches.open_batch(7, turns)
 
 
 FIRST = Skill(SkillName("first"), "when", "do")
@@ -132,42 +134,46 @@ CHANGES = [
 
 
 async def test_a_turn_ages_by_what_changes_in_its_speakers_prompts_until_that_is_taken_back(
-    house: House, database: Database, new_turn: TurnMaker
+    store: StoreParts, database: Database, new_turn: TurnMaker
 ) -> None:
     SqlTeams(database).replace(TEAMS)
-    turns = await house.judged(new_turn(stamp=NOW, scope=ADA_AT_WORK))
+    turns = await store.judged(new_turn(stamp=NOW, scope=ADA_AT_WORK))
     for ages, changed in CHANGES:
-        newest = house.generations.publish(changed, "a change").number
-        found = house.batches.eligible(newest, 7, 2, 10)
+        newest = store.generations.publish(changed, "a change").number
+        found = store.batches.eligible(newest, 7, 2, 10)
         assert found == (EligibleTurns((), {Rejection.OLD_GENERATION: 1}) if ages else EligibleTurns(tuple(turns), {})), changed
-        assert house.batches.ready(newest, 7, 2, 10) == found.turns
-        assert house.reader.standings_of(turns)[turns[0]].is_aged is ages
+        assert store.batches.ready(newest, 7, 2, 10) == found.turns
+        assert store.reader.standings_of(turns)[turns[0]].is_aged is ages
         if ages:
             with pytest.raises(RefusedError, match="other skills"):
-                house.batches.open_batch(7, turns)
-        house.generations.publish([FIRST], "taken back")
-    batch = house.batches.batch(house.batches.open_batch(7, turns))
+                store.batches.open_batch(7, turns)
+        store.generations.publish([FIRST], "taken back")
+    batch = store.batches.batch(store.batches.open_batch(7, turns))
     assert batch is not None
     assert (batch.generation, batch.stale) == (1 + 2 * len(CHANGES), 0)
 
 
-async def test_who_joins_or_leaves_a_team_is_known_to_the_database(house: House, database: Database, new_turn: TurnMaker) -> None:
+async def test_who_joins_or_leaves_a_team_is_known_to_the_database(
+    store: StoreParts, database: Database, new_turn: TurnMaker
+) -> None:
     teams = SqlTeams(database)
     teams.replace(TEAMS)
-    turns = await house.judged(new_turn(stamp=NOW, scope=Scope("ada")))
-    house.generations.publish([FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)], "a team's rule")
-    assert house.batches.ready(2, 7, 2, 10) == tuple(turns)
+    turns = await store.judged(new_turn(stamp=NOW, scope=Scope("ada")))
+    store.generations.publish([FIRST, Skill(SkillName("r"), "always", "Use uv.", scope="team:data", extra=RULE)], "a team's rule")
+    assert store.batches.ready(2, 7, 2, 10) == tuple(turns)
     teams.replace({"data": ["ada"]})
-    assert house.batches.ready(2, 7, 2, 10) == ()
+    assert store.batches.ready(2, 7, 2, 10) == ()
 
 
 @pytest.mark.parametrize("wanted", [[], ["t_unknown"]])
-async def test_a_batch_of_nothing_is_none(house: House, wanted: list[str]) -> None:
+async def test_a_batch_of_nothing_is_none(store: StoreParts, wanted: list[str]) -> None:
     with pytest.raises(RefusedError):
-        house.batches.open_batch(7, [TurnId(turn) for turn in wanted])
+        store.batches.open_batch(7, [TurnId(turn) for turn in wanted])
 
 
-async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_reason(house: House, new_turn: TurnMaker) -> None:
+async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_reason(
+    store: StoreParts, new_turn: TurnMaker
+) -> None:
     good = [new_turn(stamp=NOW), new_turn(stamp=Stamp(1, 5, "", (SkillName("a"),)))]
     bad = {
         Rejection.SIDE: new_turn(stamp=NOW, kind=TurnKind.SIDE),
@@ -179,91 +185,91 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
         Rejection.OLD_POLICY: new_turn(stamp=Stamp(1, 4, "", ())),
         Rejection.TAUGHT: new_turn(stamp=NOW),
     }
-    found = await house.judged(*good, *bad.values())
+    found = await store.judged(*good, *bad.values())
     unjudged, unknown = new_turn(stamp=NOW), new_turn(stamp=NOW)
-    await house.record(unjudged, unknown)
-    house.verdicts.record_verdict(Verdict(unknown.id, Outcome.UNKNOWN, Source.NOBODY, None))
+    await store.record(unjudged, unknown)
+    store.verdicts.record_verdict(Verdict(unknown.id, Outcome.UNKNOWN, Source.NOBODY, None))
     bad |= {Rejection.NO_VERDICT: unjudged, Rejection.UNKNOWN: unknown}
-    house.candidates.begin_attempt("kind", 1, [bad[Rejection.SUPPORT].id])
-    house.batches.open_batch(7, [bad[Rejection.TAUGHT].id])
-    chosen = house.batches.eligible(1, 7, max_lag=2, limit=10)
+    store.candidates.begin_attempt("kind", 1, [bad[Rejection.SUPPORT].id])
+    store.batches.open_batch(7, [bad[Rejection.TAUGHT].id])
+    chosen = store.batches.eligible(1, 7, max_lag=2, limit=10)
     assert chosen == EligibleTurns((found[1], found[0]), dict.fromkeys(bad, 1))
     for reason, turn in bad.items():
-        whole, standing = house.reader.turn(turn.id), house.reader.standing_of(turn.id)
+        whole, standing = store.reader.turn(turn.id), store.reader.standing_of(turn.id)
         assert whole is not None
         assert standing is not None
         assert rejection(whole.turn, standing, 1, 7, 2) is reason
-    assert house.batches.ready(1, 7, max_lag=2, limit=10) == chosen.turns
-    assert house.batches.ready(1, 7, max_lag=2, limit=1) == (found[1],)
-    assert house.batches.ready(1, 7, max_lag=2, limit=10, within=3) == ()
-    assert house.batches.eligible(1, 7, max_lag=2, limit=1).turns == (found[1],)
-    assert house.batches.eligible(1, 7, max_lag=2, limit=10, within=3) == EligibleTurns(
+    assert store.batches.ready(1, 7, max_lag=2, limit=10) == chosen.turns
+    assert store.batches.ready(1, 7, max_lag=2, limit=1) == (found[1],)
+    assert store.batches.ready(1, 7, max_lag=2, limit=10, within=3) == ()
+    assert store.batches.eligible(1, 7, max_lag=2, limit=1).turns == (found[1],)
+    assert store.batches.eligible(1, 7, max_lag=2, limit=10, within=3) == EligibleTurns(
         (), {Rejection.UNKNOWN: 1, Rejection.NO_VERDICT: 1, Rejection.TAUGHT: 1}
     )
-    house.batches.open_batch(7, chosen.turns)
-    assert house.batches.eligible(1, 7, max_lag=2, limit=10).turns == ()
+    store.batches.open_batch(7, chosen.turns)
+    assert store.batches.eligible(1, 7, max_lag=2, limit=10).turns == ()
 
 
-async def test_turns_kept_for_the_gate_and_answers_of_other_models_are_set_aside(house: House, new_turn: TurnMaker) -> None:
-    mine = await house.judged(*(new_turn(stamp=NOW, provider="embedded") for _ in range(3)))
-    await house.judged(new_turn(stamp=NOW, provider="openai"))
-    chosen = house.batches.eligible(1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded")
+async def test_turns_kept_for_the_gate_and_answers_of_other_models_are_set_aside(store: StoreParts, new_turn: TurnMaker) -> None:
+    mine = await store.judged(*(new_turn(stamp=NOW, provider="embedded") for _ in range(3)))
+    await store.judged(new_turn(stamp=NOW, provider="openai"))
+    chosen = store.batches.eligible(1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded")
     assert chosen == EligibleTurns((mine[2], mine[0]), {Rejection.OTHER_MODEL: 1, Rejection.HELD_OUT: 1})
-    assert house.batches.ready(1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded") == chosen.turns
-    assert len(house.batches.eligible(1, 7, 2, 10).turns) == 4
+    assert store.batches.ready(1, 7, 2, 10, held_out={mine[1]}.__contains__, policy_provider="embedded") == chosen.turns
+    assert len(store.batches.eligible(1, 7, 2, 10).turns) == 4
 
 
 async def test_rejections_are_counted_anew_when_a_clock_moved_or_some_time_has_passed(
-    house: House, database: Database, new_turn: TurnMaker
+    store: StoreParts, database: Database, new_turn: TurnMaker
 ) -> None:
     now = datetime(2026, 6, 1, tzinfo=UTC)
     batches = SqlBatches(database, lambda: now)
-    await house.judged(new_turn(stamp=NOW))
+    await store.judged(new_turn(stamp=NOW))
     assert batches.rejections(1, 7, 2) == {}
-    await house.record(new_turn(stamp=NOW), new_turn(stamp=NOW))
+    await store.record(new_turn(stamp=NOW), new_turn(stamp=NOW))
     assert batches.rejections(1, 7, 2) == {}
     assert batches.rejections(1, 8, 0) == {Rejection.OLD_POLICY: 3}
     now += timedelta(minutes=1)
     assert batches.rejections(1, 8, 1) == {Rejection.NO_VERDICT: 2}
 
 
-async def test_an_interrupted_batch_is_found_again_with_what_became_stale(house: House, new_turn: TurnMaker) -> None:
-    first = await house.judged(*(new_turn(stamp=NOW) for _ in range(2)))
-    second = await house.judged(new_turn(stamp=NOW))
-    assert house.batches.open_batch_now() is None
-    number = house.batches.open_batch(7, first, seed=42)
-    later = house.batches.open_batch(7, second)
-    assert house.batches.open_batch_now() == TrainingBatch(
-        number, BatchState.OPEN, 7, 1, 42, 2, tuple(house.batches.turns_of(number)), 0
+async def test_an_interrupted_batch_is_found_again_with_what_became_stale(store: StoreParts, new_turn: TurnMaker) -> None:
+    first = await store.judged(*(new_turn(stamp=NOW) for _ in range(2)))
+    second = await store.judged(new_turn(stamp=NOW))
+    assert store.batches.open_batch_now() is None
+    number = store.batches.open_batch(7, first, seed=42)
+    later = store.batches.open_batch(7, second)
+    assert store.batches.open_batch_now() == TrainingBatch(
+        number, BatchState.OPEN, 7, 1, 42, 2, tuple(store.batches.turns_of(number)), 0
     )
-    house.generations.publish([Skill(SkillName("a"), "when", "do")], "learned")
-    stale = house.batches.open_batch_now()
+    store.generations.publish([Skill(SkillName("a"), "when", "do")], "learned")
+    stale = store.batches.open_batch_now()
     assert stale is not None
     assert (stale.number, stale.generation, stale.stale) == (number, 1, 2)
-    house.batches.drop_batch(number, "the skills changed")
-    dropped = house.batches.batch(number)
+    store.batches.drop_batch(number, "the skills changed")
+    dropped = store.batches.batch(number)
     assert dropped is not None
     assert (dropped.state, dropped.note) == (BatchState.DROPPED, "the skills changed")
-    left = house.batches.open_batch_now()
+    left = store.batches.open_batch_now()
     assert left is not None
     assert left.number == later
 
 
-async def test_a_batch_is_dropped_once_and_gives_its_turns_back(house: House, new_turn: TurnMaker) -> None:
-    turns = await house.judged(new_turn(stamp=NOW))
-    number = house.batches.open_batch(7, turns)
-    house.batches.drop_batch(number, "it drifted")
+async def test_a_batch_is_dropped_once_and_gives_its_turns_back(store: StoreParts, new_turn: TurnMaker) -> None:
+    turns = await store.judged(new_turn(stamp=NOW))
+    number = store.batches.open_batch(7, turns)
+    store.batches.drop_batch(number, "it drifted")
     for refused, words in ((number, r"is dropped already \(it drifted\)"), (99, "no batch 99")):
         with pytest.raises(RefusedError, match=words):
-            house.batches.drop_batch(refused, "again")
-    assert house.batches.eligible(1, 7, 2, 10) == EligibleTurns(tuple(turns), {})
-    assert house.reader.role_of(turns[0]) == TurnRole(RoleKind.QUERY, 1)
-    assert house.batches.untried(turns) == 0
-    assert house.batches.open_batch(7, turns) > number
-    assert house.batches.eligible(1, 7, 2, 10) == EligibleTurns((), {Rejection.TAUGHT: 1})
-    (event,) = [event for event in house.reader.events() if event.kind == "batch.dropped"]
+            store.batches.drop_batch(refused, "again")
+    assert store.batches.eligible(1, 7, 2, 10) == EligibleTurns(tuple(turns), {})
+    assert store.reader.role_of(turns[0]) == TurnRole(RoleKind.QUERY, 1)
+    assert store.batches.untried(turns) == 0
+    assert store.batches.open_batch(7, turns) > number
+    assert store.batches.eligible(1, 7, 2, 10) == EligibleTurns((), {Rejection.TAUGHT: 1})
+    (event,) = [event for event in store.reader.events() if event.kind == "batch.dropped"]
     assert event.data == {"batch": number, "turns": 1, "reason": "it drifted"}
-    assert house.batches.batch(99) is None
+    assert store.batches.batch(99) is None
 
 
 INTO = "INSERT INTO batch_turns (turn, batch) SELECT seq, 1 FROM turns WHERE"
@@ -285,18 +291,18 @@ INTO = "INSERT INTO batch_turns (turn, batch) SELECT seq, 1 FROM turns WHERE"
     ],
 )
 async def test_the_database_itself_keeps_support_and_query_apart(
-    house: House, database: Database, new_turn: TurnMaker, statement: str
+    store: StoreParts, database: Database, new_turn: TurnMaker, statement: str
 ) -> None:
     stamps = {"support": NOW, "old": Stamp(0, 7, "", ()), "taught": NOW, "free": NOW}
-    await house.judged(*(new_turn(id=TurnId(name), stamp=stamp) for name, stamp in stamps.items()))
-    house.candidates.begin_attempt("kind", 1, [TurnId("support")])
-    batch = house.batches.open_batch(7, [TurnId("taught")])
-    before = house.reader.standings_of([TurnId(name) for name in stamps])
+    await store.judged(*(new_turn(id=TurnId(name), stamp=stamp) for name, stamp in stamps.items()))
+    store.candidates.begin_attempt("kind", 1, [TurnId("support")])
+    batch = store.batches.open_batch(7, [TurnId("taught")])
+    before = store.reader.standings_of([TurnId(name) for name in stamps])
     assert batch == 1
     with pytest.raises(RefusedError):
         with database.writing("cheating") as connection:
             connection.execute(text(statement))
-    assert house.reader.standings_of([TurnId(name) for name in stamps]) == before
+    assert store.reader.standings_of([TurnId(name) for name in stamps]) == before
 
 
 @pytest.mark.parametrize(
@@ -334,18 +340,18 @@ async def test_a_replacement_is_no_way_around(sqlite_url: str, new_turn: TurnMak
 
 
 async def test_an_attempt_and_a_batch_that_want_the_same_turns_at_once_never_both_get_them(
-    house: House, new_turn: TurnMaker
+    store: StoreParts, new_turn: TurnMaker
 ) -> None:
-    turns = await house.judged(*(new_turn(stamp=NOW) for _ in range(40)))
+    turns = await store.judged(*(new_turn(stamp=NOW) for _ in range(40)))
     refused: list[str] = []
 
     def take(kind: str) -> None:
         for turn in turns if kind == "attempt" else reversed(turns):
             try:
                 if kind == "attempt":
-                    house.candidates.begin_attempt("kind", 1, [turn])
+                    store.candidates.begin_attempt("kind", 1, [turn])
                 else:
-                    house.batches.open_batch(7, [turn])
+                    store.batches.open_batch(7, [turn])
             except RefusedError:
                 refused.append(kind)
 
@@ -354,7 +360,7 @@ async def test_an_attempt_and_a_batch_that_want_the_same_turns_at_once_never_bot
         thread.start()
     for thread in threads:
         thread.join(30)
-    standings = house.reader.standings_of(turns)
+    standings = store.reader.standings_of(turns)
     kinds = [(standing.role.kind if standing.role else None, standing.taught) for standing in standings.values()]
     assert len(refused) == len(turns)
     assert set(kinds) <= {(RoleKind.SUPPORT, False), (RoleKind.QUERY, True)}

@@ -218,7 +218,7 @@ def sqlite_urls(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], str]:
 @pytest.fixture(scope="module")
 def postgres_urls() -> Iterator[Callable[[], str]]:
     with running_postgres() as server:
-        yield server.new_database
+        yield server.prepared_database
 
 
 def test_whatever_is_done_in_whatever_order_versions_stay_in_order(sqlite_urls: Callable[[], str]) -> None:
@@ -226,10 +226,11 @@ def test_whatever_is_done_in_whatever_order_versions_stay_in_order(sqlite_urls: 
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_so_they_do_over_longer_sequences(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=tries(12, nightly=60), steps=50)
+    check_machine(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
 
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
-    check_machine(Versions, {"fresh_url": staticmethod(postgres_urls)}, examples=tries(5, nightly=15), steps=40)
+    check_machine(Versions, {"fresh_url": staticmethod(postgres_urls)}, examples=tries(2, nightly=15), steps=40)

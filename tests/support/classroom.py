@@ -15,6 +15,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, SampleRequest, ServiceSampler, Trainee
 from tests.support.softmax import END, Softmax
+from tests.support.softmax import Sampler as SoftmaxSampler
 
 
 @dataclass
@@ -67,9 +68,9 @@ class Classroom:
 
     def sample(self, path: str | None, request: SampleRequest) -> list[DrawnSequence]:
         self._note("sample")
-        policy = self._policy(path)
+        sampler = SoftmaxSampler(self._policy(path), request.temperature)
         answers = [
-            policy.draw(request.prompt, request.max_tokens, request.temperature, random.Random(request.seed + number))
+            sampler.draw(request.prompt, request.max_tokens, random.Random(request.seed + number))
             for number in range(request.count)
         ]
         return [

@@ -1,8 +1,10 @@
 """`metaclaw` processes forked from one that has imported the program: most of a start is imports, and tests start hundreds.
 
-`tests/cli` starts the program as a person does. Where the environment changes the interpreter itself, nothing is forked.
+A forked program has its learners forked likewise. `tests/cli` starts the program as a person does, `tests/app` the learner as the
+program does. Where the environment changes the interpreter itself, nothing is forked.
 """
 
+import fcntl
 import json
 import os
 import select
@@ -14,13 +16,16 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Final, Protocol
 
 MAIN = [sys.executable, "-m", "metaclaw"]
 _INTERPRETER = ("PYTHON", "LD_")
 """How the variables begin that are read before a program's first line."""
+_OUT_OF_THE_WAY: Final = 500
+"""Passed handles are moved here before they get the numbers that are wanted."""
 
 
 class Process(Protocol):
@@ -59,6 +64,23 @@ def run(arguments: Sequence[str], env: Mapping[str, str], timeout_s: float) -> s
             file.seek(0)
             printed.append(file.read().decode())
         return subprocess.CompletedProcess([*MAIN, *arguments], code, *printed)
+
+
+def learner_of(program: int) -> int:
+    """The number of a forked program's learner. Raises ValueError where there is none."""
+    (found,) = (int(file.parent.name) for file in Path("/proc").glob("[0-9]*/comm") if _read(file) == _name_of_learner(program))
+    return found
+
+
+def _name_of_learner(program: int) -> str:
+    return f"learner {program}"  # at most 15 characters
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""  # the process has ended meanwhile
 
 
 def _of_interpreter(env: Mapping[str, str]) -> dict[str, str]:
@@ -112,6 +134,14 @@ class ForkedProcess:
         self._told.close()
 
 
+class ForkedLearner(ForkedProcess):
+    """A learner, with the pipes by which its program speaks with it."""
+
+    def __init__(self, told: socket.socket, stdin: int, stdout: int) -> None:
+        super().__init__(told)
+        self.stdin, self.stdout = open(stdin, "wb", buffering=0), open(stdout, "rb", buffering=0)  # noqa: SIM115
+
+
 class _Template:
     """The process that programs are forked from. It ends with this one."""
 
@@ -123,15 +153,34 @@ class _Template:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
 
     def fork(self, arguments: Sequence[str], env: Mapping[str, str], output: IO[bytes], errors: IO[bytes]) -> ForkedProcess:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            handles = [output.fileno(), errors.fileno(), theirs.fileno()]
-            wanted = {"arguments": list(arguments), "env": dict(env), "folder": str(Path.cwd())}
-            with tempfile.TemporaryFile() as request:  # larger than a message may be
-                request.write(json.dumps(wanted).encode())
-                request.flush()
-                socket.send_fds(self._requests, [b"fork"], [request.fileno(), *handles])
-        return ForkedProcess(ours)
+        return ForkedProcess(_request(self._requests, "metaclaw", arguments, env, {1: output.fileno(), 2: errors.fileno()}))
+
+
+def _request(
+    requests: socket.socket, name: str, arguments: Sequence[str], env: Mapping[str, str], handles: Mapping[int, int]
+) -> socket.socket:
+    """Ask the template for a process with these handles, by their numbers in it. Return where it tells of its id and its end."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        given = {"name": name, "arguments": list(arguments), "env": dict(env), "folder": str(Path.cwd())}
+        wanted = {**given, "handles": list(handles), "asker": os.getpid()}
+        with tempfile.TemporaryFile() as request:  # larger than a message may be
+            request.write(json.dumps(wanted).encode())
+            request.flush()
+            socket.send_fds(requests, [b"fork"], [request.fileno(), theirs.fileno(), *handles.values()])
+    return ours
+
+
+def _spawn_learner(requests: socket.socket, crash_record: int) -> ForkedLearner:
+    """Stand in for the program's own way to start a learner."""
+    (its_in, ours_in), (ours_out, its_out) = os.pipe(), os.pipe()
+    handles = {0: its_in, 1: its_out, 2: 2, crash_record: crash_record}
+    try:
+        told = _request(requests, "learner", [str(crash_record)], os.environ, handles)
+    finally:
+        os.close(its_in)
+        os.close(its_out)
+    return ForkedLearner(told, ours_in, ours_out)
 
 
 @cache
@@ -139,36 +188,41 @@ def _template() -> _Template:
     return _Template()
 
 
-def _serve(requests: socket.socket) -> None:
-    """Fork a program for each request and tell how each ended; return in the forked process."""
+def _serve(requests: socket.socket) -> str:
+    """Fork a program or a learner for each request and tell how each ended; in the forked process, return which of them it is."""
     running: dict[int, int] = {}
     ended, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    of_programs, for_programs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     while True:
-        ready, _, _ = select.select([requests.fileno(), ended], [], [])
+        ready, _, _ = select.select([requests.fileno(), of_programs.fileno(), ended], [], [])
         if ended in ready:
             os.read(ended, 1000)
             _tell_ends(running)
-        if requests.fileno() in ready:
-            message, handles, _, _ = socket.recv_fds(requests, 16, 4)
+        for asker in (requests, of_programs):
+            if asker.fileno() not in ready:
+                continue
+            message, (request, told, *handles), _, _ = _receive(asker)
             if not message:
                 sys.exit()
-            request, output, errors, told = handles
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                requests.close()
-                for handle in (ended, woken, told, *running.values()):
+                for handle in (requests.detach(), of_programs.detach(), ended, woken, told, *running.values()):
                     os.close(handle)
-                _become(request, output, errors)
-                return
+                return _become(request, handles, for_programs)
             running[pid] = told
             os.write(told, f"{pid}\n".encode())
-            for handle in (request, output, errors):
+            for handle in (request, *handles):
                 os.close(handle)
+
+
+def _receive(asker: socket.socket) -> tuple[bytes, list[int], int, object]:
+    message, handles, flags, address = socket.recv_fds(asker, 16, 6)
+    return message, handles if message else [-1, -1], flags, address
 
 
 def _tell_ends(running: dict[int, int]) -> None:
@@ -182,29 +236,51 @@ def _tell_ends(running: dict[int, int]) -> None:
         os.close(told)
 
 
-def _become(request: int, output: int, errors: int) -> None:
-    """Take on the arguments, the environment and the standard streams of the wanted program."""
+def _become(request: int, handles: Sequence[int], for_programs: socket.socket) -> str:
+    """Take on the arguments, the environment and the handles that are wanted."""
     with open(request, "rb") as file:
         file.seek(0)
         wanted = json.loads(file.read())
-    os.dup2(output, 1)
-    os.dup2(errors, 2)
-    for handle in (output, errors):
+    name: str = wanted["name"]
+    if name == "metaclaw":
+        import metaclaw.app.learner_process
+
+        metaclaw.app.learner_process._spawn = partial(_spawn_learner, for_programs)  # type: ignore[assignment]
+    else:
+        os.close(for_programs.detach())
+        Path("/proc/self/comm").write_text(_name_of_learner(wanted["asker"]))
+    os.setsid()
+    moved = [fcntl.fcntl(handle, fcntl.F_DUPFD, _OUT_OF_THE_WAY) for handle in handles]
+    for handle in handles:
+        os.close(handle)
+    for handle, number in zip(moved, wanted["handles"], strict=True):
+        os.dup2(handle, number)
         os.close(handle)
     os.chdir(wanted["folder"])
     os.environ.clear()
     os.environ.update(wanted["env"])
     time.tzset()
-    sys.argv = ["metaclaw", *wanted["arguments"]]
+    sys.argv = [name, *wanted["arguments"]]
+    return name
+
+
+_IMPORTED_AT_START: Final = ("metaclaw.cli.root", "metaclaw.cli.start", "anyio._backends._asyncio", "jinja2", "uvloop")
+"""What a program that starts would otherwise import itself."""
 
 
 def _main() -> int:
+    import metaclaw.app.learner
     from metaclaw.cli import main
+
+    for module in _IMPORTED_AT_START:
+        import_module(module)
 
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
-    _serve(socket.socket(fileno=int(sys.argv[1])))
-    return main()
+    if _serve(socket.socket(fileno=int(sys.argv[1]))) == "metaclaw":
+        return main()
+    metaclaw.app.learner.main()
+    return 0
 
 
 if __name__ == "__main__":

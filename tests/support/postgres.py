@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
+from metaclaw.store import open_database
+
 SERVER_FOLDERS = [Path("/usr/lib/postgresql").joinpath(str(version), "bin") for version in range(20, 12, -1)]
 
 
@@ -23,6 +25,7 @@ class PostgresServer:
         self._folder = folder
         self._user = user if os.getuid() == 0 else None
         self._databases = 0
+        self._has_template = False
         self._command([str(binaries / "initdb"), "-D", str(folder / "data"), "-U", "metaclaw", "-A", "trust", "-N", "-E", "UTF8"])
         self._process = subprocess.Popen(
             [
@@ -35,6 +38,10 @@ class PostgresServer:
                 "listen_addresses=",
                 "-c",
                 "fsync=off",
+                "-c",
+                "synchronous_commit=off",
+                "-c",
+                "full_page_writes=off",
             ],
             user=self._user,
             cwd=folder,
@@ -63,12 +70,28 @@ class PostgresServer:
         """The URL of a fresh schema of the one database, which is a database as far as the store can see, and made in no time."""
         self._databases += 1
         name = f"ledger_{self._databases}"
-        url = f"postgresql://metaclaw@/postgres?host={self._folder}"
-        engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
+        self._command_sql(f"CREATE SCHEMA {name}")
+        return f"{self._url('postgres')}&options=-csearch_path%3D{name}"
+
+    def prepared_database(self) -> str:
+        """The URL of a database that has the program's tables: a copy, which takes a third of the time that making them does."""
+        if not self._has_template:
+            self._command_sql("CREATE DATABASE template_of_ledgers")
+            open_database(self._url("template_of_ledgers")).close()
+            self._has_template = True
+        self._databases += 1
+        name = f"ledger_{self._databases}"
+        self._command_sql(f"CREATE DATABASE {name} TEMPLATE template_of_ledgers")
+        return self._url(name)
+
+    def _url(self, database: str) -> str:
+        return f"postgresql://metaclaw@/{database}?host={self._folder}"
+
+    def _command_sql(self, command: str) -> None:
+        engine = create_engine(self._url("postgres").replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
-            connection.execute(text(f"CREATE SCHEMA {name}"))
+            connection.execute(text(command))
         engine.dispose()
-        return f"{url}&options=-csearch_path%3D{name}"
 
     def stop(self) -> None:
         self._process.send_signal(signal.SIGQUIT)  # at once: nothing in it is wanted any more

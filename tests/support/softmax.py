@@ -8,14 +8,19 @@ in milliseconds. Tokens are ASCII codes; 3 ends an answer.
 
 import math
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import accumulate
+from typing import Final
 
 from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
 
 SIZE = 128
 END = 3
 _BIAS = -1
+_UNIFORM: Final = (-math.log(SIZE),) * SIZE
 
 Table = dict[int, list[float]]
 """A row of numbers for each token that was met, and one for the bias; a missing row is all zeros."""
@@ -42,39 +47,42 @@ class Softmax:
     steps: int = 0
     pieces: int = 0
 
-    def logprobs(self, before: int) -> list[float]:
+    def logprobs(self, before: int) -> Sequence[float]:
         """Of every token, after this one."""
         bias, row = self.weights.get(_BIAS), self.weights.get(before)
-        logits = [0.0] * SIZE if bias is None else bias
-        if row is not None:
-            logits = [one + other for one, other in zip(logits, row, strict=True)]
+        logits = bias or row
+        if logits is None:
+            return _UNIFORM
+        if bias is not None and row is not None:
+            logits = [one + other for one, other in zip(bias, row, strict=True)]
         peak = max(logits)
-        total = peak + math.log(sum(math.exp(logit - peak) for logit in logits))
+        total = peak + math.log(sum([math.exp(logit - peak) for logit in logits]))
         return [logit - total for logit in logits]
 
     def draw(self, prompt: Sequence[int], max_tokens: int, temperature: float, chance: random.Random) -> list[tuple[int, float]]:
         """Tokens up to the end or to where the room runs out, each with its log-probability at temperature 1."""
-        drawn: list[tuple[int, float]] = []
-        before = prompt[-1]
-        while len(drawn) < max_tokens and (not drawn or before != END):
-            logprobs = self.logprobs(before)
-            before = _choose(logprobs, temperature, chance)
-            drawn.append((before, logprobs[before]))
-        return drawn
+        return Sampler(self, temperature).draw(prompt, max_tokens, chance)
 
     def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
         """The log-probability of each token after the prompt."""
-        return tuple(self.logprobs(before)[token] for before, token in _steps(prompt, tokens))
+        logprobs = cache(self.logprobs)
+        return tuple(logprobs(before)[token] for before, token in _steps(prompt, tokens))
 
     def learn(self, data: Sequence[Datum], loss: Loss) -> None:
         """Add the gradient of the sum over drawn tokens."""
+        logprobs = cache(self.logprobs)
+        pushes: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
         for datum in data:
             for number, (before, token) in enumerate(_steps(datum.prompt, datum.tokens_T)):
-                logprobs = self.logprobs(before)
-                push = _push(datum, loss, number, logprobs[token]) - _pull(loss, logprobs[token])
-                slope = [-push * ((other == token) - math.exp(logprob)) for other, logprob in enumerate(logprobs)]
-                for key in (_BIAS, before):
-                    _add(self.gradient, key, slope)
+                now = logprobs(before)[token]
+                pushes[before].append((token, _push(datum, loss, number, now) - _pull(loss, now)))
+        for before, pushed in pushes.items():
+            total = math.fsum(push for _, push in pushed)
+            slope = [total * math.exp(logprob) for logprob in logprobs(before)]
+            for token, push in pushed:
+                slope[token] -= push
+            for key in (_BIAS, before):
+                _add(self.gradient, key, slope)
         self.pieces += 1
 
     def step(self, adam: Adam, normaliser: float) -> float:
@@ -94,22 +102,46 @@ class Softmax:
 
     def _move(self, key: int, gradient: Sequence[float], adam: Adam) -> None:
         weights, first, second = (table.setdefault(key, [0.0] * SIZE) for table in (self.weights, self.first, self.second))
+        first_share, second_share = 1 - adam.beta1**self.steps, 1 - adam.beta2**self.steps
         for number, slope in enumerate(gradient):
-            first[number] = adam.beta1 * first[number] + (1 - adam.beta1) * slope
-            second[number] = adam.beta2 * second[number] + (1 - adam.beta2) * slope * slope
-            mean = first[number] / (1 - adam.beta1**self.steps)
-            scale = math.sqrt(second[number] / (1 - adam.beta2**self.steps)) + adam.eps
-            weights[number] -= adam.learning_rate * (mean / scale + adam.weight_decay * weights[number])
+            first[number] = mean = adam.beta1 * first[number] + (1 - adam.beta1) * slope
+            second[number] = square = adam.beta2 * second[number] + (1 - adam.beta2) * slope * slope
+            move = mean / first_share / (math.sqrt(square / second_share) + adam.eps)
+            weights[number] -= adam.learning_rate * (move + adam.weight_decay * weights[number])
+
+
+class Sampler:
+    """Draws answers while the weights stay as they are: what follows a token is worked out once."""
+
+    def __init__(self, policy: Softmax, temperature: float) -> None:
+        self._policy = policy
+        self._temperature = temperature
+        self._rows: dict[int, tuple[Sequence[float], Sequence[float]]] = {}
+
+    def draw(self, prompt: Sequence[int], max_tokens: int, chance: random.Random) -> list[tuple[int, float]]:
+        """Tokens up to the end or to where the room runs out, each with its log-probability at temperature 1."""
+        drawn: list[tuple[int, float]] = []
+        before = prompt[-1]
+        while len(drawn) < max_tokens and (not drawn or before != END):
+            logprobs, cumulated = self._row(before)
+            if self._temperature == 0.0:
+                before = max(range(SIZE), key=logprobs.__getitem__)
+            else:
+                before = chance.choices(range(SIZE), cum_weights=cumulated)[0]
+            drawn.append((before, logprobs[before]))
+        return drawn
+
+    def _row(self, before: int) -> tuple[Sequence[float], Sequence[float]]:
+        """The log-probabilities after this token, and their running sum as weights."""
+        if (row := self._rows.get(before)) is None:
+            logprobs = self._policy.logprobs(before)
+            heat = self._temperature or 1.0
+            row = self._rows[before] = logprobs, list(accumulate(math.exp(logprob / heat) for logprob in logprobs))
+        return row
 
 
 def _steps(prompt: Sequence[int], tokens: Sequence[int]) -> Iterator[tuple[int, int]]:
     return zip((prompt[-1], *tokens), tokens, strict=False)
-
-
-def _choose(logprobs: Sequence[float], temperature: float, chance: random.Random) -> int:
-    if temperature == 0.0:
-        return max(range(SIZE), key=logprobs.__getitem__)
-    return chance.choices(range(SIZE), [math.exp(logprob / temperature) for logprob in logprobs])[0]
 
 
 def _push(datum: Datum, loss: Loss, number: int, now: float) -> float:

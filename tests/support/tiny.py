@@ -1,7 +1,12 @@
 """A real model folder in miniature, made on the spot: a random two-layer Llama whose tokens are bytes, with a ChatML template."""
 
+import fcntl
+import hashlib
 import json
+import os
+import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -55,7 +60,22 @@ def make_opinionated_model(folder: Path) -> Path:
 
 
 def make_speaking_model(folder: Path) -> Path:
-    """The same, taught to answer anything with four random letters from a to l; with room for the golden set's tools."""
+    """The same, taught to answer anything with four random letters from a to l; with room for the golden set's tools.
+
+    Teaching takes seconds, so it is done once and kept in the cache that later runs and other processes find.
+    """
+    cache = Path(os.environ.get("METACLAW_TEST_CACHE") or Path(__file__).resolve().parents[2] / ".cache") / "miniature"
+    taught = cache / hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not taught.exists():
+            with TemporaryDirectory(dir=cache) as unfinished:
+                _teach_to_speak(Path(unfinished) / "model").rename(taught)
+    return Path(shutil.copytree(taught, folder))
+
+
+def _teach_to_speak(folder: Path) -> Path:
     import torch
     from transformers import AutoModelForCausalLM
 

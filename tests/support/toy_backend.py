@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends.service import check_data
 from metaclaw.train.backends.step import distance
-from tests.support.softmax import END, Softmax, decode
+from tests.support.softmax import END, Sampler, Softmax, decode
 
 _FILE = "toy.json"
 
@@ -36,7 +36,7 @@ class ToyBackend:
         """All losses and the KL term."""
         return Abilities(frozenset(LossKind), has_kl=True, yields=False, scales=True)
 
-    async def open(self, run: RunPlan) -> Progress:
+    async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or go on with it where it was, pieces included."""
         path = run.folder / _FILE
         if path.exists():
@@ -44,7 +44,7 @@ class ToyBackend:
         else:
             self._policy = _read(self._training(run.start)).copy() if run.start else Softmax()
         self._run = run
-        return Progress(self._policy.steps, self._policy.pieces)
+        return RunProgress(self._policy.steps, self._policy.pieces)
 
     async def sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
@@ -142,14 +142,15 @@ class ToyBackend:
 
 
 def _draw(policy: Softmax, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+    sampler = Sampler(policy, drawing.temperature)
     return [
-        [_rollout(policy, prompt, drawing, f"{drawing.seed}/{number}/{one}") for one in range(drawing.count)]
+        [_rollout(sampler, prompt, drawing, f"{drawing.seed}/{number}/{one}") for one in range(drawing.count)]
         for number, prompt in enumerate(prompts)
     ]
 
 
-def _rollout(policy: Softmax, prompt: Sequence[int], drawing: Drawing, seed: str) -> Rollout:
-    drawn = policy.draw(prompt, drawing.max_tokens, drawing.temperature, random.Random(seed))
+def _rollout(sampler: Sampler, prompt: Sequence[int], drawing: Drawing, seed: str) -> Rollout:
+    drawn = sampler.draw(prompt, drawing.max_tokens, random.Random(seed))
     tokens = tuple(token for token, _ in drawn)
     return Rollout(tokens, tuple(logprob for _, logprob in drawn), decode(tokens), tokens[-1] == END)
 

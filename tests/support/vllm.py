@@ -15,7 +15,6 @@ from typing import Any, Final
 
 _ENVIRONMENT: Final = Path(__file__).resolve().parents[2] / ".cache" / "vllm" / "env"
 _START_S: Final = 600.0
-MISSING: Final = "no vLLM to test against: `make test-vllm` installs one and runs these"
 
 
 def is_installed() -> bool:

@@ -15,9 +15,10 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
 from metaclaw.train.bets import TrialTurn
 from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, LiveWatch, chance_of_so_few, find_lag, judge_live
+from tests.support.depth import tries
 
 NEVER_SETTLED = LiveRules(settle_after=1_000_000)
-RUNS = 120
+RUNS = tries(40, nightly=120)
 
 
 def turn(session: int, is_canary: bool, passed: bool | None, share: float = 0.1) -> TrialTurn:

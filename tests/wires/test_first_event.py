@@ -4,7 +4,7 @@ import pytest
 
 from metaclaw.errors import UpstreamError
 from metaclaw.wires import begins_answer
-from metaclaw.wires.first_event import MAX_LOOK_BYTES
+from metaclaw.wires.sse import MAX_LOOK_BYTES
 
 ANSWERS = [
     b'data: {"id":"c","choices":[]}\n\n',

@@ -4,8 +4,7 @@ import pytest
 
 from metaclaw.domain.chat import Wire
 from metaclaw.wires import TailHold
-from metaclaw.wires.sse import Event, EventParser, event_bytes
-from metaclaw.wires.tail import MAX_HELD_LINE_BYTES
+from metaclaw.wires.sse import MAX_HELD_LINE_BYTES, Event, EventParser, event_bytes
 
 
 def parse(data: bytes) -> list[Event]:

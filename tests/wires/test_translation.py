@@ -8,7 +8,7 @@ import pytest
 from metaclaw.domain.chat import ChatRequest, Reasoning, Wire
 from metaclaw.errors import WireError
 from metaclaw.wires import encode_json, plain, wire_format
-from metaclaw.wires.wishes import DEFAULT_MAX_TOKENS
+from metaclaw.wires.translation import DEFAULT_MAX_TOKENS
 
 CHAT, RESPONSES, MESSAGES = Wire.CHAT, Wire.RESPONSES, Wire.MESSAGES
 PNG = "data:image/png;base64,aGVsbG8="

@@ -104,7 +104,7 @@ def workdays(
     evolver: str,
     **given: Any,
 ) -> None:
-    """Generate working days with house rules that nobody tells; run them, or only write them."""
+    """Generate working days with unstated house rules; run them, or only write them."""
     from metaclaw_bench.running.generated import Generated, written
     from metaclaw_bench.running.plan import Plan
     from metaclaw_bench.running.runs import Runs

@@ -24,7 +24,7 @@ from metaclaw_bench.running.plan import Endpoint, Patience
 from metaclaw_bench.simulated.model import Broken, Prompt, Said, Thought
 from metaclaw_bench.simulated.server import serving
 
-pytestmark = [pytest.mark.anyio, pytest.mark.slow]
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.usefixtures("forked_proxies")]
 
 ROOT = Path(__file__).resolve().parents[3]
 RULE = "Begin the file with a function called main."
@@ -90,6 +90,7 @@ async def researched(
             autoresearchclaw=program,
             template=folder / "mine.yaml" if template else None,
             patience=Patience(calm_s=1.0, most_s=400.0),
+            sets=("skills.retrieval=words",),
         )
         return await run_research(settings)
 

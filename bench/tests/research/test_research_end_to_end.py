@@ -16,8 +16,9 @@ from metaclaw_bench.research.records import AttemptRecord
 from metaclaw_bench.running.plan import Patience
 from tests.cli.program import metaclaw
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_proxies")]
 
+WORDS = ("skills.retrieval=words",)
 QUICK = Patience(calm_s=1.0, most_s=400.0)
 
 
@@ -28,7 +29,9 @@ def by_run(runs: tuple[RunRecord, ...], value: Callable[[RunRecord], object]) ->
 @pytest.mark.anyio
 async def test_with_skills_the_second_run_is_told_nothing_twice_and_without_them_everything_again(tmp_path: Path) -> None:
     # A researcher who keeps exactly the rules that stand in its prompt: what must happen is known in advance.
-    settings = ResearchSettings(tmp_path / "out", seeds=(1,), runs=2, habits=Habits(told=1.0, untold=0.0), patience=QUICK)
+    settings = ResearchSettings(
+        tmp_path / "out", seeds=(1,), runs=2, habits=Habits(told=1.0, untold=0.0), patience=QUICK, sets=WORDS
+    )
     result = await run_research(settings)
     assert {(run.ending, run.unlearned) for run in result.runs} == {("completed", ())}
     assert all(run.simulated for run in result.runs)
@@ -51,7 +54,7 @@ async def test_with_skills_the_second_run_is_told_nothing_twice_and_without_them
 
 def test_a_killed_comparison_resumes_and_its_results_can_be_scored_and_reported(tmp_path: Path) -> None:
     words = "bench research --simulated --conditions baseline,skills --seeds 1 --runs 2 --parallel 2 --price 1 2"
-    command = [sys.executable, "-m", "metaclaw", *words.split(" "), "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "metaclaw", *words.split(" "), "--set", *WORDS, "--out", str(tmp_path)]
     records = tmp_path / "research.jsonl"
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as killed:
         assert killed.stderr is not None

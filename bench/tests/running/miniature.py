@@ -71,7 +71,7 @@ def plan(
         seed=1,
         provider=Provider("http://127.0.0.1:9/v1", MODEL, is_simulated=True),
         agent="direct",
-        sets=("judge.votes=1", "evolver.min_failures=1"),
+        sets=("judge.votes=1", "evolver.min_failures=1", "skills.retrieval=words"),
         again=again,
         held_out=held_out,
         patience=Patience(calm_s=0.5, most_s=60.0, each_round=each_round),

@@ -22,7 +22,7 @@ from metaclaw_bench.running.summary import summarise
 from metaclaw_bench.simulated.rule_follower import Follower
 from metaclaw_bench.simulated.skills import Writing
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_proxies")]
 
 
 def rounds_in(folder: Path) -> list[RoundRecord]:
@@ -40,7 +40,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def learned(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def learned(data: Path, tmp_path_factory: pytest.TempPathFactory, forked_proxies: None) -> Path:
     """The folder of a run with skills, from beginning to end."""
     runs = Runs(tmp_path_factory.mktemp("learned"), direct_agent, make_model=follower)
     return anyio.run(runs.run, taught(data))

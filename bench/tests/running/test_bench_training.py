@@ -28,9 +28,7 @@ from tests.support.tiny import make_opinionated_model
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("METACLAW_TEST_BENCH_TRAINING") != "1", reason="takes a minute: set METACLAW_TEST_BENCH_TRAINING=1"
-    ),
+    pytest.mark.of_target("nightly", os.environ.get("METACLAW_TEST_BENCH_TRAINING") == "1"),
 ]
 
 ANIMALS = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from metaclaw.agents.formats import KeyPath, Text
+from metaclaw.agents.formats import KeyPath, TextFormat
 from metaclaw.errors import ConfigError
 
 Environment: TypeAlias = Mapping[str, str]
@@ -72,7 +72,7 @@ class Agent:
     tried: str | None
     settings: Callable[[Endpoint], list[Setting]] = lambda endpoint: []
     file: Callable[[Environment], Path] | None = None
-    text: Text | None = None
+    text: TextFormat | None = None
     steps: Callable[[Endpoint], list[str]] = lambda endpoint: []
     question: Callable[[str], Sequence[str]] | None = None
     after: str = ""

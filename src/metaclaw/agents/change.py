@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from metaclaw.agents.agent import Setting
-from metaclaw.agents.formats import Item, KeyPath, Text, UnreadableTextError
+from metaclaw.agents.formats import Item, KeyPath, TextFormat, UnreadableTextError
 from metaclaw.agents.formats.path import lookup, with_value
 from metaclaw.errors import ConfigError
 
@@ -15,7 +15,7 @@ _SECRET = re.compile(r"""((?:api[-_]?keys?|token|secret|password)["']?\s*[:=]\s*
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FileChange:
     """What a file holds now and what it will hold; None where there is no file."""
 
     file: Path
@@ -29,7 +29,7 @@ class Change:
         return self.before != self.after
 
 
-def difference(change: Change, key: str) -> str:
+def difference(change: FileChange, key: str) -> str:
     """The change as a unified diff, with keys masked."""
     before, after = _lines(change.before), _lines(change.after)
     old, new = ("/dev/null" if content is None else str(change.file) for content in (change.before, change.after))
@@ -38,7 +38,7 @@ def difference(change: Change, key: str) -> str:
     return _SECRET.sub(lambda found: found[0] if found[2].startswith("<Meta") else f"{found[1]}********", text)
 
 
-def applied(file: Path, text: Text, content: str, settings: Sequence[Setting]) -> tuple[str, list[Setting]]:
+def applied(file: Path, text: TextFormat, content: str, settings: Sequence[Setting]) -> tuple[str, list[Setting]]:
     """The content with the settings in it, and those that were set. Raises ConfigError where that is not possible without harm."""
     tree = _read(file, text, content)
     made: list[Setting] = []
@@ -54,7 +54,7 @@ def applied(file: Path, text: Text, content: str, settings: Sequence[Setting]) -
     return content, made
 
 
-def undone(file: Path, text: Text, content: str, original: str, settings: Sequence[Setting]) -> tuple[str, list[str]]:
+def undone(file: Path, text: TextFormat, content: str, original: str, settings: Sequence[Setting]) -> tuple[str, list[str]]:
     """The content without our settings: what stood there before is put back. Values that somebody changed since stay; their paths
     are returned."""
     tree, before = _read(file, text, content), _read(file, text, original)
@@ -73,7 +73,7 @@ def undone(file: Path, text: Text, content: str, original: str, settings: Sequen
     return content, left
 
 
-def _without(text: Text, content: str, before: object, path: KeyPath) -> str:
+def _without(text: TextFormat, content: str, before: object, path: KeyPath) -> str:
     """Remove a value, and the sections that were made for it and are empty now."""
     owner = path[-2] if len(path) > 1 else None
     if isinstance(owner, Item) and path[-1] == owner.key:
@@ -93,7 +93,7 @@ def _without(text: Text, content: str, before: object, path: KeyPath) -> str:
     return content
 
 
-def _proven(file: Path, text: Text, content: str, setting: Setting, wanted: object) -> str:
+def _proven(file: Path, text: TextFormat, content: str, setting: Setting, wanted: object) -> str:
     try:
         changed = text.put(content, setting.path, setting.value)
         if text.read(changed) == wanted:
@@ -106,7 +106,7 @@ def _proven(file: Path, text: Text, content: str, setting: Setting, wanted: obje
     )
 
 
-def _read(file: Path, text: Text, content: str) -> object:
+def _read(file: Path, text: TextFormat, content: str) -> object:
     try:
         return text.read(content)
     except UnreadableTextError as error:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from metaclaw.agents.agent import Agent, Endpoint, Setting
-from metaclaw.agents.change import Change, applied, undone
+from metaclaw.agents.change import FileChange, applied, undone
 from metaclaw.agents.formats import Item, KeyPath, UnreadableTextError
 from metaclaw.agents.formats.path import lookup
 from metaclaw.config import replace_file
@@ -79,7 +79,7 @@ class Connections:
         current = _content(file)
         original = current if record is None else self._restored(agent, record, current)[0]
         text, settings = applied(file, agent.text, _decoded(file, original), agent.settings(endpoint))
-        return PlannedConnection(Change(file, current, text.encode("utf-8")), original, tuple(settings))
+        return PlannedConnection(FileChange(file, current, text.encode("utf-8")), original, tuple(settings))
 
     def connect(self, agent: Agent, plan: "PlannedConnection") -> None:
         """Make the planned change. The backup and the record are written first."""
@@ -97,7 +97,7 @@ class Connections:
         replace_file(self._record_file(agent), _written(record))
         _write(change.file, change.after)
 
-    def plan_disconnect(self, agent: Agent) -> Change:
+    def plan_disconnect(self, agent: Agent) -> FileChange:
         """What disconnecting would change. Nothing is written. Raises MetaClawError if the agent is not connected."""
         record = self._record(agent)
         if record is None:
@@ -105,9 +105,9 @@ class Connections:
         current = _content(record.file)
         restored, left = self._restored(agent, record, current)
         notes = tuple(f"{path} was changed since and stays as it is" for path in left)
-        return Change(record.file, current, restored, notes)
+        return FileChange(record.file, current, restored, notes)
 
-    def disconnect(self, agent: Agent, change: Change) -> None:
+    def disconnect(self, agent: Agent, change: FileChange) -> None:
         """Make the planned change, then drop the record and the backup."""
         record = self._record(agent)
         assert record is not None
@@ -156,7 +156,7 @@ class Connections:
 class PlannedConnection:
     """A change with what is needed to undo it."""
 
-    change: Change
+    change: FileChange
     original: bytes | None
     settings: tuple[Setting, ...]
 

@@ -1,4 +1,4 @@
-"""What people and tools read and do over HTTP: status, sessions, turns, skills, metrics."""
+"""The ASGI application of the API: its parts, its table of routes, and the routes about sessions and turns."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class Registry(Protocol):
-    """What is counted, as Prometheus' library takes it."""
+    """The collector registry of `prometheus_client`."""
 
     def collect(self) -> "Iterable[Metric]": ...
 
 
 @dataclass(frozen=True, slots=True)
 class ApiParts:
-    """Where the API gets what it tells."""
+    """The parts of the program that the API reads and calls."""
 
     status: Callable[[], Awaitable[Mapping[str, object]]]
     unready: Callable[[], str | None]
@@ -53,7 +53,7 @@ class ApiParts:
     windows: Callable[[], Mapping[str, object] | None] = lambda: None
     sign_in: SignIn | None = None
     pages: PageParts | None = None
-    """What the pages for a browser need; without both of these there are none."""
+    """Parts of the pages; both `sign_in` and `pages` must be set, or no pages are served."""
 
 
 class Api:
@@ -81,7 +81,7 @@ class Api:
             await self._pages.prepare()
 
     def stop(self) -> None:
-        """The program is about to stop: whoever follows the events is let go, so that nobody waits for them."""
+        """End the event streams, so that stopping does not wait for their clients."""
         self._router.stop()
 
     def _build_pages(self) -> Pages | None:
@@ -101,7 +101,7 @@ class Api:
             *(() if self._pages is None else self._pages.table()),
             Route("GET", "/readyz", self._ready, "Whether requests can be served and recorded"),
             Route("GET", "/metrics", self._metrics, "Prometheus metrics"),
-            Route("GET", "/api/status", self._status, "How the program is"),
+            Route("GET", "/api/status", self._status, "State of the program"),
             Route("GET", "/api/sessions", self._sessions, "Sessions, newest first", ("limit", "before")),
             Route("GET", "/api/sessions/{id}", self._session, "One session with its turns", ("limit", "after")),
             Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),

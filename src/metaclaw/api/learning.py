@@ -1,4 +1,4 @@
-"""The routes about learning: a person's word on a turn, skills and generations, candidates, forgetting, events."""
+"""Routes about learning: feedback, skills, generations, candidates, forgetting, events."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from metaclaw.skills import Rulebook, ShelfView
 from metaclaw.store import GenerationRow, SqlCompliance
 
 if TYPE_CHECKING:
-    from metaclaw.learn.owner import Owner
+    from metaclaw.learn import OwnerActions
 
 _MOST_ROWS = 1000
 _MOST_COMMENT_CHARS = 10_000
@@ -43,33 +43,33 @@ _REVERT = (Field("generation", {"type": "integer", "minimum": 0, "maximum": _MOS
 
 @dataclass(frozen=True, slots=True)
 class LearningRoutes:
-    """Makes the routes from the parts they tell of."""
+    """The routes about learning."""
 
     feed: EventFeed
     candidates: CandidateStore
     history: Callable[[int], list[GenerationRow]]
     skills: Callable[[], ShelfView]
-    owner: Callable[[], Awaitable["Owner"]]
+    owner: Callable[[], Awaitable["OwnerActions"]]
     rulebook: Rulebook
     compliance: SqlCompliance
     noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
-    """Told of a rule that was said in a turn. Blocks."""
+    """Called with a rule that was stated in a turn. Blocks."""
     begin_forgetting: Callable[[SessionId], None] = lambda session: None
     """Notes durably that a session is to be forgotten, before the owner, which takes long to build, is asked. Blocks."""
 
     def table(self) -> list[Route]:
         """The routes."""
         return [
-            Route("POST", "/api/feedback", self._feedback, "A person's word on a turn, which outranks every judge", (), _FEEDBACK),
+            Route("POST", "/api/feedback", self._feedback, "A person's verdict on a turn; it overrides the judge", (), _FEEDBACK),
             Route("GET", "/api/skills", self._skills, "Skills, rules and facts in force, or in a state", ("state",)),
             Route("GET", "/api/skills/{name}", self._skill, "One skill in force, with its certificate"),
             Route("POST", "/api/skills/{name}/retire", self._retire, "Take a skill out of force"),
             Route("GET", "/api/generations", self._generations, "Skill generations, newest first", ("limit",)),
             Route("POST", "/api/generations/revert", self._revert, "Go back to a generation's skills", (), _REVERT),
-            Route("GET", "/api/candidates", self._candidates, "Skills on their way, newest first", ("standing", "limit")),
+            Route("GET", "/api/candidates", self._candidates, "Candidates (proposed skills), newest first", ("standing", "limit")),
             Route("GET", "/api/candidates/{id}", self._candidate, "One candidate with its text and evidence"),
-            Route("POST", "/api/candidates/{id}/approve", self._approve, "Let a waiting candidate pass"),
-            Route("POST", "/api/candidates/{id}/reject", self._reject, "Turn a waiting candidate away"),
+            Route("POST", "/api/candidates/{id}/approve", self._approve, "Approve a waiting candidate"),
+            Route("POST", "/api/candidates/{id}/reject", self._reject, "Reject a waiting candidate"),
             Route("POST", "/api/sessions/{id}/forget", self._forget, "Forget a session and what was learned from it"),
             Route("GET", "/api/events", self._events, "What happens, as server-sent events", ("after",)),
             *RuleRoutes(self.rulebook, self.compliance, self.owner, self.noted).table(),

@@ -1,4 +1,4 @@
-"""The routes about trained weights: which versions there are, which of them answers, and a person's commands."""
+"""Routes about trained weights: versions, which of them serves, training, promotion and rollback."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -26,23 +26,23 @@ UNTRAINED: Mapping[str, Json] = {
     "version": None,
     "paused_reason": "there is no [policy] in config.toml",
 }
-"""What is told of training where weights are not trained."""
+"""The training state if no weights are trained."""
 
 
 class PolicyOwner(Protocol):
-    """What a person may have done with weights. Each returns once it is done; RefusedError and TrainingError say why it is not."""
+    """Commands about weights. Each returns once it is done; RefusedError and TrainingError say why it is not."""
 
     async def train(self) -> Mapping[str, Json]:
         """Begin to train now with what there is; what that is."""
 
     async def promote(self, number: int) -> PolicyVersion:
-        """This version answers everybody from now on."""
+        """Let this version answer all requests from now on."""
 
     async def rollback(self, to: int | None) -> int:
         """Go back to an earlier version, or by one step; the version that answers then."""
 
     def training(self) -> Mapping[str, Json]:
-        """What training is doing: state, step, version, paused_reason, and more."""
+        """The state of training: state, step, version, paused_reason, and more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class PolicyRoutes:
         return [
             Route("GET", "/api/policy", self._policy, "Which weights answer, what training does, and the versions", ("limit",)),
             Route("GET", "/api/policy/{version}", self._version, "One version with the turns that taught it"),
-            Route("POST", "/api/policy/train", self._train, "Begin to train now, whatever the schedule says"),
-            Route("POST", "/api/policy/promote", self._promote, "Let a version answer everybody", (), _PROMOTE),
+            Route("POST", "/api/policy/train", self._train, "Begin to train now, regardless of the schedule"),
+            Route("POST", "/api/policy/promote", self._promote, "Let a version answer all requests", (), _PROMOTE),
             Route("POST", "/api/policy/rollback", self._rollback, "Go back to an earlier version", (), _ROLLBACK),
         ]
 

@@ -29,7 +29,7 @@ class ApiError(MetaClawError):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a JSON body may hold under a name, told by a JSON Schema."""
+    """A field of a JSON body, with its JSON Schema."""
 
     name: str
     schema: Mapping[str, Json]
@@ -81,7 +81,7 @@ class ApiStream:
 
 @dataclass(frozen=True, slots=True)
 class ApiResponse:
-    """What a route gives back; anything else it returns is a 200 with that value as JSON."""
+    """A response with status and headers. Any other value that a route returns is sent as JSON with status 200."""
 
     status: int
     body: bytes
@@ -99,7 +99,7 @@ class Route:
     summary: str
     parameters: tuple[str, ...] = ()
     fields: tuple[Field, ...] = ()
-    """What a JSON body may hold."""
+    """The fields of the JSON body."""
     is_page: bool = False
     """Whether it is for a browser, and no part of the described API."""
 
@@ -139,7 +139,7 @@ class Router:
         await send({"type": "http.response.body", "body": body})
 
     async def call(self, method: str, path: str, said: Mapping[str, Json] | None = None, **query: str) -> dict[str, Any]:
-        """What a route of the API gives, asked from inside the program. Raises ApiError and StoreError."""
+        """Call a route from inside the program and return its value. Raises ApiError and StoreError."""
         matching = (
             (match, route) for pattern, route in self._routes if route.method == method and (match := pattern.fullmatch(path))
         )

@@ -1,4 +1,4 @@
-"""The routes about rules: a person's own words as a list, changed one by one; undo; what is retired, restored, kept and pinned."""
+"""Routes about rules (list, add, change, remove), undo, restoring and pinning skills, and whether held rules are enforced."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from metaclaw.skills import ENFORCE, MAX_RULE_CHARS, MAX_WHEN_CHARS, ON_BREAK, O
 from metaclaw.store import SqlCompliance
 
 if TYPE_CHECKING:
-    from metaclaw.learn.owner import Owner
+    from metaclaw.learn import OwnerActions
 
 T = TypeVar("T")
 Dates = Mapping[SkillName, tuple[datetime | None, datetime | None]]
@@ -63,9 +63,9 @@ class RuleRoutes:
 
     rulebook: Rulebook
     compliance: SqlCompliance
-    owner: Callable[[], Awaitable["Owner"]]
+    owner: Callable[[], Awaitable["OwnerActions"]]
     noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
-    """Told of a rule that was said in a turn. Blocks."""
+    """Called with a rule that was stated in a turn. Blocks."""
 
     def table(self) -> list[Route]:
         """The routes."""

@@ -1,4 +1,4 @@
-"""How the program is, in one tree: what `metaclaw status` and `/api/status` tell."""
+"""The state of the program (`/api/status`) and what its own calls cost (`/api/cost`)."""
 
 import asyncio
 import time
@@ -18,11 +18,10 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.spending import SERVED, Spending
 from metaclaw.domain.status import Health, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
-from metaclaw.learn.budget import Budget, SpendingStore
-from metaclaw.learn.prices import PRICES_AS_OF
+from metaclaw.learn import PRICES_AS_OF, Budget
 from metaclaw.skills import ShelfView, can_hold, check_trouble, question_of, rule_text
-from metaclaw.store import LearningCounts, LedgerCounts
-from metaclaw.upstream import ProviderFailure, Reachability
+from metaclaw.store import LearningCounts, LedgerCounts, SqlSpending
+from metaclaw.upstream import ProviderFailure, ProviderReachability
 
 T = TypeVar("T")
 
@@ -37,11 +36,11 @@ class ProviderFacts:
     models: tuple[str, ...]
     state: Callable[[], str]
     failure: Callable[[], ProviderFailure | None] = lambda: None
-    reachability: Reachability | None = None
+    reachability: ProviderReachability | None = None
     """For a provider over a network."""
 
     async def tell(self) -> dict[str, object]:
-        """What status says of it. One that accepts no connection is failing, also before the first request."""
+        """The provider's entry in status. One that accepts no connection is failing, also before the first request."""
         trouble = None if self.reachability is None else await self.reachability.trouble()
         failure = self.failure()
         is_known = self.reachability is not None and self.reachability.is_known
@@ -65,7 +64,7 @@ class ProviderFacts:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Asks every part how it is."""
+    """Collects the state of every part."""
 
     mode: str
     store_kind: str
@@ -88,14 +87,14 @@ class Status:
     turned_away: Callable[[], Mapping[str, object]] = lambda: {"reasons": {}, "last": []}
     """Learned skills that were rejected: how many for each reason, and the last few. Asked in a thread."""
     pending: Callable[[], Mapping[str, int] | None] = lambda: None
-    """What there is still to learn from, counted; None where that is not known yet. Asked in a thread."""
+    """Counts of turns and sessions that wait for learning; None if not known yet. Called in a thread."""
 
     retrieval: Callable[[], Mapping[str, str]] = dict
-    """How skills are found: by words, or by words and meaning, and how the search by meaning is."""
+    """How skills are found (by words, or by words and meaning), and the state of the search by meaning."""
     cost: Callable[[], Mapping[str, object]] = dict
     """The budget, and what learning cost. Asked in a thread."""
     noted: Callable[[], Sequence[Mapping[str, object]]] = tuple
-    """What came into force or went lately, newest first. Asked in a thread."""
+    """The latest lessons, newest first. Called in a thread."""
 
     enforcing: Callable[[], bool] = lambda: True
     """Whether held rules hold."""
@@ -195,7 +194,7 @@ def _broken_checks(skills: Sequence[Skill]) -> list[dict[str, str]]:
 
 
 async def _asked(read: Callable[[], T]) -> T | None:
-    """What the store says; None where it cannot be read now."""
+    """Read in a thread; None if the store cannot be read now."""
     try:
         return await anyio.to_thread.run_sync(read)
     except StoreError:
@@ -211,7 +210,7 @@ class Cost:
     """Reads what was spent. `waiting` is how many requests wait for the budget, by purpose."""
 
     budget: Budget
-    spending: SpendingStore
+    spending: SqlSpending
     waiting: Callable[[], Mapping[str, int]] = dict
 
     def table(self) -> list[Route]:

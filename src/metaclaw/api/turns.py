@@ -15,7 +15,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, Considered, Fate, Library, ShelfView, Teams, applies, explain
+from metaclaw.skills import Budgets, Considered, Fate, ShelfView, SkillLibrary, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 
@@ -68,7 +68,7 @@ class Titles:
             return [one for one in ids if one not in self._known]
 
     def forget(self, session: SessionId) -> None:
-        """Let go of a session that is to be forgotten."""
+        """Forget the title of a session."""
         with self._lock:
             self._known.pop(session, None)
 
@@ -93,7 +93,7 @@ class Titles:
 
 
 def words_in(words: Words, agent: str, message: Message) -> str:
-    """What a person says in a message; empty where only a program speaks."""
+    """The user's own words in a message; empty if there are none."""
     if message.role is not Role.USER:
         return ""
     said = (words(agent, part.text).strip() for part in message.parts if isinstance(part, Text))
@@ -188,7 +188,7 @@ def read_turn(turn: Turn, words: Words, *, whole: bool, most: int = _MOST_CHARS)
 
 
 def last_words(turn: Turn, words: Words) -> str:
-    """What the person said last before a turn; empty where that cannot be read."""
+    """The user's last words before a turn; empty if the request cannot be read."""
     messages = _messages(turn.wire, turn.exchange.request) or ()
     return next(filter(None, (words_in(words, turn.agent, one) for one in reversed(messages))), "")
 
@@ -241,7 +241,7 @@ def _inner(parts: Iterable[Text | Image | Opaque]) -> Iterable[str]:
 
 
 def _cut(kind: str, text: str, placed: Sequence[str], most: int, *, title: str = "", is_error: bool = False) -> ShownPart:
-    """What was placed is marked and never cut; of the rest at most so much is shown."""
+    """Mark placed text, which is never cut, and cut the rest to `most` characters."""
     segments: list[ShownText] = []
     room, cut = most, 0
     for segment in _marked(text, placed):
@@ -301,7 +301,7 @@ class WhyRoutes:
         considered = explain(
             turn,
             _task(turn),
-            ShelfView(number, turn.stamp.library_hash, Library.of(skills).index),
+            ShelfView(number, turn.stamp.library_hash, SkillLibrary.of(skills).index),
             self.budgets._replace(is_brief=turn.provider == self.embedded),
             self.teams,
             today=turn.times.received_at.astimezone().date(),
@@ -357,7 +357,7 @@ def _considered_view(one: Considered) -> dict[str, Json]:
 
 def _task(turn: Turn) -> str:
     """What the person asked for last, in their own words; empty where that cannot be read."""
-    from metaclaw.learn.steps import StepBuilder, read_request  # half of what learns comes along
+    from metaclaw.learn import StepBuilder, read_request  # half of what learns comes along
     from metaclaw.proxy import own_words
 
     builder = StepBuilder(own_words)

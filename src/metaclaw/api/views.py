@@ -28,7 +28,7 @@ from metaclaw.skills import (
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
-    from metaclaw.learn.owner import SkillFacts
+    from metaclaw.learn import SkillFacts
 
 _MOST_LESSONS = 20
 
@@ -89,7 +89,7 @@ def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:
 
 
 def verdict_view(verdict: Verdict | None) -> Json:
-    """What a turn came to; null until somebody has looked at it."""
+    """The verdict on a turn; null if it has not been judged."""
     if verdict is None:
         return None
     votes = verdict.votes
@@ -139,7 +139,7 @@ def certificate_view(certificate: Certificate | None) -> Json:
 
 
 def skill_facts_view(facts: "SkillFacts") -> dict[str, Json]:
-    """What is known of a skill beside its text."""
+    """The certificate, origin and uplift of a skill."""
     worth = facts.uplift
     interval = None if worth is None else worth.interval
     return {
@@ -300,7 +300,7 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
 
 
 def compliance_view(counted: Compliance) -> dict[str, Json]:
-    """How a rule is followed, in numbers. A held call is counted as broken, too."""
+    """Counts of how often a rule was followed. A held call is counted as broken, too."""
     return {
         "applied": counted.applied,
         "followed": counted.followed,
@@ -347,7 +347,7 @@ def retired_skill_view(retired: RetiredSkill) -> dict[str, Json]:
 
 
 def undone_view(undone: Undone) -> dict[str, Json]:
-    """What an undo took back: the lesson, what went with it, and what is in force again."""
+    """The result of an undo: the lesson, the removed and the restored rules and skills."""
     return {
         "undone": {"generation": undone.lesson, "reason": undone.reason},
         "removed": [lesson_view(skill) for skill in undone.removed],
@@ -362,7 +362,7 @@ def lesson_view(skill: Skill) -> dict[str, Json]:
 
 
 def change_view(change: GenerationChange) -> dict[str, Json]:
-    """What one generation changed: the lessons that came into force, and those that went; of very many only the first."""
+    """The rules and skills that one generation added and removed, at most `_MOST_LESSONS` of each."""
     gone = [skill for name, skill in change.before.items() if name not in change.after]
     return {
         "at": _time(change.published_at),

@@ -1,5 +1,5 @@
 """The program: its composition (`Application`), its start and its end."""
 
-from metaclaw.app.serving import StartedProxy, run
+from metaclaw.app.serving import ReadyProxy, run
 
-__all__ = ["StartedProxy", "run"]
+__all__ = ["ReadyProxy", "run"]

@@ -19,13 +19,11 @@ from metaclaw.api import (
 )
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.policy import BASE_POLICY, Serving
-from metaclaw.learn.admission import turned_away
-from metaclaw.learn.models import UNLEARNED, Models
-from metaclaw.learn.pending import PENDING, senses
+from metaclaw.learn import PENDING, UNLEARNED, Models, rejected_proposals, senses
 from metaclaw.proxy import Provider, own_words
 from metaclaw.skills import Budgets
 from metaclaw.store import SqlBatches, SqlCandidates, SqlCompliance, SqlForgetting, SqlPolicies
-from metaclaw.upstream import HttpEndpoint, ProviderHealth, Reachability
+from metaclaw.upstream import HttpEndpoint, ProviderHealth, ProviderReachability
 
 if TYPE_CHECKING:
     from metaclaw.app.application import Application
@@ -110,7 +108,7 @@ def _status(app: "Application") -> Status:
         training=app.learning.training_state,
         rejections=app.learning.rejections,
         noted=lambda: [change_view(change) for change in app.rulebook.lately(_NOTED_SHOWN)],
-        turned_away=lambda: turned_away(SqlCandidates(app.database)),
+        turned_away=lambda: rejected_proposals(SqlCandidates(app.database)),
         window=lambda: None if policy is None else policy.facts(),
         enforcing=lambda: app.enforcer.is_on,
         pending=lambda: app.pending.count() if senses(app.config) else dict.fromkeys(PENDING, 0),
@@ -139,7 +137,7 @@ def _provider_facts(provider: Provider, embedded: "EmbeddedModel | None", health
             provider.models,
             lambda: f"{provider.open_connections} connections",
             failure,
-            Reachability(provider),
+            ProviderReachability(provider),
         )
     if embedded is not None and provider is embedded:
         return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure)

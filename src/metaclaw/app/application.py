@@ -23,12 +23,7 @@ from metaclaw.app.worker_commands import WorkerCommands
 from metaclaw.config import Config, is_loopback
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.errors import ConfigError, StoreError
-from metaclaw.learn import Supervisor
-from metaclaw.learn.budget import Budget
-from metaclaw.learn.channel import Begin
-from metaclaw.learn.pending import Pending, senses
-from metaclaw.learn.retention import Retention
-from metaclaw.learn.store_upkeep import Upkeep
+from metaclaw.learn import Budget, LearnerStart, PendingWork, Retention, StoreUpkeep, Supervisor, senses
 from metaclaw.proxy import (
     Acknowledgements,
     CallJudge,
@@ -186,11 +181,11 @@ class Application:
             self.database, self.ledger, self.shelf, models, self.budget, self.reminders, self.acknowledgements
         )
         self.learner = LearnerProcess(
-            begin=lambda: Begin(config, known),
+            begin=lambda: LearnerStart(config, known),
             commands=self.commands.by_name,
             has_work=lambda: self.pending.is_anything(),
         )
-        self.pending = Pending(
+        self.pending = PendingWork(
             self.reader,
             SqlCursors(self.database),
             SqlCandidates(self.database),
@@ -293,7 +288,7 @@ class Application:
             supervisor.run("learner", self._run_learner, progress=lambda: self.learner.finished)
         if self._retention is not None:
             supervisor.run("retention", self._retention.run)
-        supervisor.run("upkeep", Upkeep(self.upkeep).run)
+        supervisor.run("upkeep", StoreUpkeep(self.upkeep).run)
         if self.policy is not None:
             supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
 

@@ -15,8 +15,7 @@ from metaclaw.api import UNTRAINED, PolicyOwner
 from metaclaw.config import Config
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import MetaClawError
-from metaclaw.learn import Supervisor
-from metaclaw.learn.budget import Budget
+from metaclaw.learn import Budget, Supervisor
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import own_words
 from metaclaw.skills import Shelf
@@ -25,9 +24,7 @@ from metaclaw.upstream import HttpEndpoint
 
 if TYPE_CHECKING:
     from metaclaw.app.policy import PolicyRuntime
-    from metaclaw.learn.assembly import Learning
-    from metaclaw.learn.owner import Owner
-    from metaclaw.learn.slow import SlowLearning
+    from metaclaw.learn import Learning, OwnerActions, SlowLearning
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +60,11 @@ class LazyLearning:
         self._forget_session = forget_session
         self._building = anyio.Lock()
         self._learning: Learning | None = None
-        self._owner: Owner | None = None
+        self._owner: OwnerActions | None = None
         self._slow: SlowLearning | None = None
         self._slow_began = anyio.Event()
 
-    async def owner(self) -> "Owner":
+    async def owner(self) -> "OwnerActions":
         """What carries out a person's actions on skills and sessions."""
         async with self._building:
             if self._owner is None:
@@ -113,12 +110,12 @@ class LazyLearning:
         """The learning curve of the newest training run. Blocks."""
         if self._policy is None:
             return ()
-        from metaclaw.learn.slow import newest_curve
+        from metaclaw.learn import newest_curve
 
         return newest_curve(self._policies_folder)
 
     def _parts(self) -> "Learning":
-        from metaclaw.learn.assembly import Learning
+        from metaclaw.learn import Learning
 
         if self._learning is None:
             self._learning = Learning(
@@ -132,9 +129,8 @@ class LazyLearning:
             )
         return self._learning
 
-    def _build_owner(self) -> "Owner":
-        from metaclaw.learn.assembly import owner_of
-        from metaclaw.learn.erasure import SessionErasure
+    def _build_owner(self) -> "OwnerActions":
+        from metaclaw.learn import SessionErasure, owner_of
 
         return owner_of(
             self._parts(),

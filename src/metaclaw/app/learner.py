@@ -18,13 +18,18 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from metaclaw.app.providers import build_endpoint
-from metaclaw.learn import Supervisor
-from metaclaw.learn.assembly import Books, Learning
-from metaclaw.learn.channel import Begin, Channel, Done, Failed, LetGo, StoreCall, Told, Wake
-from metaclaw.learn.crash_record import CrashRecord
-from metaclaw.learn.models import Provider
-from metaclaw.learn.retry_guard import AttemptLog
-from metaclaw.learn.store_rpc import (
+from metaclaw.learn import (
+    AttemptLog,
+    CallError,
+    CallResult,
+    Channel,
+    CrashRecord,
+    ForgetSession,
+    LearnerReport,
+    LearnerStart,
+    Learning,
+    LearningStores,
+    Provider,
     RemoteCandidates,
     RemoteCompliance,
     RemoteCursors,
@@ -34,8 +39,11 @@ from metaclaw.learn.store_rpc import (
     RemoteSpending,
     RemoteUses,
     RemoteVerdicts,
+    StoreCall,
     StoreCalls,
     StoreClient,
+    Supervisor,
+    WakeLearner,
 )
 from metaclaw.proxy import own_words
 from metaclaw.store import Database, SqlGenerations, connect
@@ -52,7 +60,7 @@ def main() -> None:
     os.dup2(2, 1)  # output of `print` must not get into the pipe
     os.nice(_NICENESS)
     begin = channel.receive()
-    if not isinstance(begin, Begin):
+    if not isinstance(begin, LearnerStart):
         return  # the program ended before it sent anything
     level = begin.config.log.level.upper()
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
@@ -62,10 +70,10 @@ def main() -> None:
 class _Learner:
     """The loops, and the messages to the serving process."""
 
-    def __init__(self, begin: Begin, channel: Channel, crash_record: CrashRecord) -> None:
+    def __init__(self, begin: LearnerStart, channel: Channel, crash_record: CrashRecord) -> None:
         self._channel = channel
         self._sending = threading.Lock()
-        self._told: Told | None = None
+        self._told: LearnerReport | None = None
         self._supervisor: Supervisor | None = None
         self._store = StoreClient(self._send)
         database = connect(begin.config.store.url.resolve())
@@ -96,11 +104,11 @@ class _Learner:
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         while (message := self._channel.receive()) is not None:
             match message:
-                case Done() | Failed():
+                case CallResult() | CallError():
                     self._store.hear(message)
-                case Wake():
+                case WakeLearner():
                     loop.call_soon_threadsafe(self._learning.failed)
-                case LetGo(session):
+                case ForgetSession(session):
                     self._shelf.follow_anew()
                     loop.call_soon_threadsafe(self._learning.let_go, session)
         # No orderly end is needed: results are written by the serving process, and unfinished work is taken up again.
@@ -115,9 +123,9 @@ class _Learner:
             if call is not None:
                 self._channel.send(call)
 
-    def _state(self, supervisor: Supervisor) -> Told:
+    def _state(self, supervisor: Supervisor) -> LearnerReport:
         learning = self._learning
-        return Told(
+        return LearnerReport(
             learning.facts(),
             learning.waiting(),
             supervisor.states,
@@ -142,8 +150,8 @@ def only_read(database: Database) -> None:
     event.listen(database.engine, "connect", set_up)
 
 
-def _books(database: Database, calls: StoreCalls) -> Books:
-    return Books(
+def _books(database: Database, calls: StoreCalls) -> LearningStores:
+    return LearningStores(
         RemoteVerdicts(database, calls),
         RemoteCandidates(database, calls),
         RemoteCursors(database, calls),
@@ -153,7 +161,7 @@ def _books(database: Database, calls: StoreCalls) -> Books:
     )
 
 
-def _providers(begin: Begin, calls: StoreCalls) -> list[Provider]:
+def _providers(begin: LearnerStart, calls: StoreCalls) -> list[Provider]:
     configured = {one.name: one for one in begin.config.fallback_order}
     return [
         build_endpoint(configured[name]) if inside is None else RemoteProvider(name, inside, calls)

@@ -23,9 +23,21 @@ from anyio.to_thread import run_sync
 from metaclaw.app.worker_commands import Command
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError
-from metaclaw.learn.channel import Begin, Channel, Done, Failed, LetGo, StoreCall, Told, ToLearner, Wake
-from metaclaw.learn.crash_record import CrashRecord
-from metaclaw.learn.retry_guard import SET_ASIDE, Attempts, WorkItem
+from metaclaw.learn import (
+    SET_ASIDE,
+    CallError,
+    CallResult,
+    Channel,
+    CrashRecord,
+    ForgetSession,
+    LearnerReport,
+    LearnerStart,
+    StoreCall,
+    ToLearner,
+    WakeLearner,
+    WorkAttempts,
+    WorkItem,
+)
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +56,7 @@ class LearnerProcess:
     def __init__(
         self,
         *,
-        begin: Callable[[], Begin],
+        begin: Callable[[], LearnerStart],
         commands: Callable[[asyncio.AbstractEventLoop], Mapping[str, Command]],
         has_work: Callable[[], bool],
     ) -> None:
@@ -54,9 +66,9 @@ class LearnerProcess:
         self._has_work = has_work
         self._wanted = anyio.Event()
         self._outbox: Outbox | None = None
-        self._told: Told | None = None
+        self._told: LearnerReport | None = None
         self._facts: Mapping[str, object] = {}
-        self._attempts = Attempts()
+        self._attempts = WorkAttempts()
         self._set_aside: Mapping[WorkItem, int] = {}
         self.pid: int | None = None
         self.finished = 0
@@ -101,11 +113,11 @@ class LearnerProcess:
     def wake(self) -> None:
         """Start a learner, or tell the running one that there is something to learn from."""
         self._wanted.set()
-        self._say(Wake())
+        self._say(WakeLearner())
 
     def forget_session(self, session: SessionId) -> None:
         """Have the learner drop everything it remembers of this session."""
-        self._say(LetGo(session))
+        self._say(ForgetSession(session))
 
     async def run(self) -> None:
         """Run until cancelled. Raises LearnerError when the learner dies; call it again to start another one."""
@@ -157,7 +169,7 @@ class LearnerProcess:
         try:
             while (message := channel.receive()) is not None:
                 match message:
-                    case Told():
+                    case LearnerReport():
                         self._tell_of(message.set_aside, commands)
                         self._told, self._facts = message, message.facts
                     case StoreCall(name=name) if name in _SLOW:
@@ -184,12 +196,12 @@ def carry_out(call: StoreCall, commands: Mapping[str, Command], outbox: Outbox) 
     try:
         value = commands[call.name](*call.arguments)
     except MetaClawError as error:
-        outbox.put(Failed(call.number, error))
+        outbox.put(CallError(call.number, error))
     except Exception as error:  # the caller waits for an answer
         log.exception("store_call_failed name=%s", call.name)
-        outbox.put(Failed(call.number, LearnerError(f"{call.name} could not be done: {error}")))
+        outbox.put(CallError(call.number, LearnerError(f"{call.name} could not be done: {error}")))
     else:
-        outbox.put(Done(call.number, value))
+        outbox.put(CallResult(call.number, value))
         return True
     return False
 

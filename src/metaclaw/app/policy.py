@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, assert_never, cast
 
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.chat import Json
@@ -33,9 +33,7 @@ from metaclaw.train import (
 from metaclaw.upstream import UNMETERED, HttpEndpoint, Meter, PolicySlot
 
 if TYPE_CHECKING:
-    from metaclaw.learn.assembly import Learning
-    from metaclaw.learn.slow import SlowLearning
-    from metaclaw.learn.supervise import Supervisor
+    from metaclaw.learn import Learning, SlowLearning, Supervisor
 
 _ANSWER: Final = "an answer is being made"
 _SHUT: Final = "the window is shut"
@@ -126,7 +124,7 @@ class PolicyRuntime:
 
     def build(self, learning: "Learning", database: Database, shelf: Shelf) -> "SlowLearning":
         """The slow loop, not started yet."""
-        from metaclaw.learn.slow import SlowLearning
+        from metaclaw.learn import SlowLearning
 
         return SlowLearning(
             self._config,
@@ -269,20 +267,25 @@ def _service(config: Config, policy: PolicyConfig, around: PolicyEnvironment) ->
     vocabulary = Vocabulary(policy.tokenizer)
     key = None if policy.api_key is None else policy.api_key.resolve()
     ends = vocabulary.end_ids
-    if policy.backend == "weaver":
-        backend = weaver_backend(
-            load_weaver(), policy.base_model, vocabulary.decode, end_ids=ends, base_url=policy.base_url, api_key=key
-        )
-    else:
-        backend = tinker_backend(
-            load_tinker(policy.backend),
-            policy.base_model,
-            vocabulary.decode,
-            end_ids=ends,
-            name=policy.backend,
-            base_url=policy.base_url,
-            api_key=key,
-        )
+    match policy.backend:
+        case "weaver":
+            backend = weaver_backend(
+                load_weaver(), policy.base_model, vocabulary.decode, end_ids=ends, base_url=policy.base_url, api_key=key
+            )
+        case "tinker" | "mint":
+            backend = tinker_backend(
+                load_tinker(policy.backend),
+                policy.base_model,
+                vocabulary.decode,
+                end_ids=ends,
+                name=policy.backend,
+                base_url=policy.base_url,
+                api_key=key,
+            )
+        case "embedded":
+            raise AssertionError("it is no service")
+        case _:
+            assert_never(policy.backend)
     sampler = SamplerModel(backend, vocabulary, policy.base_model, name=SERVICE)
     return PolicyParts(backend, sampler, FolderTokeniser(policy.tokenizer), SERVICE, serves=sampler)
 

@@ -28,7 +28,7 @@ _OPEN_FILES = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class StartedProxy:
+class ReadyProxy:
     """The address and key of the running proxy, for the message at the start."""
 
     url: str
@@ -39,7 +39,7 @@ class StartedProxy:
     """A link that signs a browser in to the page, once."""
 
 
-OnReady = Callable[[StartedProxy], None]
+OnReady = Callable[[ReadyProxy], None]
 
 
 def run(config: Config, *, home: Path, ready: OnReady | None = None) -> int:
@@ -114,7 +114,7 @@ def _announce(listening: socket.socket, application: Application, instance: Inst
     log.info("serving url=%s skills=%d", url, skills)
     if ready is not None:
         model = application.embedded.models[0] if application.embedded else None
-        ready(StartedProxy(url, application.api_key, model, skills, application.sign_in.new_link(reachable(url))))
+        ready(ReadyProxy(url, application.api_key, model, skills, application.sign_in.new_link(reachable(url))))
 
 
 def reachable(url: str) -> str:

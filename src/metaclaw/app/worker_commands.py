@@ -11,7 +11,7 @@ from metaclaw.domain.compliance import MeasuredTurn, RuleResult
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.errors import StoreError
-from metaclaw.learn.budget import Budget
+from metaclaw.learn import Budget
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import Acknowledgements, Reminders
 from metaclaw.skills import Shelf, is_rule

@@ -6,15 +6,16 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
+from metaclaw.cli.output import plain, print_json, print_table
 from metaclaw.errors import ConfigError, MetaClawError
 
-__all__ = ["main"]
+__all__ = ["main", "plain", "print_json", "print_table"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    import click
-
     from metaclaw.cli.root import root
 
     try:

@@ -12,7 +12,7 @@ from metaclaw.cli.output import ask, json_option, plain, plain_block, print_json
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
-    from metaclaw.agents import Agent, Change, Endpoint, Trial
+    from metaclaw.agents import Agent, Endpoint, FileChange, Trial
     from metaclaw.config import Config
 
 _UNTRIED = "untried"
@@ -145,7 +145,7 @@ def test_(home: Path, name: str, timeout_s: float, as_json: bool) -> int:
 
 
 def told(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
-    """What to say about a trial."""
+    """The result of a trial in words."""
     if trial.code != 0 or not trial.answer:
         tail = "\n".join(plain_block(trial.errors or trial.answer).splitlines()[-12:])
         return [f"{agent.title} gave no answer (exit code {trial.code}). The end of what it printed:", tail, "See metaclaw doctor."]
@@ -185,7 +185,7 @@ def endpoint_of(home: Path, agent: "Agent", model: str | None, *, subscription: 
     return Endpoint(_url(home, config), key.resolve(), model or _model(home, config), kinds, passthrough)
 
 
-def show(change: "Change", key: str) -> None:
+def show(change: "FileChange", key: str) -> None:
     """Print a change as a difference."""
     from metaclaw.agents import difference
 
@@ -206,7 +206,7 @@ def _require_passthrough(agent: "Agent", passthrough: frozenset[str]) -> None:
 
 
 def _url(home: Path, config: "Config") -> str:
-    """Where the proxy listens now, else where it will."""
+    """The URL of the running proxy, else the configured one."""
     from metaclaw.cli.client import OPEN_HOSTS
     from metaclaw.instance import find
 

@@ -21,7 +21,7 @@ _MOST_KNOWN = 10_000
 
 @click.group()
 def candidates() -> None:
-    """List learned skills on their way, and decide about those that wait for you."""
+    """List candidates (proposed skills), and decide about those that wait for you."""
 
 
 @candidates.command(name="list")
@@ -78,7 +78,7 @@ def show(home: Path, candidate: str, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def approve(home: Path, candidate: str, as_json: bool) -> int:
-    """Let a waiting candidate pass: it is in force at once."""
+    """Approve a waiting candidate: it is in force immediately."""
     return _decide(home, candidate, "approve", "accepted", as_json=as_json)
 
 
@@ -106,7 +106,7 @@ def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool)
     elif at(facts, "standing") != wanted:
         raise MetaClawError(f"{skill} could not be put in force: {reason}")
     else:
-        done = f"{skill} is in force now" if wanted == "accepted" else f"{skill} was turned away"
+        done = f"{skill} is in force now" if wanted == "accepted" else f"{skill} was rejected"
         click.echo(f"{done} ({plain(candidate)}).")
     return 0 if at(facts, "standing") == wanted else 1
 

@@ -32,7 +32,7 @@ _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 class FindingState(StrEnum):
-    """How a subject is."""
+    """Severity of a finding."""
 
     OK = "ok"
     WARN = "warn"
@@ -41,7 +41,7 @@ class FindingState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """What was found about one subject, and what to do about it."""
+    """A finding about one subject, and its remedy."""
 
     name: str
     state: FindingState
@@ -77,7 +77,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
 
 
 def check_home(home: Path) -> Iterator[DoctorFinding]:
-    """The folder is there, is ours, and nobody else can read it."""
+    """The home folder exists, and no other user can read it."""
     if not home.exists():
         yield DoctorFinding("home", FindingState.WARN, f"{home} does not exist yet", "metaclaw start makes it")
         return
@@ -123,7 +123,7 @@ def check_port(home: Path, config: Config) -> DoctorFinding:
         return DoctorFinding(
             "port",
             FindingState.OK,
-            f"the proxy of this home runs at {running.url or 'an address it has yet to say'} (pid {running.pid})",
+            f"the proxy of this home runs at {running.url or 'an address that is not known yet'} (pid {running.pid})",
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -153,8 +153,8 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
     try:
         with reading(config) as reader:
             newest = [] if reader is None else reader.sessions(1)
-        is_small = path is not None and path.stat().st_size <= _CHECKED_BYTES
-        if newest and is_small and path is not None and (problem := find_damage(path)) is not None:
+        problem = find_damage(path) if newest and path is not None and path.stat().st_size <= _CHECKED_BYTES else None
+        if problem is not None:
             raise StoreError(f"{path} is damaged: {problem}")
     except NewerSchemaError as error:
         yield DoctorFinding("store", FindingState.FAIL, str(error), "upgrade the program")
@@ -172,7 +172,7 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_learning(config: Config) -> Iterator[DoctorFinding]:
-    """Nothing had to be set aside lately because whoever learned from it died."""
+    """No turn or candidate was set aside lately because the learner died of it."""
     from metaclaw.cli.home import reading
 
     try:
@@ -189,7 +189,7 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
-    """Every skill file can be read, and so can the checks in them; none accepts an answer whatever is asked."""
+    """Every skill file and its check can be read, and no check accepts a trivial answer."""
     from metaclaw.cli.home import read_all
     from metaclaw.skills import check_trouble, lenience_trouble
 
@@ -245,7 +245,7 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
     try:
         facts = connect(home)[1].facts("/api/status")
     except MetaClawError as error:
-        yield DoctorFinding("proxy", FindingState.WARN, f"it does not say how it is: {error}", "see its log")
+        yield DoctorFinding("proxy", FindingState.WARN, f"its status cannot be read: {error}", "see its log")
         return
     if notice := at(facts, "store", "notice"):
         yield DoctorFinding("store notice", FindingState.WARN, str(notice))
@@ -281,7 +281,7 @@ def check_sleep(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_input(config: Config) -> Iterator[DoctorFinding]:
-    """Whether somebody at the keyboard would be noticed: told at once, or asked for; else traffic alone says who is there."""
+    """How keyboard and mouse input is noticed; if it cannot be, only requests show that the user is present."""
     if config.policy is not None and config.policy.mode == "auto":
         from metaclaw.schedule import try_inputs
 
@@ -291,17 +291,17 @@ def check_input(config: Config) -> Iterator[DoctorFinding]:
         if all(trouble is not None for _, trouble in tried):
             why = "; ".join(f"{name}: {trouble}" for name, trouble in tried)
             yield DoctorFinding(
-                "input", FindingState.OK, f"no keyboard can be watched here, so requests alone say that you are there ({why})"
+                "input", FindingState.OK, f"no keyboard can be watched here, so only requests show that you are present ({why})"
             )
 
 
 def _how_noticed(name: str) -> str:
     """How input is noticed by a source of this name."""
     if "asked" in name:
-        return "it does not tell by itself; it is asked every 0.3 s while a window is open"
+        return "it does not report input; it is polled every 0.3 s while a window is open"
     if "told after" in name:
-        return "it tells of the first input after five minutes without any; until then it is asked, every 0.3 s in a window"
-    return "it tells at once"
+        return "it reports the first input after five minutes without any; before that it is polled, every 0.3 s in a window"
+    return "it reports input immediately"
 
 
 def check_embedded() -> DoctorFinding:
@@ -341,7 +341,7 @@ def missing_for_calendars(config: "Config") -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ProviderReply:
-    """What came back."""
+    """The result of asking a provider for its models."""
 
     was_reached: bool
     is_good: bool

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 10.0
 OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses on which a proxy listens to everybody, and where it is reached from this machine."""
+"""Addresses that mean "all interfaces", and the one to reach them by from this machine."""
 
 
 class NotRunningError(MetaClawError):
@@ -107,7 +107,7 @@ def expect(status: int, body: Json) -> dict[str, Json]:
 
 
 def at(value: Json, *path: str) -> Json:
-    """What stands at a path inside an answer, None where nothing does."""
+    """The value at a path inside a response, or None."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value
@@ -119,7 +119,7 @@ def rows(value: Json) -> list[Json]:
 
 
 def message_in(body: Json) -> str:
-    """The sentence inside an error answer, whatever its shape."""
+    """The message of an error response of any shape."""
     error = at(body, "error")
     found = at(error, "message") or at(body, "message") or at(body, "reason") or (error if isinstance(error, str) else None)
     return str(found or "no reason given")

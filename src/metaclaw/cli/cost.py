@@ -50,7 +50,7 @@ def cost(home: Path, days: int, as_json: bool) -> None:
 
 
 def budget_lines(budget: Json) -> Iterator[str]:
-    """How much of the day's budget is used, and what waits for more."""
+    """The used share of the day's budget, and the requests that wait for more."""
     used, limit = _number(at(budget, "used")), _number(at(budget, "limit"))
     share = f" ({used / limit:.0%})" if limit else ""
     money = at(budget, "used_cost")

@@ -91,7 +91,7 @@ def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
 
 
 def retired(home: Path) -> "list[RetiredSkill]":
-    """What was in force in this home and is not, the last to go first."""
+    """Retired rules and skills of this home, newest first."""
     from metaclaw.config import load
     from metaclaw.store import SqlGenerations
 

@@ -72,9 +72,9 @@ def start(
         return 0
     # What is made from here until the proxy serves stays: to look for garbage in it takes a tenth of the time. `run` ends this.
     gc.disable()
-    from metaclaw.app import StartedProxy, run
+    from metaclaw.app import ReadyProxy, run
 
-    def ready(serving: StartedProxy) -> None:
+    def ready(serving: ReadyProxy) -> None:
         if not detached:
             announce(config, serving.url, serving.api_key, serving.model, serving.skills, serving.page, as_json=as_json)
 
@@ -146,7 +146,7 @@ def _asked_by_chat(config: "Config", model: str | None) -> "ProviderConfig | Non
 
 
 def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
-    """What a client of this vendor must be told; its own credentials are needed where its provider passes them on."""
+    """Environment variables for a client of this vendor; it needs its own credentials if its provider passes them on."""
     name, version = vendor.upper(), "/v1" if vendor == "openai" else ""
     first = next((one for one in config.fallback_order if one.kind == vendor), None)
     if first is not None and first.api_key is not None and first.api_key.is_passthrough:
@@ -184,8 +184,8 @@ _LOG_LINES = 20
 
 
 @dataclass(frozen=True, slots=True)
-class StartedProxy:
-    """What the new proxy says about itself."""
+class LaunchedProxy:
+    """Model and number of skills of the new proxy."""
 
     model: str | None
     skills: int
@@ -193,7 +193,7 @@ class StartedProxy:
 
 def launch(
     home: Path, config: "Config", overrides: Sequence[str], timeout_s: float, *, ends_with_parent: bool = False
-) -> tuple[ApiClient, StartedProxy]:
+) -> tuple[ApiClient, LaunchedProxy]:
     """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if it ends instead.
 
     With `ends_with_parent` the proxy stops when this process is gone, also where that was killed.
@@ -217,7 +217,7 @@ def launch(
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """What the child has written so far."""
+    """The lines that the child has logged."""
 
     path: Path
     began_at: int
@@ -285,16 +285,16 @@ def _is_ready(api: ApiClient) -> bool:
 
 
 def _start_progress(line: str, waited_s: float) -> str:
-    """What the proxy does while it starts, from the newest line of its log."""
+    """The progress of the start, from the newest line of the log."""
     state = re.search(r"state='(?:starting: )?([^']+)'", line)
     doing = f": embedded model, {state[1]}" if state else ""
     return f"starting, {duration(waited_s)}{doing}"
 
 
-def _started(status: dict[str, Json]) -> StartedProxy:
+def _started(status: dict[str, Json]) -> LaunchedProxy:
     models = [model for provider in rows(at(status, "providers")) for model in rows(at(provider, "models"))]
     count = at(status, "skills", "count")
-    return StartedProxy(str(models[0]) if models else None, count if isinstance(count, int) else 0)
+    return LaunchedProxy(str(models[0]) if models else None, count if isinstance(count, int) else 0)
 
 
 @click.command()
@@ -304,7 +304,7 @@ def _started(status: dict[str, Json]) -> StartedProxy:
 @json_option
 @click.pass_obj
 def stop(home: Path, timeout_s: float, as_json: bool) -> None:
-    """Stop the running proxy: answers under way are finished first."""
+    """Stop the running proxy; running answers are finished first."""
     began = time.monotonic()
     pid = stop_proxy(home, timeout_s)
     if as_json:

@@ -1,4 +1,4 @@
-"""What commands print: facts as JSON, or words; text from outside never reaches the terminal as control codes."""
+"""Output of commands: JSON, tables, facts and progress. Control codes in foreign text never reach the terminal."""
 
 import json
 import shutil
@@ -109,7 +109,7 @@ def wrapped(text: str, width: int) -> list[str]:
 
 
 def ask(question: str) -> None:
-    """Ask; no is an end without a change, and so is nobody there to answer."""
+    """Ask for confirmation; raise MetaClawError on no, and if there is no terminal."""
     try:
         click.confirm(question, abort=True)
     except click.Abort:

@@ -101,14 +101,14 @@ def show(home: Path, version: int | None, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def train(home: Path, wait: bool, as_json: bool) -> int:
-    """Begin to train now with the turns there are, whatever the schedule says."""
+    """Start to train now with the recorded turns, regardless of the schedule."""
     _, api = connect(home)
     facts = _said(*api.post("/api/policy/train", timeout_s=_PATIENCE_S))
     if as_json:
         print_json(facts)
     elif at(facts, "started"):
         again = at(facts, "given_back")
-        tried = f", {again} of them from runs that came to nothing" if again else ""
+        tried = f", {again} of them from runs that failed" if again else ""
         click.echo(f"Training begins with {counted(at(facts, 'turns'), 'turn')}{tried}; metaclaw status tells how it goes.")
         if wait:
             click.echo(_wait(api))
@@ -124,7 +124,7 @@ def train(home: Path, wait: bool, as_json: bool) -> int:
 @json_option
 @click.pass_obj
 def promote(home: Path, version: int, as_json: bool) -> None:
-    """Let VERSION serve everybody from now on, whatever the gate said of it."""
+    """Let VERSION answer all requests from now on, regardless of the gate's result."""
 
     def do(policies: "SqlPolicies") -> "dict[str, Json]":
         policies.promote(version, "a person promoted it")
@@ -185,7 +185,7 @@ def _here(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[s
 
 
 def _wait(api: ApiClient) -> str:
-    """Show progress until the run is over; what came of it."""
+    """Show progress until the run is over, and return its result in words."""
     began, newest = time.monotonic(), _newest(api)
     while True:
         training = at(api.facts("/api/policy"), "training")
@@ -202,7 +202,9 @@ def _wait(api: ApiClient) -> str:
     show_progress("")
     found = _newest(api)
     if found is None or found == newest:
-        return f"No version came of it: {plain(at(training, 'paused_reason') or state)}. metaclaw watch --all --since 0 tells more."
+        return (
+            f"The run made no version: {plain(at(training, 'paused_reason') or state)}. metaclaw watch --all --since 0 tells more."
+        )
     number, standing = found
     return f"Version {number} is {standing}; metaclaw policy show {number} tells what it proved."
 
@@ -334,7 +336,7 @@ def _next_window(facts: "dict[str, Json]") -> list[str]:
     if at(facts, "open") or at(facts, "next") is None:
         return []
     if when is None:
-        return ["When the next one opens, nobody can say yet."]
+        return ["It is not known yet when the next one opens."]
     return [f"The next one is expected at {_time(when)} ({plain(because)})."]
 
 

@@ -31,7 +31,7 @@ _EVERYONE = "everyone"
 @json_option
 @click.pass_context
 def rules(context: click.Context, as_json: bool) -> None:
-    """List, add, change and remove your rules: what you laid down once, in your own words. Without a command: list."""
+    """List, add, change and remove your rules: instructions in your own words that stay in force. Without a command: list."""
     if context.invoked_subcommand is None:
         context.invoke(list_, as_json=as_json)
 

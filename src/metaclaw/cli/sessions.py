@@ -42,7 +42,7 @@ _MOST_SEARCHED = 200
 
 @click.group()
 def sessions() -> None:
-    """List, search, show, end and forget sessions: what you asked your agents, and what came of it."""
+    """List, search, show, end and forget sessions: your requests, the answers, and the verdicts on them."""
 
 
 @sessions.command(name="list")
@@ -142,7 +142,7 @@ def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[Session
 
 
 def _went(reader: "LedgerReader", session: "SessionRow") -> str:
-    """How the turns of a session went, in few words."""
+    """The verdicts on a session's turns in a few words."""
     turns = [row.id for row in reader.turns_of(session.id, _MOST_SEARCHED) if row.kind.value == "main"]
     outcomes = [one.verdict.outcome.value for one in reader.standings_of(turns).values() if one.verdict is not None]
     failed, good = outcomes.count("fail"), outcomes.count("pass")
@@ -158,7 +158,7 @@ def _went(reader: "LedgerReader", session: "SessionRow") -> str:
 @json_option
 @click.pass_obj
 def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool, as_json: bool) -> None:
-    """Show one session: what you said, what was answered, what was placed in the prompt, and what each turn came to.
+    """Show one session: what you said, what was answered, what was placed in the prompt, and the verdict on each turn.
 
     SESSION is an id or the beginning of one. With --json, everything that was recorded.
     """
@@ -263,7 +263,7 @@ def forget(home: Path, session: str | None, last: bool, yes: bool, as_json: bool
     check_choice(session, last, "session")
     session = _resolved(home, session)
     if not yes:
-        ask(f"Forget {plain(session)} ({_size(home, session)}) for ever, and whatever was learned from it?")
+        ask(f"Forget {plain(session)} ({_size(home, session)}) for ever, and everything that was learned from it?")
     facts = _forget_by_proxy(home, session) if find(home) is not None else _forget_here(home, session)
     if as_json:
         print_json(facts)
@@ -330,11 +330,11 @@ def _forget_by_proxy(home: Path, session: str) -> "dict[str, Json]":
 
 
 def _forget_here(home: Path, session: str) -> "dict[str, Json]":
-    """With nobody else at work on this home. What an earlier try left undone is done now."""
+    """Forget the session while no proxy runs, and finish forgetting that was interrupted earlier."""
     from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
-    from metaclaw.learn.erasure import SessionErasure
+    from metaclaw.learn import SessionErasure
     from metaclaw.skills import Shelf
     from metaclaw.store import SqlGenerations
 
@@ -369,7 +369,7 @@ _SOURCES = {
     "check": "a check found it",
     "detector": "seen in what happened next",
     "judge": "a judge found it",
-    "nobody": "no one could tell",
+    "nobody": "it could not be judged",
 }
 
 
@@ -388,7 +388,7 @@ def is_continued(turn: "Turn") -> bool:
 
 
 def answered(turn: "Turn") -> str:
-    """What the model answered: its words, and each tool it called on a line of its own."""
+    """The model's answer: its text, and one line for each tool call."""
     from metaclaw.domain.chat import Text, ToolCall
     from metaclaw.wires import said_parts
 
@@ -410,7 +410,7 @@ def held_in_words(found: "Enforcement") -> str:
 
 
 def verdict_in_words(verdict: "Verdict | None") -> str:
-    """What a turn came to and how that is known, as a person says it."""
+    """The verdict on a turn and its source, in words."""
     if verdict is None:
         return "not judged yet"
     outcome = {"pass": "good", "fail": "failed"}.get(verdict.outcome.value, "unclear")
@@ -420,7 +420,7 @@ def verdict_in_words(verdict: "Verdict | None") -> str:
 
 
 def _messages(turn: "Turn") -> "tuple[Message, ...]":
-    from metaclaw.learn.steps import read_request
+    from metaclaw.learn import read_request
 
     try:
         return tuple(read_request(turn.wire, turn.exchange.request).messages)

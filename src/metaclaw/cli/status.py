@@ -25,7 +25,7 @@ _BRIEF = {
 @json_option
 @click.pass_obj
 def status(home: Path, show_all: bool, as_json: bool) -> int:
-    """Say how the running proxy is: first what is wrong and what waits for you, then what it serves and learns."""
+    """Show the state of the running proxy: problems and decisions that wait for you first, then what it serves and learns."""
     if as_json and find(home) is None:
         print_json({"running": False, "home": str(home), "start_with": "metaclaw start --detach"})
         return 1
@@ -54,7 +54,7 @@ def status(home: Path, show_all: bool, as_json: bool) -> int:
 
 
 def _troubles(facts: Json) -> Iterator[str]:
-    """What is wrong now, a sentence each."""
+    """Current problems, one sentence each."""
     if notice := at(facts, "store", "notice"):
         yield f"store: {notice}"
     elif at(facts, "degraded"):
@@ -91,7 +91,7 @@ def _brief(pairs: Iterator[tuple[str, object]]) -> Iterator[tuple[str, object]]:
 
 
 def _call_for_decision(waiting: int) -> None:
-    """What waits for a person stands on top."""
+    """Print how to decide about waiting candidates."""
     wait = "waits" if waiting == 1 else "wait"
     click.secho(f"! {counted(waiting, 'learned skill')} {wait} for your decision. See and decide:", bold=True)
     click.echo("    metaclaw candidates list --standing waiting")
@@ -133,7 +133,7 @@ def _rules(counts: Json) -> str | None:
 
 
 def _noted(noted: Json) -> Iterator[tuple[str, object]]:
-    """What was noted lately: the reason, and the words."""
+    """The latest lessons: reason and text."""
     label = "noted"
     for one in rows(noted)[:_NOTED_SHOWN]:
         words = " / ".join(_short(at(lesson, "text")) for lesson in rows(at(one, "put"))[:_WORDS_SHOWN])
@@ -155,7 +155,7 @@ def _short(text: Json) -> str:
 
 
 def _skills(facts: Json) -> str:
-    """How many are in force, and where they stand unless all of them are live."""
+    """The number of skills in force, by state unless all are live."""
     states = at(facts, "counts", "skills")
     by_state = {state: count for state, count in states.items() if count} if isinstance(states, dict) else {}
     numbers = [count for count in by_state.values() if isinstance(count, int)]
@@ -217,7 +217,7 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
 
 
 def _pending(pending: Json) -> str:
-    """What learning has still to do."""
+    """The work that waits for learning."""
     if not isinstance(pending, dict):
         return "cannot be counted now"
     kinds = {
@@ -245,7 +245,7 @@ def _counts(counts: Json) -> str:
 
 
 def _trust(trust: Json) -> Iterator[tuple[str, object]]:
-    """How far verdicts are to be believed, where enough turns are known to say so."""
+    """The measured reliability of verdicts, if enough turns have feedback."""
     ranked, calibrated = at(trust, "auroc"), at(trust, "ece")
     if isinstance(ranked, int | float) and isinstance(calibrated, int | float):
         known = counted(at(trust, "turns"), "turn")

@@ -201,7 +201,7 @@ def _finish_forgetting(home: Path) -> bool:
     """Delete what a restored database holds of forgotten sessions; whether nothing of them is left in its file."""
     from metaclaw.cli.home import opened
     from metaclaw.config import load
-    from metaclaw.learn.erasure import SessionErasure
+    from metaclaw.learn import SessionErasure
     from metaclaw.skills import Shelf
     from metaclaw.store import SqlForgetting, SqlGenerations
 

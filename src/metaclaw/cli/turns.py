@@ -33,7 +33,7 @@ _GOT = {
 @json_option
 @click.pass_obj
 def why(home: Path, turn: str | None, last: bool, as_json: bool) -> None:
-    """Say which rules and skills stood in the prompt of TURN, which did not, and why."""
+    """Say which rules and skills were in the prompt of TURN, which were not, and why."""
     check_choice(turn, last, "turn")
     facts = _explained(home, turn)
     if as_json:
@@ -81,7 +81,7 @@ def _tell(facts: "dict[str, Json]") -> None:
     click.echo(", ".join([f"{plain(facts.get('turn'))}, {plain(facts.get('kind'))}, {when}", *known]))
     considered, placed = len(rows(facts.get("considered"))), len(rows(facts.get("placed")))
     of = counted(considered, "rule or skill", "rules and skills")
-    click.echo(f"{placed} of {of} stood in its prompt (generation {plain(facts.get('generation'))}).")
+    click.echo(f"{placed} of {of} were in its prompt (generation {plain(facts.get('generation'))}).")
     for field, title in (("placed", "placed in full"), ("listed", "listed in one line"), ("withheld", "withheld by chance")):
         _section(title, rows(facts.get(field)))
     _section("not placed", rows(facts.get("not_placed")))
@@ -131,7 +131,7 @@ _OUTCOMES = ("pass", "fail")
 @json_option
 @click.pass_obj
 def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_json: bool) -> None:
-    """Say whether a turn was good. Your word outranks every judge; with fail, skills are made of your COMMENT.
+    """Say whether a turn was good. Your verdict overrides the judge's; with fail, skills are made of your COMMENT.
 
     TURN is an id or the beginning of one. For example: metaclaw feedback --last fail "the date must be ISO"
     """

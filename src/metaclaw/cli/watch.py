@@ -82,7 +82,7 @@ def _follow(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]
 
 
 def _events(api: ApiClient, cursor: str) -> Iterator[StreamedEvent]:
-    """What one connection brings, until it ends. The first has no kind: it only says where the stream begins."""
+    """The events of one connection until it ends. The first has no kind: it only holds the cursor at which the stream begins."""
     parts = urlsplit(api.url)
     host = parts.hostname or "127.0.0.1"
     connection = http.client.HTTPConnection(OPEN_HOSTS.get(host, host), parts.port, timeout=_SILENCE_S)
@@ -152,7 +152,7 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
 
 
 def _everywhere(data: dict[str, Json]) -> str:
-    """What to do where a rule was said of a project that is not known."""
+    """The advice for a rule that was stated for an unknown project."""
     if data.get("project") is None:
         return ""
     return (

@@ -17,7 +17,17 @@ from metaclaw.config.home import CONFIG_NAME, prepare_home, replace_file
 from metaclaw.config.loader import compose, from_environment, from_options, place, read_file
 from metaclaw.config.problems import InvalidConfigError, Problem, section_type, toml_value
 from metaclaw.config.section import Secret
-from metaclaw.config.sources import LISTS, Assignment, ConfigFile, KeyPath, SourceKind, Statement, ValueSource, key_of, statements
+from metaclaw.config.sources import (
+    LISTS,
+    ConfigFile,
+    KeyPath,
+    SourceKind,
+    Statement,
+    ValueAssignment,
+    ValueSource,
+    key_of,
+    statements,
+)
 from metaclaw.config.tree import Config
 from metaclaw.errors import ConfigError
 
@@ -47,12 +57,14 @@ def ensure_api_key(home: Path, env: Mapping[str, str] | None = None) -> Secret:
             _write(file.path, template(key))
         else:
             _change(
-                home, [Assignment(("proxy", "api_key"), key, ValueSource(SourceKind.OPTION, "generated key"))], env or os.environ
+                home,
+                [ValueAssignment(("proxy", "api_key"), key, ValueSource(SourceKind.OPTION, "generated key"))],
+                env or os.environ,
             )
         return Secret(key)
 
 
-def _change(home: Path, layers: Sequence[Assignment], env: Mapping[str, str]) -> Path:
+def _change(home: Path, layers: Sequence[ValueAssignment], env: Mapping[str, str]) -> Path:
     file = read_file(home / CONFIG_NAME)
     hidden = [place(deepcopy(dict(file.tree)), layer).path for layer in layers]
     kept = {name: value for name, value in env.items() if not _hides_one_of(hidden, file.tree, name, value)}
@@ -71,7 +83,7 @@ def _hides_one_of(paths: Sequence[KeyPath], tree: Mapping[str, object], name: st
     return any(mine[: len(path)] == path[: len(mine)] for mine in own for path in paths)
 
 
-def _steps(tree: Mapping[str, object], layer: Assignment) -> list[Assignment]:
+def _steps(tree: Mapping[str, object], layer: ValueAssignment) -> list[ValueAssignment]:
     """The assignments for one setting: a provider or team with a new name gets that name first."""
     section = layer.path[0]
     entries = tree.get(str(section), [])
@@ -80,10 +92,10 @@ def _steps(tree: Mapping[str, object], layer: Assignment) -> list[Assignment]:
     name = str(layer.path[1])
     if name.isdecimal() or any(isinstance(entry, dict) and entry.get("name") == name for entry in entries):
         return [layer]
-    return [Assignment((section, len(entries), "name"), name, layer.source), layer]
+    return [ValueAssignment((section, len(entries), "name"), name, layer.source), layer]
 
 
-def _edited(file: ConfigFile, text: str, step: Assignment, wanted: Mapping[str, object]) -> str:
+def _edited(file: ConfigFile, text: str, step: ValueAssignment, wanted: Mapping[str, object]) -> str:
     """The text with one value changed or added, checked by parsing the result."""
     for write in (_inserted, _replaced):
         candidate = write(text, step)
@@ -102,7 +114,7 @@ def _says(text: str, wanted: Mapping[str, object]) -> bool:
         return False
 
 
-def _inserted(text: str, step: Assignment) -> str | None:
+def _inserted(text: str, step: ValueAssignment) -> str | None:
     """A line for a new key, below the last key of its table; for a new table, its header too. None where the key is there already.
 
     tomlkit would put the line behind the comments that belong to the next table.
@@ -137,7 +149,7 @@ def _with_lines(text: str, after: int, lines: str) -> str:
     return "".join(parts[:after]) + lines + "".join(parts[after:])
 
 
-def _replaced(text: str, step: Assignment) -> str | None:
+def _replaced(text: str, step: ValueAssignment) -> str | None:
     """The value changed where it stands, by tomlkit, which keeps everything around it."""
     import tomlkit
     import tomlkit.exceptions

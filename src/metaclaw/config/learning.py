@@ -59,7 +59,7 @@ class SkillsConfig(Section):
         ge=0,
         lt=1,
         allow_inf_nan=False,
-        description='With `gate = "full"`: share of matching tasks on which a learned skill is withheld, to learn its worth.',
+        description='With `gate = "full"`: share of matching tasks on which a learned skill is withheld, to measure its uplift.',
     )
 
     @field_validator("dir", mode="before")
@@ -80,7 +80,7 @@ class JudgeConfig(Section):
 
     provider: str | None = Field(
         default=None,
-        description="Which provider answers. Default: the first with a key of its own; without one, nobody judges.",
+        description="Which provider answers. Default: the first with a key of its own; without one, no model judges turns.",
         examples=["openai"],
     )
     model: str | None = Field(
@@ -199,7 +199,7 @@ class PrivacyConfig(Section):
 
     redact: bool = Field(
         default=True,
-        description="Before anybody else sees a turn, replace also what your environment and dotfiles hold; "
-        "what looks like a secret is always replaced.",
+        description="Before a turn is sent to a judge, an evolver or a trainer, also replace values from your environment "
+        "and dotfiles; text that looks like a secret is always replaced.",
     )
     retention_days: int = Field(default=0, ge=0, le=36_500, description="Forget turns older than this; 0 keeps them.")

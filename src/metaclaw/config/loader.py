@@ -17,10 +17,10 @@ from metaclaw.config.section import Secret
 from metaclaw.config.sources import (
     LISTS,
     OPTIONAL,
-    Assignment,
     ConfigFile,
     KeyPath,
     SourceKind,
+    ValueAssignment,
     ValueSource,
     ValueSources,
     key_of,
@@ -113,7 +113,7 @@ def build(tree: Mapping[str, object], home: Path) -> Config:
     return compose(home, ConfigFile(home / CONFIG_NAME, "", tree), [])
 
 
-def compose(home: Path, file: ConfigFile, layers: Sequence[Assignment]) -> Config:
+def compose(home: Path, file: ConfigFile, layers: Sequence[ValueAssignment]) -> Config:
     """Put the layers over the file and check the whole."""
     tree: dict[str, object] = deepcopy(dict(file.tree))
     placed = [place(tree, layer) for layer in layers]
@@ -149,7 +149,7 @@ def read_file(path: Path) -> ConfigFile:
         raise _broken(path, "is nested too deeply", "write plain sections and keys; it was left as it is") from None
 
 
-def from_environment(env: Mapping[str, str]) -> list[Assignment]:
+def from_environment(env: Mapping[str, str]) -> list[ValueAssignment]:
     """The settings in environment variables, in the order of their names."""
     found = []
     for name in sorted(env):
@@ -159,7 +159,7 @@ def from_environment(env: Mapping[str, str]) -> list[Assignment]:
     return found
 
 
-def from_options(sets: Sequence[str], *, option: str = "--set") -> list[Assignment]:
+def from_options(sets: Sequence[str], *, option: str = "--set") -> list[ValueAssignment]:
     """The settings given as `section.key=value`, in order."""
     found = []
     for text in sets:
@@ -170,7 +170,7 @@ def from_options(sets: Sequence[str], *, option: str = "--set") -> list[Assignme
     return found
 
 
-def place(tree: dict[str, object], layer: Assignment) -> Assignment:
+def place(tree: dict[str, object], layer: ValueAssignment) -> ValueAssignment:
     """Put one setting into the tree; returns it with an entry's name in its path replaced by its position."""
     here: object = tree
     path: list[str | int] = []
@@ -181,10 +181,10 @@ def place(tree: dict[str, object], layer: Assignment) -> Assignment:
             _put(here, step, layer)
         else:
             here = _enter(here, step, is_list=key_of(path) in LISTS, layer=layer)
-    return Assignment(tuple(path), layer.value, layer.source)
+    return ValueAssignment(tuple(path), layer.value, layer.source)
 
 
-def _step(here: object, part: str | int, path: list[str | int], layer: Assignment) -> str | int:
+def _step(here: object, part: str | int, path: list[str | int], layer: ValueAssignment) -> str | int:
     """Which entry of a list, or which key of a section, a part of a path means."""
     if isinstance(here, list) and len(path) == 1 and path[0] in LISTS:
         return _position(here, part, layer)
@@ -193,15 +193,15 @@ def _step(here: object, part: str | int, path: list[str | int], layer: Assignmen
     return part
 
 
-def _assignment(key: str, text: str, source: ValueSource) -> Assignment:
+def _assignment(key: str, text: str, source: ValueSource) -> ValueAssignment:
     parts = key.split(".")
     if not all(parts):
         raise _broken(str(source), f"{key!r} is not a key", "write section.key, as in proxy.port")
     path: KeyPath = tuple(parts)
-    return Assignment(path, parse_text(path, text), source)
+    return ValueAssignment(path, parse_text(path, text), source)
 
 
-def _position(here: list[object], part: str | int, layer: Assignment) -> int:
+def _position(here: list[object], part: str | int, layer: ValueAssignment) -> int:
     """Which entry is meant: a position, a name, or (one past the end, or a new name) the next one."""
     if isinstance(part, int) or part.isdecimal():
         if int(part) > len(here):
@@ -214,7 +214,7 @@ def _position(here: list[object], part: str | int, layer: Assignment) -> int:
     return len(here) - 1
 
 
-def _enter(here: object, step: str | int, *, is_list: bool, layer: Assignment) -> object:
+def _enter(here: object, step: str | int, *, is_list: bool, layer: ValueAssignment) -> object:
     """The table or list at `step`, made if it is not there."""
     if isinstance(here, list) and isinstance(step, int):
         if step == len(here):
@@ -225,7 +225,7 @@ def _enter(here: object, step: str | int, *, is_list: bool, layer: Assignment) -
     raise _broken(str(layer.source), f"leads into {step}, which is not a section", "see docs/config.md for the keys there are")
 
 
-def _put(here: object, step: str | int, layer: Assignment) -> None:
+def _put(here: object, step: str | int, layer: ValueAssignment) -> None:
     if isinstance(here, list) and isinstance(step, int):
         here[step : step + 1] = [layer.value]
     elif isinstance(here, dict):

@@ -49,7 +49,7 @@ class PolicyConfig(Section):
     )
     backend: Backend = Field(
         default="embedded",
-        description="Who trains: this machine, Tinker (or what speaks its API, by `base_url`), MinT, Weaver.",
+        description="What trains: this machine, Tinker (or a server with its API, by `base_url`), MinT, Weaver.",
     )
     base_model: str | None = Field(
         default=None,
@@ -145,14 +145,15 @@ class PolicyConfig(Section):
     )
     canary_share: Share = Field(
         default=0.0,
-        description="Share of sessions on which a version that passed the gate is tried first. 0: it serves everybody at once, is "
-        "watched, and is rolled back if its turns fail more often than those of the version before it.",
+        description="Share of sessions on which a version that passed the gate is tried first. "
+        "0: it serves all sessions immediately, is watched, and is rolled back if its turns fail more often than those of the "
+        "version before it.",
     )
     canary_turns: int = Field(
         default=50,
         ge=1,
         le=100_000,
-        description="Judged turns of a trial after which a version that is not worse serves everybody; without a trial, judged "
+        description="Judged turns of a trial after which a version that is not worse serves all sessions; without a trial, judged "
         "turns for which a new version is watched.",
     )
     train_share: Share = Field(
@@ -163,7 +164,7 @@ class PolicyConfig(Section):
     keep_versions: int = Field(default=5, ge=2, le=1000, description="How many versions' weights are kept, beside those in use.")
     serve: Literal["backend", "vllm", "sglang"] = Field(
         default="backend",
-        description="Who answers with trained weights: who trained them, or a vLLM or SGLang server that loads adapters.",
+        description="What serves trained weights: the backend that trained them, or a vLLM or SGLang server that loads adapters.",
     )
     provider: str | None = Field(
         default=None, description="With `serve` vllm or sglang: the provider that is this server.", examples=["openai"]

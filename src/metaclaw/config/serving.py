@@ -28,7 +28,7 @@ class ProxyConfig(Section):
     port: int = Field(default=30000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
     api_key: Secret | None = Field(
         default=None,
-        description="What a caller must present. Generated and stored here at the first start.",
+        description="The key that callers must send. Generated and stored here at the first start.",
         examples=["env:METACLAW_KEY"],
     )
     max_body_bytes: int = Field(default=64 * MIB, ge=1024, le=1024 * MIB, description="A larger request is answered with 413.")
@@ -79,8 +79,8 @@ class ProxyConfig(Section):
 class ProviderConfig(Section):
     """One model provider. Without any, the embedded model serves."""
 
-    name: str = Field(description="How status, logs and `--set providers.NAME.key=value` call it.", examples=["openai"])
-    kind: ProviderKind = Field(description="What it speaks; `embedded` is the model inside this program.", examples=["openai"])
+    name: str = Field(description="Its name in status, logs and `--set providers.NAME.key=value`.", examples=["openai"])
+    kind: ProviderKind = Field(description="Its API; `embedded` is the model inside this program.", examples=["openai"])
     base_url: str | None = Field(
         default_factory=lambda known: _ADDRESS_OF_KIND.get(known.get("kind", "")),
         description="Its address: with `/v1` for openai, without for anthropic. Default: the vendor's own.",
@@ -92,7 +92,8 @@ class ProviderConfig(Section):
         examples=["env:OPENAI_API_KEY"],
     )
     models: Names = Field(
-        default=(), description="Models that go to this provider. A model nobody lists goes to the first of its wire."
+        default=(),
+        description="Models that go to this provider. A model that no provider lists goes to the first provider of its wire.",
     )
     wires: Wires = Field(
         default_factory=lambda known: WIRES_OF_KIND.get(known.get("kind", ""), ()),

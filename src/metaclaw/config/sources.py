@@ -162,7 +162,7 @@ DEFAULT = ValueSource(SourceKind.DEFAULT, "default")
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class ValueAssignment:
     """One `key = value` from outside the file, its value already parsed for the key's type."""
 
     path: KeyPath
@@ -184,7 +184,7 @@ class ValueSources:
     """The layers of a configuration; the last assignment to a key wins."""
 
     file: ConfigFile
-    assignments: Sequence[Assignment]
+    assignments: Sequence[ValueAssignment]
 
     def of(self, key: str) -> ValueSource:
         """The source of a dotted key."""

@@ -124,7 +124,7 @@ class StepStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """How far a run had come when it was opened: whole optimiser steps, and pieces accumulated towards the next."""
 
     steps: int = 0

@@ -1,4 +1,4 @@
-"""Two clocks, one predicate: which turns may train the weights, and if not, why not."""
+"""Eligibility: which turns may train the weights now, and why the others may not."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -41,7 +41,7 @@ class Rejection(StrEnum):
 
 
 class Made(Protocol):
-    """What the predicate asks of a turn itself. A `Turn` is one; a store may show less of it: no body is read for this."""
+    """What `rejection` reads of a turn. A `Turn` has it; the store reads it without the bodies."""
 
     @property
     def kind(self) -> TurnKind: ...
@@ -57,9 +57,11 @@ class Made(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TurnStanding:
-    """What is known of a turn beside itself, when a batch is chosen. `taught`: it is in a
-    run that goes on, or trained a version that was neither rejected nor rolled back. `is_aged`:
-    a rule or skill that applies to its speaker was added, changed or withdrawn since, so its prompt would differ today."""
+    """What is known of a turn besides the turn itself, when a batch is chosen.
+
+    `taught`: it is in an open batch, or trained a version that was neither rejected nor rolled back. `is_aged`: a rule or skill
+    that applies to its speaker was added, changed or withdrawn since, so its prompt would differ today.
+    """
 
     verdict: Verdict | None
     role: TurnRole | None
@@ -73,7 +75,7 @@ def rejection(
 ) -> Rejection | None:
     """Why this turn may not train the policy now, or None if it may.
 
-    `provider` is who serves the policy: an answer of anybody else is another model's. None takes everybody's.
+    `provider` is the name of the provider that serves the policy: other answers come from other models. None takes all.
     """
     checks = (
         (turn.kind is not TurnKind.MAIN, Rejection.SIDE),

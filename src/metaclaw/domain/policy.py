@@ -65,7 +65,7 @@ class GateReport:
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
     """A version of the weights. The turns of `batch` taught it; `absorbed` skills need no place in its prompts. A version that has
-    not served everybody yet is no place to go back to; nor is one whose weights are no longer kept."""
+    not served yet is never rolled back to; nor is one whose weights are no longer kept."""
 
     number: int
     parent: int

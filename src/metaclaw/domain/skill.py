@@ -48,7 +48,7 @@ _SKILL = SkillKind.SKILL
 class Skill:
     """A skill, rule or fact. `trigger` (the file's description) says when it applies, `body` what to do, or what was said.
 
-    `scope` says for whom: None for everyone, else `user:ID`, `workspace:ID`, `team:NAME`, or `owner` for whoever speaks without an
+    `scope` says for whom: None for everyone, else `user:ID`, `workspace:ID`, `team:NAME`, or `owner` for requests without a user
     id. `author` is INSTRUCTION where the program wrote down a person's own words. `extra` is the rest of the front matter: `kind`,
     `applies`, `workspace`, `expires`, `examples`, `source`, `check`, `overrides`, and whatever other programs put there.
     """
@@ -132,7 +132,7 @@ def library_hash(skills: Iterable[Skill]) -> str:
 
 
 def combined_hash(content_hashes: Iterable[str]) -> str:
-    """The same from the skills' content hashes, for whoever keeps them: 100,000 bodies are not hashed again for one change."""
+    """The same from the skills' content hashes, so that a change of one skill does not hash all bodies again."""
     return hashlib.blake2b("".join(sorted(content_hashes)).encode(), digest_size=16).hexdigest()
 
 

@@ -16,7 +16,7 @@ class Step:
     the person's next words), empty where there is no next request; `said_after` is the person's own next words, without what a
     client glues to them, or None where they said nothing; `is_last` is true once the session is known to have ended here.
     `previous` is the step before this one in its session, for what can only be seen over two turns; `finish` is why the model
-    stopped, None where nobody said. `is_hired` is true for a sub-agent's turn: its task comes from another agent, and nothing in it
+    stopped, None if unknown. `is_hired` is true for a sub-agent's turn: its task comes from another agent, and nothing in it
     is a person's word. `is_drawn` is true where chance decided whether a skill was placed: the outcome is part of a live trial.
     """
 

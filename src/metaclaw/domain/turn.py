@@ -11,7 +11,7 @@ from metaclaw.domain.enforcement import EnforcedRule, TrueAnswer
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 
 HIRED: Final = "subagent"
-"""The reason of main turns whose request comes from another agent, where nobody says from which."""
+"""The reason of main turns whose request comes from another agent that is not named."""
 REMINDER: Final = b"reminder"
 """The anchor of a reminder of rules at the end of a conversation: it is in one prompt and not carried into the next."""
 WITHHELD: Final = b"withheld reminder"
@@ -35,7 +35,7 @@ class TurnEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose turn it is. None where nobody said."""
+    """The user and the workspace of a turn; None if unknown."""
 
     user: str | None = None
     workspace: str | None = None

@@ -1,4 +1,4 @@
-"""Verdicts: what a turn came to, who says so, and on what evidence. A verdict points at a turn; it never changes it."""
+"""Verdicts: the outcome of a turn, its source and its evidence. A verdict refers to a turn and never changes it."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Outcome(StrEnum):
 
 
 class Source(StrEnum):
-    """Who gave the verdict, the weakest first: each outranks those before it, and a later word outranks an earlier of its own."""
+    """Who gave the verdict, the weakest first: each outranks those before it, and a later verdict an earlier one of its source."""
 
     NOBODY = "nobody"
     JUDGE = "judge"
@@ -72,7 +72,7 @@ class Votes:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one turn came to. `p_fail` is the calibrated probability of failure; None where nobody can say."""
+    """The outcome of one turn. `p_fail` is the calibrated probability of failure, None if unknown."""
 
     turn: TurnId
     outcome: Outcome
@@ -87,11 +87,11 @@ class Verdict:
         if self.p_fail is not None and not 0.0 <= self.p_fail <= 1.0:
             raise ValueError(f"p_fail of turn {self.turn} is {self.p_fail}, not a probability")
         if (self.outcome is Outcome.FAIL) != (self.fault is not None):
-            raise ValueError(f"verdict on turn {self.turn}: a failure, and only a failure, has somebody at fault")
+            raise ValueError(f"verdict on turn {self.turn}: a fault is given for a failure, and only for a failure")
 
     @property
     def score(self) -> float | None:
-        """From -1 (failed) to 1 (passed); None where nobody can say."""
+        """From -1 (failed) to 1 (passed); None if unknown."""
         return None if self.p_fail is None else 1.0 - 2.0 * self.p_fail
 
     @property

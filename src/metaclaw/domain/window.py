@@ -6,7 +6,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Opened for a reason; `until` is when it is expected to end, None where nobody can say."""
+    """Opened for a reason; `until` is when it is expected to end, None if unknown."""
 
     opened: datetime
     reason: str

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape, Steps
-from metaclaw.engine.llama import Change, Changes, Llama, interleave
+from metaclaw.engine.llama import Changes, Llama, LowRankChange, interleave
 from metaclaw.engine.training.lora import Adapter, Pair, Shapes, add_change, projection_shapes
 from metaclaw.engine.training.peft import reading_adapter
 from metaclaw.errors import TrainingError
@@ -89,7 +89,7 @@ def _in_order(pair: Pair | None, heads: int) -> Pair | None:
     return pair and Pair(pair.a, interleave(pair.b, heads))
 
 
-def _joined(pairs: Sequence[Pair | None], rows: Sequence[int], scale: float, dtype: torch.dtype) -> Change | None:
+def _joined(pairs: Sequence[Pair | None], rows: Sequence[int], scale: float, dtype: torch.dtype) -> LowRankChange | None:
     """The changes of several products behind one another as a single one; None where nothing is changed."""
     present = [(sum(rows[:place]), pair) for place, pair in enumerate(pairs) if pair is not None]
     if not present:
@@ -102,7 +102,7 @@ def _joined(pairs: Sequence[Pair | None], rows: Sequence[int], scale: float, dty
         inwards[:, rank:end] = pair.a.t()
         torch.mul(pair.b.t(), scale, out=outwards[rank:end, start : start + pair.b.shape[0]])
         rank = end
-    return Change(inwards, outwards)
+    return LowRankChange(inwards, outwards)
 
 
 def _check_fit(adapter: Adapter, shapes: Shapes) -> None:

@@ -117,7 +117,7 @@ class Span:
         return self.start + len(self.tokens)
 
 
-class Window(Protocol):
+class AttentionWindow(Protocol):
     """Rows that attend in one call."""
 
     def attend(self, queries: Tensor, layer: int) -> Tensor:
@@ -158,9 +158,9 @@ class _Stretch:
         return out.squeeze(0).transpose(0, 1).flatten(1)
 
 
-def plan_windows(cache: Cache, spans: Sequence[Span]) -> list[Window]:
+def plan_windows(cache: Cache, spans: Sequence[Span]) -> list[AttentionWindow]:
     """The windows that cover the spans' rows in order."""
-    windows: list[Window] = []
+    windows: list[AttentionWindow] = []
     row = 0
     for group in _groups(spans):
         count = sum(len(span.tokens) for span in group)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
-from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage, Wire
+from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
@@ -18,6 +18,7 @@ from metaclaw.engine.hosting import Hosting
 from metaclaw.engine.prompt import Prompt, build_prompt, make_message
 from metaclaw.engine.tool_calls import CallParser
 from metaclaw.errors import EngineError, WireError
+from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,6 @@ _MAX_IN_FLIGHT: Final = 256
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
 _MAX_THREADS: Final = 8
-_ID_PREFIXES: Final = {Wire.CHAT: "chatcmpl-", Wire.RESPONSES: "resp_", Wire.MESSAGES: "msg_"}
 
 _Event: TypeAlias = frames.Told | EngineError
 
@@ -158,7 +158,7 @@ class EmbeddedModel:
             event = await inbox.get()
             match event:
                 case frames.Accepted():
-                    yield Begin(new_id(_ID_PREFIXES[request.wire]), self._models[0], Usage(event.prompt_tokens, 0))
+                    yield Begin(new_id(wire_format(request.wire).id_prefix), self._models[0], Usage(event.prompt_tokens, 0))
                 case frames.Piece():
                     logprobs = tuple(TokenLogprob(shown.token, shown.logprob, tuple(shown.top)) for shown in event.shown)
                     for said in parser.push(event.text, logprobs) if parser else [TextDelta(event.text, logprobs)]:

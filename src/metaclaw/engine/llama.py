@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from metaclaw.engine.attention import Cache, Span, Window, plan_windows
+from metaclaw.engine.attention import AttentionWindow, Cache, Span, plan_windows
 from metaclaw.engine.checkpoint import ALL_KINDS, Shape, Steps, finish, read_shape, read_tensors
 from metaclaw.errors import EngineError
 
@@ -22,7 +22,7 @@ Linear: TypeAlias = Callable[[Tensor], Tensor]
 """Rows in, rows times the transposed weight out, plus the bias if there is one."""
 
 
-class Change(NamedTuple):
+class LowRankChange(NamedTuple):
     """A change of low rank: rows times `inwards` times `outwards` is added to what they are multiplied to."""
 
     inwards: Tensor
@@ -62,7 +62,7 @@ def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
     return multiply
 
 
-def change(product: Linear, added: Change | None) -> Linear:
+def change(product: Linear, added: LowRankChange | None) -> Linear:
     """A product with a weight to which a change is added, without making that sum: ready at once, if a little slower."""
     if added is None:
         return product
@@ -79,10 +79,10 @@ CHUNK_TOKENS: Final = 64
 class Changes:
     """What is added to each product of a layer, columns in the order of the layer's own; None adds nothing."""
 
-    query_key_value: Change | None
-    attention_out: Change | None
-    gate_up: Change | None
-    down: Change | None
+    query_key_value: LowRankChange | None
+    attention_out: LowRankChange | None
+    gate_up: LowRankChange | None
+    down: LowRankChange | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,14 @@ class Llama:
         return torch.rms_norm(rows, (self.shape.width,), weight, self.shape.norm_epsilon)
 
     def _attend(
-        self, layer: _Layer, rows: Tensor, turns: Tensor, homes: Tensor, cache: Cache, number: int, windows: Sequence[Window]
+        self,
+        layer: _Layer,
+        rows: Tensor,
+        turns: Tensor,
+        homes: Tensor,
+        cache: Cache,
+        number: int,
+        windows: Sequence[AttentionWindow],
     ) -> Tensor:
         shape = self.shape
         mixed = layer.query_key_value(rows)

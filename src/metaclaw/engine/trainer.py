@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.child_process import TrainerProcess
 from metaclaw.engine.training import frames
@@ -81,7 +81,7 @@ class EmbeddedTrainer:
         """Whether a run is open; the end of the process ends it."""
         return self._is_open
 
-    async def open(self, run: RunPlan) -> Progress:
+    async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or go on with it from what survived."""
         asked = frames.Open(run.name, run.start, run.rank, run.seed, str(run.folder))
         self._is_open = False

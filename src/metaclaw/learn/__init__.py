@@ -1,8 +1,113 @@
-"""Background loops: everything that runs beside serving and never in its way.
+"""Learning from use: a failure is noticed (outcomes), becomes a skill (fast), is proven (replay) and put in force (admission).
 
-`assembly.Learning` is not imported here: it brings half the program along, and serving does not wait for it to load.
+Rules come from messages (listen), weights from training (slow); `worker` is the process in which all of it runs beside serving.
+The names in `_LOADED_ON_USE` bring most of the program along, so they are imported when they are first used.
 """
 
-from metaclaw.learn.supervise import Supervisor
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = ["Supervisor"]
+from metaclaw.learn.budget import PRICES_AS_OF, Budget
+from metaclaw.learn.models import UNLEARNED, Models, Provider
+from metaclaw.learn.retention import Retention, SessionErasure, StoreUpkeep
+from metaclaw.learn.status import PENDING, PendingWork, rejected_proposals, senses
+from metaclaw.learn.worker.channel import (
+    CallError,
+    CallResult,
+    Channel,
+    ForgetSession,
+    LearnerReport,
+    LearnerStart,
+    StoreCall,
+    ToLearner,
+    WakeLearner,
+)
+from metaclaw.learn.worker.store_rpc import (
+    RemoteCandidates,
+    RemoteCompliance,
+    RemoteCursors,
+    RemoteEvents,
+    RemoteProvider,
+    RemoteShelf,
+    RemoteSpending,
+    RemoteUses,
+    RemoteVerdicts,
+    StoreCalls,
+    StoreClient,
+)
+from metaclaw.learn.worker.supervision import SET_ASIDE, AttemptLog, CrashRecord, Supervisor, WorkAttempts, WorkItem
+
+if TYPE_CHECKING:
+    from metaclaw.learn.assembly import Learning, LearningStores, owner_of
+    from metaclaw.learn.owner import OwnerActions, SkillFacts
+    from metaclaw.learn.slow.assembly import SlowLearning
+    from metaclaw.learn.slow.journal import newest_curve
+    from metaclaw.learn.steps import StepBuilder, read_request
+
+__all__ = [
+    "PENDING",
+    "PRICES_AS_OF",
+    "SET_ASIDE",
+    "UNLEARNED",
+    "AttemptLog",
+    "Budget",
+    "CallError",
+    "CallResult",
+    "Channel",
+    "CrashRecord",
+    "ForgetSession",
+    "LearnerReport",
+    "LearnerStart",
+    "Learning",
+    "LearningStores",
+    "Models",
+    "OwnerActions",
+    "PendingWork",
+    "Provider",
+    "RemoteCandidates",
+    "RemoteCompliance",
+    "RemoteCursors",
+    "RemoteEvents",
+    "RemoteProvider",
+    "RemoteShelf",
+    "RemoteSpending",
+    "RemoteUses",
+    "RemoteVerdicts",
+    "Retention",
+    "SessionErasure",
+    "SkillFacts",
+    "SlowLearning",
+    "StepBuilder",
+    "StoreCall",
+    "StoreCalls",
+    "StoreClient",
+    "StoreUpkeep",
+    "Supervisor",
+    "ToLearner",
+    "WakeLearner",
+    "WorkAttempts",
+    "WorkItem",
+    "newest_curve",
+    "owner_of",
+    "read_request",
+    "rejected_proposals",
+    "senses",
+]
+
+_LOADED_ON_USE = {
+    "Learning": "assembly",
+    "LearningStores": "assembly",
+    "owner_of": "assembly",
+    "OwnerActions": "owner",
+    "SkillFacts": "owner",
+    "SlowLearning": "slow.assembly",
+    "newest_curve": "slow.curve",
+    "StepBuilder": "steps",
+    "read_request": "steps",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LOADED_ON_USE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"metaclaw.learn.{_LOADED_ON_USE[name]}"), name)

@@ -7,11 +7,12 @@ before anything more is paid for it.
 """
 
 import logging
-import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import reduce
+from itertools import islice
+from operator import or_
 from typing import Final
 
 import anyio
@@ -20,36 +21,104 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Probe, Proposal, Standing
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import SkillName, new_id
+from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
+from metaclaw.domain.step import Step
 from metaclaw.errors import SkillError
-from metaclaw.learn.retry_guard import SET_ASIDE, AttemptLog, RetryGuard
-from metaclaw.learn.shelf import SkillShelf
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import SET_ASIDE, AttemptLog, RetryGuard
+from metaclaw.privacy import Doubt, Passage, Redactor, combined_capabilities, passages_of, review_skill
 from metaclaw.skills import (
     Admission,
     Gate,
     GateMode,
     IndexLibrary,
+    Objection,
     Replaying,
     is_untouchable,
     named_apart,
     overrides_of,
     replays_in_words,
+    waits_for_person,
 )
 from metaclaw.store import RefusedError, SqlCandidates
+from metaclaw.text import instructions, split_sentences, visible_text
 from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
+_TOGETHER: Final = 7  # with the skill itself as many as are looked at together; further ones are looked at in pairs
+_MOST_KIN: Final = 48
+_NEAR: Final = 8
+_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
+
 Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
 _PROVEN_AT_ONCE: Final = 2
 _REVERTED: Final = "skills were reverted after it was learned"
-_COUNTED: Final = 1_000
-_SHOWN: Final = 3
-_SHOWN_CHARS: Final = 120
-_DETAIL: Final = re.compile(r"[;:(]")
-_NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 _DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
+
+
+class SafetyReview:
+    """A `DraftCheck` of the gate. `step` reads the turn that taught a proposal."""
+
+    def __init__(self, step: Callable[[TurnId], Step | None], shelf: SkillShelf, redactor: Redactor) -> None:
+        self._step = step
+        self._shelf = shelf
+        self._redactor = redactor
+
+    def __call__(self, proposal: Proposal) -> Sequence[Objection]:
+        """Blocks: it reads every turn that taught the proposal."""
+        skill = proposal.skill
+        before = [known for name in proposal.replaces if (known := self._shelf.view.get(name)) is not None]
+        near, beside = self._near(proposal), self._beside(proposal)
+        # What skills for the same situation may reach already is nothing new; what others may reach elsewhere is.
+        found = review_skill(skill, self._spans(proposal), [*near, *before], self._redactor, beside[:_TOGETHER])
+        reach = reduce(or_, (combined_capabilities((skill, one)) for one in beside[_TOGETHER:]), found.reach)
+        stood = _said_before(proposal, before)
+        doubts = [one for one in found.objections if one.doubt not in _OF_ORIGIN or one.instruction not in stood]
+        objections = [Objection(f"it holds a secret ({finding.placeholder})") for finding in found.secrets]
+        objections += [Objection(f"{one.doubt}: {one.instruction!r}: {one.reason}") for one in doubts]
+        if reach:
+            objections.append(Objection(f"it adds {reach.words()}", waits=True))
+        return [*objections, *_check_objections(skill)]
+
+    def _spans(self, proposal: Proposal) -> list[Passage]:
+        steps = (self._step(turn) for turn in proposal.support)
+        return [span for step in steps if step is not None for span in passages_of(step)]
+
+    def _beside(self, proposal: Proposal) -> list[Skill]:
+        """What could stand in the same prompt, the likeliest first: skills for the same situation, those for every task, and other
+        learned ones of its scope. An attacker's pieces need share no word with each other."""
+        skill, index = proposal.skill, self._shelf.view.index
+        alike = IndexLibrary(index).near(skill)
+        standing = [one for scope in {None, skill.scope} for one in index.members.standing(scope).values()]
+        kin = (one for one in index.skills() if one.scope in (None, skill.scope) and not is_untouchable(one))
+        found = {one.name: one for one in (*alike, *standing, *islice(kin, _MOST_KIN))}
+        return [one for name, one in found.items() if name not in (skill.name, *proposal.replaces)]
+
+    def _near(self, proposal: Proposal) -> list[Skill]:
+        """Skills for the same situation."""
+        skill, index = proposal.skill, self._shelf.view.index
+        scopes = frozenset((skill.scope,)) if skill.scope else frozenset()
+        found = index.search(f"{skill.trigger}\n{skill.body}", _NEAR, scopes)
+        return [one.skill for one in found if one.skill.name not in (skill.name, *proposal.replaces)]
+
+
+def _said_before(proposal: Proposal, before: Sequence[Skill]) -> frozenset[str]:
+    """The sentences of a skill that is edited, as they stand: they were reviewed when they came in, with what taught them then."""
+    if proposal.change is not Change.EDIT:
+        return frozenset()
+    texts = [f"{one.trigger}\n\n{one.body}" for one in before]
+    orders = {order.text for text in texts for order in instructions(text)}
+    return frozenset(orders | {one for text in texts for one in split_sentences(visible_text(text), with_code=True)})
+
+
+def _check_objections(skill: Skill) -> list[Objection]:
+    try:
+        program = waits_for_person(skill)
+    except SkillError as error:
+        return [Objection(str(error))]
+    return [] if program is None else [Objection(program, waits=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +166,7 @@ class CandidateAdmission:
         return self._gate.mode in (GateMode.SHADOW, GateMode.FULL)
 
     async def admit(self, proposal: Proposal, learned: Learned, proving: TaskGroup) -> None:
-        """Take a proposal as far as it comes: at once where nothing is to be replayed, aside where something is."""
+        """Take a proposal through the gate: at once where nothing is replayed, else in the background."""
         proposal = replace(proposal, skill=_as_filed(proposal.skill))
         if proposal.change is Change.NEW:
             proposal = replace(proposal, skill=named_apart(proposal.skill, self._shelf.view.get))
@@ -214,8 +283,8 @@ class CandidateAdmission:
     async def _publish(
         self, candidate: Candidate, admission: Admission, seen: Mapping[SkillName, str], *, by_person: bool = False
     ) -> Candidate:
-        """Put a candidate's skill in force, unless what it replaces, or its name, is somebody else's by now, or its evidence is
-        out of date."""
+        """Put a candidate's skill in force, unless what it replaces, or its name, has changed by now, or its evidence is out of
+        date."""
         if await run_sync(self._candidates.candidate, candidate.id) is None:
             return replace(candidate, standing=Standing.REJECTED, reason="a session that taught it was forgotten")
         proposal = candidate.proposal
@@ -242,7 +311,7 @@ class CandidateAdmission:
         return accepted
 
     async def refuse(self, proposal: Proposal, reason: str) -> None:
-        """Keep a proposal that did not come as far as the gate, so that people see why nothing came of it."""
+        """Keep a proposal that did not come as far as the gate, so that people see why it was not taken."""
         generation, made_at = self._shelf.view.generation, self._now()
         await self._save(Candidate(CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at))
 
@@ -310,7 +379,7 @@ class CandidateAdmission:
         return replace(candidate, proposal=proposal, reason=redact(candidate.reason), certificate=certificate)
 
     async def tell(self, skill: Skill, reason: str, certificate: Certificate | None = None) -> None:
-        """Write down what became of a skill where its coming into force is written down, for people and for the next writer."""
+        """Record on the candidate why its skill was retired or changed, for people and for the next request to a writer."""
         mine = await run_sync(self._accepted, skill)
         if mine is not None:
             await self._keep(replace(mine, reason=reason, certificate=certificate or mine.certificate))
@@ -341,29 +410,6 @@ def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
     """A skill that contradicts wider ones says so: then they are not placed beside it."""
     overridden = list(dict.fromkeys((*overrides_of(skill), *names)))
     return replace(skill, extra={**skill.extra, "overrides": overridden}) if names else skill
-
-
-def turned_away(candidates: SqlCandidates) -> dict[str, object]:
-    """The rejected proposals: how many for each reason, and the newest with what they say. Blocks."""
-    reasons = Counter(map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _COUNTED)))
-    last = [
-        {"name": one.proposal.skill.name, "text": _shown(one.proposal.skill), "reason": one.reason, "at": one.made_at.isoformat()}
-        for one in candidates.candidates(Standing.REJECTED, _SHOWN)
-    ]
-    return {"reasons": dict(reasons.most_common()), "last": last}
-
-
-def _kind_of_reason(reason: str) -> str:
-    """The first reason without what is special to one proposal: `it holds a secret`, `its trigger has N words`."""
-    first = _DETAIL.split(reason, maxsplit=1)[0]
-    return _NUMBER.sub("N", first).strip() or "no reason given"
-
-
-def _shown(skill: Skill) -> str:
-    """The words that matter of a skill's text, on one line: a person's own where it quotes them."""
-    quoted = [line.removeprefix("> ") for line in skill.body.splitlines() if line.startswith("> ")]
-    text = " ".join(" ".join(quoted or [skill.body]).split())
-    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
 
 
 def _told(proposal: Proposal) -> str:

@@ -1,4 +1,4 @@
-"""The learning part put together from the configuration: what is asked, how it is proven, and the loops that run beside serving."""
+"""Assembly of the learning part from the configuration: models, gate, replays, and the loops that run beside serving."""
 
 import os
 from collections import Counter
@@ -12,42 +12,29 @@ from metaclaw.config import Config
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.step import Step
-from metaclaw.learn.admission import CandidateAdmission
-from metaclaw.learn.applicability import Situations
-from metaclaw.learn.assessment import Assessment, ReplayScorer
+from metaclaw.learn.admission import CandidateAdmission, SafetyReview
+from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Situations
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.calibration import CalibrationLoop
+from metaclaw.learn.chores import Expiry, Retrial, ScopePromotion, SkillMerge
 from metaclaw.learn.compliance import ComplianceLoop
-from metaclaw.learn.erasure import SessionErasure
-from metaclaw.learn.expiry import Expiry
-from metaclaw.learn.fast import Fast, FastRules
-from metaclaw.learn.judge_queue import Allowance
-from metaclaw.learn.lessons import Lessons
-from metaclaw.learn.listen import Listening
+from metaclaw.learn.failures import Lessons, Probes, SkillChanges
+from metaclaw.learn.fast import FastLoop, FastRules
 from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.loop import TOKENS as LISTEN_TOKENS
+from metaclaw.learn.listen.loop import Listening
 from metaclaw.learn.listen.messages import Messages
 from metaclaw.learn.listen.rules import RuleWriter
-from metaclaw.learn.maintenance import Maintenance
+from metaclaw.learn.maintenance import Maintenance, UpliftReader
 from metaclaw.learn.models import Models, Provider
-from metaclaw.learn.outcomes import OutcomeLoop
-from metaclaw.learn.owner import Owner, serve_as_before
-from metaclaw.learn.pending import senses
-from metaclaw.learn.probes import Probes
-from metaclaw.learn.progress import TURNS_CURSOR
-from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.replay import CassetteReplayer, Placing
-from metaclaw.learn.retrial import Retrial
-from metaclaw.learn.retry_guard import AttemptLog
-from metaclaw.learn.review import SafetyReview
+from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
+from metaclaw.learn.owner import OwnerActions, serve_as_before
+from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
+from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.rule_watch import RuleWatch
-from metaclaw.learn.scope_promotion import ScopePromotion
-from metaclaw.learn.shelf import SkillShelf, stay
-from metaclaw.learn.skill_changes import SkillChanges
-from metaclaw.learn.skill_merge import SkillMerge
-from metaclaw.learn.steps import StepBuilder
-from metaclaw.learn.supervise import Supervisor
-from metaclaw.learn.uplift import UpliftReader
+from metaclaw.learn.status import senses
+from metaclaw.learn.steps import RecordedSteps, StepBuilder
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import TURNS_CURSOR, AttemptLog, Supervisor
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
@@ -71,15 +58,15 @@ _REMEMBERED: Final = 4_096
 
 
 class EventSink(Protocol):
-    """Makes things known to whoever follows the events."""
+    """Publishes events."""
 
     async def announce(self, kind: str, data: dict[str, Json]) -> bool:
         """Whether it is on disk."""
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """Where what was learned is written down."""
+class LearningStores:
+    """The stores that the loops write to."""
 
     verdicts: SqlVerdicts
     candidates: SqlCandidates
@@ -89,10 +76,10 @@ class Books:
     compliance: SqlCompliance
 
     @staticmethod
-    def of(database: Database) -> "Books":
-        """The database itself."""
+    def of(database: Database) -> "LearningStores":
+        """Stores that write to the database directly."""
         kept = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
-        return Books(*kept, SqlSpending(database), SqlCompliance(database))
+        return LearningStores(*kept, SqlSpending(database), SqlCompliance(database))
 
 
 class Learning:
@@ -107,14 +94,14 @@ class Learning:
         shelf: SkillShelf,
         providers: Sequence[Provider],
         words: Callable[[str, str], str],
-        books: Books | None = None,
-        catch_up: Callable[[], object] = stay,
+        books: LearningStores | None = None,
+        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
         budget: Budget | None = None,
     ) -> None:
         """`books` are the database's own unless others are given, and `budget` is one that counts into them. `catch_up` brings the
-        shelf up to date, where it is not always so; it blocks. `book` tells what others fell over before."""
-        books = books or Books.of(database)
+        shelf up to date, where it is not always so; it blocks. `book` holds the failed attempts of earlier processes."""
+        books = books or LearningStores.of(database)
         self._config = config
         self._ledger = ledger
         self._catch_up = catch_up
@@ -132,8 +119,8 @@ class Learning:
         timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
         self.models = Models(providers, timeout_s, self.budget)
         self.redactor = Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
-        self.allowance = Allowance(config.judge.max_share)
-        self.calibration = CalibrationLoop(self.verdicts)
+        self.allowance = JudgeAllowance(config.judge.max_share)
+        self.calibration = CalibrationLoop(self.verdicts.graded)
         self.judge_for = self._judges()
         self.situations = Situations(shelf, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
@@ -156,11 +143,11 @@ class Learning:
         self.compliance = self._compliance(books.compliance, SqlPolicies(database))
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
-        """Make something known to whoever follows the events."""
+        """Publish an event."""
         await self._ledger.announce(kind, data)
 
     def facts(self) -> dict[str, object]:
-        """How learning is, for people: who is asked, how often, what it cost, and how far verdicts are to be believed."""
+        """The learning part of `status`: the models that are asked, and how good verdicts are."""
         config = self._config
         return {
             "on": config.skills.learn,
@@ -204,7 +191,7 @@ class Learning:
         return judge_for
 
     def _replayer(self) -> CassetteReplayer:
-        placing = Placing(self.generations.at, Budgets.configured(self._config.skills))
+        placing = PlacementRecord(self.generations.at, Budgets.configured(self._config.skills))
         scorer = ReplayScorer(self.judge_for, self.redact)
         return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, placing)
 
@@ -283,7 +270,7 @@ class Learning:
         """Whether the budget allows a listen call; promising messages may use its reserve."""
         return await self.budget.may_spend(Purpose.LISTEN, LISTEN_TOKENS, model, with_reserve=is_promising)
 
-    def _fast(self) -> Fast:
+    def _fast(self) -> FastLoop:
         wish = self._config.evolver
         chosen = self.models.chosen(wish)
 
@@ -310,7 +297,7 @@ class Learning:
             changes=SkillChanges(self.generations, self._teams),
             book=self.book,
         )
-        return Fast(
+        return FastLoop(
             lessons=lessons,
             candidates=self.candidates,
             shelf=self._shelf,
@@ -380,7 +367,7 @@ class Learning:
         )
 
     def failed(self) -> None:
-        """Somebody found a turn to have failed; where no skills are learned, nobody takes it up."""
+        """Wake the fast loop after a turn was found to have failed; no-op where no skills are learned."""
         if self._config.skills.learn:
             self.fast.wakeup.notify()
 
@@ -408,15 +395,15 @@ def owner_of(
     failed: Callable[[], None] | None = None,
     let_go: Callable[[SessionId], None] = lambda session: None,
     serve: Callable[[Sequence[int]], Awaitable[None]] = serve_as_before,
-) -> Owner:
-    """Who carries out a person's wishes. `failed` is called when there is something new to learn from, by default by the loops of
-    `learning`; `let_go` with a session that is to be forgotten, for whoever else remembers something of it."""
+) -> OwnerActions:
+    """Build the actions of a person. `failed` is called when there is something new to learn from, by default by the loops of
+    `learning`; `let_go` with a session that is to be forgotten, for others that keep something of it."""
 
     def let_go_everywhere(session: SessionId) -> None:
         let_go(session)
         learning.let_go(session)
 
-    return Owner(
+    return OwnerActions(
         reader=learning.reader,
         verdicts=learning.verdicts,
         candidates=learning.candidates,

@@ -1,31 +1,125 @@
-"""What a turn came to, from everyone who can say: a skill's own check, the detectors, the judge; and how a replay is scored."""
+"""The verdict on a turn, from its skills' checks, the detectors and the judge; the score of a replay; calibration of both."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from typing import Final
 
+import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import ProbeKind
 from metaclaw.domain.chat import Part, Text, ToolCall
-from metaclaw.domain.check import Check, Conversation
+from metaclaw.domain.check import Check, Conversation, PatternCheck, Place, ProgramCheck, SchemaCheck
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
-from metaclaw.learn.applicability import always_match, concerns
-from metaclaw.learn.replay import PlayedCall, PlayedTurn, Score
-from metaclaw.outcome import Calibration, Judge, is_cleared_by_one, sense, verdict
-from metaclaw.skills import PROPOSED, check_of, check_state_of, cut_middle, estimate_tokens, run_check
+from metaclaw.learn.replay.replayer import PlayedCall, PlayedTurn, ReplayScore
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.outcome import (
+    Calibration,
+    Judge,
+    Sensed,
+    auroc,
+    ece,
+    fit_isotonic,
+    fuse,
+    is_cleared_by_one,
+    raw_score,
+    sense,
+    verdict,
+)
+from metaclaw.skills import (
+    ALWAYS,
+    PROPOSED,
+    ShelfView,
+    Teams,
+    check_of,
+    check_state_of,
+    cut_middle,
+    documents_at,
+    estimate_tokens,
+    query_text,
+    rule_when,
+    run_check,
+    texts_at,
+)
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
 
+_MOST_MATCHING = 24
+
 _MOST_ANSWER_CHARS: Final = 8_000
 _MOST_REQUIREMENT_CHARS: Final = 2_000
 _JUDGE_TOKENS: Final = 450  # the judge's instructions, its schema and its answer
+_EVERY_S: Final = 600.0
+_MOST: Final = 5_000
+_LEAST_SHOWN: Final = 20
+
+
+def concerns(check: Check, answer: Sequence[Part]) -> bool:
+    """Whether an answer holds what a check looks at: a call of its tools, or the words of a final answer, which calls no tool."""
+    calls = any(isinstance(part, ToolCall) for part in answer)
+    match check:
+        case PatternCheck() | SchemaCheck() if check.where.place is Place.CALLS:
+            found = texts_at if isinstance(check, PatternCheck) else documents_at
+            return bool(found(answer, check.where))
+        case PatternCheck() | SchemaCheck():
+            return not calls and _says_something(answer)
+        case ProgramCheck():
+            # A program that reads the calls looks at every answer, others at what an agent says in the end.
+            return "calls" in check.source if calls else _says_something(answer)
+
+
+def needs_situation(rule: Skill) -> bool:
+    """Whether the task must say if a rule applies: one for a situation whose check looks at answers. All rules stand in the prompt
+    while they fit, also those for other situations; but calls of a check's tools speak for themselves."""
+    if rule.kind is not SkillKind.RULE or rule_when(rule) == ALWAYS:
+        return False
+    check = readable_check(rule)
+    return not (isinstance(check, PatternCheck | SchemaCheck) and check.where.place is Place.CALLS)
+
+
+def matching(view: ShelfView, task: str, scope: Scope, teams: Teams, day: date) -> frozenset[SkillName]:
+    """The rules and skills whose situation is that of the task, and those that apply always."""
+    query = query_text(task) if task else ""
+    return frozenset(one.name for one in view.retrieve(query, _MOST_MATCHING, scope, teams, today=day)) if query else frozenset()
+
+
+def readable_check(rule: Skill) -> Check | None:
+    """The check of a rule or skill; None where it has none, or one that cannot be read, which `status` tells."""
+    try:
+        return check_of(rule)
+    except SkillError as error:
+        log.debug("check_unreadable skill=%s reason=%s", rule.name, error)
+        return None
+
+
+class Situations:
+    """Says of rules in force whether their situation is that of a task. Blocks."""
+
+    def __init__(self, shelf: SkillShelf, teams: Teams, today: Callable[[], date] = lambda: datetime.now(UTC).date()) -> None:
+        self._shelf = shelf
+        self._teams = teams
+        self._today = today
+
+    def match(self, rule: Skill, task: str, scope: Scope) -> bool:
+        """Whether a rule applies to this task of this speaker."""
+        return not needs_situation(rule) or rule.name in matching(self._shelf.view, task, scope, self._teams, self._today())
+
+
+def always_match(rule: Skill, task: str, scope: Scope) -> bool:
+    """As `Situations.match`, where nothing is known of situations."""
+    return True
+
+
+def _says_something(answer: Sequence[Part]) -> bool:
+    return any(isinstance(part, Text) and part.text.strip() for part in answer)
 
 
 async def _uncounted(model: str) -> None:
@@ -33,7 +127,7 @@ async def _uncounted(model: str) -> None:
 
 
 class Assessment:
-    """Gives verdicts on recorded turns. `judge_for` is the judge of turns that a model made, or None where nobody judges."""
+    """Gives verdicts on recorded turns. `judge_for` is the judge of turns that a model made, or None where there is none."""
 
     def __init__(
         self,
@@ -72,7 +166,7 @@ class Assessment:
         return None if sensed.verdict is None else verdict(step, sensed, None, self._calibration())
 
     def has_judge(self, step: Step) -> bool:
-        """Whether anybody judges turns of this one's model."""
+        """Whether there is a judge for turns of this model."""
         return self._judge_for(step.model) is not None
 
     async def asked(self, step: Step, later: Step | None = None) -> Verdict | None:
@@ -112,25 +206,25 @@ class ReplayScorer:
         self._redact = redact
 
     def estimate(self, skill: Skill, step: Step) -> int | None:
-        """The tokens of one vote; 0 where a check decides, None where nobody can judge."""
+        """The tokens of one vote; 0 where a check decides, None where there is no judge."""
         if _check_of(skill) is not None:
             return 0
         if self._judge_for(step.model) is None:
             return None
         return _vote_tokens(replay_requirement(step, ProbeKind.FAILING), in_words(step.answer, ()))
 
-    async def score(self, skill: Skill, played: PlayedTurn) -> Score:
-        """Raises JudgeError where nobody can say."""
+    async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
+        """Raises JudgeError where there is no verdict."""
         check = _check_of(skill)
         if check is not None and await run_sync(_tells, check, played):
-            return Score(
+            return ReplayScore(
                 await run_sync(
                     run_check, check, (*(one.call for one in played.calls), *played.answer), conversation_of(played.step)
                 )
             )
         judge = self._judge_for(played.step.model)
         if judge is None:
-            raise JudgeError("no check and nobody to judge")
+            raise JudgeError("no check and no judge")
         requirement = await run_sync(self._redact, replay_requirement(played.step, played.kind))
         shown = await run_sync(self._redact, in_words(played.answer, played.calls))
         votes = await judge.judge_replay(requirement, shown)
@@ -138,8 +232,8 @@ class ReplayScorer:
         tokens = _vote_tokens(requirement, shown) * max(1, votes.passed + votes.failed + votes.unknown)
         share = votes.share_failed
         if share is None or share == 0.5:
-            return Score(Outcome.UNKNOWN, tokens, "the judge gave no verdict")
-        return Score(Outcome.FAIL if share > 0.5 else Outcome.PASS, tokens, note)
+            return ReplayScore(Outcome.UNKNOWN, tokens, "the judge gave no verdict")
+        return ReplayScore(Outcome.FAIL if share > 0.5 else Outcome.PASS, tokens, note)
 
 
 def _check_of(skill: Skill) -> Check | None:
@@ -183,3 +277,55 @@ def in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:
     said = [part.text for part in answer if isinstance(part, Text)]
     asked = [f"[calls {part.name} with {part.arguments}]" for part in answer if isinstance(part, ToolCall)]
     return "\n".join([*done, *said, *asked])[:_MOST_ANSWER_CHARS]
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """How good the verdicts were where the truth is known; None where too little of it is."""
+
+    turns: int
+    auroc: float | None = None
+    ece: float | None = None
+
+
+class CalibrationLoop:
+    """Keeps the calibration in force up to date."""
+
+    def __init__(self, graded: Callable[[int], list[tuple[Verdict, Outcome]]]) -> None:
+        """`graded` gives up to so many verdicts with what a person or a check said of the same turn, newest first. It blocks."""
+        self._graded = graded
+        self.current = Calibration()
+        self.trust = Trust(0)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await run_sync(self.refit)
+            await anyio.sleep(_EVERY_S)
+
+    def refit(self) -> None:
+        """Fit both maps anew. Blocks."""
+        sensed: list[tuple[float, bool]] = []
+        judged: list[tuple[float, bool]] = []
+        believed: list[tuple[float, bool]] = []
+        for graded, truth in self._graded(_MOST):
+            score = _raw(graded)
+            if score is None:
+                continue
+            failed = truth is Outcome.FAIL
+            (judged if graded.source is Source.JUDGE else sensed).append((score, failed))
+            if graded.p_fail is not None:
+                believed.append((graded.p_fail, failed))
+        self.current = Calibration(fit_isotonic(sensed), fit_isotonic(judged))
+        self.trust = _trust(believed)
+        log.debug("calibrated sensed=%d judged=%d", len(sensed), len(judged))
+
+
+def _raw(graded: Verdict) -> float | None:
+    """The score before calibration; None where nothing was said."""
+    return raw_score(Sensed(None, graded.signals, fuse(graded.signals)), graded.votes)
+
+
+def _trust(pairs: Iterable[tuple[float, bool]]) -> Trust:
+    known = list(pairs)
+    return Trust(len(known)) if len(known) < _LEAST_SHOWN else Trust(len(known), auroc(known), ece(known))

@@ -27,15 +27,13 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.turn import REMINDER, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError
-from metaclaw.learn.applicability import concerns, matching, needs_situation, readable_check
-from metaclaw.learn.assessment import conversation_of, in_words
+from metaclaw.learn.assessment import concerns, conversation_of, in_words, matching, needs_situation, readable_check
 from metaclaw.learn.outcomes import pause_s
-from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
-from metaclaw.learn.shelf import SkillShelf, stay
-from metaclaw.learn.wakeup import Wakeup
+from metaclaw.learn.steps import RecordedSteps
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import Judge
-from metaclaw.skills import ALWAYS, PROPOSED, Library, ShelfView, Teams, check_state_of, examine, rule_text, rule_when
+from metaclaw.skills import ALWAYS, PROPOSED, ShelfView, SkillLibrary, Teams, check_state_of, examine, rule_text, rule_when
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow
 from metaclaw.upstream import without_waiting
 
@@ -82,12 +80,12 @@ class ComplianceLoop:
         judge_for: Callable[[str], Judge | None] = lambda model: None,
         may_ask: Callable[[], Awaitable[bool]] = _always,
         absorbed: Callable[[int], Collection[SkillName]] = _nothing_absorbed,
-        catch_up: Callable[[], object] = stay,
+        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
     ) -> None:
         """`may_ask` says whether the budget has room for a question to the judge; `absorbed` gives what a policy version knows
         without being told; `catch_up` brings the shelf up to date. The last two block."""
-        self.wakeup = Wakeup()
+        self.wakeup = LoopWakeup()
         self._reader = reader
         self._compliance = compliance
         self._recorded = recorded
@@ -209,7 +207,7 @@ class ComplianceLoop:
             found = self._generations.at(generation)
             if found is None:
                 return current
-            library = Library.of(found.skills)
+            library = SkillLibrary.of(found.skills)
             known = self._views[generation] = ShelfView(generation, library.hash, library.index)
             if len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)

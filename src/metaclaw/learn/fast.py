@@ -1,4 +1,4 @@
-"""The second loop: failures that nobody spoke for become skills that take effect on the next request.
+"""The fast loop: failures become skills that take effect on the next request.
 
 Failures are taken up by kind, within one scope; rules and facts that are said in between close none of them (decision 35). Whatever
 is shown to an evolver is support from that moment on, in the database, and never shown again; so nothing is learned twice and
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -23,14 +23,12 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned
-from metaclaw.learn.lessons import Lessons
+from metaclaw.learn.failures import Lessons, Probes, tasks_in_words
 from metaclaw.learn.listen.rules import LISTENED
-from metaclaw.learn.probes import Probes, tasks_in_words
-from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
-from metaclaw.learn.shelf import SkillShelf, stay
 from metaclaw.learn.unmended import UnmendedFailures
-from metaclaw.learn.wakeup import Wakeup
-from metaclaw.skills import Failure, FailureGroup, Teams, applying, ripe_groups
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
+from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
 from metaclaw.store import RefusedError, SkillAttempt, SqlCandidates
 
 log = logging.getLogger(__name__)
@@ -42,13 +40,6 @@ _WRITTEN_AT_ONCE: Final = 2
 _PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 
-class Writer(Protocol):
-    """Who writes skills from failures."""
-
-    async def propose(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
-        """Zero to three proposals. Raises UpstreamError where it cannot be asked now."""
-
-
 @dataclass(frozen=True, slots=True)
 class FastRules:
     """When failures are enough, and who is in which team."""
@@ -57,8 +48,8 @@ class FastRules:
     teams: Teams
 
 
-class Fast:
-    """Learns as soon as there is something to learn from."""
+class FastLoop:
+    """Turns open failures into proposals and passes them to admission."""
 
     def __init__(
         self,
@@ -68,10 +59,10 @@ class Fast:
         shelf: SkillShelf,
         admission: CandidateAdmission,
         probes: Probes,
-        writer_for: Callable[[str], Writer | None],
+        writer_for: Callable[[str], Evolver | None],
         rules: FastRules,
         pauses_s: Sequence[float] = _PAUSES_S,
-        catch_up: Callable[[], object] = stay,
+        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
         clock: Callable[[], float] = time.monotonic,
         is_unread: Callable[[TurnId], bool] = lambda turn: False,
@@ -80,7 +71,7 @@ class Fast:
         """`catch_up` brings the shelf up to date, where it is not always so; it blocks. `is_unread` says whether the message of a
         turn is still being read: a failure that it answers may be spoken for. `may_train` says whether weights could learn from a
         turn; it blocks."""
-        self.wakeup = Wakeup()
+        self.wakeup = LoopWakeup()
         self._lessons = lessons
         self._candidates = candidates
         self._shelf = shelf
@@ -113,7 +104,7 @@ class Fast:
 
     @property
     def writing(self) -> int:
-        """Kinds of failure of which somebody is being asked to make a skill."""
+        """Groups of failures for which a model is writing a skill."""
         return self._writing
 
     async def run(self) -> None:
@@ -131,7 +122,7 @@ class Fast:
                 await self.wakeup.wait(_LOOK_EVERY_S)
 
     async def learn(self, aside: TaskGroup) -> None:
-        """Take up whatever there is to learn from now."""
+        """Write skills for every group of failures that is ripe now."""
         self._is_looking = True
         try:
             await self._look(aside)
@@ -212,13 +203,13 @@ class Fast:
             self._writing += 1
             aside.start_soon(self._ask_aside, writer, kind, attempt, aside)
 
-    async def _ask_aside(self, writer: Writer, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
+    async def _ask_aside(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         try:
             await self._ask(writer, kind, attempt, aside)
         finally:
             self._writing -= 1
 
-    async def _ask(self, writer: Writer, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
+    async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, some times."""
         for pause_s in (*self._pauses_s, None):
             async with self._limiter, self._attempts.attempt(attempt) as may:
@@ -241,7 +232,7 @@ class Fast:
         self._unmended.remove(attempt)  # it was not read by any evolver
         await run_sync(self._candidates.end_attempt, attempt)
 
-    async def _written(self, writer: Writer, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
+    async def _written(self, writer: Evolver, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
         """What the writer proposes, and what the gate is to be told of it."""
         whole = await run_sync(self._lessons.in_full, kind)
         near = await run_sync(self._near, whole)

@@ -1,11 +1,11 @@
-"""The library's upkeep, from live evidence: trials end, harmful skills are retired; and once a day the larger chores.
+"""Maintenance of the skills in force, from live evidence: trials end, harmful skills are retired; larger chores run once a day.
 
-Cheap by design: only learned skills are looked at, a few of them at a time and the others the next time, and the list of them is
-made anew only when the library has changed.
+Only learned skills are looked at, a few at a time, and the list of them is made anew only when the library has changed.
 """
 
 import logging
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,14 +17,32 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Certificate
 from metaclaw.domain.skill import Skill, SkillKind, SkillState
+from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import CandidateAdmission, accepted_candidate
-from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
-from metaclaw.learn.shelf import SkillShelf, stay
-from metaclaw.learn.uplift import UpliftReader
-from metaclaw.skills import ShelfView, TrialDecision, TrialReport, is_untouchable, replays_in_words
-from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, SqlUses
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import AttemptLog, RetryGuard
+from metaclaw.skills import (
+    LiveTask,
+    ShelfView,
+    TaskCounts,
+    TrialDecision,
+    TrialReport,
+    Uplift,
+    is_harmful,
+    is_untouchable,
+    judge_trial,
+    measure_uplift,
+    replays_in_words,
+    trial_prior,
+)
+from metaclaw.store import DrawnTurn, LedgerReader, SqlCandidates, SqlCursors, SqlGenerations, SqlUses
 
 log = logging.getLogger(__name__)
+
+_LEAST_TURNS: Final = 20
+_RECENT: Final = 60
+_MOST_OF: Final = 2 / 3
+_ORDER: Final = (Outcome.UNKNOWN, Outcome.PASS, Outcome.FAIL)
 
 _EVERY_S: Final = 20.0
 _AT_ONCE: Final = 100
@@ -32,6 +50,56 @@ _PAGE: Final = 500
 _PAGES: Final = 10
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class UpliftReader:
+    """Reads the ledger. Blocks."""
+
+    def __init__(self, reader: LedgerReader, generations: SqlGenerations) -> None:
+        self._reader = reader
+        self._generations = generations
+
+    def uplift(self, skill: Skill) -> Uplift:
+        """The difference it makes on matching tasks, from all draws since it has this text."""
+        since = self._generations.in_force(skill.name)
+        return measure_uplift([] if since is None else self._tasks(skill, since.text_since))
+
+    def trial(self, skill: Skill, certificate: Certificate | None) -> TrialReport:
+        """What its live trial says: the tasks since it is on trial, and the replays as the prior."""
+        since = self._generations.in_force(skill.name)
+        return judge_trial([] if since is None else self._tasks(skill, since.generation), trial_prior(certificate))
+
+    def harm(self, skill: Skill, certificate: Certificate | None) -> TaskCounts | None:
+        """The tasks of a live skill that show that it does harm; None where they do not."""
+        since = self._generations.in_force(skill.name)
+        counts = TaskCounts.of([] if since is None else self._tasks(skill, since.generation))
+        return counts if is_harmful(counts, trial_prior(certificate)) else None
+
+    def _tasks(self, skill: Skill, since: int) -> list[LiveTask]:
+        return tasks_of(self._reader.drawn_turns(skill.name, since=since))
+
+    def model(self, skill: Skill) -> str | None:
+        """The model that serves most of the tasks it matches now; None where no model clearly does, or there were too few."""
+        return model_of_most(self._reader.drawn_turns(skill.name, _RECENT))
+
+
+def tasks_of(drawn: Sequence[DrawnTurn]) -> list[LiveTask]:
+    """Turns, newest first, as tasks, oldest first: a task's turns share one draw, so they count as one; it failed if any did."""
+    tasks: dict[tuple[str, int], LiveTask] = {}
+    for one in reversed(drawn):
+        key, outcome = (one.session, one.segment), one.outcome or Outcome.UNKNOWN
+        before = tasks.get(key)
+        worse = outcome if before is None else max(before.outcome, outcome, key=_ORDER.index)
+        tasks[key] = LiveTask(one.placed, one.propensity, worse)
+    return list(tasks.values())
+
+
+def model_of_most(drawn: Sequence[DrawnTurn]) -> str | None:
+    """The model of at least two thirds of these turns."""
+    if len(drawn) < _LEAST_TURNS:
+        return None
+    model, turns = Counter(one.model for one in drawn).most_common(1)[0]
+    return model if turns >= _MOST_OF * len(drawn) else None
 
 
 class Chore(Protocol):
@@ -58,7 +126,7 @@ class Maintenance:
         uplift: UpliftReader,
         chores: Sequence[Chore] = (),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        catch_up: Callable[[], object] = stay,
+        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
     ) -> None:
         """`catch_up` brings the shelf up to date, where it is not always so; it blocks."""

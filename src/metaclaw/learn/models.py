@@ -1,4 +1,4 @@
-"""Whom the program may ask for itself: listener, judge, evolver, and the models that served turns, for replays."""
+"""The models that the program calls itself: listener, judge, evolver, and the models that served turns, for replays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -30,7 +30,7 @@ class Models:
         return self._model(provider, model, self._timeout_s)
 
     def listener(self, wish: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
-        """For the provider and model that served a conversation, the model that may read it; None where nobody may.
+        """For the provider and model that served a conversation, the model that may read it, or None.
 
         Another provider gets a person's words only where the configuration names it, or names a model that it lists. The embedded
         model reads only where it is named. The model returned does not wait for calls of other purposes.
@@ -44,7 +44,7 @@ class Models:
         return ask
 
     def shown_listener(self, wish: ListenConfig, judge: JudgeConfig) -> str | None:
-        """Who reads by this configuration, for people; None for nobody."""
+        """The model that reads messages, for `status`; None where there is none."""
         model, named = wish.model or judge.model, wish.provider or judge.provider
         provider = named or (model and self._having(model)) or next(filter(self._own, self._providers), None)
         if provider is None:
@@ -80,7 +80,7 @@ class Models:
         return next((name for name in names if self._own(name) and model in self._providers[name].models), None)
 
     def shown(self, wish: JudgeConfig | EvolverConfig) -> str | None:
-        """Who is asked by this configuration, for people; None for nobody."""
+        """The model that is asked, for `status`; None where there is none."""
         provider = self._provider(wish)
         return None if provider is None else f"{provider}/{wish.model or 'the model that served the turn'}"
 

@@ -1,18 +1,21 @@
-"""The first loop: every main turn gets a verdict as soon as what followed it is known.
+"""The outcome loop: every main turn gets a verdict as soon as what followed it is known.
 
-A turn is looked at when the next request of its session shows what came of it, and the last one when its session ends. What free
-detectors or a skill's own check can tell is told at once; only what stays undecided goes to the judge, aside, so that one slow
-question holds nothing up. A judge that cannot be asked leaves the turn unknown, to be tried again a few times, after a restart too.
+A turn is assessed when the next request of its session arrives, and the last one when its session ends. Checks and detectors, which
+are free, decide first; only turns they cannot decide go to the judge, in the background. A judge has a share of the turns and a
+budget: questions beyond them wait, the turns most likely to have failed first, and their unknown verdict says why, so they outlive
+the process. A turn on which the judge gave no vote is asked about again, later each time.
 
-Stopped at any moment, it goes on where everything before is done (`Progress`); what has its verdict is left alone.
+Stopped at any moment, it goes on where everything before is done (`LoopProgress`); turns that have a verdict are left alone.
 """
 
+import heapq
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import anyio
 from anyio.abc import TaskGroup
@@ -21,18 +24,24 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import TurnKind
-from metaclaw.domain.verdict import Outcome, Signal, Source, Verdict
+from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import BudgetError
-from metaclaw.learn.judge_queue import BUDGET_USED, SHARE_USED, Allowance, JudgeRetries, PutOffQuestions, has_no_vote
-from metaclaw.learn.progress import ENDS_CURSOR, TURNS_CURSOR, Progress
-from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.retry_guard import SET_ASIDE, AttemptLog, RetryGuard
-from metaclaw.learn.shelf import stay
-from metaclaw.learn.steps import StepBuilder
-from metaclaw.learn.wakeup import Wakeup
+from metaclaw.learn.assessment import Assessment
+from metaclaw.learn.steps import RecordedSteps, StepBuilder
+from metaclaw.learn.worker.supervision import ENDS_CURSOR, SET_ASIDE, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
+from metaclaw.outcome import fuse
 from metaclaw.store import EndedSession, LedgerReader, RecordedTurn, RefusedError, SqlCursors, SqlVerdicts, TurnRow
 
 log = logging.getLogger(__name__)
+
+BUDGET_USED: Final = "waits for the learning budget"
+SHARE_USED: Final = "the judge's share is used up"
+MOST_TRIES: Final = 4
+FIRST_PAUSE_S: Final = 60.0
+_IN_HAND: Final = 20.0
+_MOST_PUT_OFF: Final = 1000
+_MOST_RETRIES: Final = 1000
+_LOOKED_AT: Final = 1000
 
 _AT_ONCE: Final = 64
 _LOOK_BACK: Final = 8
@@ -44,30 +53,127 @@ _IN_VAIN: Final = 120
 _JUDGED_AT_ONCE: Final = 4
 
 
+class JudgeAllowance:
+    """Every turn adds a share of a question, up to a few; every question takes one."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._most = _IN_HAND if share > 0 else 0.0
+        self._left = self._most
+        self.turns = 0
+        self.questions = 0
+
+    def earn(self) -> None:
+        """A main turn was made."""
+        self.turns += 1
+        self._left = min(self._left + self._share, self._most)
+
+    def take(self, *, is_needed: bool = False) -> bool:
+        """Whether one more question may be asked; it is then counted. One that is needed may always be, unless none may."""
+        if self._left < 1.0 and not (is_needed and self._most):
+            return False
+        self._left = max(0.0, self._left - 1.0)
+        self.questions += 1
+        return True
+
+    def give_back(self) -> None:
+        """A question that was taken is not asked after all."""
+        self._left += 1.0
+        self.questions -= 1
+
+
+class PutOffQuestions:
+    """Turns to ask about later; beyond a thousand the least useful are left unknown."""
+
+    def __init__(self, verdicts: SqlVerdicts) -> None:
+        self._verdicts = verdicts
+        self._heap: list[tuple[float, int, TurnId, str]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def waiting_for_budget(self) -> int:
+        """How many wait for the budget."""
+        return sum(why == BUDGET_USED for *_, why in self._heap)
+
+    def put(self, verdict: Verdict) -> None:
+        """Ask about the turn of this unknown verdict later; its comment says why."""
+        self._count += 1
+        heapq.heappush(self._heap, (-fuse(verdict.signals), -self._count, verdict.turn, verdict.comment))
+        if len(self._heap) > _MOST_PUT_OFF:
+            self._heap.remove(max(self._heap))
+            heapq.heapify(self._heap)
+
+    def pop(self) -> TurnId:
+        """The most useful one, which does not wait any longer."""
+        return heapq.heappop(self._heap)[2]
+
+    def recall(self) -> None:
+        """Find the questions that were put off before the start. Blocks."""
+        self._heap.clear()
+        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _MOST_PUT_OFF)):
+            verdict = self._verdicts.verdict_of(turn)
+            if verdict is not None and verdict.source is Source.NOBODY and verdict.comment in (BUDGET_USED, SHARE_USED):
+                self.put(verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class DueQuestion:
+    """A turn to ask about again, and the number of that try."""
+
+    turn: TurnId
+    tries: int
+    at_s: float
+
+
+class JudgeRetries:
+    """Turns to ask the judge about again. The number of tries is read from the verdicts.
+
+    `now` is a monotonic clock in seconds: a wall clock that is set back would keep them waiting.
+    """
+
+    def __init__(self, verdicts: SqlVerdicts, now: Callable[[], float]) -> None:
+        self._verdicts = verdicts
+        self._now = now
+        self._waiting: deque[DueQuestion] = deque(maxlen=_MOST_RETRIES)
+
+    def later(self, turn: TurnId, tries: int) -> None:
+        """Ask once more after `tries` failed attempts, up to `MOST_TRIES`."""
+        if tries < MOST_TRIES:
+            self._waiting.append(DueQuestion(turn, tries + 1, self._now() + FIRST_PAUSE_S * 2 ** (tries - 1)))
+
+    def due(self) -> list[DueQuestion]:
+        """Remove and return the questions that are due."""
+        now = self._now()
+        found = [one for one in self._waiting if one.at_s <= now]
+        if found:
+            self._waiting = deque((one for one in self._waiting if one.at_s > now), maxlen=_MOST_RETRIES)
+        return found
+
+    def recall(self) -> None:
+        """After a start: find those that waited before, newest first. Blocks."""
+        self._waiting.clear()
+        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _LOOKED_AT)):
+            tries = sum(map(has_no_vote, self._verdicts.verdicts_of(turn)))
+            if tries:
+                self.later(turn, tries)
+
+
+def has_no_vote(verdict: Verdict) -> bool:
+    """Whether a judge was asked and no vote of it could be read. One that says it cannot tell has voted, and gives a reason."""
+    return verdict.votes is not None and verdict.votes.share_failed is None and not verdict.votes.reasons
+
+
 async def _always() -> bool:
     return True
 
 
-class Assessor(Protocol):
-    """Says what a step came to."""
-
-    def at_once(self, step: Step, later: Step | None) -> Verdict | None:
-        """The verdict of checks and detectors; None where they cannot tell. `later` is the step after it, if known. Blocks."""
-
-    def has_judge(self, step: Step) -> bool:
-        """Whether anybody can be asked about it."""
-
-    def signals(self, step: Step, later: Step | None) -> tuple[Signal, ...]:
-        """What the detectors see, decided or not. Blocks."""
-
-    async def asked(self, step: Step, later: Step | None) -> Verdict | None:
-        """The judge's verdict; None where there is no judge. An unknown one where it could not tell. Raises BudgetError."""
-
-
 class _Hold(NamedTuple):
-    """What a question that is under way holds back."""
+    """The progress that a running question holds back."""
 
-    progress: Progress
+    progress: LoopProgress
     point: int
 
 
@@ -89,17 +195,17 @@ class OutcomeLoop:
         cursors: SqlCursors,
         verdicts: SqlVerdicts,
         steps: StepBuilder,
-        assessor: Assessor,
-        allowance: Allowance,
+        assessor: Assessment,
+        allowance: JudgeAllowance,
         may_ask: Callable[[], Awaitable[bool]] = _always,
         failed: Callable[[], None],
         now: Callable[[], float] = time.monotonic,
-        catch_up: Callable[[], object] = stay,
+        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
     ) -> None:
         """`may_ask` says whether the budget has room for one more question. `catch_up` brings the skills in force up to date, and
         blocks."""
-        self.wakeup = Wakeup()
+        self.wakeup = LoopWakeup()
         self._reader = reader
         self._cursors = cursors
         self._verdicts = verdicts
@@ -112,8 +218,8 @@ class OutcomeLoop:
         self._retrying = JudgeRetries(verdicts, now)
         self.questions = PutOffQuestions(verdicts)
         self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
-        self._turns: Progress | None = None
-        self._ends = Progress()
+        self._turns: LoopProgress | None = None
+        self._ends = LoopProgress()
         self._asking: set[TurnId] = set()
         book = book or AttemptLog()
         self._guard, self._judging = RetryGuard("sensing", book), RetryGuard("judging", book)
@@ -137,7 +243,7 @@ class OutcomeLoop:
                     await self.wakeup.wait(pause_s(in_vain))
 
     async def look(self, judging: TaskGroup) -> int:
-        """Take in what is new; how much there was."""
+        """Assess what is new; return how many rows there were."""
         turns = self._turns or await self._begin()
         rows = await run_sync(self._reader.turns_after, turns.reached, _AT_ONCE)
         if rows:
@@ -156,10 +262,10 @@ class OutcomeLoop:
         await self._keep(ENDS_CURSOR, self._ends.settled)
         return len(rows) + ended
 
-    async def _begin(self) -> Progress:
+    async def _begin(self) -> LoopProgress:
         for name in (TURNS_CURSOR, ENDS_CURSOR):
             self._kept[name] = await run_sync(self._cursors.cursor, name)
-        self._turns, self._ends = Progress(self._kept[TURNS_CURSOR]), Progress(self._kept[ENDS_CURSOR])
+        self._turns, self._ends = LoopProgress(self._kept[TURNS_CURSOR]), LoopProgress(self._kept[ENDS_CURSOR])
         self._asking.clear()
         await run_sync(self._retrying.recall)
         await run_sync(self.questions.recall)
@@ -170,8 +276,8 @@ class OutcomeLoop:
             await run_sync(self._cursors.move_cursor, name, point)
             self._kept[name] = point
 
-    async def _arrived(self, row: TurnRow, turns: Progress, judging: TaskGroup) -> None:
-        """A new turn shows what came of the one before it."""
+    async def _arrived(self, row: TurnRow, turns: LoopProgress, judging: TaskGroup) -> None:
+        """Assess the turns that a new turn follows."""
         self._allowance.earn()
         seen = await run_sync(self._read_around, row)
         for step in seen.followed:
@@ -184,12 +290,12 @@ class OutcomeLoop:
             await self._record(_unknown(turn, SET_ASIDE))
 
     def _read_around(self, row: TurnRow) -> _Seen:
-        """Only turns that nobody has looked at are read, and what lies between them and this one."""
+        """Only turns without a verdict are read, and the turns between them and this one."""
         earlier, is_open = self._before(row, _LOOK_BACK)
         if len(earlier) == _LOOK_BACK and is_open[-1]:
             # Many agents at work in one session: what this one follows may lie further back.
             earlier, is_open = self._before(row, _LOOK_FAR_BACK)
-        # A request that failed and was sent again: what followed shows what came of the second one.
+        # A request that failed and was sent again: what followed is the outcome of the second one.
         retried = {one.retry_of for one in (row, *earlier)}
         wanted = max((at for at, one in enumerate(earlier) if is_open[at] and one.id not in retried), default=-1)
         if wanted < 0:
@@ -245,7 +351,7 @@ class OutcomeLoop:
         return [] if step is None else [step]
 
     def _last_open(self, session: SessionId) -> TurnRow | None:
-        """The last main turn of a session, if nobody has looked at it yet."""
+        """The last main turn of a session, if it has no verdict yet."""
         last = self._reader.last_main_turn(session)
         standing = None if last is None or last.id in self._asking else self._reader.standing_of(last.id)
         return last if standing is not None and standing.verdict is None else None
@@ -255,7 +361,7 @@ class OutcomeLoop:
         if verdict is not None:
             await self._record(verdict)
         elif not self._assessor.has_judge(step):
-            await self._record(_unknown(step.turn, "nobody judges"))
+            await self._record(_unknown(step.turn, "no judge is configured"))
         elif self._allowance.take(is_needed=_ends_a_trial_task(step)):
             self._asking.add(step.turn)
             hold.progress.begin(hold.point)
@@ -286,7 +392,7 @@ class OutcomeLoop:
             self._allowance.give_back()
             await self._put_off(step, later, BUDGET_USED)
         else:
-            verdict = asked or _unknown(step.turn, "nobody judges")
+            verdict = asked or _unknown(step.turn, "no judge is configured")
             await self._record(verdict)
             if has_no_vote(verdict):
                 self._retrying.later(step.turn, tries)
@@ -319,7 +425,7 @@ class OutcomeLoop:
 
 
 def pause_s(in_vain: int) -> float:
-    """How long to wait after so many looks in a row that found nothing: longer once nobody has been at work for half a minute."""
+    """Poll interval after `in_vain` empty polls: longer after half a minute without turns."""
     return _LOOK_EVERY_S if in_vain < _IN_VAIN else _LOOK_SELDOM_S
 
 

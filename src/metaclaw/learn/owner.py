@@ -1,4 +1,4 @@
-"""What a person may tell the learning part: their word on a turn, which skills are in force, what is to be forgotten."""
+"""What a person may do: give feedback on a turn, retire or revert skills, decide on candidates, forget a session."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,8 +14,8 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import Announce, CandidateAdmission, accepted_candidate
-from metaclaw.learn.erasure import SessionErasure
-from metaclaw.learn.uplift import UpliftReader
+from metaclaw.learn.maintenance import UpliftReader
+from metaclaw.learn.retention import SessionErasure
 from metaclaw.ports import VerdictStore
 from metaclaw.skills import Shelf, Uplift
 from metaclaw.store import LedgerReader, RefusedError, SqlCandidates
@@ -27,7 +27,7 @@ _P_FAIL: Final = {Outcome.PASS: 0.0, Outcome.FAIL: 1.0, Outcome.UNKNOWN: None}
 
 @dataclass(frozen=True, slots=True)
 class SkillFacts:
-    """What is known of a skill beside its text; the certificate is None where nobody had to prove it."""
+    """What is known of a skill beside its text; the certificate is None where it needed no proof."""
 
     certificate: Certificate | None = None
     learned_from: tuple[TurnId, ...] = ()
@@ -38,7 +38,7 @@ async def serve_as_before(batches: Sequence[int]) -> None:
     """Where no weights are trained."""
 
 
-class Owner:
+class OwnerActions:
     """Carries out a person's wishes; each is an event."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Owner:
         return verdict
 
     async def retire(self, name: SkillName, reason: str | None = None) -> int:
-        """Take a skill out of force, whoever wrote it; the generation without it."""
+        """Take any skill out of force; the generation without it."""
         skill = self._shelf.view.get(name)
         why = reason or f"a person retired {name}"
         view = await run_sync(self._shelf.retire, name, why)

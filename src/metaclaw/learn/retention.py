@@ -1,19 +1,40 @@
-"""Delete turns older than the configured number of days; what was learned from them stays.
+"""Deletion from the store: turns older than the configured days, what exceeds the size limit, and sessions that are forgotten.
 
 Deleting cannot be undone and a wall clock can be wrong, so a clock that jumped is not believed at once: if it is more than a day
 ahead of the last time retention ran, nothing is deleted until it has stayed ahead for a day. A clock that comes back is believed
-at once, since an earlier time only deletes less.
+at once, since an earlier time only deletes less. Each step of forgetting a session can be repeated: a program that ends in between
+finishes at its next start.
 """
 
 import logging
-from collections.abc import Callable
+import shutil
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.store import LedgerReader, SqlCursors, SqlForgetting
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.skill import Skill
+from metaclaw.errors import SkillError, StoreError
+from metaclaw.skills import Shelf, overrides_of
+from metaclaw.store import (
+    Database,
+    DerivedData,
+    LedgerReader,
+    SqlBackups,
+    SqlBatches,
+    SqlCursors,
+    SqlForgetting,
+    SqlGenerations,
+    SqlPolicies,
+    SqlUpkeep,
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +47,15 @@ _EVERY_DOUBTED_S: Final = 60.0
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = timedelta(microseconds=1)
+
+_FIRST_S: Final = 2.0
+_UPKEEP_EVERY_S: Final = 60.0
+_CHECK_EVERY_S: Final = 86_400.0
+TRAINED_ON: Final = "it was trained on a session that was forgotten"
+_WITHIN_S: Final = 30.0
+_COMPACT_BELOW_BYTES: Final = 256 << 20
+_TRIES: Final = 5
+_PAGE: Final = 200
 
 
 class Retention:
@@ -92,3 +122,167 @@ class Retention:
 
     def _keep(self, cursor: str, at: datetime) -> None:
         self._cursors.move_cursor(cursor, (at - _EPOCH) // _US)
+
+
+class StoreUpkeep:
+    """Looks at the size once a minute and for damage once a day, in a thread."""
+
+    def __init__(self, store: SqlUpkeep) -> None:
+        self._store = store
+        self._check_due_s = 0.0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await anyio.sleep(_FIRST_S)
+        while True:
+            if time.monotonic() >= self._check_due_s:
+                self._check_due_s = time.monotonic() + _CHECK_EVERY_S
+                await run_sync(self._store.check)
+            await self.look()
+            await anyio.sleep(_UPKEEP_EVERY_S)
+
+    async def look(self) -> None:
+        """Remove what is over the limit, then shrink the file."""
+        await run_sync(self._store.make_room)
+        if given := await run_sync(self._store.give_back):
+            log.info("unused space given back bytes=%d", given)
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What went with a session, and what was found to descend from it.
+
+    Skills that a person has rewritten since stay. From the records of other sessions whose prompts held such a skill its text is
+    taken, but what was answered stays. `backups` were made while the session was there. `is_purged` says that the database's files
+    hold nothing more of it.
+    """
+
+    session: SessionId
+    turns: int
+    found: DerivedData
+    since: datetime | None
+    began_s: float
+    backups: tuple[str, ...] = ()
+    is_purged: bool = False
+
+    def told(self) -> dict[str, Json]:
+        """The report as JSON."""
+        found = self.found
+        learned: dict[str, Json] = {"candidates": len(found.candidates), "skills": [*found.skills], "edited": [*found.edited]}
+        learned |= {"sessions": [*found.sessions], "batches": [*found.batches], "versions": [*found.versions]}
+        done: dict[str, Json] = {"backups": [*self.backups], "purged": self.is_purged}
+        seconds = round(time.monotonic() - self.began_s, 3)
+        return {"session": self.session, "turns": self.turns, **learned, **done, "seconds": seconds}
+
+
+class SessionErasure:
+    """Forgets sessions. `policies` is the folder of trained weights. Blocks.
+
+    While others use the database it is compacted only if it is small, because every write would have to wait.
+    """
+
+    def __init__(self, database: Database, shelf: Shelf, policies: Path, *, is_alone: bool = False) -> None:
+        self._database = database
+        self._shelf = shelf
+        self._policies = policies
+        self._compact_below_bytes = None if is_alone else _COMPACT_BELOW_BYTES
+        self._forgetting = SqlForgetting(database)
+
+    def forget(self, session: SessionId) -> Erased | None:
+        """Delete the session's turns and what was learned from them; None where there is no trace of such a session."""
+        began_s = time.monotonic()
+        self._forgetting.begin(session)
+        known = LedgerReader(self._database).session(session)
+        turns = self._forgetting.forget_session(session).turns
+        found = self._forgetting.derived_data(session)
+        if known is None and not (turns or found.candidates or found.batches or self._forgetting.is_unpurged(session)):
+            return None
+        self._take_back()
+        return Erased(session, turns, found, None if known is None else known.began_at, began_s)
+
+    def forget_again(self, report: Erased) -> Erased:
+        """Delete what was written of the session meanwhile: by a request that was being answered, or by the learner."""
+        self._forgetting.drop_late_turns(report.session)
+        turns = self._forgetting.forget_session(report.session).turns
+        if turns:
+            self._take_back()
+        self._forgetting.erase_traces(report.found)
+        return replace(report, turns=report.turns + turns)
+
+    def remove_weights(self) -> None:
+        """Delete weights that are no longer kept, and what runs of ended batches have left."""
+        batch = SqlBatches(self._database).open_batch_now()
+        running = "" if batch is None else f"{batch.number:06d}"
+        places = {place for one in SqlPolicies(self._database).thrown_away() for place in (one.adapter, one.training)}
+        ours = [Path(place) for place in places if place is not None and Path(place).parent == self._policies]
+        runs = self._policies / "runs"
+        ours += [run for run in runs.iterdir() if run.name != running] if runs.is_dir() else []
+        for folder in ours:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def purge(self, report: Erased) -> Erased:
+        """Take what was deleted out of the database's files, and name the backups that still hold it."""
+        self._forgetting.end([report.session])
+        purged = self._purge()
+        known = SqlBackups(self._database).known()
+        old = [one for one in known if one.path.exists() and (report.since is None or one.made_at >= report.since)]
+        log.info("session forgotten session=%s turns=%d purged=%s", report.session, report.turns, purged)
+        return replace(report, backups=tuple(str(one.path) for one in old), is_purged=purged)
+
+    def finish(self) -> bool:
+        """Finish what was begun when the program last ended; whether there was anything."""
+        if not self._forgetting.is_unfinished():
+            return False
+        begun = self._forgetting.begun()
+        self._forgetting.delete_begun()
+        self._take_back()
+        self._forgetting.end(begun)
+        self._purge()
+        return True
+
+    def _purge(self) -> bool:
+        try:
+            return self._forgetting.purge(compact_below_bytes=self._compact_below_bytes, within_s=_WITHIN_S)
+        except StoreError as error:
+            log.warning("deleted text is still in the database's files reason=%s", error)
+            return False
+
+    def _take_back(self) -> None:
+        """Retire skills, delete their files, and then their history; again for what was published meanwhile."""
+        for _ in range(_TRIES):
+            descent = self._forgetting.derived_data()
+            names = [name for name in descent.skills if self._shelf.view.get(name) is not None]
+            if names:
+                restored = self._replaced_by(names, descent.names)
+                others = [one for one in self._shelf.view.skills if one.name not in names]
+                changed = [_without_overrides(one, names) for one in others if not set(names).isdisjoint(overrides_of(one))]
+                self._shelf.publish([*changed, *restored], names, "forgot a session", by_person=True)
+            self._shelf.sync()
+            if self._forgetting.erase(TRAINED_ON):
+                return
+        raise SkillError("skills that the session taught are published again and again")
+
+    def _replaced_by(self, names: Sequence[SkillName], forgotten: Collection[str]) -> list[Skill]:
+        """The rules that these took the place of, as they were before, unless they are forgotten too."""
+        before: dict[SkillName, list[Skill]] = {}
+        generations, page = SqlGenerations(self._database), None
+        while changes := generations.changes(page, _PAGE):
+            for change in changes:
+                gone = [skill for name, skill in change.before.items() if name not in change.after]
+                if change.reason.startswith("replaced "):
+                    before |= {name: gone for name in change.after.keys() - change.before.keys() if name not in before}
+            page = changes[-1].number
+        restored: dict[SkillName, Skill] = {}
+        left = list(names)
+        while left:
+            for skill in before.pop(left.pop(), []):
+                if skill.name in forgotten:
+                    left.append(skill.name)
+                elif self._shelf.view.get(skill.name) is None:
+                    restored[skill.name] = skill
+        return list(restored.values())
+
+
+def _without_overrides(skill: Skill, names: list[SkillName]) -> Skill:
+    """The skill without mention of these."""
+    return replace(skill, extra={**skill.extra, "overrides": [one for one in overrides_of(skill) if one not in names]})

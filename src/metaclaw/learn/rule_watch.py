@@ -13,8 +13,8 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import Announce
-from metaclaw.learn.expiry import whose
-from metaclaw.learn.shelf import SkillShelf
+from metaclaw.learn.chores import members_of_scope
+from metaclaw.learn.worker.store_rpc import SkillShelf
 from metaclaw.skills import Belief, PassRate, Teams
 from metaclaw.store import SqlCursors, SqlGenerations, SqlUses
 
@@ -60,7 +60,7 @@ class RuleWatch:
         since = self._generations.in_force(rule.name)
         if since is None:
             return None
-        who = whose(rule.scope, self._teams)
+        who = members_of_scope(rule.scope, self._teams)
         before = self._uses.outcomes(
             since.text_since, _MOST_TURNS, users=who.users, workspaces=who.workspaces, nobody=who.is_nobody
         )

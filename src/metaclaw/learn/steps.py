@@ -6,19 +6,137 @@ message that was edited and sent again), it is what the next request has behind 
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
-from metaclaw.domain.chat import ChatRequest, Message, Role, Text, Tool, ToolCall, ToolResult, Wire
+from metaclaw.domain.chat import ChatRequest, Message, Part, Role, Text, Tool, ToolCall, ToolResult, Wire
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.learn.answer_position import Mark, ReadTurn, bare_id, place_behind, repeats, text_of, without_prefill
-from metaclaw.store import RecordedTurn
+from metaclaw.store import LedgerReader, RecordedTurn
 from metaclaw.wires import decode_json, portable_tools, read_answer, said_parts, wire_format
+
+Mark: TypeAlias = tuple[str, ...]
+"""What stays of a message from request to request; empty for system text, which comes and goes."""
 
 _LOOK_AHEAD: Final = 64
 _REMEMBERED: Final = 40
+_MOST_LATER: Final = 6
+_LOOK_BACK: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTurn:
+    """A main turn whose request could be read, and the marks of the request's messages."""
+
+    turn: Turn
+    request: ChatRequest
+    marks: tuple[Mark, ...]
+    answer: tuple[Part, ...]
+    answer_id: str
+
+    @property
+    def asked(self) -> list[Mark]:
+        """The marks of what was said; system text comes and goes, and is left out."""
+        return [mark for mark in self.marks if mark]
+
+
+def bare_id(identity: str) -> str:
+    """A tool-call id without what clients strip from it."""
+    return "".join(filter(str.isalnum, identity))
+
+
+def without_prefill(messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """The messages without the beginning of an answer that some callers put last for the model to go on from."""
+    end = len(messages)
+    while end and messages[end - 1].role is Role.ASSISTANT:
+        end -= 1
+    return messages[:end]
+
+
+def _answers(messages: Sequence[Message]) -> list[tuple[int, int]]:
+    """Where answers stand: each a run of assistant messages, from its first to behind its last."""
+    runs: list[tuple[int, int]] = []
+    for at, message in enumerate(messages):
+        if message.role is not Role.ASSISTANT:
+            continue
+        if runs and runs[-1][1] == at:
+            runs[-1] = (runs[-1][0], at + 1)
+        else:
+            runs.append((at, at + 1))
+    return runs
+
+
+def place_behind(mine: ReadTurn, following: ReadTurn) -> int | None:
+    """Where in the following request the messages behind this answer begin; None where the answer is not in it."""
+    messages = following.request.messages
+    if mine.answer_id and following.request.extra.get("previous_response_id") == mine.answer_id:
+        return 1 if messages and messages[0].role is Role.SYSTEM else 0
+    runs = _answers(messages)
+    expected = _expected(mine, following)
+    if expected is not None:
+        return next((end for begin, end in runs if begin == expected and _is_in_place(mine, messages[begin:end])), None)
+    found = [end for begin, end in runs if _is_same(mine, messages[begin:end])]
+    asked = mine.request.messages
+    # An answer that says what an earlier one said ("Done.") is there only if it is there once more than before.
+    before = sum(1 for begin, end in _answers(asked) if _is_same(mine, asked[begin:end]))
+    return found[-1] if len(found) > before else None
+
+
+def _expected(mine: ReadTurn, following: ReadTurn) -> int | None:
+    """Where the answer must stand if the client sends all of the request again; None if it does not."""
+    asked = [mark for mark in mine.marks[: len(without_prefill(mine.request.messages))] if mark]
+    at = 0
+    for number, mark in enumerate(following.marks):
+        if not mark:
+            continue
+        if at == len(asked):
+            return number
+        if mark != asked[at]:
+            return None
+        at += 1
+    return None
+
+
+def repeats(mine: ReadTurn, other: ReadTurn) -> bool:
+    """Whether the other request asks the very same again, or less."""
+    again = other.asked
+    return other.turn.retry_of == mine.turn.id or again == mine.asked[: len(again)]
+
+
+def _is_same(mine: ReadTurn, run: Sequence[Message]) -> bool:
+    """Whether this run of assistant messages is the answer, wherever it stands."""
+    parts = [part for message in run for part in message.parts]
+    calls, shown = _calls(mine.answer), _calls(parts)
+    if calls or shown:
+        return bool({bare_id(call.id) for call in calls} & {bare_id(call.id) for call in shown})
+    said = _squeezed(text_of(mine.answer))
+    return bool(said) and said == _squeezed(text_of(parts))
+
+
+def _is_in_place(mine: ReadTurn, run: Sequence[Message]) -> bool:
+    """Whether a run that stands where the answer must stand is it: clients change ids, keep a part, put a prefill in front."""
+    if _is_same(mine, run):
+        return True
+    parts = [part for message in run for part in message.parts]
+    if [call.name for call in _calls(mine.answer)] != [call.name for call in _calls(parts)]:
+        return False
+    said, kept = _squeezed(text_of(mine.answer)), _squeezed(text_of(parts))
+    return bool(_calls(parts)) or not said or kept.endswith(said) or kept.startswith(said) or said.startswith(kept)
+
+
+def _calls(parts: Sequence[Part]) -> list[ToolCall]:
+    return [part for part in parts if isinstance(part, ToolCall)]
+
+
+def text_of(parts: Sequence[Part]) -> str:
+    """The words of a message or an answer."""
+    return "\n".join(part.text for part in parts if isinstance(part, Text))
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())
 
 
 class StepBuilder:
@@ -64,7 +182,7 @@ class StepBuilder:
         return later[at - 1] if found is not None else None
 
     def own_words(self, agent: str, message: Message) -> str:
-        """What a person says in a message; empty where nobody does."""
+        """A person's own words in a message; empty where there are none."""
         if message.role is not Role.USER:
             return ""
         # Part by part: a client's reminder in one part must not swallow the person's words in the next.
@@ -215,3 +333,76 @@ def _tools(request: ChatRequest) -> tuple[Tool, ...]:
 
 def _first_said(request: ChatRequest) -> Message | None:
     return next((message for message in request.messages if message.role is not Role.SYSTEM), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A step, and the turn that went on from it, where there is one."""
+
+    step: Step
+    followed_by: TurnId | None
+
+
+class RecordedSteps:
+    """Reads turns. Blocks."""
+
+    def __init__(self, reader: LedgerReader, builder: StepBuilder) -> None:
+        self._reader = reader
+        self._builder = builder
+
+    def step(self, turn: TurnId) -> Step | None:
+        """The step of a main turn; None where there is none, or its request cannot be read."""
+        found = self.with_following(turn)
+        return None if found is None else found.step
+
+    def with_following(self, turn: TurnId) -> Followed | None:
+        """The same, with the turn that went on from it."""
+        recorded = self._reader.turn(turn)
+        if recorded is None:
+            return None
+        following = self._following(recorded)
+        session = self._reader.session(recorded.turn.session)
+        is_ended = session is not None and session.ended_at is not None
+        step = self.build(recorded, following, is_last=is_ended and following is None)
+        return None if step is None else Followed(step, None if following is None else following.turn.id)
+
+    def alone(self, turn: TurnId) -> Step | None:
+        """A turn without what came after it."""
+        recorded = self._reader.turn(turn)
+        return None if recorded is None else self.build(recorded, None)
+
+    def build(self, recorded: RecordedTurn, following: RecordedTurn | None, *, is_last: bool = False) -> Step | None:
+        """The step of a turn whose following turn is known. Where its request does not say what it is about, because the client
+        left the conversation with the provider, the turns before it are read too."""
+        step = self._builder.build(recorded, following, is_last)
+        if step is None or step.task or recorded.turn.wire is not Wire.RESPONSES:
+            return step
+        before = self._before(recorded)
+        return step if before is None else self._builder.build(recorded, following, is_last, before)
+
+    def _following(self, recorded: RecordedTurn) -> RecordedTurn | None:
+        """The turn that goes on where this one ended; one of another thread, or the same request sent again, is passed over."""
+        later: list[RecordedTurn] = []
+        row = self._reader.next_main_turn(recorded.turn.session, recorded.seq)
+        while row is not None and len(later) < _MOST_LATER:
+            found = self._reader.turn(row.id)
+            if found is not None:
+                later.append(found)
+                if (following := self._builder.following(recorded, later)) is not None:
+                    return following
+            row = self._reader.next_main_turn(recorded.turn.session, row.seq)
+        return None
+
+    def _before(self, recorded: RecordedTurn) -> Step | None:
+        rows = self._reader.main_turns_before(recorded.turn.session, recorded.seq, _LOOK_BACK)
+        earlier = [found for row in reversed(rows) if (found := self._reader.turn(row.id)) is not None]
+        for at in range(len(earlier)):
+            chain = self._builder.chain([*earlier[at:], recorded])
+            if chain and chain[-1].turn == recorded.turn.id:
+                return chain[-1].previous
+        return None
+
+
+def without_bodies(step: Step) -> Step:
+    """The step without what takes much room: enough to compare it with others by."""
+    return replace(step, history=(), tools=(), after=(), answer=(), previous=None)

@@ -2,10 +2,9 @@
 
 from metaclaw.outcome.calibration import Calibration, Isotonic, MetricInterval, Pairs, auroc, ece, fit_isotonic, interval
 from metaclaw.outcome.judge import Judge
-from metaclaw.outcome.verdicts import MARGIN, Sensed, fuse, is_cleared_by_one, raw_score, sense, verdict
+from metaclaw.outcome.verdicts import Sensed, fuse, is_cleared_by_one, raw_score, sense, verdict
 
 __all__ = [
-    "MARGIN",
     "Calibration",
     "Isotonic",
     "Judge",

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import msgspec
-
 PRIOR_WEIGHT = 10.0
 _PRIOR_POINTS = 20
 _LEAST, _MOST = 0.005, 0.995
@@ -60,18 +58,6 @@ class Calibration:
 
     sensed: Isotonic = IDENTITY
     judged: Isotonic = IDENTITY
-
-    def to_json(self) -> bytes:
-        """As bytes for the store."""
-        return msgspec.json.encode(self)
-
-    @staticmethod
-    def from_json(body: bytes) -> "Calibration":
-        """From bytes of the store. Raises ValueError if they are invalid."""
-        try:
-            return msgspec.json.decode(body, type=Calibration)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"this is no calibration: {error}") from error
 
 
 def fit_isotonic(pairs: Iterable[tuple[float, bool]], prior_weight: float = PRIOR_WEIGHT) -> Isotonic:

@@ -102,11 +102,6 @@ class Likeness:
         """Whether some words were replaced by others: the same request for another thing."""
         return self.lost > 0 and self.added > 0
 
-    @property
-    def is_unrelated(self) -> bool:
-        """Whether they have almost nothing in common."""
-        return self.kept <= 0.25
-
 
 def likeness(earlier: str, later: str) -> Likeness:
     """Compare two requests by their content words."""

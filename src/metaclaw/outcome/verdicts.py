@@ -1,6 +1,7 @@
 """Verdicts: the signals of all detectors, combined with the judge's votes and calibration, give the outcome of a turn."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from metaclaw.domain.step import Step
@@ -38,14 +39,14 @@ def sense(step: Step, later: Step | None = None) -> Sensed:
     return Sensed(_verdict(step, signals, p_fail), signals, p_fail)
 
 
-def detect(step: Step, later: Step | None = None) -> tuple[Signal, ...]:
-    """All signals, each kind once."""
+def detect(step: Step, later: Step | None = None, *, fitted: Collection[str] | None = WEIGHTS.signals) -> tuple[Signal, ...]:
+    """All signals, each kind once. A signal that is not among `fitted` changes nothing; None takes all as fitted."""
     observed = ObservedStep(step, later)
     found: dict[str, Signal] = {}
     for detector in DETECTORS:
         for signal in detector(observed):
             found.setdefault(signal.detector, signal)
-    if any(not name.startswith(_IN_FAVOUR) for name in found):
+    if any(not name.startswith(_IN_FAVOUR) and (fitted is None or name in fitted) for name in found):
         # Progress does not count if anything speaks against the turn.
         found = {name: signal for name, signal in found.items() if not name.startswith("progress.")}
     return tuple(found.values())
@@ -72,7 +73,7 @@ def is_sure(p_fail: float) -> bool:
 
 
 def _verdict(step: Step, signals: tuple[Signal, ...], p_fail: float) -> Verdict | None:
-    if all(signal.detector.startswith(_HINTS) for signal in signals):
+    if all(signal.detector.startswith(_HINTS) or signal.detector not in WEIGHTS.signals for signal in signals):
         return None
     if is_sure(p_fail) and p_fail > 0.5:
         return Verdict(step.turn, Outcome.FAIL, Source.DETECTOR, p_fail, signals, fault=Fault.AGENT)

@@ -157,7 +157,7 @@ _MOST_ROWS = 200  # of one block, so that time stays linear
 
 def foreign_blocks(text: str) -> Iterator[tuple[int, int]]:
     """Pasted text in a user's message, apart from fenced blocks. Blocks may overlap. The middle of a message that is longer than
-    anybody types is pasted."""
+    a person types is pasted."""
     # A closed fence is what a line announces or a request refers to. The text after it is the user's again.
     yield from in_typed_parts(_CLOSED_FENCE.sub(lambda fence: _MASK * len(fence[0]), text), _blocks)
 

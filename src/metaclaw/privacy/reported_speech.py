@@ -1,4 +1,4 @@
-"""Quotations and reported speech in a person's own sentences. They are somebody else's words and carry no authority.
+"""Quotations and reported speech in a person's own sentences. They are another person's words and carry no authority.
 
 A quotation is recognised by its marks. A sentence reports if its verb is one of saying and its subject is neither the person nor
 the agent: what follows the verb is somebody else's until the person speaks again.
@@ -137,7 +137,7 @@ _WIDE_BACK = re.compile(r"[，、,](?=我|但我|可我|而我|私|聞いた|聞
 
 
 def foreign_clauses(text: str) -> Iterator[tuple[int, int]]:
-    """Clauses in which the user quotes or reports somebody else. They may overlap."""
+    """Clauses in which the user quotes or reports another person. They may overlap."""
     yield from in_typed_parts(text, _clauses)
 
 
@@ -224,7 +224,7 @@ def _behind_colon(seen: str) -> Iterator[tuple[int, int]]:
 
 
 def _takes_over(own: str, reported: str) -> bool:
-    """Whether the user adopts what somebody else wants. Running programs they must order in their own words."""
+    """Whether the user adopts another person's wish. Running programs they must order in their own words."""
     takes = _TAKES_OVER.search(own) is not None and not _REFUSES.search(own) and not is_question(own)
     return takes and _BLOT not in reported and not runs_programs(reported)
 

@@ -175,7 +175,7 @@ def authority_objections(proposal: str, spans: Sequence[Passage]) -> tuple[Autho
 
 
 def disguises(proposal: str) -> Iterator[AuthorityObjection]:
-    """Objections to hidden or forged text, whoever wrote it."""
+    """Objections to hidden or forged text, from any author."""
     if hides_characters(proposal) or _HIDDEN_MARKUP.search(proposal):
         yield AuthorityObjection(
             Doubt.HIDDEN,

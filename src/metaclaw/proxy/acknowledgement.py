@@ -14,7 +14,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnKind
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.skills import UNKNOWN_PROJECT, rule_text
-from metaclaw.wires import Footer, wants_json
+from metaclaw.wires import Footer, wire_format
 
 _MOST_SESSIONS: Final = 1024
 _MOST_CHARS: Final = 300
@@ -46,7 +46,7 @@ class Acknowledgements:
         if not self._notes or origin.kind is not TurnKind.MAIN or origin.parent is not None:
             return None
         notes = self._notes.get(origin.session)
-        if not notes or wants_json(incoming.wire, incoming.json):
+        if not notes or wire_format(incoming.wire).wants_json(incoming.json):
             return None
         return Footer(incoming.wire, _line(list(notes.values())))
 

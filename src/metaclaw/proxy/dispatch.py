@@ -14,8 +14,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
-from metaclaw.proxy.http.body import parse_object
-from metaclaw.proxy.http.spans import Document, UnsafeBytesError
+from metaclaw.proxy.http.body import Document, UnsafeBytesError, parse_object
 from metaclaw.proxy.true_answers import restore_body, restore_fields
 from metaclaw.proxy.turn_builder import TurnBuilder, content_type
 from metaclaw.upstream import (
@@ -29,7 +28,17 @@ from metaclaw.upstream import (
     open_first,
     reply_headers,
 )
-from metaclaw.wires import Facts, begins_answer, encode_json, plain, reported_error, whole_facts, wire_format
+from metaclaw.wires import (
+    Facts,
+    begins_answer,
+    encode_json,
+    plain,
+    reported_error,
+    signed_wire,
+    whole_facts,
+    wire_format,
+    wire_formats,
+)
 
 Provider: TypeAlias = HttpProvider | ModelProvider
 
@@ -41,13 +50,10 @@ class Limits:
     max_answer_bytes: int = 64 * 1024 * 1024
 
 
-_PATHS = {Wire.CHAT: "/chat/completions", Wire.RESPONSES: "/responses", Wire.MESSAGES: "/messages"}
 FAREWELL = "session-end"
 """The kind of turn by which a client only says that it is done; no provider hears of it."""
 
 _KEY_REFUSED = (401, 402, 403)
-# In which wire a provider is asked that does not speak the client's own.
-_PREFERRED = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
 
 
 class Relayed(msgspec.Struct, frozen=True, gc=False):
@@ -137,8 +143,7 @@ class Providers:
 
     def may_have(self, provider: HttpProvider, caller: Mapping[str, str]) -> bool:
         """Whether this caller may ask the provider: one that is given the caller's own credentials needs some for its vendor."""
-        vendor = Wire.MESSAGES if "anthropic-version" in caller else Wire.CHAT
-        return provider.name not in self._passthrough or (vendor in provider.wires and has_credentials(caller))
+        return provider.name not in self._passthrough or (signed_wire(caller) in provider.wires and has_credentials(caller))
 
     def for_caller(self, wire: Wire, model: str, caller: Mapping[str, str]) -> tuple[ProviderCandidate, ...]:
         """The candidates for this caller: without credentials of its own, no passthrough provider is a fallback."""
@@ -248,7 +253,7 @@ class Opener:
             raise
 
     async def _translate(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> Translated:
-        wire = next(wire for wire in _PREFERRED if wire in provider.wires)
+        wire = next(format_.wire for format_ in wire_formats() if format_.wire in provider.wires)
         request = replace(_understood(builder), model=model)
         fields = wire_format(wire).render_request(request)
         if builder.histories:
@@ -265,7 +270,7 @@ class Opener:
         purpose: Purpose | None = None,
     ) -> Translated:
         incoming = builder.incoming
-        call = Call("POST", _PATHS[wire], "", _foreign(incoming.forward), body, purpose, builder.origin.session)
+        call = Call("POST", wire_format(wire).path, "", _foreign(incoming.forward), body, purpose, builder.origin.session)
         reply = await provider.call(call, incoming.headers)
         if reply.status >= 400:
             return Translated(reply, request, wire, body)

@@ -14,7 +14,7 @@ from metaclaw.proxy.dispatch import Generated, Limits, Relayed, Translated, chec
 from metaclaw.proxy.http.client import Client, RawHeaders
 from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.upstream import pour
-from metaclaw.wires import Facts, TailHold, collect, deltas_of, streamed_facts, wire_format
+from metaclaw.wires import Facts, TailHold, collect, deltas_of, parse_error, streamed_facts, wire_format
 
 SSE_HEADERS: RawHeaders = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 BLANK_LINES = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -109,7 +109,7 @@ async def _relay_whole(builder: TurnBuilder, opened: Relayed, headers: RawHeader
     builder.status = opened.status
     facts = opened.facts
     if facts is None:
-        message, _ = wire_format(builder.incoming.wire).parse_error(opened.status, await gather(builder, opened.reply, limits))
+        message, _ = parse_error(opened.status, await gather(builder, opened.reply, limits))
         builder.fail(opened.status, message)
     else:
         builder.finish, builder.usage, builder.answer_id = facts.finish, facts.usage, facts.id
@@ -135,7 +135,7 @@ async def translate(builder: TurnBuilder, opened: Translated, client: Client, li
         tail = await _render(builder, provider_deltas(builder, opened.opening, chunks, limits), request, client)
         await linger(chunks)
         return tail
-    message, code = wire_format(builder.provider_wire).parse_error(reply.status, await gather(builder, reply, limits))
+    message, code = parse_error(reply.status, await gather(builder, reply, limits))
     body = wire_format(wire).error_body(reply.status, message, code, None)
     builder.fail(reply.status, message)
     builder.show(body)

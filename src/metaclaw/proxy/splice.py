@@ -5,19 +5,18 @@ provider's prompt cache sees the same prefix it would have seen without us. Wher
 twice, a shape nobody expects), nothing is inserted and the result says why.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
+from typing import NoReturn
 
 import msgspec
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, Splice
-from metaclaw.proxy.http.body import Body, list_key
-from metaclaw.proxy.http.spans import Document, Span, UnsafeBytesError, skip_blanks_back, string_span, top_level_spans, value_span
-
-__all__ = ["Spliced", "UnsafeBytesError", "placement_splices", "top_level_spans"]
+from metaclaw.proxy.http.body import Body, Document, Span, UnsafeBytesError, skip_blanks_back, string_span, value_span
+from metaclaw.wires import literal_json, wire_format
 
 _SYSTEM_ROLES = ("system", "developer")
 _EXTENSIBLE = ("user", "tool")
@@ -108,10 +107,10 @@ class _Sketch:
 
     def __init__(self, wire: Wire, body: bytes, parsed: Mapping[str, Json]) -> None:
         self.splices: list[Splice] = []
-        self._wire = wire
+        self._format = wire_format(wire)
         self._body = body
-        self._parsed = parsed
-        self._list_key = list_key(wire)
+        self.parsed = parsed
+        self._list_key = self._format.list_key
         self._listed = parsed.listed if isinstance(parsed, Body) else None
         self._written = parsed.written if isinstance(parsed, Body) else None
         self._searched: Document | None = None
@@ -125,77 +124,38 @@ class _Sketch:
 
     def place_in_system(self, text: str) -> None:
         """At the end of what the client says as system."""
-        _PLACES[self._wire](self, text)
+        self._format.place_in_system(self, text)
 
     def place_in_message(self, index: int, text: str) -> None:
         """At the end of the message with this index."""
-        message = self._parsed.get(self._list_key) if self._listed is None else None
+        message = self.parsed.get(self._list_key) if self._listed is None else None
         if isinstance(message, str) and self._list_key == "input":
             if index:
                 raise _RefusedError("a message is to be extended in an input that is one string")
             self._append_to_string(self._document.field(self._list_key), message, text)
             return
-        self._append_to_content(index, text, as_blocks=self._wire is Wire.MESSAGES)
+        self._append_to_content(index, text, as_parts=self._format.appends_parts)
 
     def last_index(self) -> int | None:
         """The last message, where text may be added to it: a person's words, or what a tool gave back. A provider's cached prefix
         ends before what is added, unless the client has the provider cache everything."""
-        items = self._items()
+        items = self.items
         if items is None:
-            return 0 if isinstance(self._parsed.get(self._list_key), str) and self._list_key == "input" else None
+            return 0 if isinstance(self.parsed.get(self._list_key), str) and self._list_key == "input" else None
         item = items[-1] if items else None
-        if not isinstance(item, dict) or (self._wire is Wire.MESSAGES and self._parsed.get("cache_control")):
+        if not isinstance(item, dict) or self._format.caches_everything(self.parsed):
             return None
         is_spoken = item.get("role") in _EXTENSIBLE and isinstance(item.get("content"), str | list)
         is_output = "role" not in item and item.get("type") in _OUTPUTS and isinstance(item.get("output"), str | list)
         return len(items) - 1 if is_spoken or is_output else None
 
-    def _place_in_chat_system(self, text: str) -> None:
-        leading = self._leading_system_items()
-        if leading:
-            self._append_to_content(leading - 1, text, as_blocks=False)
-        else:
-            self._insert(self._item_span(0)[0], b'{"role":"system","content":' + _literal(text) + b"},")
-
-    def _place_in_system_field(self, text: str) -> None:
-        if "system" not in self._parsed:
-            self._add_field(b'"system":' + _literal(text))
-            return
-        self._append_to_value(self._parsed["system"], self._document.field("system"), text, as_blocks=False)
-
-    def _place_in_instructions(self, text: str) -> None:
-        instructions, spoken = self._parsed.get("instructions"), self._parsed.get("input")
-        items = self._items()
-        if isinstance(instructions, str):
-            self._append_to_string(self._document.field("instructions"), instructions, text)
-        elif items is not None:
-            self._insert_developer_item(text, items)
-        elif not isinstance(spoken, str):
-            raise _RefusedError("the input is neither a string nor a list")
-        elif "instructions" not in self._parsed:
-            self._add_field(b'"instructions":' + _literal(text))
-        else:
-            # A null cannot be replaced by insertions alone, so the string becomes the list it stands for.
-            begin, end = self._document.field("input")
-            self._insert(begin, b"[" + _developer_item(text) + b',{"type":"message","role":"user","content":')
-            self._insert(end, b"}]")
-
-    def _insert_developer_item(self, text: str, spoken: Sequence[Json]) -> None:
-        leading = self._leading_system_items()
-        if leading:
-            self._insert(self._item_span(leading - 1)[1], b"," + _developer_item(text))
-        elif spoken:
-            self._insert(self._item_span(0)[0], _developer_item(text) + b",")
-        else:
-            self._insert(self._document.field("input")[0] + 1, _developer_item(text))
-
-    def _append_to_content(self, index: int, text: str, *, as_blocks: bool) -> None:
+    def _append_to_content(self, index: int, text: str, *, as_parts: bool) -> None:
         item = self._parsed_item(index)
         key = "output" if "role" not in item and item.get("type") in _OUTPUTS else "content"
         if key not in item:
             raise _RefusedError("the message to extend has no content")
         content = item[key]
-        self._append_to_value(content, self._value_span(item, index, key, content), text, as_blocks=as_blocks)
+        self._append_to_value(content, self._value_span(item, index, key, content), text, as_parts=as_parts)
 
     def _value_span(self, item: dict[str, Json], index: int, key: str, content: Json) -> Span:
         span = self._item_span(index)
@@ -205,12 +165,12 @@ class _Sketch:
             return string_span(self._body, span, key, content)
         return value_span(self._body, span, key)
 
-    def _append_to_value(self, value: Json, span: Span, text: str, *, as_blocks: bool) -> None:
+    def _append_to_value(self, value: Json, span: Span, text: str, *, as_parts: bool) -> None:
         if isinstance(value, list):
             self._append_to_list(span, self._text_part(text), is_empty=not value)
         elif not isinstance(value, str):
             raise _RefusedError("the text to extend is neither a string nor a list")
-        elif as_blocks:
+        elif as_parts:
             # Clients switch between a string and one text block from request to request; ours must mean the same beside both.
             self._insert(span[0], b'[{"type":"text","text":')
             self._insert(span[1], b"}," + self._text_part(text) + b"]")
@@ -218,39 +178,72 @@ class _Sketch:
             self._append_to_string(span, value, text)
 
     def _append_to_string(self, span: Span, value: str, text: str) -> None:
-        self._insert(span[1] - 1, _continuation(text) if value else _literal(text)[1:-1])
+        self._insert(span[1] - 1, _continuation(text) if value else literal_json(text)[1:-1])
 
     def _append_to_list(self, span: Span, item: bytes, *, is_empty: bool) -> None:
         end = skip_blanks_back(self._body, span[1] - 1)
         self._insert(end, item if is_empty else b"," + item)
 
-    def _add_field(self, field: bytes) -> None:
-        self._insert(self._document.last_field_end, b"," + field if self._parsed else field)
+    def append_to_item(self, index: int, text: str) -> None:
+        """Add text to the content of a message, to its string if it is one."""
+        self._append_to_content(index, text, as_parts=False)
+
+    def append_to_field(self, key: str, text: str) -> None:
+        """Add text to a top-level field, a string or a list of parts."""
+        self._append_to_value(self.parsed[key], self._document.field(key), text, as_parts=False)
+
+    def add_field(self, key: str, text: str) -> None:
+        """Add a top-level field."""
+        field = b'"%b":%b' % (key.encode(), literal_json(text))
+        self._insert(self._document.last_field_end, b"," + field if self.parsed else field)
+
+    def insert_before_item(self, index: int, item: bytes) -> None:
+        """Insert a message before another one."""
+        self._insert(self._item_span(index)[0], item + b",")
+
+    def insert_after_item(self, index: int, item: bytes) -> None:
+        """Insert a message behind another one."""
+        self._insert(self._item_span(index)[1], b"," + item)
+
+    def fill_list(self, key: str, item: bytes) -> None:
+        """Insert an item into an empty list."""
+        self._insert(self._document.field(key)[0] + 1, item)
+
+    def wrap_field(self, key: str, before: bytes, after: bytes) -> None:
+        """Insert bytes before and behind the value of a top-level field."""
+        begin, end = self._document.field(key)
+        self._insert(begin, before)
+        self._insert(end, after)
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Give up: nothing is inserted into this request."""
+        raise _RefusedError(reason)
 
     def _text_part(self, text: str) -> bytes:
-        kind = b"input_text" if self._wire is Wire.RESPONSES else b"text"
-        return b'{"type":"' + kind + b'","text":' + _literal(text) + b"}"
+        return b'{"type":"%b","text":%b}' % (self._format.text_part.encode(), literal_json(text))
 
     def _insert(self, offset: int, inserted: bytes) -> None:
         self.splices.append(Splice(offset, inserted))
 
-    def _items(self) -> Sequence[Json] | None:
+    @property
+    def items(self) -> Sequence[Json] | None:
         """The messages, where they are a list."""
         if self._listed is not None:
             return self._listed
-        items = self._parsed.get(self._list_key)
+        items = self.parsed.get(self._list_key)
         return items if isinstance(items, list) else None
 
-    def _leading_system_items(self) -> int:
+    def leading_system_items(self) -> int:
+        """How many of the first messages are system messages."""
         count = 0
-        for item in self._items() or ():
+        for item in self.items or ():
             if not (isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES):
                 break
             count += 1
         return count
 
     def _parsed_item(self, index: int) -> dict[str, Json]:
-        items = self._items()
+        items = self.items
         item = items[index] if items is not None and 0 <= index < len(items) else None
         if not isinstance(item, dict):
             raise _RefusedError(f"there is no message {index} to extend")
@@ -265,23 +258,7 @@ class _Sketch:
         return known.spans[index]
 
 
-_PLACES: Mapping[Wire, Callable[[_Sketch, str], None]] = {
-    Wire.CHAT: _Sketch._place_in_chat_system,
-    Wire.MESSAGES: _Sketch._place_in_system_field,
-    Wire.RESPONSES: _Sketch._place_in_instructions,
-}
-
-
-@lru_cache(maxsize=512)
-def _literal(text: str) -> bytes:
-    return msgspec.json.encode(text)
-
-
 @lru_cache(maxsize=512)
 def _continuation(text: str) -> bytes:
     """The text as more of a string; the same object each time, so that whoever keeps it by its hash need not hash it again."""
-    return _WRITTEN_BLANK_LINE + _literal(text)[1:-1]
-
-
-def _developer_item(text: str) -> bytes:
-    return b'{"type":"message","role":"developer","content":[{"type":"input_text","text":' + _literal(text) + b"}]}"
+    return _WRITTEN_BLANK_LINE + literal_json(text)[1:-1]

@@ -19,11 +19,9 @@ from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.session import Origin
 from metaclaw.errors import StoreError, WireError
-from metaclaw.proxy.http.body import list_key, parse_object
+from metaclaw.proxy.http.body import Document, UnsafeBytesError, item_spans, list_key, parse_object, raw_items, skip_blanks_back
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.proxy.http.spans import Document, UnsafeBytesError, item_spans, raw_items, skip_blanks_back
-from metaclaw.wires import encode_json, plain_id, wire_format
-from metaclaw.wires.attempt import MARK
+from metaclaw.wires import TURN_MARK, encode_json, plain_id, wire_format
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +86,7 @@ class TrueAnswers:
 
     def _index(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
         self._of_session.setdefault(session, []).append(turn)
-        ids = [call.id for call in answer.calls] or ([answer.mark] if answer.mark.startswith(MARK) else [])
+        ids = [call.id for call in answer.calls] or ([answer.mark] if answer.mark.startswith(TURN_MARK) else [])
         if not ids:
             # Known by its text alone, which cannot be looked for in bytes: it is tried whenever its session speaks.
             self._needles[turn] = (b"",)

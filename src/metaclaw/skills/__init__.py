@@ -52,7 +52,7 @@ from metaclaw.skills.gate.trial import (
     trial_prior,
 )
 from metaclaw.skills.index import SkillIndex
-from metaclaw.skills.library import Budgets, Library, Selection, ShelfView
+from metaclaw.skills.library import Budgets, Selection, ShelfView, SkillLibrary
 from metaclaw.skills.maintenance import Life, Promotion, RetireRules, find_merges, find_promotions, find_retirements
 from metaclaw.skills.names import named_apart, own_name, rule_name
 from metaclaw.skills.packs import read_pack, vouched, write_pack
@@ -134,7 +134,6 @@ __all__ = [
     "Gate",
     "GateMode",
     "IndexLibrary",
-    "Library",
     "Life",
     "LiveTask",
     "Objection",
@@ -149,6 +148,7 @@ __all__ = [
     "Shelf",
     "ShelfView",
     "SkillIndex",
+    "SkillLibrary",
     "TaskCounts",
     "Teams",
     "TrialDecision",

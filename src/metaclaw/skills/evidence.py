@@ -1,4 +1,4 @@
-"""How much a request speaks for a skill, and how much is enough: the arithmetic of retrieval, without the index.
+"""Retrieval scores: how much evidence a request gives for a skill, and how much is needed to place it.
 
 **Informativeness.** A word that few skills have says more. Its weight is `ln((N + M) / (df + M·p))`: N skills, of which df have the
 word, smoothed with M imagined documents of ordinary requests in which it has probability p (from three short lists: very common,

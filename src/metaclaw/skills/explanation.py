@@ -1,4 +1,4 @@
-"""Why a turn's prompt has what it has: every rule, fact and skill that was considered, what became of it and the reason."""
+"""Explain a turn's prompt: every rule, fact and skill that was considered, whether it was placed, and why."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -17,7 +17,7 @@ MOST_CONSIDERED = 1000
 
 
 class Fate(StrEnum):
-    """What became of a rule, fact or skill in a turn's prompt."""
+    """Where a rule, fact or skill stands in a turn's prompt, or why it does not."""
 
     PLACED = "placed"
     LISTED = "listed"

@@ -34,6 +34,16 @@ _CHOICES = {"enforce": ENFORCE, "on_error": ON_ERROR, "on_break": ON_BREAK, "che
 _STATES = {str(state): state for state in (SkillState.CANARY, SkillState.LIVE)}
 _LEARNED = {str(author): author for author in (Authorship.INSTRUCTION, Authorship.EVOLVER)}
 
+_MAX_CHARS = 16_384
+_PLAIN_CHARS = 8_000
+# `key: plain words` needs no YAML parser where it begins with a letter, holds no ": " or " #" and is no YAML word for another type;
+# nor does a quoted line without escapes in it.
+_PLAIN_LINE = re.compile(
+    r"([a-z][a-z_-]*): +(?:([A-Za-z][^\n#:\t]*(?:(?::|(?<! )#)[^\s#:][^\n#:\t]*)*)|'([^'\n\t]+)' *|\"([^\"\\\n\t]+)\" *)\n"
+)
+_NOT_TEXT = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+
 
 def read_skill(path: Path) -> Skill:
     """Read one skill from its SKILL.md, or from the folder that holds it. Raises SkillError with file, fault and remedy."""
@@ -139,7 +149,7 @@ def withdraw_skill(folder: Path, name: str) -> None:
 
 
 def flush_skills(folder: Path, names: Sequence[str]) -> None:
-    """See to it that these files, and those taken away, stay so even without power. Side by side, since each waits for the disk."""
+    """Flush these files, and removals, to disk. In parallel, since each waits for the disk."""
     homes = [folder / name for name in names if (folder / name).is_dir()]
     with _disk_errors(folder), ThreadPoolExecutor(AT_ONCE) as pool:
         for _ in pool.map(_sync, [*(home / SKILL_FILE for home in homes if (home / SKILL_FILE).is_file()), *homes]):
@@ -155,7 +165,7 @@ def sweep(folder: Path) -> None:
 
 
 def _hide(folder: Path, home: Path) -> Path | None:
-    """Out of the readers' sight in one step: hidden folders are ignored. Of a link, only the link goes."""
+    """Rename a skill's folder to a hidden one, which readers ignore. Of a link, only the link is removed."""
     if home.is_symlink():
         home.unlink()
         return None
@@ -330,17 +340,6 @@ def _disk_errors(path: Path) -> Iterator[None]:
         }
         hint = remedy.get(error.errno or 0, "look at the disk")
         raise SkillError(f"{path}: {error.strerror or error}: {hint}") from error
-
-
-_MAX_CHARS = 16_384
-_PLAIN_CHARS = 8_000
-# `key: plain words` needs no YAML parser where it begins with a letter, holds no ": " or " #" and is no YAML word for another type;
-# nor does a quoted line without escapes in it.
-_PLAIN_LINE = re.compile(
-    r"([a-z][a-z_-]*): +(?:([A-Za-z][^\n#:\t]*(?:(?::|(?<! )#)[^\s#:][^\n#:\t]*)*)|'([^'\n\t]+)' *|\"([^\"\\\n\t]+)\" *)\n"
-)
-_NOT_TEXT = frozenset(("null", "true", "false", "yes", "no", "on", "off", "y", "n"))
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
 def parse_front_matter(text: str, where: str) -> dict[str, object]:

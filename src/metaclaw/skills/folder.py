@@ -1,4 +1,8 @@
-"""What changed in the skills folder since the last look, told from names, times, sizes and inodes without opening a file."""
+"""The skills folder: what changed in it since the last look, and writing the files of a published generation.
+
+Changes are told from names, times, sizes and inodes, without opening a file. A file that is owed a change is changed only while it
+still says what it said before: an edit by a person is never lost, and what was interrupted is done later.
+"""
 
 import os
 import stat
@@ -20,6 +24,10 @@ from metaclaw.skills.scopes import meaning_of
 _UNSETTLED_S = 0.1
 
 Signature = tuple[int, int, int]
+
+# Files that could not be written for a while may be behind by several generations; older ones are not looked at.
+_GENERATIONS_BACK = 8
+_MANY = 100
 
 
 class FolderChanges(NamedTuple):
@@ -115,13 +123,8 @@ def modified_at(path: Path) -> float | None:
     return facts.st_mtime if stat.S_ISREG(facts.st_mode) else None
 
 
-# Files that could not be written for a while may be behind by several generations; further back nobody looks.
-_GENERATIONS_BACK = 8
-_MANY = 100
-
-
 class NoText(Enum):
-    """A file that says nothing. After a loss of power there may be an empty one, which is nobody's text."""
+    """A file without a skill in it. An empty one may be left by a loss of power, and is no edit."""
 
     EMPTY = auto()
     UNREADABLE = auto()
@@ -135,7 +138,7 @@ class OwedChange(NamedTuple):
 
 
 class FolderUpkeep:
-    """The files that do not say yet what the generation in force says. One writer at a time."""
+    """Brings files in line with the generation in force. One writer at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -147,7 +150,7 @@ class FolderUpkeep:
 
     @property
     def is_behind(self) -> bool:
-        """Whether so many files are owed a change that nobody should be kept waiting for them."""
+        """Whether too many files are owed a change to wait for them."""
         return len(self._owed) > _MANY
 
     def owe(self, changes: Mapping[SkillName, OwedChange]) -> None:
@@ -203,7 +206,7 @@ class FolderUpkeep:
             self._settled.clear()
 
     def awaits(self, name: str, read: Skill | None) -> bool:
-        """Whether this is a file we know to be outdated, so that what it says is nobody's edit."""
+        """Whether this file is known to be outdated, so that its text is no edit."""
         owed = self._owed.get(SkillName(name))
         return owed is not None and _is_same_text(read, owed.before)
 
@@ -240,7 +243,7 @@ class FolderUpkeep:
 
 
 def _is_same_text(read: Skill | NoText | None, before: Skill | None) -> bool:
-    """Whether nobody has changed what a file says; pinning is a word too."""
+    """Whether a file still means what it did before; pinning counts."""
     if isinstance(read, NoText):
         return read is NoText.EMPTY
     if read is None or before is None:

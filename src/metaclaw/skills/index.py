@@ -12,7 +12,6 @@ Measured beside it at 100,000 short documents: SQLite's FTS5 needs 180 ms for an
 and tantivy 2 to 6 ms plus a native dependency, and neither gives what abstention needs. numpy is no part of the base install.
 """
 
-import re
 from array import array
 from bisect import bisect_left
 from collections import Counter
@@ -29,52 +28,6 @@ from metaclaw.text import MAX_WORD_CHARS, list_words, terms_of
 
 V = TypeVar("V")
 _SHARDS = 256
-
-
-class PersistentMap(Generic[V]):
-    """An immutable map from strings, split into shards by hash. `changed` shares every shard it does not touch."""
-
-    __slots__ = ("_shards", "_size")
-
-    def __init__(self) -> None:
-        self._shards: tuple[dict[str, V], ...] = tuple({} for _ in range(_SHARDS))
-        self._size = 0
-
-    def get(self, key: str) -> V | None:
-        """The value of a key, or None."""
-        return self._shards[hash(key) % _SHARDS].get(key)
-
-    def __len__(self) -> int:
-        return self._size
-
-    def values(self) -> Iterator[V]:
-        """Every value, in no particular order."""
-        for shard in self._shards:
-            yield from shard.values()
-
-    def changed(self, changes: Mapping[str, V | None]) -> "PersistentMap[V]":
-        """A new map with these keys set; None takes a key out."""
-        shards = list(self._shards)
-        copied: set[int] = set()
-        size = self._size
-        for key, value in changes.items():
-            number = hash(key) % _SHARDS
-            if number not in copied:
-                copied.add(number)
-                shards[number] = shards[number].copy()
-            shard = shards[number]
-            size -= key in shard
-            if value is None:
-                shard.pop(key, None)
-            else:
-                shard[key] = value
-                size += 1
-        result: PersistentMap[V] = PersistentMap.__new__(PersistentMap)
-        result._shards = tuple(shards)
-        result._size = size
-        return result
-
-
 MOST_RANKED = 128
 """Most skills that are put in order for a request."""
 
@@ -85,7 +38,6 @@ _MOST_TERMS = 24
 _MOST_WORDS = 8_192
 _MOST_READ = 256
 _MOST_READ_WORDS = 128
-_MOST_HEARD_CHARS = 2_048
 _MOST_SOUGHT = 14
 _MOST_POSTINGS = 20_000
 _LONG_LIST = 2_000
@@ -95,8 +47,6 @@ _PROBE_COST = 16  # one binary search costs about as much as walking this many p
 _EVERYWHERE = ""
 _NONE: "array[int]" = array("I")
 _SAYS_NOTHING: dict[str, float] = {}
-# A word of six digits or more has no terms (`terms` says so), so a request without it asks the same.
-_LONG_NUMBER = re.compile(r" [0-9]{6,}(?![\w+#])")
 
 
 class FoundSkill(NamedTuple):
@@ -128,7 +78,7 @@ class _PostingList(NamedTuple):
 class SkillIndex:
     """One immutable state of the index."""
 
-    __slots__ = ("_documents", "_free", "_heard", "_members", "_numbers", "_postings", "_read", "_scoped", "_words")
+    __slots__ = ("_documents", "_free", "_members", "_numbers", "_postings", "_read", "_scoped", "_words")
 
     def __init__(self) -> None:
         self._documents: list[Skill | None] = []
@@ -138,7 +88,6 @@ class SkillIndex:
         self._numbers: PersistentMap[int] = PersistentMap()
         self._postings: PersistentMap[Postings] = PersistentMap()
         self._words: dict[str, dict[str, float]] = {}
-        self._heard: dict[str, SkillQuery] = {}
         self._read: dict[tuple[str, ...], SkillQuery] = {}
 
     def __len__(self) -> int:
@@ -182,18 +131,6 @@ class SkillIndex:
 
     def read(self, query: str) -> SkillQuery:
         """What a request asks of this library: everything the search depends on."""
-        if len(query) > _MOST_HEARD_CHARS:
-            return self._read_words(query)
-        heard = _LONG_NUMBER.sub("", query)
-        wanted = self._heard.get(heard)
-        if wanted is None:
-            wanted = self._read_words(query)
-            if len(self._heard) >= _MOST_READ:
-                self._heard.clear()
-            self._heard[heard] = wanted
-        return wanted
-
-    def _read_words(self, query: str) -> SkillQuery:
         # A ticket's number, a date and the like say nothing, and make no other request of it.
         words = tuple([word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)])
         wanted = self._read.get(words)
@@ -396,7 +333,7 @@ def _most_from(lists: list[_PostingList]) -> list[int]:
 
 
 class _Draft:
-    """The next state of an index while it is being made. Nobody else sees it."""
+    """The next state of an index while it is being made."""
 
     def __init__(self, index: SkillIndex) -> None:
         self._index = index
@@ -458,7 +395,7 @@ class _Draft:
         index._free = tuple(self._free)
         index._scoped = self._scoped
         index._members = self._members.finish()
-        index._words, index._read, index._heard = {}, {}, {}
+        index._words, index._read = {}, {}
         index._numbers = self._index._numbers.changed(self._numbers)
         index._postings = self._index._postings.changed({term: self._merged(term) for term in set().union(*self._touched)})
         return index
@@ -467,3 +404,47 @@ class _Draft:
         shared = self._index._postings.get(term) or (_NONE,) * len(GRADES)
         merged = tuple(own.get(term, old) or _NONE for own, old in zip(self._touched, shared, strict=True))
         return merged if any(merged) else None
+
+
+class PersistentMap(Generic[V]):
+    """An immutable map from strings, split into shards by hash. `changed` shares every shard it does not touch."""
+
+    __slots__ = ("_shards", "_size")
+
+    def __init__(self) -> None:
+        self._shards: tuple[dict[str, V], ...] = tuple({} for _ in range(_SHARDS))
+        self._size = 0
+
+    def get(self, key: str) -> V | None:
+        """The value of a key, or None."""
+        return self._shards[hash(key) % _SHARDS].get(key)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def values(self) -> Iterator[V]:
+        """Every value, in no particular order."""
+        for shard in self._shards:
+            yield from shard.values()
+
+    def changed(self, changes: Mapping[str, V | None]) -> "PersistentMap[V]":
+        """A new map with these keys set; None takes a key out."""
+        shards = list(self._shards)
+        copied: set[int] = set()
+        size = self._size
+        for key, value in changes.items():
+            number = hash(key) % _SHARDS
+            if number not in copied:
+                copied.add(number)
+                shards[number] = shards[number].copy()
+            shard = shards[number]
+            size -= key in shard
+            if value is None:
+                shard.pop(key, None)
+            else:
+                shard[key] = value
+                size += 1
+        result: PersistentMap[V] = PersistentMap.__new__(PersistentMap)
+        result._shards = tuple(shards)
+        result._size = size
+        return result

@@ -1,4 +1,4 @@
-"""A set of skills that can be searched, and its one hash: immutable, changed by making the next one."""
+"""The library of skills, and the view of one generation from which a request's rules, facts and skills are selected."""
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
@@ -15,8 +15,28 @@ from metaclaw.skills.index import SkillIndex, SkillQuery
 from metaclaw.skills.rule_fields import ALWAYS, rule_when
 from metaclaw.skills.scopes import Teams, applying, most_specific, overrides_of
 
+MOST_STANDING = 5
+"""Most skills placed in full for whatever the task is."""
+_CACHED_QUERIES = 128
+_CACHED_SCOPES = 256
+_MOST_MATCHING = 24
+_MOST_RULES = 64
+_MOST_LISTED = 96
+# Rules that exceed their budget at most so many times fill it, whatever is asked; of more, none are placed where none matches.
+_NEARLY_FITTING = 3
+# Of a budget that the rules do not fit, those for every task take at most so much before those that match.
+_ALWAYS_SHARE = 2 / 3
+_SKILL = SkillKind.SKILL
+_SKILLS = frozenset((SkillKind.SKILL,))
+_RULES = frozenset((SkillKind.RULE, SkillKind.FACT))
+Ranks = frozenset[tuple[str, int]]
+_FOR_EVERYONE: Ranks = frozenset()
+_NOTHING: frozenset[str] = frozenset()
+_K = TypeVar("_K", bound=Hashable)
+_T = TypeVar("_T")
 
-class Library:
+
+class SkillLibrary:
     """The index over a set of skills together with their content hashes, so that 100,000 texts are not hashed for one change."""
 
     __slots__ = ("_hash", "_hashes", "index")
@@ -30,9 +50,9 @@ class Library:
         return len(self.index)
 
     @staticmethod
-    def of(skills: Sequence[Skill]) -> "Library":
+    def of(skills: Sequence[Skill]) -> "SkillLibrary":
         """The library of these skills."""
-        return Library(SkillIndex(), []).changed(skills, ())
+        return SkillLibrary(SkillIndex(), []).changed(skills, ())
 
     @property
     def hash(self) -> str:
@@ -49,7 +69,7 @@ class Library:
         """Every skill, in no particular order."""
         return self.index.skills()
 
-    def changed(self, put: Sequence[Skill], removed: Iterable[str]) -> "Library":
+    def changed(self, put: Sequence[Skill], removed: Iterable[str]) -> "SkillLibrary":
         """The next library: `removed` names taken out, `put` added or, where the name is known, replaced."""
         removed = [name for name in removed if self.get(name) is not None]
         if not put and not removed:
@@ -61,30 +81,7 @@ class Library:
                 del hashes[bisect_left(hashes, outdated.content_hash)]
         hashes += [skill.content_hash for skill in put]
         hashes.sort()  # all but the last few are in order already, which makes this a single pass
-        return Library(self.index.changed(put, removed), hashes)
-
-
-MOST_STANDING = 5
-"""Most skills placed in full for whatever the task is."""
-
-_CACHED_QUERIES = 128
-_CACHED_SCOPES = 256
-_MOST_MATCHING = 24
-_MOST_RULES = 64
-_MOST_LISTED = 96
-# Rules that exceed their budget at most so many times fill it, whatever is asked; of more, none are placed where none matches.
-_NEARLY_FITTING = 3
-# Of a budget that the rules do not fit, those for every task take at most so much before those that match.
-_ALWAYS_SHARE = 2 / 3
-_SKILL = SkillKind.SKILL
-_SKILLS = frozenset((SkillKind.SKILL,))
-_RULES = frozenset((SkillKind.RULE, SkillKind.FACT))
-
-Ranks = frozenset[tuple[str, int]]
-_FOR_EVERYONE: Ranks = frozenset()
-_NOTHING: frozenset[str] = frozenset()
-_K = TypeVar("_K", bound=Hashable)
-_T = TypeVar("_T")
+        return SkillLibrary(self.index.changed(put, removed), hashes)
 
 
 class Budgets(NamedTuple):
@@ -133,7 +130,12 @@ class InScope(NamedTuple):
 
 
 class ShelfView:
-    """One generation, ready to be searched. Never changes."""
+    """One generation, ready to be searched. Never changes.
+
+    All rules and facts in scope are selected while their lines fit their budget; beyond that those for every task, and those that
+    match the request. Of the skills, the best that match are selected in full, and all others in scope are listed while their lines
+    fit; beyond that the best ranked. What depends on the scope alone is worked out once for each scope, and selections are cached.
+    """
 
     __slots__ = ("_index", "_known", "_scopes", "_speakers", "generation", "hash", "skipped")
 

@@ -1,9 +1,7 @@
-"""Widening a skill's scope: a lesson that several users learned by themselves may become everybody's; nobody's own words may.
+"""Maintenance of a library that grows: which skills are near-duplicates, stale, or learned by enough users to be shared.
 
-Evidence is independent: at least `LEAST_USERS` distinct users each have a live skill of their own that says nearly the same, and no
-user has one that says the contrary in the same situation. The text that goes further is made only of lines whose every word those
-users share: a word (a name, a host, a number) that fewer of them wrote stays with whom it belongs to, and the line with it. What is
-left must still be a whole skill (`gate.lint`), and it is a proposal like any other: it goes through the gate.
+Near-duplicates of one scope are merged, skills that no task matches are retired (`find_retirements`), and a lesson that several
+users learned by themselves is promoted to a wider scope (`find_promotions`). Each result is a proposal: it goes through the gate.
 """
 
 import hashlib
@@ -29,6 +27,11 @@ _MEMO = 200_000
 _hashes: dict[str, int] = {}
 Minhash = tuple[int, ...]
 
+_MOST_PARENTS = 4
+LEAST_USERS = 3
+SAME_LESSON = 0.5
+_WORD = re.compile(r"\w+")
+
 
 class SimilarPair(NamedTuple):
     """Two skills of the same scope that say nearly the same."""
@@ -39,7 +42,16 @@ class SimilarPair(NamedTuple):
 
 
 def find_similar(skills: Sequence[Skill], at_least: float = 0.7, *, across_scopes: bool = False) -> list[SimilarPair]:
-    """Pairs with at least this overlap, the most alike first; ties by name. Within a scope, unless told otherwise."""
+    """Pairs with at least this overlap, the most alike first; ties by name. Within a scope, unless told otherwise.
+
+    Not every two skills are compared. Each term has one 64-bit hash. A skill's hashes fall into `_BINS` bins by their
+    remainder; the least of each bin is one minhash (an empty bin borrows from the next). Two skills agree in a bin with the
+    probability of their overlap (Jaccard), so in `_ROWS` bins at once with that to the power of `_ROWS`: of 12 bands of 3, an
+    overlap of 0.7 shares a band with probability 0.99, one of 0.2 with 0.09. Only skills that share a band are compared: first
+    by how many bins agree, which is cheap, and then by their true overlap. In a band that very many share (a library written
+    from one template) they are sorted by their other bins and each is compared with its `_NEAREST` neighbours, so the work
+    stays linear.
+    """
     hashes = [array("Q", map(_hash, text_terms(skill))) for skill in skills]  # a tenth of the memory of the terms themselves
     likely = sorted(_likely_pairs(skills, list(map(_minhash, hashes)), _BINS * (at_least - _SLACK), across_scopes))
     pairs = (SimilarPair(skills[a], skills[b], overlap(hashes[a], hashes[b])) for a, b in likely)
@@ -168,18 +180,10 @@ def _retirement(life: Life, now: datetime, rules: RetireRules) -> Retirement | N
     return Retirement(skill.name, f"no task has matched it for {days} days and {life.opportunities} tasks")
 
 
-_MOST_PARENTS = 4
-
-
 def find_merges(skills: Sequence[Skill], at_least: float = 0.7) -> list[tuple[Skill, ...]]:
     """Groups of near-duplicates of one scope that the program may merge: nothing a person wrote, said or pinned."""
     own = [skill for skill in skills if skill.author is Authorship.EVOLVER and not skill.pinned]
     return [group[:_MOST_PARENTS] for group in group_similar(find_similar(own, at_least))]
-
-
-LEAST_USERS = 3
-SAME_LESSON = 0.5
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,12 @@ class Promotion:
 
 
 def find_promotions(skills: Sequence[Skill], scope: str | None, least_users: int = LEAST_USERS) -> list[Promotion]:
-    """Lessons that enough users have in common, as skills for `scope`. `skills` are those of the users who are in that scope."""
+    """Lessons that enough users have in common, as skills for `scope`. `skills` are those of the users who are in that scope.
+
+    At least `least_users` distinct users each have a live skill of their own that says nearly the same, and no user has one
+    that contradicts it in the same situation. The shared text is made only of lines whose every word those users share: a name,
+    a host or a number that fewer of them wrote is left out with its line. The rest must still pass `gate.lint`.
+    """
     private = [skill for skill in skills if width(skill.scope) == 0]
     lessons = [skill for skill in private if skill.state is SkillState.LIVE]  # what is still a canary has proven nothing
     groups = [
@@ -234,7 +243,7 @@ class _Situations:
                 self._having.setdefault(term, []).append(number)
 
     def hold_contrary(self, group: Sequence[Skill]) -> bool:
-        """Whether anybody's skill for the same situation says the contrary of one of these."""
+        """Whether another skill for the same situation contradicts one of these."""
         return any(
             other.name != skill.name and is_same_situation(skill, other) and contrary(skill.body, other.body) is not None
             for skill in group

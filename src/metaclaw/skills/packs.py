@@ -1,7 +1,7 @@
 """Packs of skills: a folder of `<name>/SKILL.md`, or a .zip of one, for taking skills from one home to another.
 
 A pack comes from outside. Nothing in it is unpacked by the path it claims: each SKILL.md is read, within limits, as any skill file
-is, and its folder is named after the skill. Whoever brings a skill here vouches for it: it is a person's and live, whatever was
+is, and its folder is named after the skill. A person who adds a skill vouches for it: it is a person's and live, whatever was
 learned about it elsewhere.
 """
 
@@ -63,7 +63,7 @@ def write_pack(path: Path, skills: Sequence[Skill], *, replace_file: bool = Fals
 
 
 def vouched(skill: Skill) -> Skill:
-    """The skill as one that a person brought."""
+    """The skill as a person's own, live."""
     return replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
 
 

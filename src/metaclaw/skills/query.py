@@ -1,7 +1,10 @@
-"""From what arrived as a user's message to what the user said: the retrieval query.
+"""The retrieval query: a user's own words in a message, without what chat bridges, coding agents and mail programs add.
 
 Envelopes, timestamps, sender records, reminders and descriptions of the machine are much the same from turn to turn, so a query
 that holds them finds the same skills every time. They are taken out. Of a long paste only the beginning and end are looked at.
+
+Each pattern is anchored or bounded, so that matching takes time linear in the text. Patterns name what is known to be added by a
+program; brackets, tags and colons that people use themselves ("[WIP]", "<rules>", "server: nginx") stay.
 """
 
 import re
@@ -100,7 +103,6 @@ ACCOUNTS = re.compile(r"o[ucm]_[0-9a-f]{16,64}\b")
 UUIDS = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", _I)
 OWN_NAME = re.compile(r"\s*@[\w.-]{2,60}(?=\s)")
 """Identifiers: `<@U024BE7LH>`, telephone numbers, account ids, and the bot's own name at the beginning of a message."""
-
 
 MAX_QUERY_CHARS = 4_500
 _HEAD_CHARS, _TAIL_CHARS = 3_000, 1_500

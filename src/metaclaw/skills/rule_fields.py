@@ -1,4 +1,4 @@
-"""What a rule or fact says: its words, when it applies, and what happens when it is broken."""
+"""The fields of a rule or fact: its text, when it applies, and what happens when it is broken."""
 
 import re
 from typing import Final

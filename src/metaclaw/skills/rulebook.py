@@ -1,4 +1,4 @@
-"""What a person does to the rules and skills in force: add, change and remove rules, undo the last lesson, restore, keep, pin.
+"""A person's changes to the rules and skills in force: add, change and remove rules, undo the last lesson, restore, keep, pin.
 
 Works on the shelf and the generation store, with or without a running proxy. Everything blocks.
 """
@@ -19,8 +19,7 @@ from metaclaw.skills.shelf import FILES, Shelf
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"
-"""The reason of a generation begins with this word where what a sure phrase put in force was not confirmed by who read the message:
-both are one lesson, which came to nothing."""
+"""The reason of a generation begins with this word where it takes back a rule from a sure phrase that the model did not confirm."""
 _PAGE: Final = 50
 _LATELY: Final = 20
 _NAMES_TOLD: Final = 5

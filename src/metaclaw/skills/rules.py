@@ -1,4 +1,4 @@
-"""Rules and facts: a person's own words as skill files of their own kind, made from what a command or the API was given."""
+"""Rules and facts: made and changed from the fields of a command or an API call, compared, and a library of examples."""
 
 import re
 import tomllib
@@ -163,7 +163,7 @@ def _text(value: str | None) -> str:
     if not text:
         raise SkillError("text is missing or empty: write what is to be followed or remembered")
     if hides_text(text):
-        raise SkillError("text holds encoded text, which nobody can read: write it in plain words")
+        raise SkillError("text holds encoded text, which a person cannot read: write it in plain words")
     if len(text) > MAX_RULE_CHARS:
         raise SkillError(
             f"text has {len(text)} characters: a rule has at most {MAX_RULE_CHARS}; make a skill of it (metaclaw skills add)"

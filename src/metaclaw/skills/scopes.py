@@ -1,8 +1,8 @@
-"""For whom a skill is: everyone, a team, a workspace, one user, or the owner; and which of several that say the same wins.
+"""Scopes: for whom a skill is (everyone, a team, a workspace, a user, the owner), whose it is, and which of several alike wins.
 
-A skill's `scope` is None for everyone, else `team:NAME`, `workspace:ID`, `user:ID`, or `owner` for whoever speaks without a user
-id. An id by itself, without a kind, is a user's or a workspace's. Where skills say the same, the most specific one is placed: a
-user's own before the workspace's, that before the team's, that before everyone's.
+A skill's `scope` is None for everyone, else `team:NAME`, `workspace:ID`, `user:ID`, or `owner` for requests without a user id. An
+id without a kind is a user's or a workspace's. Where skills say the same, the most specific one is placed: a user's own
+before the workspace's, that before the team's, that before everyone's.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,9 +26,16 @@ _SAME_SITUATION = 0.8
 _SAME_BUT_FINER = 0.6
 _SKILL = SkillKind.SKILL
 
+# Keys of the front matter that belong to what a skill means: a new key that changes what is placed, checked or held belongs here.
+_MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error", "on_break")
+MOST_LISTABLE = 512
+"""A scope with more skills than this is never listed whole, so only their number is kept."""
+Group = Mapping[str, Skill]
+_EMPTY: Group = {}
+
 
 def applying(scope: Scope | None, teams: Teams | None = None) -> dict[str, int]:
-    """What a skill's scope may say to be placed for this speaker, each with how specific it is. None is nobody in particular."""
+    """The scopes that include this speaker, each with how specific it is. None stands for no particular speaker."""
     if scope is None:
         return {}
     user, workspace = scope.user, scope.workspace
@@ -116,13 +123,8 @@ def overrides_of(skill: Skill) -> tuple[str, ...]:
     return tuple(name for name in named if isinstance(name, str)) if isinstance(named, Iterable) else ()
 
 
-def say_the_same(one: str, other: str) -> bool:
-    """Whether two triggers tell of the same situation."""
-    return _overlap(_terms(one), _terms(other))
-
-
 def _both_ways(kind: str, who: str) -> dict[str, int]:
-    """An id with its kind and by itself; the latter not where it reads like a scope that is somebody else's."""
+    """An id with its kind and by itself; the latter not where it reads like a scope of another kind."""
     named = {kind + who: _KINDS[kind]}
     return named if who == OWNER or who.startswith(tuple(_KINDS)) else named | {who: _KINDS[kind]}
 
@@ -131,18 +133,17 @@ def _rank(skill: Skill, rank: Mapping[str, int]) -> int:
     return EVERYONE if skill.scope is None else rank.get(skill.scope, EVERYONE)
 
 
-_EVOLVER = Authorship.EVOLVER  # to look an enum's member up takes longer than to compare it
-_SKILL = SkillKind.SKILL
-_TELLING = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error", "on_break")
-
-
 def meaning_of(skill: Skill) -> tuple[object, ...]:
-    """What makes a skill another: what it says, for whom and where it applies, and how it is checked."""
-    return skill.content_hash, *(skill.extra.get(key) for key in _TELLING)
+    """What a skill means: its text, for whom and where it applies, and how it is checked. If this changes, it is another skill."""
+    return skill.content_hash, *(skill.extra.get(key) for key in _MEANING_KEYS)
 
 
 def owned(read: Skill, known: Skill | None) -> Skill:
-    """The skill that was read from a file, with its rightful author. `known` is the one of this name that was in force before."""
+    """The skill that was read from a file, with its author. `known` is the one of this name that was in force before.
+
+    A learned skill that a person has changed is theirs from then on, whatever `author` and `state` in the file still say: the
+    program never changes, withholds or retires it by itself again.
+    """
     if known is None or read.author is Authorship.PERSON:
         return read
     if known.author is Authorship.PERSON or meaning_of(known) != meaning_of(read):
@@ -156,16 +157,8 @@ def is_untouchable(skill: Skill) -> bool:
 
 
 def may_be_withheld(skill: Skill) -> bool:
-    """Whether this skill's placing may be left to chance: a person's own words never are."""
-    return skill.author is _EVOLVER and not skill.pinned and skill.kind is _SKILL
-
-
-MOST_LISTABLE = 512
-"""A scope with more skills than this is never listed whole, so only their number is kept."""
-
-Group = Mapping[str, Skill]
-_SKILL = SkillKind.SKILL
-_EMPTY: Group = {}
+    """Whether this skill may be withheld at random to measure its effect: a person's own words never are."""
+    return skill.author is Authorship.EVOLVER and not skill.pinned and skill.kind is _SKILL
 
 
 class Members:

@@ -1,6 +1,6 @@
 """The shelf: the skills in force, as one immutable view that readers take once, and its one writer.
 
-`Shelf.view` is replaced, never changed: whoever took it keeps a consistent generation, hash and index for as long as they hold it,
+`Shelf.view` is replaced, never changed: a reader keeps a consistent generation, hash and index for as long as it holds the view,
 without a lock. There are two ways to a new generation, one after the other under one lock:
 
 - A person edits files. `sync` (by hand or from `watch`) reads what changed on disk, derives the next library from the last by
@@ -8,7 +8,7 @@ without a lock. There are two ways to a new generation, one after the other unde
 - The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store keeps the new generation, with the
   names of the files that do not say so yet, in one transaction; then the files are written; then the view is swapped. Stopped in
   between, the next `load` writes what is missing: what the store has published is in force. Where many files are to be written,
-  nobody waits for them: the view is swapped, and the next look writes them.
+  the view is swapped at once, and the next `sync` writes them.
 
 A skill that becomes unreadable is withdrawn and shown among `skipped`: what the owner broke on purpose must stop being placed, and
 what was broken by accident must be seen. Only while the file is less than a moment old does its last good version stay, since an
@@ -37,7 +37,7 @@ from metaclaw.errors import SkillError, StoreError
 from metaclaw.ports import GenerationStore
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
 from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, OwedChange, modified_at
-from metaclaw.skills.library import Library, ShelfView
+from metaclaw.skills.library import ShelfView, SkillLibrary
 from metaclaw.skills.scopes import is_untouchable, meaning_of, owned
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Shelf:
         self._writing = threading.Lock()
         self._scan = FolderScan(folder, clock)
         self._upkeep = FolderUpkeep(folder)
-        self._library = self._stored = Library.of(())
+        self._library = self._stored = SkillLibrary.of(())
         self._skipped: dict[str, SkippedSkill] = {}
         self._half_written: set[str] = set()
         self._edits: dict[str, str] = {}
@@ -127,7 +127,7 @@ class Shelf:
             return self._replace(wanted, gone, reason, learned=learned)
 
     def retire(self, name: SkillName, reason: str | None = None) -> ShelfView:
-        """A person takes a skill out of force, whoever wrote it. Its text stays in the store."""
+        """A person takes any skill out of force. Its text stays in the store."""
         return self.publish((), (name,), reason or f"retired {name}", by_person=True)
 
     def revert(self, number: int) -> ShelfView:
@@ -172,7 +172,7 @@ class Shelf:
         if not self._began:
             latest = self._generations.latest()
             self._upkeep.recall(self._generations, latest)
-            self._library = self._stored = Library.of(latest.skills)
+            self._library = self._stored = SkillLibrary.of(latest.skills)
             self._number = latest.number
             self._began = True
         if not (is_waited_for and self._upkeep.is_behind):
@@ -189,7 +189,7 @@ class Shelf:
         return [name for name in names if not self._upkeep.awaits(name, None)]
 
     def _take_in(self, changes: FolderChanges) -> None:
-        """Read the changed files; bring library and skipped files up to date. Nobody sees it yet."""
+        """Read the changed files; bring library and skipped files up to date, without changing the view."""
         put: list[Skill] = []
         removed = [name for name in changes.gone if self._library.get(name) is not None]
         for name in changes.gone:
@@ -292,7 +292,7 @@ class Shelf:
 
     def _refuse_unreadable(self, name: str) -> None:
         if name in self._skipped or name in self._half_written:
-            raise SkillError(f"{self.folder / name / SKILL_FILE} cannot be read now: mend or remove it first")
+            raise SkillError(f"{self.folder / name / SKILL_FILE} cannot be read now: correct or remove it first")
 
     def _refuse_unknown(self, names: Iterable[str]) -> None:
         for name in names:
@@ -306,7 +306,7 @@ class Shelf:
 
 
 def _as_read(skill: Skill) -> Skill:
-    """The skill as its file will say it, so that what we wrote is not taken for somebody's edit."""
+    """The skill as its file will say it, so that a file we wrote is not taken for an edit."""
     return parse_skill(render_skill(skill), f"skill {skill.name}")
 
 

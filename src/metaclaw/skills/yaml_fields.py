@@ -1,4 +1,4 @@
-"""YAML for the few skills whose front matter is more than `key: words`: read without surprises, and written so."""
+"""YAML front matter that is more than `key: words`: read without tags, anchors or deep nesting. Loaded only when needed."""
 
 import json
 import re

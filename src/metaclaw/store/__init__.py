@@ -3,6 +3,7 @@
 from metaclaw.store.backups import Backup, SqlBackups, back_up, repair, restore
 from metaclaw.store.candidates import SqlCandidates
 from metaclaw.store.compliance import SqlCompliance, SqlTrueAnswers
+from metaclaw.store.cursors import ENFORCEMENT_OFF, SqlCursors
 from metaclaw.store.database import Database, RefusedError, connect, open_database
 from metaclaw.store.derived_data import DerivedData
 from metaclaw.store.forgetting import SqlForgetting
@@ -13,7 +14,7 @@ from metaclaw.store.migration import HEAD as SCHEMA_REVISION
 from metaclaw.store.migration import NewerSchemaError
 from metaclaw.store.overview import FirstRequest, Overview, ProviderCall, SessionFilter, SkillVersion
 from metaclaw.store.policy_versions import SqlPolicies
-from metaclaw.store.reader import ENFORCEMENT_OFF, LedgerReader, SqlCursors
+from metaclaw.store.reader import LedgerReader
 from metaclaw.store.records import (
     BatchState,
     ChangesSince,

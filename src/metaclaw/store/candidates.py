@@ -1,7 +1,7 @@
 """Candidates and the attempts they come from: what was shown to an evolver, what it proposed, and what became of that."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import groupby
 
 from sqlalchemy import Connection, func, insert, select, update
@@ -19,7 +19,7 @@ from metaclaw.store.column_values import (
     unpack_instant,
     unpack_text,
 )
-from metaclaw.store.database import Database, RefusedError
+from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.generations import last_revert
 from metaclaw.store.learning_schema import attempts, candidates, forgotten, lessons, roles
 from metaclaw.store.records import SkillAttempt
@@ -27,14 +27,10 @@ from metaclaw.store.schema import events
 from metaclaw.store.schema import turns as turns_table
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class SqlCandidates:
     """`ports.CandidateStore` on a database."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 

@@ -4,10 +4,10 @@ A turn is counted once: its results, the events about them and the cursor are wr
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeVar
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from sqlalchemy import Column, Connection, bindparam, delete, func, insert, select, text
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, text
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.compliance import (
@@ -37,11 +37,11 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.database import Database
-from metaclaw.store.learning_schema import cursors, rule_counts, rule_results
+from metaclaw.store.cursors import present, read_cursor, write_cursor
+from metaclaw.store.database import Database, utc_now
+from metaclaw.store.learning_schema import rule_counts, rule_results
 from metaclaw.store.schema import events, held_rules, memberships, true_answers, turn_attempts, turns
 
-_T = TypeVar("_T")
 _CURSOR = "compliance"
 _DAYS_SHOWN = 14
 _KEYS = ("rule", "hash", "agent", "model", "day", "result", "reminder")
@@ -56,30 +56,29 @@ _BAD = (RuleResult.BROKEN.value, RuleResult.HELD.value)
 class SqlCompliance:
     """Results by turn and rule. One reader of the ledger feeds it, in order; what it was told before is not counted again."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 
     def cursor(self) -> int | None:
         """Up to which turn everything is counted; None where counting has not begun."""
         with self._database.reading("reading a cursor") as connection:
-            return _cursor(connection)
+            return read_cursor(connection, _CURSOR)
 
     def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
         """Count what these turns came to, announce broken rules, and move the cursor to `upto`; all or nothing."""
         with self._database.writing("counting how rules are followed") as connection:
-            done = _cursor(connection) or 0
+            done = read_cursor(connection, _CURSOR) or 0
             fresh = [one for one in measured if one.seq > done and one.outcomes]
             # What was forgotten meanwhile is not counted, and neither is a rule of which not even the name is kept.
-            there = _present(connection, turns.c.seq, {one.seq for one in fresh})
-            known = _present(connection, memberships.c.name, {pack_text(out.rule) for one in fresh for out in one.outcomes})
+            there = present(connection, turns.c.seq, {one.seq for one in fresh})
+            known = present(connection, memberships.c.name, {pack_text(out.rule) for one in fresh for out in one.outcomes})
             for one in fresh:
                 if one.seq in there:
                     for outcome in one.outcomes:
                         if pack_text(outcome.rule) in known:
                             self._add(connection, one, outcome)
-            connection.execute(delete(cursors).where(cursors.c.name == _CURSOR))
-            connection.execute(insert(cursors), {"name": _CURSOR, "seq": max(done, upto)})
+            write_cursor(connection, _CURSOR, max(done, upto))
 
     def settle(self, turn: MeasuredTurn) -> bool:
         """Replace what was unknown of a turn by what a judge found. False where there is nothing to replace any more."""
@@ -202,18 +201,6 @@ class SqlCompliance:
             told.append(("notice", {"skill": outcome.rule, "text": words}))
         at = pack_instant(self._clock())
         connection.execute(insert(events), [{"at_us": at, "kind": kind, "data": pack_json(said)} for kind, said in told])
-
-
-def _cursor(connection: Connection) -> int | None:
-    found: int | None = connection.execute(select(cursors.c.seq).where(cursors.c.name == _CURSOR)).scalar()
-    return found
-
-
-def _present(connection: Connection, column: Column[_T], wanted: Collection[_T]) -> set[_T]:
-    """Which of these values the column has."""
-    if not wanted:
-        return set()
-    return set(connection.execute(select(column).where(column.in_(wanted)).distinct()).scalars())
 
 
 def _key(turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult) -> dict[str, str]:

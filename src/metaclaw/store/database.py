@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
@@ -217,6 +217,11 @@ def _writing_on(connection: Connection) -> Iterator[None]:
     connection.execution_options(**{_WRITE: True})
     with connection.begin():
         yield
+
+
+def utc_now() -> datetime:
+    """The clock of the store."""
+    return datetime.now(UTC)
 
 
 def connect(url: str) -> Database:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, select, text, true, union, update
 from sqlalchemy.engine.interfaces import DBAPICursor
@@ -14,13 +14,13 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.store.column_values import ResultRow, pack_instant, pack_text, unpack_text
-from metaclaw.store.database import Database, RefusedError, store_errors
+from metaclaw.store.cursors import SqlCursors, write_cursor
+from metaclaw.store.database import Database, RefusedError, store_errors, utc_now
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.learning_schema import batch_turns, batches, cursors, forgotten, forgotten_batches
 from metaclaw.store.policy_versions import give_up
-from metaclaw.store.reader import SqlCursors
 from metaclaw.store.records import BatchState, ForgetResult
 from metaclaw.store.schema import payloads, placements, sessions, snippets, splices, tokens, translations, turns
 
@@ -37,14 +37,10 @@ _PAUSE_S = 0.1
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class SqlForgetting:
     """Deletes turns. Every step can be repeated: what was begun and not finished is finished by calling it again."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 
@@ -53,12 +49,11 @@ class SqlForgetting:
 
         From now on the ledger drops turns of it whose requests came earlier and are still being answered.
         """
-        name, now = pack_text(_ASKED + session), self._clock()
+        now = self._clock()
         with self._database.writing("noting what is to be forgotten") as connection:
             if connection.execute(select(sessions.c.id).where(sessions.c.id == pack_text(session))).first() is None:
                 return
-            connection.execute(delete(cursors).where(cursors.c.name == name))
-            connection.execute(insert(cursors), {"name": name, "seq": pack_instant(now)})
+            write_cursor(connection, _ASKED + session, pack_instant(now))
         self._database.drop_turns(session, now)
 
     def begun(self) -> dict[SessionId, int]:

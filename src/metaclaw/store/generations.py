@@ -1,7 +1,7 @@
 """Skill generations: every set of skills that was ever live, each text stored once, each publication one atomic change."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from sqlalchemy import Connection, ScalarSelect, and_, bindparam, delete, func, insert, or_, select, update
@@ -33,7 +33,7 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.database import Database, RefusedError
+from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.deduplication import content_id
 from metaclaw.store.learning_schema import attempts, candidates, forgotten
 from metaclaw.store.learning_schema import unwritten as owed
@@ -46,10 +46,6 @@ _MOST_TOLD = 50
 _BY_HAND = (SkillState.LIVE, Authorship.PERSON, "")
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class _Hashed(NamedTuple):
     skill: Skill
     text_id: bytes
@@ -60,7 +56,7 @@ class _Hashed(NamedTuple):
 class SqlGenerations:
     """`ports.GenerationStore` on a database. Skills of a generation are always in the order of their names."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
         self._insert_texts = Insertion(database.dialect, skill_texts, once)

@@ -6,13 +6,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import Turn
-from metaclaw.store.database import Database
+from metaclaw.store.database import Database, utc_now
 from metaclaw.store.turn_writer import Announcement, Item, SessionEnd
 from metaclaw.store.write_queue import QueuedItem, WriteQueue, weigh
 from metaclaw.store.writer_thread import Checkpointer, LedgerLimits, WriteReport, WriterThread
@@ -24,17 +24,13 @@ _GATHER_S = 0.001
 """Longest that a turn waits for others to share its transaction."""
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class SqlLedger:
     """`ports.Ledger` on a database: group commits by one writer thread, bounded memory, degraded rather than stopped.
 
     Everything but the writer's own work happens on the event loop that called `start`.
     """
 
-    def __init__(self, database: Database, limits: LedgerLimits | None = None, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, limits: LedgerLimits | None = None, clock: Callable[[], datetime] = utc_now) -> None:
         self._limits = limits or LedgerLimits()
         self._clock = clock
         self._database = database

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, ScalarSelect, and_, func, or_, select, tuple_
 
-from metaclaw.domain.chat import Json, Wire
+from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnEnd, TurnKind
@@ -15,7 +15,6 @@ from metaclaw.store.column_values import (
     pack_instant,
     pack_text,
     unpack_instant,
-    unpack_json,
     unpack_optional,
     unpack_placed,
     unpack_text,
@@ -26,7 +25,7 @@ from metaclaw.store.generations import skill_of
 from metaclaw.store.learning_schema import stands
 from metaclaw.store.records import LedgerEvent, SessionRow
 from metaclaw.store.schema import events, generations, memberships, payloads, sessions, skill_texts, turns
-from metaclaw.store.turn_rows import session_of
+from metaclaw.store.turn_rows import event_of, session_of
 
 _RECENT_TURNS = 2000
 _RECENT_CALLS = 1000
@@ -256,11 +255,7 @@ class Overview:
             .limit(limit)
         )
         with self._database.reading("reading what happened") as connection:
-            return [_event(row.seq, row.at_us, row.kind, unpack_json(row.data)) for row in connection.execute(query)]
-
-
-def _event(seq: int, at_us: int, kind: str, data: dict[str, Json]) -> LedgerEvent:
-    return LedgerEvent(seq, unpack_instant(at_us), unpack_text(kind), data)
+            return [event_of(row) for row in connection.execute(query)]
 
 
 def _newest() -> ScalarSelect[int]:

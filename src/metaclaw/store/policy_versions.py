@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sqlalchemy import Connection, func, insert, select, text, update
 
@@ -26,7 +26,7 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.database import Database, RefusedError
+from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.learning_schema import batch_turns, batches, forgotten_batches, policies, roles, stands
 from metaclaw.store.records import BatchState, StateSince, VersionOutcome
 from metaclaw.store.schema import events, generations, turns
@@ -43,17 +43,13 @@ _ENDS = {
 }
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class SqlPolicies:
     """Versions on a database, which itself keeps at most one serving and one on trial. Blocking: call from a thread.
 
     Each raises StoreError; a move that may not be made is a RefusedError that says why, and changes nothing.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 
@@ -89,7 +85,7 @@ class SqlPolicies:
             return transitions.ancestor(facts_of_versions(connection.execute(select(policies))), number)
 
     def since(self, number: int) -> StateSince | None:
-        """StateSince when a version is in the state it is in."""
+        """When the state of a version last changed."""
         columns = policies.c.state_us, policies.c.state_turn, policies.c.served_us
         query = select(*columns).where(policies.c.number == number)
         with self._database.reading("reading since when a version is what it is") as connection:

@@ -12,9 +12,7 @@ from sqlalchemy import (
     Table,
     TextClause,
     bindparam,
-    delete,
     func,
-    insert,
     literal,
     select,
     text,
@@ -34,14 +32,13 @@ from metaclaw.store.column_values import (
     pack_instant,
     pack_text,
     unpack_instant,
-    unpack_json,
     unpack_optional,
     unpack_text,
 )
 from metaclaw.store.compliance import IS_ATTEMPT, enforcement_of
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
-from metaclaw.store.learning_schema import candidates, cursors, draws, roles, stands
+from metaclaw.store.learning_schema import candidates, draws, roles, stands
 from metaclaw.store.records import (
     DrawnTurn,
     EndedSession,
@@ -67,6 +64,7 @@ from metaclaw.store.schema import (
 from metaclaw.store.turn_rows import (
     draw_of,
     drawn_turn_of,
+    event_of,
     placement_of,
     scope_of,
     session_of,
@@ -287,20 +285,11 @@ class LedgerReader:
         with self._database.reading("remembering sessions") as connection:
             return [_trace(row) for row in connection.execute(query.order_by(found.c.last_us.desc(), found.c.id.desc()))]
 
-    def last_placements(self, session: SessionId) -> tuple[Placement, ...]:
-        """What was placed in the last main turn of a session."""
-        mine = select(turns.c.placements).where(turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value)
-        with self._database.reading("reading placements") as connection:
-            return _placements(connection, connection.execute(mine.order_by(turns.c.seq.desc()).limit(1)).scalar())
-
     def events(self, after: int = 0, limit: int = 100) -> list[LedgerEvent]:
         """What was announced behind the cursor `after`."""
         query = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
         with self._database.reading("reading events") as connection:
-            return [
-                LedgerEvent(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
-                for row in connection.execute(query)
-            ]
+            return [event_of(row) for row in connection.execute(query)]
 
     def last_event(self) -> int:
         """The cursor behind which nothing was announced yet; 0 where nothing ever was."""
@@ -311,10 +300,7 @@ class LedgerReader:
         """What was announced of one kind, newest first."""
         query = select(events).where(events.c.kind == pack_text(kind)).order_by(events.c.seq.desc()).limit(limit)
         with self._database.reading("reading events of a kind") as connection:
-            return [
-                LedgerEvent(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
-                for row in connection.execute(query)
-            ]
+            return [event_of(row) for row in connection.execute(query)]
 
 
 def _count_by(connection: Connection, column: ColumnElement[str]) -> dict[str, int]:
@@ -376,32 +362,3 @@ def _chain_in(table: Table) -> Select[*tuple[object, ...]]:
     chain = chain.union_all(select(table, chain.c.place + 1).join(chain, table.c.hash == chain.c.previous))
     query = select(chain, snippets.c.body).join(snippets, snippets.c.hash == chain.c.snippet)
     return query.order_by(chain.c.place.desc())
-
-
-ENFORCEMENT_OFF = "enforcement:off"
-"""1 while held rules are switched off."""
-
-
-class SqlCursors:
-    """A number by name. Each name has one reader that moves it."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def cursor(self, name: str) -> int:
-        """Where the reader of this name is; 0 for one that has not begun."""
-        query = select(cursors.c.seq).where(cursors.c.name == pack_text(name))
-        with self._database.reading("reading a cursor") as connection:
-            return connection.execute(query).scalar() or 0
-
-    def has_cursor(self, name: str) -> bool:
-        """Whether the reader of this name has begun."""
-        query = select(cursors.c.seq).where(cursors.c.name == pack_text(name))
-        with self._database.reading("reading a cursor") as connection:
-            return connection.execute(query).first() is not None
-
-    def move_cursor(self, name: str, seq: int) -> None:
-        """The reader of this name has done with everything up to here."""
-        with self._database.writing("moving a cursor") as connection:
-            connection.execute(delete(cursors).where(cursors.c.name == pack_text(name)))
-            connection.execute(insert(cursors), {"name": pack_text(name), "seq": seq})

@@ -175,7 +175,7 @@ class VersionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class StateSince:
-    """StateSince when a version is in the state it is in, and behind which turn. `is_first`: it serves for the first time."""
+    """When the state of a version last changed, and after which turn. `is_first`: it serves for the first time."""
 
     at: datetime
     turn: int
@@ -219,7 +219,7 @@ class SkillUse:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """StateSince when a skill is what it is.
+    """Since when a skill has its present state and text.
 
     `generation` brought it into its present state, at `since`; it has had its present text since generation `text_since`;
     `canaries` counts how often a skill of this name has been a canary.

@@ -1,9 +1,9 @@
 """The tables, as SQLAlchemy Core sees them; the database itself is made and changed only by `migration`.
 
-Instants are whole microseconds since 1970 in UTC (`_us`), names and free text are packed by `packing.pack_text`, bytes are
+Instants are whole microseconds since 1970 in UTC (`_us`), names and free text are packed by `column_values.pack_text`, bytes are
 bytes. `seq` numbers are given by the database, grow, and are never given again: they are the cursors readers resume from.
 Rows about a turn are never updated (triggers see to it); what a turn later turns out to be (a verdict, a role) comes as a
-table of its own that points at `turns.seq`: those are in `learning`.
+table of its own that points at `turns.seq`: those are in `learning_schema`.
 """
 
 from sqlalchemy import (

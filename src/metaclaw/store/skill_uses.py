@@ -9,8 +9,9 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.column_values import Value, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
+from metaclaw.store.cursors import present, read_cursor, write_cursor
 from metaclaw.store.database import Database
-from metaclaw.store.learning_schema import cursors, draws, stands, uses
+from metaclaw.store.learning_schema import draws, stands, uses
 from metaclaw.store.records import SkillUse, TurnRow
 from metaclaw.store.schema import memberships, sessions, turns
 
@@ -26,18 +27,17 @@ class SqlUses:
     def cursor(self) -> int:
         """Up to which turn everything is counted."""
         with self._database.reading("reading a cursor") as connection:
-            return _cursor(connection)
+            return read_cursor(connection, _CURSOR) or 0
 
     def note(self, rows: Sequence[TurnRow]) -> None:
         """Count the skills that matched in these turns, side turns left out, and move the cursor behind them; all or nothing."""
         if not rows:
             return
         with self._database.writing("noting uses of skills") as connection:
-            counted = _cursor(connection)
+            counted = read_cursor(connection, _CURSOR) or 0
             fresh = {row.seq: row for row in rows if row.seq > counted and row.kind is TurnKind.MAIN}
             _add(connection, _matched(connection, fresh))
-            connection.execute(delete(cursors).where(cursors.c.name == _CURSOR))
-            connection.execute(insert(cursors), {"name": _CURSOR, "seq": max(counted, rows[-1].seq)})
+            write_cursor(connection, _CURSOR, max(counted, rows[-1].seq))
 
     def begin(self, names: Iterable[SkillName], at: datetime) -> None:
         """These skills count as used at this moment, since they are new."""
@@ -125,8 +125,9 @@ def _speaks(users: Collection[str] | None, workspaces: Collection[str] | None, *
     return or_(*wanted) if wanted else true()
 
 
-def _cursor(connection: Connection) -> int:
-    return connection.execute(select(cursors.c.seq).where(cursors.c.name == _CURSOR)).scalar() or 0
+def _known(connection: Connection, names: Collection[str]) -> set[str]:
+    """Of these skills those that a generation has: not even the name of a forgotten one is kept."""
+    return present(connection, memberships.c.name, names)
 
 
 def _matched(connection: Connection, fresh: dict[int, TurnRow]) -> dict[str, SkillUse]:
@@ -141,14 +142,10 @@ def _matched(connection: Connection, fresh: dict[int, TurnRow]) -> dict[str, Ski
     return matched
 
 
-def _known(connection: Connection, names: Collection[str]) -> set[str]:
-    """Of these skills those that a generation has: of one that was forgotten not even the name is kept."""
-    found = connection.execute(select(memberships.c.name).where(memberships.c.name.in_(names)).distinct())
-    return set(found.scalars())
-
-
 def _add(connection: Connection, matched: dict[str, SkillUse]) -> None:
-    matched = {name: matched[name] for name in _known(connection, matched)}
+    matched = {
+        name: matched[name] for name in present(connection, memberships.c.name, matched)
+    }  # no name of a forgotten skill is kept
     known = {row.skill: row for row in connection.execute(select(uses).where(uses.c.skill.in_(matched)))}
     for skill, use in matched.items():
         last_us, before = pack_instant(use.last_at), known.get(skill)

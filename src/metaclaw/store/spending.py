@@ -9,6 +9,7 @@ from metaclaw.domain.chat import Usage
 from metaclaw.domain.spending import Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.store.column_values import ResultRow, pack_text, unpack_instant, unpack_text
+from metaclaw.store.cursors import present, read_cursor
 from metaclaw.store.database import Database
 from metaclaw.store.learning_schema import candidates, cursors, spending
 from metaclaw.store.schema import memberships, turns
@@ -57,7 +58,7 @@ class SqlSpending:
     def add_served(self, price: PriceServed) -> int:
         """Count the main turns of agents that were recorded since the last time; the number of rows that were read. Blocks."""
         with self._database.reading("looking for new turns") as connection:
-            counted = connection.execute(select(cursors.c.seq).where(cursors.c.name == _CURSOR)).scalar() or 0
+            counted = read_cursor(connection, _CURSOR) or 0
             if (connection.execute(select(func.max(turns.c.seq))).scalar() or 0) <= counted:
                 return 0
         with self._database.writing("counting turns") as connection:
@@ -119,14 +120,8 @@ def _drop_items(connection: Connection, condition: ColumnElement[bool]) -> None:
 
 
 def _known(connection: Connection, names: Collection[str]) -> set[str]:
-    """Of these names those of skills and candidates: of one that was forgotten not even the name is kept."""
-    if not names:
-        return set()
-    found = [
-        connection.execute(select(column).where(column.in_(names)).distinct()).scalars().all()
-        for column in (memberships.c.name, candidates.c.name)
-    ]
-    return {str(name) for some in found for name in some}
+    """Of these names those of skills and candidates: not even the name of a forgotten one is kept."""
+    return present(connection, memberships.c.name, names) | present(connection, candidates.c.name, names)
 
 
 def _add(connection: Connection, key: SpendingKey, more: Spending, item: str) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, select, update
 
@@ -12,7 +12,7 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.column_values import ResultRow, pack_instant, pack_json, pack_text, unpack_names, unpack_text
-from metaclaw.store.database import Database, RefusedError
+from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.learning_schema import batch_turns, batches, roles, stands
 from metaclaw.store.records import BatchState, EligibleTurns, TrainingBatch, TurnFacts
 from metaclaw.store.schema import events, generations, tokens, turns
@@ -29,10 +29,6 @@ HeldOut = Callable[[TurnId], bool]
 """Whether a turn is kept for the gate, and so never trains."""
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 def _nothing(turn: TurnId) -> bool:
     return False
 
@@ -40,7 +36,7 @@ def _nothing(turn: TurnId) -> bool:
 class SqlBatches:
     """Batches on a database, which itself refuses a turn that may not train."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
         self._counted: tuple[tuple[int, int, int, str | None], datetime, dict[Rejection, int]] | None = None

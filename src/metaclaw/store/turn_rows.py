@@ -16,6 +16,7 @@ from metaclaw.store.column_values import (
     pack_texts,
     unpack_ids,
     unpack_instant,
+    unpack_json,
     unpack_logprobs,
     unpack_names,
     unpack_optional,
@@ -23,7 +24,7 @@ from metaclaw.store.column_values import (
     unpack_text,
 )
 from metaclaw.store.deduplication import StoredBody
-from metaclaw.store.records import DrawnTurn, SessionRow, TurnRow
+from metaclaw.store.records import DrawnTurn, LedgerEvent, SessionRow, TurnRow
 
 _MAIN = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
 _NO_USAGE: Values = (None, None, None, None, None)
@@ -145,6 +146,11 @@ def session_of(row: ResultRow) -> SessionRow:
         turns=row.turns,
         main_turns=row.main_turns,
     )
+
+
+def event_of(row: ResultRow) -> LedgerEvent:
+    """A row of `events`."""
+    return LedgerEvent(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
 
 
 def turn_row_of(row: ResultRow) -> TurnRow:

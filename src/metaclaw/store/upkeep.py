@@ -4,14 +4,14 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, exists, select
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import StoreSize
 from metaclaw.store.column_values import pack_instant, unpack_text
-from metaclaw.store.database import Database, store_errors
+from metaclaw.store.database import Database, store_errors, utc_now
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.integrity import quick_check
 from metaclaw.store.learning_schema import batch_turns, batches
@@ -34,7 +34,7 @@ _CHECK_S = 120.0
 class SqlUpkeep:
     """Measures a database and makes room in it. Blocks, but holds the write lock only for moments."""
 
-    def __init__(self, database: Database, max_bytes: int = 0, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(self, database: Database, max_bytes: int = 0, now: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._forgetting = SqlForgetting(database)
         self._max_bytes = max_bytes

@@ -1,7 +1,7 @@
 """Verdicts (all are kept, one of each turn stands), and what else is known of a turn: its role, whether it has taught."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, insert, select, update
@@ -22,7 +22,7 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.database import Database, RefusedError
+from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.generations import last_revert
 from metaclaw.store.learning_schema import IS_LESSON, batch_turns, batches, policies, roles, stands, verdicts
 from metaclaw.store.records import BatchState
@@ -42,14 +42,10 @@ _GOLD = (Source.USER.value, Source.CHECK.value)
 _GRADED = (Source.DETECTOR.value, Source.JUDGE.value)
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class SqlVerdicts:
     """`ports.VerdictStore` on a database."""
 
-    def __init__(self, database: Database, clock: Callable[[], datetime] = _now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 

@@ -1,6 +1,7 @@
-"""Plain text: hidden characters, sentences, terms and word lists."""
+"""Plain text: hidden characters, sentences, terms, word lists, and JSON inside prose."""
 
 from metaclaw.text.characters import HIDDEN, hides_characters, may_contain_hidden, visible_form, without_hidden_characters
+from metaclaw.text.json_text import json_documents
 from metaclaw.text.sentences import (
     Imperative,
     begins_with_rule,
@@ -36,6 +37,7 @@ __all__ = [
     "instructions",
     "introduces_rules",
     "is_imperative",
+    "json_documents",
     "list_terms",
     "list_words",
     "may_contain_hidden",

@@ -5,7 +5,7 @@ from metaclaw.upstream.endpoint import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, 
 from metaclaw.upstream.metering import UNMETERED, Charge, Meter, Spent, learned_item, spending_on, waits_for_budget, without_waiting
 from metaclaw.upstream.models import HttpEmbeddings, HttpModel, LocalModel
 from metaclaw.upstream.pool import PoolLimits
-from metaclaw.upstream.reachability import Reachability
+from metaclaw.upstream.reachability import ProviderReachability
 from metaclaw.upstream.routing import (
     Destination,
     PolicySlot,
@@ -38,7 +38,7 @@ __all__ = [
     "ProviderCandidate",
     "ProviderFailure",
     "ProviderHealth",
-    "Reachability",
+    "ProviderReachability",
     "Spent",
     "Timeouts",
     "candidates",

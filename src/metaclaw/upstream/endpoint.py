@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote, urljoin, urlsplit
 
+from metaclaw.config import WIRES_OF_KIND
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, Headers, Reply
@@ -212,10 +213,6 @@ def _window_bits(first: int, second: int) -> int:
 
 Kind: TypeAlias = Literal["openai", "anthropic"]
 
-_DEFAULT_WIRES: Mapping[Kind, frozenset[Wire]] = {
-    "openai": frozenset({Wire.CHAT, Wire.RESPONSES}),
-    "anthropic": frozenset({Wire.MESSAGES}),
-}
 _KEPT_OPENINGS = 64
 _REDIRECTS = frozenset({300, 301, 302, 303, 307, 308})
 _ANTHROPIC_VERSION = "2023-06-01"
@@ -227,14 +224,14 @@ _PLAIN_QUERY = re.compile(r"[\x21\x22\x24-\x7e]*")
 _SENDABLE = re.compile(r"[\x20-\x7e]+")
 
 
-class Passthrough(Enum):
+class PassthroughKey(Enum):
     """In place of a key: forward the caller's own credentials."""
 
     PASSTHROUGH = "passthrough"
 
 
-PASSTHROUGH: Final = Passthrough.PASSTHROUGH
-ApiKey: TypeAlias = str | Passthrough | None
+PASSTHROUGH: Final = PassthroughKey.PASSTHROUGH
+ApiKey: TypeAlias = str | PassthroughKey | None
 
 
 class HttpEndpoint:
@@ -255,7 +252,7 @@ class HttpEndpoint:
         self.name = name
         self.kind: Kind = kind
         self.models = tuple(models)
-        self.wires = _DEFAULT_WIRES[kind] if wires is None else frozenset(wires)
+        self.wires = frozenset(WIRES_OF_KIND[kind] if wires is None else wires)
         self.is_passthrough = api_key is PASSTHROUGH
         address = read_address(base_url)
         self._base_url = base_url

@@ -21,10 +21,8 @@ from metaclaw.ports import Call, HttpProvider, ModelProvider, Purpose, Reply
 from metaclaw.upstream.metering import UNMETERED, Charge, Meter, Spent
 from metaclaw.upstream.routing import moves_on
 from metaclaw.upstream.transport import TIMEOUT
-from metaclaw.wires import collect, encode_json, estimate_tokens, plain, read_answer, wire_format
+from metaclaw.wires import collect, encode_json, estimate_tokens, parse_error, plain, read_answer, wire_format, wire_formats
 
-_PATHS: Final = {Wire.CHAT: "/chat/completions", Wire.RESPONSES: "/responses", Wire.MESSAGES: "/messages"}
-_PREFERRED: Final = (Wire.CHAT, Wire.MESSAGES, Wire.RESPONSES)
 _HEADERS: Final = (("content-type", "application/json"), ("accept", "application/json"))
 # Error statuses for a field that the server does not support.
 _NOT_UNDERSTOOD: Final = frozenset({400, 422, 501})
@@ -105,11 +103,11 @@ class HttpModel:
 
     async def _call(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
         wires = self._provider.wires
-        wire = request.wire if request.wire in wires else next(wire for wire in _PREFERRED if wire in wires)
+        wire = request.wire if request.wire in wires else next(one.wire for one in wire_formats() if one.wire in wires)
         with _at_fault():
             body = encode_json(wire_format(wire).render_request(request))
             with _counted(request, charge) as count:
-                reply = await self._provider.call(Call("POST", _PATHS[wire], "", _HEADERS, body, purpose), {})
+                reply = await self._provider.call(Call("POST", wire_format(wire).path, "", _HEADERS, body, purpose), {})
                 answer = await _read(reply, wire, self._provider.name)
                 count(answer)
         return answer
@@ -225,7 +223,7 @@ async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
         await reply.aclose()
     named = {name.lower(): value for name, value in reply.headers}
     if reply.status >= 400:
-        message, code = wire_format(wire).parse_error(reply.status, body)
+        message, code = parse_error(reply.status, body)
         after_s = _seconds(named.get("retry-after", ""))
         raise _RefusedError(f"provider {provider} refused: {message}", status=reply.status, code=code, after_s=after_s)
     # Some servers stream without being asked.
@@ -319,7 +317,7 @@ class HttpEmbeddings:
         finally:
             await reply.aclose()
         if reply.status >= 400:
-            message, code = wire_format(Wire.CHAT).parse_error(reply.status, answer)
+            message, code = parse_error(reply.status, answer)
             raise UpstreamError(f"{self._who} refused ({reply.status}): {message}", status=reply.status, code=code)
         return answer
 

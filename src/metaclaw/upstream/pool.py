@@ -51,11 +51,6 @@ class ConnectionPool:
         """Connections that are open or being opened."""
         return self._taken
 
-    @property
-    def idle_connections(self) -> int:
-        """Connections that wait for a call."""
-        return len(self._idle)
-
     async def request(self, method: str, head: bytes, body: bytes, session: str = "") -> ProviderResponse:
         """Send a call and return once the answer's head is here. Raises UpstreamError.
 
@@ -188,7 +183,7 @@ class ConnectionPool:
 
     def _forget(self, connection: ProviderConnection) -> None:
         if connection not in self._connections:
-            return  # lost while being opened, or to make room: whoever did that has its place
+            return  # lost while being opened, or closed to make room: its slot is already released
         self._connections.remove(connection)
         if connection in self._idle:
             self._idle.remove(connection)

@@ -15,7 +15,7 @@ class Reachable(Protocol):
     async def reach(self, within_s: float) -> None: ...
 
 
-class Reachability:
+class ProviderReachability:
     """Tries to connect now and then, when asked, and remembers how that went."""
 
     def __init__(self, provider: Reachable, *, keep_s: float = 5.0, patience_s: float = 0.5, within_s: float = 5.0) -> None:

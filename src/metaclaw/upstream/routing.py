@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Protocol, TypeVar
 
+from metaclaw.config import WIRES_OF_KIND
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import UpstreamError
 from metaclaw.upstream.transport import UNREACHABLE
 
-_VENDORS = (frozenset({Wire.CHAT, Wire.RESPONSES}), frozenset({Wire.MESSAGES}))
+_VENDORS = tuple(map(frozenset, WIRES_OF_KIND.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class ProviderCandidate:
 def candidates(providers: Sequence[Destination], wire: Wire, model: str) -> tuple[ProviderCandidate, ...]:
     """The providers to try, first to last.
 
-    First those that list the model, in configured order. Where nobody lists it, `provider/model` picks that provider; else the
+    First those that list the model, in configured order. If none lists it, `provider/model` picks that provider; else the
     one that leads is picked, else the first that speaks the request's own wire, else the first of all. Then, as further
     fallbacks and in configured order, every provider that lists the model without that prefix or takes any model. The prefix that
     picked a provider is stripped from what is sent.

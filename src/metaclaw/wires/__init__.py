@@ -1,24 +1,38 @@
-"""The wires agents speak: OpenAI chat completions, OpenAI responses, Anthropic messages."""
+"""The wires agents speak: OpenAI chat completions, OpenAI responses, Anthropic messages. A new one is registered here."""
 
-from metaclaw.wires.attempt import Attempt, HeldCall, plain_id
-from metaclaw.wires.collect import collect, deltas_of
-from metaclaw.wires.estimate import estimate_tokens
-from metaclaw.wires.failure import reported_error
+from metaclaw.wires import chat, messages, responses
+from metaclaw.wires.deltas import collect, deltas_of, read_answer, said_parts
+from metaclaw.wires.errors import parse_error, reported_error
 from metaclaw.wires.fields import decode as decode_json
 from metaclaw.wires.fields import encode as encode_json
-from metaclaw.wires.first_event import begins_answer
-from metaclaw.wires.footer import Footer, wants_json
-from metaclaw.wires.format import StreamReader, StreamWriter, WireFormat, wire_format
-from metaclaw.wires.hold import CallHold, has_call_mark, whole_calls
-from metaclaw.wires.plain import plain
-from metaclaw.wires.said import read_answer, said_parts
-from metaclaw.wires.summary import Facts, streamed_facts, whole_facts
-from metaclaw.wires.tail import TailHold
+from metaclaw.wires.fields import literal as literal_json
+from metaclaw.wires.footer import Footer
+from metaclaw.wires.format import (
+    Facts,
+    StreamReader,
+    StreamWriter,
+    WireFormat,
+    register,
+    signed_wire,
+    streamed_facts,
+    whole_facts,
+    wire_format,
+    wire_formats,
+)
+from metaclaw.wires.held_calls import TURN_MARK, Attempt, CallHold, HeldCall, has_call_mark, plain_id, plain_text, whole_calls
+from metaclaw.wires.sse import EventParser, TailHold, begins_answer
 from metaclaw.wires.tools import call_name, portable_tools
+from metaclaw.wires.translation import estimate_tokens, plain
+
+# A provider that does not speak a client's wire is asked in the first of these that it speaks.
+for _format in (chat.FORMAT, messages.FORMAT, responses.FORMAT):
+    register(_format)
 
 __all__ = [
+    "TURN_MARK",
     "Attempt",
     "CallHold",
+    "EventParser",
     "Facts",
     "Footer",
     "HeldCall",
@@ -34,15 +48,19 @@ __all__ = [
     "encode_json",
     "estimate_tokens",
     "has_call_mark",
+    "literal_json",
+    "parse_error",
     "plain",
     "plain_id",
+    "plain_text",
     "portable_tools",
     "read_answer",
     "reported_error",
     "said_parts",
+    "signed_wire",
     "streamed_facts",
-    "wants_json",
     "whole_calls",
     "whole_facts",
     "wire_format",
+    "wire_formats",
 ]

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -153,6 +154,12 @@ def encode(value: Json) -> bytes:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return msgspec.json.encode(_encodable(value))
+
+
+@lru_cache(maxsize=512)
+def literal(text: str) -> bytes:
+    """A JSON string. Raises UnicodeEncodeError for a lone surrogate."""
+    return msgspec.json.encode(text)
 
 
 def encode_text(value: Json) -> str:

@@ -1,14 +1,21 @@
-"""The one interface of all wires."""
+"""Everything that is specific to one wire, as one value: `WireFormat`; and what relayed answers say about themselves."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from metaclaw.domain.chat import ChatRequest, Completion, Delta, Json, Wire
+import msgspec
+
+from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, Usage, Wire
 from metaclaw.domain.enforcement import TrueAnswer
-from metaclaw.wires.attempt import Attempt, HeldCall
-from metaclaw.wires.chat import ChatFormat
-from metaclaw.wires.messages import MessagesFormat
-from metaclaw.wires.responses import ResponsesFormat
+from metaclaw.wires.errors import NO_REASON, error_of
+from metaclaw.wires.fields import Object, object_of, text_of
+
+if TYPE_CHECKING:  # these look formats up
+    from metaclaw.wires.footer import FooterRules
+    from metaclaw.wires.held_calls import Attempt, CallRules, HeldCall
+    from metaclaw.wires.tools import ToolOffer
+    from metaclaw.wires.translation import Document
 
 
 class StreamReader(Protocol):
@@ -31,55 +38,240 @@ class StreamWriter(Protocol):
         """
 
 
-class WireFormat(Protocol):
-    """A wire: its requests, answers, streams and errors, in terms of the domain's types."""
+class RequestEdit(Protocol):
+    """Insertions into the bytes of a request."""
 
-    def parse_request(self, body: dict[str, Json]) -> ChatRequest:
-        """A client's body. Raises WireError with the name of the parameter that is wrong."""
+    parsed: Mapping[str, Json]
 
-    def render_request(self, request: ChatRequest) -> dict[str, Json]:
-        """A provider's body. Raises WireError for what this wire cannot say and the request cannot do without."""
+    @property
+    def items(self) -> Sequence[Json] | None:
+        """The messages, where they are a list."""
 
-    def parse_answer(self, body: bytes) -> Completion:
-        """A provider's answer. Raises UpstreamError."""
+    def leading_system_items(self) -> int:
+        """How many of the first messages are system messages."""
 
-    def render_answer(self, completion: Completion, request: ChatRequest) -> bytes:
-        """A client's answer to its request."""
+    def append_to_item(self, index: int, text: str) -> None:
+        """Add text to the content of a message."""
 
-    def reader(self) -> StreamReader:
-        """For one stream of a provider."""
+    def append_to_field(self, key: str, text: str) -> None:
+        """Add text to a top-level field, a string or a list of parts."""
 
-    def writer(self, request: ChatRequest) -> StreamWriter:
-        """For one stream to a client."""
+    def add_field(self, key: str, text: str) -> None:
+        """Add a top-level field."""
 
-    def resumed_writer(self, request: ChatRequest, passed: bytes) -> StreamWriter:
-        """For a stream to a client that has been sent these events already; it is not given a Begin."""
+    def insert_before_item(self, index: int, item: bytes) -> None:
+        """Insert a message before another one."""
 
-    def read_attempt(self, said: bytes, *, stream: bool) -> Attempt:
-        """What a provider said, as it has to be told of it again. Raises UpstreamError."""
+    def insert_after_item(self, index: int, item: bytes) -> None:
+        """Insert a message behind another one."""
 
-    def call_results(self, calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-        """Messages that tell of each call a text in place of its tool's result."""
+    def fill_list(self, key: str, item: bytes) -> None:
+        """Insert an item into an empty list."""
 
-    def own_words(self, text: str) -> Json:
-        """A message of the assistant with this text."""
+    def wrap_field(self, key: str, before: bytes, after: bytes) -> None:
+        """Insert bytes before and behind the value of a top-level field."""
 
-    def restore(self, items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
-        """A request's messages with the true ones in place of what its client was shown; None where that is not among them."""
-
-    def error_body(self, status: int, message: str, code: str, param: str | None) -> bytes:
-        """An error answer in the wire's own shape."""
-
-    def parse_error(self, status: int, body: bytes) -> tuple[str, str]:
-        """Message and code of a provider's error answer. Never raises."""
-
-    def error_event(self, message: str, code: str) -> bytes:
-        """An error in the middle of a stream."""
+    def refuse(self, reason: str) -> NoReturn:
+        """Give up: nothing is inserted into this request."""
 
 
-_FORMATS: dict[Wire, WireFormat] = {Wire.CHAT: ChatFormat(), Wire.RESPONSES: ResponsesFormat(), Wire.MESSAGES: MessagesFormat()}
+class AttemptReader(Protocol):
+    """Reads what a provider said, as it has to be told of it again."""
+
+    def __call__(self, said: bytes, *, stream: bool) -> "Attempt":
+        """Raises UpstreamError for a whole answer that is none."""
+
+
+class Facts(msgspec.Struct, frozen=True, gc=False):
+    """What the ledger wants to know of an answer; None where it does not say."""
+
+    id: str | None = None
+    model: str | None = None
+    finish: Finish | None = None
+    usage: Usage | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireFormat:
+    """A wire: its path, requests, answers, streams and errors, in terms of the domain's types."""
+
+    wire: Wire
+    path: str
+    """Below `/v1`."""
+    id_prefix: str
+    """How the ids of answers begin."""
+    sign: str = ""
+    """A header that only clients of this wire send."""
+
+    # Requests.
+    list_key: str
+    """The field that holds the messages."""
+    previous_key: str = ""
+    """The field by which a request refers to a history that the provider keeps."""
+    required_key: str = ""
+    """A field that every request for an answer must have, and one that only counts tokens need not."""
+    parse_request: Callable[[dict[str, Json]], ChatRequest]
+    """A client's body. Raises WireError with the name of the parameter that is wrong."""
+    render_request: Callable[[ChatRequest], dict[str, Json]]
+    """A provider's body. Raises WireError for what this wire cannot say and the request cannot do without."""
+    indispensable: tuple[str, ...]
+    """Fields without which a request means something else. Every other field that another wire does not know is dropped."""
+    hosted_traces: tuple[str, ...] = ()
+    """Types of parts that a provider's own tools left in the history. Their outcome is in the text that follows."""
+    read_document: "Callable[[dict[str, Json]], Document | None]"
+    """The document in a content part of this wire; None if it is something else or lies in the provider's own file store."""
+    offered_tools: "Callable[[dict[str, Json], bool], Iterable[ToolOffer]]"
+    """A tool that is no function, as functions. Raises WireError for one that cannot be offered so, unless the flag is set."""
+    wants_json: Callable[[Mapping[str, Json]], bool]
+    """Whether a request asks for an answer in JSON, which nothing may be added to."""
+    system_texts: Callable[[Mapping[str, Json]], Json] = lambda body: None
+    """The system text that stands outside the messages: a string or a list of parts, or None."""
+    place_in_system: Callable[[RequestEdit, str], None]
+    """Add text at the end of the system text."""
+    text_part: str = "text"
+    """The type of a text part in a message."""
+    appends_parts: bool = False
+    """Whether text is added to a message as a part of its own, also where its content is a string."""
+    caches_everything: Callable[[Mapping[str, Json]], bool] = lambda body: False
+    """Whether a request has the provider cache its whole prompt."""
+
+    # Answers.
+    parse_answer: Callable[[bytes], Completion]
+    """A provider's answer. Raises UpstreamError."""
+    render_answer: Callable[[Completion, ChatRequest], bytes]
+    """A client's answer to its request."""
+    reader: Callable[[], StreamReader]
+    """For one stream of a provider."""
+    writer: Callable[[ChatRequest], StreamWriter]
+    """For one stream to a client."""
+    resumed_writer: Callable[[ChatRequest, bytes], StreamWriter]
+    """For a stream to a client that has been sent these events already; it is not given a Begin."""
+    final_events: tuple[str, ...] = ()
+    """Types of the event that ends a stream; where there are none, `[DONE]` does."""
+    whole_facts: Callable[[Object], Facts]
+    """What a whole answer says about itself."""
+    streamed_facts: Callable[[bytes, list[Object], str | None], Facts]
+    """What a stream says about itself, given its bytes, its last events (newest first) and the error among them."""
+    footer: "FooterRules"
+    """How a line is added to an answer."""
+
+    # Tool calls that are held back.
+    calls: "CallRules"
+    """How calls are found in answers."""
+    read_attempt: AttemptReader
+    call_results: "Callable[[Sequence[HeldCall], Sequence[str]], list[Json]]"
+    """Messages that tell of each call a text in place of its tool's result."""
+    own_words: Callable[[str], Json]
+    """A message of the assistant with this text."""
+    restore: Callable[[Sequence[Json], TrueAnswer, Sequence[Json]], list[Json] | None]
+    """A request's messages with the true ones in place of what its client was shown; None where that is not among them."""
+
+    # Errors.
+    error_body: Callable[[int, str, str, str | None], bytes]
+    """An error answer in the wire's own shape: status, message, code, parameter."""
+    error_event: Callable[[str, str], bytes]
+    """An error in the middle of a stream: message, code."""
+
+
+_formats: dict[Wire, WireFormat] = {}
+
+
+def register(format_: WireFormat) -> None:
+    """Make a wire known. Providers that do not speak a client's wire are asked in the first registered one that they speak."""
+    _formats[format_.wire] = format_
 
 
 def wire_format(wire: Wire) -> WireFormat:
     """The format of a wire."""
-    return _FORMATS[wire]
+    return _formats[wire]
+
+
+def signed_wire(headers: Mapping[str, str]) -> Wire:
+    """The wire that a client's headers show; chat completions where they show none."""
+    return next((format_.wire for format_ in _formats.values() if format_.sign and format_.sign in headers), Wire.CHAT)
+
+
+def wire_formats() -> Iterable[WireFormat]:
+    """All formats, in the order of registration."""
+    return _formats.values()
+
+
+_LAST_EVENTS = 8
+"""The reason to finish and the counts stand within the last few events of a stream."""
+
+
+def whole_facts(wire: Wire, body: Object) -> Facts:
+    """Facts from a whole answer. Never raises: what is not understood has no facts."""
+    if body.get("error"):
+        return Facts(error=_error(body))
+    return wire_format(wire).whole_facts(body)
+
+
+def facts_of(body: Object, finish: Finish | None, usage: Usage | None, error: str | None) -> Facts:
+    """The facts of a whole answer. One that is an error did not finish, whatever it says."""
+    identity, model = text_of(body.get("id")) or None, text_of(body.get("model")) or None
+    return Facts(identity, model, None if error else finish, usage, error)
+
+
+def missing(what: str, there: bool) -> str | None:
+    """The error of an answer that lacks something."""
+    return None if there else f"the provider's answer has no {what}"
+
+
+def streamed_facts(wire: Wire, said: bytes) -> Facts:
+    """Facts from a stream's bytes. Never raises: garbage has no facts."""
+    last = [body for body in _last_events(said) if body]
+    failure = next((_error(body) for body in last if _is_error(body)), None)
+    return wire_format(wire).streamed_facts(said, last, failure)
+
+
+def _is_error(body: Object) -> bool:
+    return bool(body.get("error")) or body.get("type") == "error"
+
+
+def _error(body: Object) -> str:
+    return error_of(body)[0] or NO_REASON
+
+
+def first_object(value: Json) -> Object:
+    """The first object of a list, or an empty one."""
+    return object_of(value[0]) if isinstance(value, list) and value else {}
+
+
+def _object(data: bytes) -> Object:
+    try:
+        return object_of(msgspec.json.decode(data))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+
+
+def first_event(said: bytes) -> Object:
+    """The first event that has an id or a message: comments, pings and empty first chunks are passed over."""
+    at = 0
+    for _ in range(_LAST_EVENTS):
+        start = 0 if at == 0 and said.startswith(b"data:") else said.find(b"\ndata:", at) + 1
+        if start == 0 and not said.startswith(b"data:", at):
+            return {}
+        end = said.find(b"\n", start)
+        body = _object(said[start + len(b"data:") : end if end >= 0 else len(said)])
+        if body.get("id") or body.get("message"):
+            return body
+        if end < 0:
+            return {}
+        at = end
+    return {}
+
+
+def _last_events(said: bytes) -> Iterator[Object]:
+    """The last events, newest first."""
+    end = len(said)
+    for _ in range(_LAST_EVENTS):
+        start = said.rfind(b"data:", 0, end)
+        while start > 0 and said[start - 1] not in b"\r\n":  # the word may stand inside a text
+            start = said.rfind(b"data:", 0, start)
+        if start < 0:
+            return
+        stop = said.find(b"\n", start, end)
+        yield _object(said[start + len(b"data:") : stop if stop >= 0 else end])
+        end = start

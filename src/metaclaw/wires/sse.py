@@ -1,11 +1,20 @@
-"""Server-sent events: bytes in any split become events, and events become bytes."""
+"""Server-sent events: parsed, written, looked at before they are relayed, and their end held back."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
+import msgspec
+
+from metaclaw.domain.chat import Json, Wire
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.fields import Object, encode
+from metaclaw.wires.errors import reported_error
+from metaclaw.wires.fields import Object, decode, encode, object_of
+from metaclaw.wires.format import wire_format
 
+_EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _BOM = b"\xef\xbb\xbf"
 MAX_EVENT_BYTES = 32 * 1024 * 1024
 """No provider's event is larger; beyond it the stream is garbage and would only fill memory."""
@@ -90,7 +99,264 @@ class EventParser:
         return None
 
 
+def split_events(data: bytes) -> tuple[list[bytes], bytes]:
+    """Whole events with the blank lines that end them, and what is left behind the last."""
+    if b"\r" not in data:
+        *events, rest = data.split(b"\n\n")
+        return [event + b"\n\n" for event in events], rest
+    events, at = [], 0
+    for found in _EVENT_END.finditer(data):
+        events.append(data[at : found.end()])
+        at = found.end()
+    return events, data[at:]
+
+
 def event_bytes(body: Object, name: str | None = None) -> bytes:
     """One event as bytes."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
     return head + b"data: " + encode(body) + b"\n\n"
+
+
+MAX_LOOK_BYTES = 16 * 1024
+"""A first line that is longer is taken for an answer: errors are short."""
+
+_ERROR_EVENTS = (b"error", b"response.failed")
+_SILENT_FIELDS = (b"id", b"retry")
+
+
+def begins_answer(data: bytes, *, is_all: bool = False) -> bool:
+    """Whether a stream that begins with these bytes may be relayed; False while more of it must be seen. `is_all`: nothing follows.
+
+    Raises UpstreamError if the first event is an error, or if the stream is over without an event. A name tells it at once; data
+    without a name are read to the end of their line. A second comment is a keep-alive, which must reach the client.
+    """
+    at = len(_BOM) if data.startswith(_BOM) else 0
+    names_error, comments = False, 0
+    while at < len(data):
+        end = _line_end(data, at)
+        if end < 0:
+            if not is_all:
+                return len(data) > MAX_LOOK_BYTES
+            end = len(data)
+        line, at = data[at:end], end + 1
+        field, _, value = line.partition(b":")
+        value = value.strip()
+        if field == b"data" and value:
+            return _is_answer(value, names_error=names_error)
+        if field == b"event":
+            names_error = value in _ERROR_EVENTS
+            if not names_error:
+                return True
+        elif line.startswith(b":"):
+            comments += 1
+            if comments > 1:
+                return True
+        elif field and field not in _SILENT_FIELDS and field != b"data":
+            return _is_stream_at_all(data, is_all=is_all)
+    if is_all:
+        raise UpstreamError("the stream ended before its first event", code="upstream_empty")
+    return False
+
+
+def _is_answer(value: bytes, *, names_error: bool) -> bool:
+    if value.startswith(b"[DONE]"):
+        raise UpstreamError("the stream has no answer in it", code="upstream_empty")
+    if names_error or b'"error"' in value:
+        body = _parsed(value)
+        if names_error or object_of(body).get("error") or object_of(body).get("type") == "error":
+            raise reported_error(body)
+    return True
+
+
+def _is_stream_at_all(data: bytes, *, is_all: bool) -> bool:
+    """Something else than events came where a stream was due, such as an error in JSON or a page."""
+    if not is_all:
+        return len(data) > MAX_LOOK_BYTES
+    body = _parsed(data)
+    if object_of(body).get("error"):
+        raise reported_error(body)
+    raise UpstreamError("it sent something else than a stream of events", code="upstream_garbage")
+
+
+def _parsed(data: bytes) -> Json:
+    try:
+        value: Json = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return data.decode("utf-8", "replace").strip()
+    return value
+
+
+_TYPED = (b'data: {"type":"', b'data: {"type": "', b'data:{"type":"', b'data:{"type": "')
+MAX_HELD_LINE_BYTES = 1024 * 1024
+"""A longer line is let go undecided: to hold it would only fill memory."""
+
+
+_EVENT_ENDS = (b"\n\n", b"\n\r\n")
+_UNDECIDED = (b"id:", b"retry:")
+_COLON, _RETURN, _FEED = b":\r\n"
+
+
+class _Terminal(NamedTuple):
+    """How the terminal event of a wire is known: the beginnings of its first telling line, what those begin with, the event types,
+    and words that are in every such event."""
+
+    beginnings: tuple[bytes, ...]
+    openings: frozenset[bytes]
+    finals: tuple[str, ...]
+    marks: tuple[bytes, ...]
+
+
+@lru_cache
+def _terminal(wire: Wire) -> _Terminal:
+    names = wire_format(wire).final_events
+    lines: tuple[bytes, ...] = (b"data: [DONE]", b"data:[DONE]")
+    if names:
+        lines = tuple(f"event:{gap}{name}".encode() for name in names for gap in (" ", ""))
+        # Servers that leave out the event line mostly put the type first in the data.
+        lines += tuple(typed + f'{name}"'.encode() for name in names for typed in _TYPED)
+    openings = frozenset(line[:size] for line in (*lines, *_UNDECIDED) for size in range(1, len(line) + 1))
+    return _Terminal(lines, openings, names, tuple(name.encode() for name in names) or (b"[DONE]",))
+
+
+class TailHold:
+    """Splits a stream of bytes into what may go out now and the tail that waits for the ledger.
+
+    A terminal event is known by its first `event:` or `data:` line. Where that line begins with the event's name, at most
+    its beginning (and `id:` or `retry:` lines before it) is held while undecided; where data came without a name and does
+    not begin with its type, the line is held to its end and read. From the terminal event on, everything is held.
+    """
+
+    __slots__ = (
+        "_after_return",
+        "_awaits_end",
+        "_beginnings",
+        "_finals",
+        "_fresh",
+        "_held",
+        "_inside_line",
+        "_longest",
+        "_marks",
+        "_named",
+        "_openings",
+        "terminal",
+    )
+
+    def __init__(self, wire: Wire) -> None:
+        self._beginnings, self._openings, self._finals, self._marks = _terminal(wire)
+        self._longest = max(map(len, self._beginnings))
+        self._held: bytes | bytearray = b""
+        self._awaits_end = False  # what is held is a line that can only be decided at its end
+        self._inside_line = False
+        self._after_return = False  # a line feed here belongs to the carriage return before it
+        self._named = False  # this event has had its `event:` line
+        self._fresh = True
+        self.terminal = False
+
+    def feed(self, data: bytes) -> bytes:
+        """Take bytes as they came; return those that may be sent on at once."""
+        if self._held:
+            if self.terminal or self._only_longer(data):
+                self._held += data
+                return b""
+            data = bytes(self._held) + data
+        elif data.endswith(_EVENT_ENDS) and not _has_any(data, self._marks) and not self._fresh:
+            # Whole events without the terminal word, as nearly every chunk is: there is nothing to look at line by line.
+            self._inside_line = self._after_return = self._named = False
+            return data
+        self._awaits_end = False
+        cut = self._cut(data)
+        if cut == len(data):
+            self._held = b""
+            return data
+        self._held = bytearray(data[cut:]) if self._awaits_end or self.terminal else data[cut:]
+        return data[:cut]
+
+    def held(self) -> bytes:
+        """What was not released: the tail, or a line that is still undecided."""
+        return bytes(self._held)
+
+    def _only_longer(self, data: bytes) -> bool:
+        """Whether a line that waits for its end goes on waiting: looking at all of it for every chunk would be quadratic."""
+        if not self._awaits_end or len(self._held) + len(data) > MAX_HELD_LINE_BYTES:
+            return False
+        return _line_end(data, 0) < 0
+
+    def _cut(self, data: bytes) -> int:
+        """Up to where the bytes may go out."""
+        at = 0
+        if self._fresh:
+            if len(data) < len(_BOM) and _BOM.startswith(data):
+                return 0
+            self._fresh = False
+            at = len(_BOM) if data.startswith(_BOM) else 0
+        size = len(data)
+        kept_from = -1  # where undecided lines before this one begin
+        while at < size:
+            if self._inside_line:
+                end = _line_end(data, at)
+                if end < 0:
+                    return size
+                self._inside_line, self._after_return, at = False, data[end] == _RETURN, end + 1
+                continue
+            byte = data[at]
+            if byte in (_FEED, _RETURN):  # a blank line ends an event, but CR LF is one line end
+                if byte == _RETURN or not self._after_return:
+                    self._named = False
+                self._after_return = byte == _RETURN
+                at, kept_from = at + 1, -1
+                continue
+            self._after_return = False
+            start = at if kept_from < 0 else kept_from
+            if data.startswith(self._beginnings, at):
+                self.terminal = True
+                return start
+            if self._may_still_be_terminal(data, at):
+                return start
+            if data.startswith(_UNDECIDED, at) or (kept_from >= 0 and byte == _COLON):
+                end = _line_end(data, at)
+                if end < 0:
+                    return start
+                kept_from, at = start, end + (2 if data.startswith(b"\r\n", end) else 1)
+                continue
+            if self._finals and self._must_wait(data, at):
+                return start
+            self._inside_line, kept_from = True, -1
+        return size if kept_from < 0 else kept_from
+
+    def _may_still_be_terminal(self, data: bytes, at: int) -> bool:
+        return len(data) - at < self._longest and data[at:] in self._openings
+
+    def _must_wait(self, data: bytes, at: int) -> bool:
+        """Whether this line, which does not begin like a terminal one, is terminal all the same or may yet turn out so."""
+        if data.startswith(b"event:", at):
+            self._named = True
+            return False
+        if self._named or not data.startswith(b"data:", at) or data.startswith(_TYPED, at):
+            return False
+        end = _line_end(data, at)
+        if (len(data) if end < 0 else end) - at > MAX_HELD_LINE_BYTES:
+            return False
+        if end < 0:
+            self._awaits_end = True
+            return True
+        self.terminal = self._is_final(data[at + len(b"data:") : end])
+        return self.terminal
+
+    def _is_final(self, said: bytes) -> bool:
+        if not _has_any(said, self._marks):
+            return False
+        try:
+            return object_of(decode(said.decode("utf-8", "replace"))).get("type") in self._finals
+        except (ValueError, RecursionError):
+            return False
+
+
+def _has_any(data: bytes, marks: tuple[bytes, ...]) -> bool:
+    return any(mark in data for mark in marks)
+
+
+def _line_end(data: bytes, at: int) -> int:
+    """Where the line ends, or -1 while it goes on."""
+    end = data.find(b"\n", at)
+    carriage = data.find(b"\r", at, end if end >= 0 else len(data))
+    return end if carriage < 0 else carriage

@@ -7,9 +7,9 @@ from enum import StrEnum
 
 import msgspec
 
-from metaclaw.domain.chat import ChatRequest, Json, Opaque, Tool, ToolCall, Wire
-from metaclaw.errors import WireError
+from metaclaw.domain.chat import ChatRequest, Json, Opaque, Tool, ToolCall
 from metaclaw.wires.fields import Object, encode_text, object_of, text_of
+from metaclaw.wires.format import wire_format
 
 _MAX_NAME_CHARS = 64
 _DEFAULT_NAMESPACE = "functions"
@@ -19,8 +19,6 @@ _INPUT: Mapping[str, Json] = {
     "required": ["input"],
     "additionalProperties": False,
 }
-# Anthropic tools that its own servers run. The model can work without them elsewhere; the client never answers their calls.
-_ANTHROPIC_HOSTED = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_", "mcp_toolset", "advisor_")
 
 
 class Kind(StrEnum):
@@ -40,7 +38,9 @@ class Spoken:
 
 
 @dataclass(frozen=True, slots=True)
-class _Offer:
+class ToolOffer:
+    """A tool as other wires are offered it, and as its client knows it."""
+
     tool: Tool
     spoken: Spoken
 
@@ -94,13 +94,13 @@ def custom_input(arguments: str) -> str:
     return text if isinstance(text, str) else arguments
 
 
-def _offers(request: ChatRequest, *, lenient: bool = False) -> Iterator[_Offer]:
+def _offers(request: ChatRequest, *, lenient: bool = False) -> Iterator[ToolOffer]:
     for tool in (*request.tools, *_additional(request)):
         if isinstance(tool, Tool):
             plain = Tool(flat_name(None, tool.name), tool.description, tool.parameters, tool.strict)
-            yield _Offer(plain, Spoken(Kind.FUNCTION, tool.name))
+            yield ToolOffer(plain, Spoken(Kind.FUNCTION, tool.name))
         else:
-            yield from _opaque_offers(tool, lenient=lenient)
+            yield from wire_format(tool.wire).offered_tools(object_of(tool.value), lenient)
 
 
 def _additional(request: ChatRequest) -> Iterator[Opaque]:
@@ -111,49 +111,11 @@ def _additional(request: ChatRequest) -> Iterator[Opaque]:
                 yield from (Opaque(part.wire, tool) for tool in _items(value.get("tools")))
 
 
-def _opaque_offers(tool: Opaque, *, lenient: bool) -> Iterator[_Offer]:
-    value = object_of(tool.value)
-    kind = text_of(value.get("type"))
-    match tool.wire:
-        case Wire.CHAT if kind == "custom":
-            yield _custom(object_of(value.get("custom")), None)
-        case Wire.RESPONSES:
-            yield from _responses_offers(value, None)
-        case Wire.MESSAGES if not kind.startswith(_ANTHROPIC_HOSTED) and not lenient:
-            raise WireError(
-                f"a tool of type {kind!r} has a meaning only Anthropic's models know; this provider cannot be given it",
-                param="tools",
-            )
-        case _:
-            pass
-
-
-def _responses_offers(value: Object, namespace: str | None) -> Iterator[_Offer]:
-    match value.get("type"):
-        case "function":
-            name = text_of(value.get("name"))
-            strict = value.get("strict")
-            described = text_of(value.get("description")) or None
-            tool = Tool(
-                flat_name(namespace, name),
-                described,
-                object_of(value.get("parameters")),
-                strict if isinstance(strict, bool) else None,
-            )
-            yield _Offer(tool, Spoken(Kind.FUNCTION, name, namespace))
-        case "custom":
-            yield _custom(value, namespace)
-        case "namespace":
-            for inner in _items(value.get("tools")):
-                yield from _responses_offers(object_of(inner), text_of(value.get("name")) or None)
-        case _:
-            pass
-
-
-def _custom(value: Object, namespace: str | None) -> _Offer:
+def custom_offer(value: Object, namespace: str | None) -> ToolOffer:
+    """A custom tool as a function with one text."""
     name = text_of(value.get("name"))
     described = "\n\n".join(part for part in (text_of(value.get("description")), _grammar(object_of(value.get("format")))) if part)
-    return _Offer(Tool(flat_name(namespace, name), described or None, _INPUT), Spoken(Kind.CUSTOM, name, namespace))
+    return ToolOffer(Tool(flat_name(namespace, name), described or None, _INPUT), Spoken(Kind.CUSTOM, name, namespace))
 
 
 def _grammar(format_: Object) -> str:

@@ -1,15 +1,11 @@
-"""The slow loop as a program of its own that somebody kills: real store, journal, gate and versions; the toy backend trains.
-
-python -m tests.learn.slow.killed FOLDER        # train on what is there until nothing may train any more
-"""
+"""The slow loop as a program of its own that somebody kills: real store, journal, gate and versions; the toy backend trains."""
 
 import asyncio
 import random
 import signal
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 from metaclaw.domain.ids import TurnId
@@ -18,7 +14,6 @@ from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.store import BatchState, TrainingBatch
 from tests.learn.slow.stage import Stage
 
-ROOT = Path(__file__).parents[3]
 BATCH = 6
 
 
@@ -66,10 +61,18 @@ def killed_story(folder: Path, turns: int, span_s: float, chance: random.Random)
 
 
 def _is_killed(folder: Path, life_s: float) -> bool:
-    command = [sys.executable, "-m", "tests.learn.slow.killed", str(folder), str(life_s)]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=600)
-    assert done.returncode in (0, -signal.SIGPROF), done.stderr
-    return done.returncode != 0
+    # Forked from a process that has imported everything: most of a start is imports.
+    forked = get_context("forkserver")
+    forked.set_forkserver_preload([__name__])
+    program = forked.Process(target=_run, args=(folder, life_s))
+    program.start()
+    program.join(600)
+    assert program.exitcode in (0, -signal.SIGPROF)
+    return program.exitcode != 0
+
+
+def _run(folder: Path, life_s: float) -> None:
+    asyncio.run(work(folder, life_s))
 
 
 def _told(stage: Stage, kills: int, eligible: frozenset[TurnId]) -> Story:
@@ -90,7 +93,3 @@ def _told(stage: Stage, kills: int, eligible: frozenset[TurnId]) -> Story:
         left_over=frozenset(map(str, (stage.folder / "policies").glob("*.json")))
         - {version.weights.adapter for version in stage.policies.versions()},
     )
-
-
-if __name__ == "__main__":
-    asyncio.run(work(Path(sys.argv[1]), float(sys.argv[2])))

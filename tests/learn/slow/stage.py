@@ -14,8 +14,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
-from metaclaw.learn.prompt import sent_request
-from metaclaw.learn.recorded import RecordedSteps
+from metaclaw.learn.replay.prompt import sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
 from metaclaw.learn.slow.loop import LoopRules, SlowLoop, TrainingParts
@@ -24,7 +23,7 @@ from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import Clocks, QueryTurns
 from metaclaw.learn.slow.versions import Versions
-from metaclaw.learn.steps import StepBuilder
+from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.schedule import ManualWindows
 from metaclaw.skills import Budgets, Shelf, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect

@@ -10,6 +10,7 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import new_turn_id
 from metaclaw.domain.turn import TurnEnd
 from metaclaw.proxy.sessions import Origins
+from tests.support.depth import tries
 
 FIELDS = """
     role content type text messages input system instructions tools tool_calls function id name arguments tool_call_id call_id
@@ -59,7 +60,7 @@ HEADERS = st.dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(33, nightly=500), deadline=None)
 @given(st.sampled_from(Wire), st.lists(st.tuples(HEADERS, BODIES), min_size=1, max_size=4))
 def test_no_body_is_too_odd(wire: Wire, requests: list[tuple[dict[str, str], dict[str, Json]]]) -> None:
     origins = Origins(now=lambda: datetime(2026, 11, 15, tzinfo=UTC))

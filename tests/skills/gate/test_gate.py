@@ -160,9 +160,3 @@ async def test_another_instruction_is_no_duplicate_although_half_its_words_are_t
     )
     assert admission.is_in_force
     assert admission.supersedes == ()
-
-
-async def test_objections_are_told_one_by_one_to_the_next_attempt() -> None:
-    gate = Gate(GateMode.LINT)
-    assert gate.draft_objections(proposal(), library()) == ()
-    assert len(gate.draft_objections(proposal(skill(body="Just read it.")), library())) == 2

@@ -93,10 +93,10 @@ def test_a_live_skill_is_harmful_only_after_it_was_seen_often_with_and_without()
 def test_a_live_skill_that_is_as_good_as_none_is_seldom_called_harmful() -> None:
     rng, called, runs = random.Random(3), 0, 200
     for _ in range(runs):
-        tasks: list[LiveTask] = []
+        counts = TaskCounts()
         for _ in range(200):
-            tasks.append(task(rng.random() < 0.95, P if rng.random() < 0.7 else F))
-            if is_harmful(TaskCounts.of(tasks), Belief()):
+            counts = counts.plus(task(rng.random() < 0.95, P if rng.random() < 0.7 else F))
+            if is_harmful(counts, Belief()):
                 called += 1
                 break
     assert called / runs <= 0.1

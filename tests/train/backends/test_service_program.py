@@ -44,7 +44,7 @@ SDK: Final = next((sdk for sdk in ("mint", "tinker") if importlib.util.find_spec
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not SDK, reason="no tinker in this environment: `make test-tinker` runs these"),
+    pytest.mark.of_target("test-tinker", bool(SDK)),
 ]
 
 CONFIG: Final = (

@@ -21,9 +21,7 @@ from tests.support.relay import Relay
 from tests.support.skyrl import SkyRL
 
 pytestmark = pytest.mark.anyio
-needs_sdk = pytest.mark.skipif(
-    importlib.util.find_spec("tinker") is None, reason="no tinker in this environment: `make test-tinker` runs these"
-)
+needs_sdk = pytest.mark.of_target("test-tinker", importlib.util.find_spec("tinker") is not None)
 
 HELLO = ChatRequest(Wire.CHAT, "tiny", (Message(Role.USER, (Text("Hi"),)),), sampling=Sampling(max_tokens=6, seed=3))
 

@@ -165,8 +165,8 @@ async def test_what_does_not_fit_or_is_no_text_is_refused(vocabulary: Vocabulary
 
 async def test_a_service_that_is_down_lets_another_provider_take_over(vocabulary: Vocabulary) -> None:
     service = Service(vocabulary)
-    service.error = TrainingError("nobody answers")
-    with pytest.raises(UpstreamError, match="nobody answers") as caught:
+    service.error = TrainingError("no server answers")
+    with pytest.raises(UpstreamError, match="no server answers") as caught:
         await anext(make(service, vocabulary).generate(HELLO))
     assert (caught.value.status, caught.value.retryable, caught.value.code) == (503, True, UNREACHABLE)
 

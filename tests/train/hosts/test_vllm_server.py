@@ -23,7 +23,7 @@ from tests.support.story import NOBODY_WRITES, POLICY, ask, commanded, is_ours, 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.slow,
-    pytest.mark.skipif(not vllm.is_installed(), reason=vllm.MISSING),
+    pytest.mark.of_target("test-vllm", vllm.is_installed()),
 ]
 
 

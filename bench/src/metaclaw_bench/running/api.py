@@ -61,7 +61,7 @@ def rows(value: Json) -> list[dict[str, Json]]:
 
 
 def at(value: Json, *path: str) -> Json:
-    """What stands at a path inside an answer, None where nothing does."""
+    """The value at a path inside a response, or None."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value

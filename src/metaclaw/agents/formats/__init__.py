@@ -2,8 +2,8 @@
 
 from metaclaw.agents.formats.dotenv import DotenvFormat
 from metaclaw.agents.formats.jsonc import JsonFormat
-from metaclaw.agents.formats.path import Item, KeyPath, Text, UnreadableTextError
+from metaclaw.agents.formats.path import Item, KeyPath, TextFormat, UnreadableTextError
 from metaclaw.agents.formats.toml import TomlFormat
 from metaclaw.agents.formats.yaml import YamlFormat
 
-__all__ = ["DotenvFormat", "Item", "JsonFormat", "KeyPath", "Text", "TomlFormat", "UnreadableTextError", "YamlFormat"]
+__all__ = ["DotenvFormat", "Item", "JsonFormat", "KeyPath", "TextFormat", "TomlFormat", "UnreadableTextError", "YamlFormat"]

@@ -20,7 +20,7 @@ class UnreadableTextError(ValueError):
     """The text is not valid in its format; the message says where and why."""
 
 
-class Text(Protocol):
+class TextFormat(Protocol):
     """One format. Texts are whole files; `put` and `remove` return the changed text."""
 
     @property

@@ -1,4 +1,4 @@
-"""What a person does on the pages. Each action is a form; what takes something away asks first, and comes with a way back."""
+"""Actions of the pages. Each is a form; destructive ones ask first and offer an undo."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What was done, in words, and the way back."""
+    """What was done, in words, and how to undo it."""
 
     message: str
     undo: Offer | None = None
@@ -73,7 +73,7 @@ class PageActions:
                 "Go back",
             ),
             "candidate-approve": Action(self._approve),
-            "candidate-reject": Action(self._reject, "Turn this skill away? You can still take it afterwards.", "Turn away"),
+            "candidate-reject": Action(self._reject, "Reject this skill? You can still accept it afterwards.", "Reject"),
             "candidate-adopt": Action(self._adopt),
             "feedback": Action(self._feedback),
             "train": Action(self._train),
@@ -186,7 +186,7 @@ class PageActions:
     async def _reject(self, form: Form) -> ActionResult:
         decided = await self._call("POST", f"/api/candidates/{_part(form.get('id', ''))}/reject")
         return ActionResult(
-            f"{decided['skill']} is turned away.", Offer("Take it after all", "candidate-adopt", {"id": decided["id"]})
+            f"{decided['skill']} is rejected.", Offer("Accept it after all", "candidate-adopt", {"id": decided["id"]})
         )
 
     async def _adopt(self, form: Form) -> ActionResult:
@@ -205,7 +205,7 @@ class PageActions:
         other = "fail" if outcome == "pass" else "pass"
         words = {"pass": "good", "fail": "bad"}
         back = Offer(f"No, it was {words[other]}", "feedback", {"turn": turn, "outcome": other})
-        return ActionResult(f"Your word counts: this answer was {words[outcome]}.", back)
+        return ActionResult(f"Noted: this answer was {words[outcome]}.", back)
 
     async def _train(self, form: Form) -> ActionResult:
         facts = await self._call("POST", "/api/policy/train")
@@ -254,6 +254,6 @@ def _number(form: Form, name: str) -> int:
 
 
 def back_path(path: str) -> str:
-    """Where to return to: a path of our own pages, and nothing else."""
+    """The path to return to if it is one of our own pages, else `/`."""
     is_own = path == "/" or path.startswith(("/?", "/ui/"))
     return quote(path, safe="/?=&%+:@~.-_") if is_own and "//" not in path and "\\" not in path else "/"

@@ -1,4 +1,4 @@
-"""What each page shows, as plain values for its template. Store reads run in threads."""
+"""The values of each page's template. Store reads run in threads."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ Call = Callable[..., Awaitable[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class PageParts:
-    """Where the pages get what the API does not tell. `words` gives a person's own words in a text of an agent."""
+    """Data of the pages that the API does not have. `words` gives a person's own words in a text of an agent."""
 
     overview: Overview
     titles: Titles
@@ -43,7 +43,7 @@ class PageParts:
     rulebook: Rulebook
     words: Words
     health: Callable[[], tuple[object, ...]] = tuple
-    """Something that changes when a provider fails or answers again."""
+    """A value that changes when a provider fails or recovers."""
     curve: Callable[[], Sequence[float]] = tuple
     """The mean reward of each training step of the newest run. Blocks."""
 
@@ -56,7 +56,7 @@ class PageContent:
     call: Call
 
     async def today(self) -> Context:
-        """What was learned, what it cost, what waits, what is wrong."""
+        """Lessons, cost, pending decisions and problems."""
         status = await self.call("GET", "/api/status")
         waiting = await self.waiting()
         asked = {one["name"] for one in status["questions"]}
@@ -290,7 +290,7 @@ class PageContent:
 
 
 def problems(status: Mapping[str, Any]) -> list[Context]:
-    """What is wrong, in words: what happened, why, and what to do."""
+    """Current problems: what happened, why, and what to do."""
     found: list[Context] = []
     for one in status["providers"]:
         failure = one["last_failure"]

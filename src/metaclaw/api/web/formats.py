@@ -88,7 +88,7 @@ def plural(number: object, word: str) -> str:
 
 
 def evidence(certificate: Mapping[str, Any] | None) -> str:
-    """What a certificate says, in words."""
+    """A certificate in words."""
     if not certificate:
         return ""
     wins, losses, regressions = certificate["wins"], certificate["losses"], certificate["regressions"]
@@ -101,7 +101,7 @@ def evidence(certificate: Mapping[str, Any] | None) -> str:
 
 
 def uplift(worth: Mapping[str, Any] | None) -> str:
-    """What live use says about a skill, in words."""
+    """The measured uplift of a skill in words."""
     if not worth or worth.get("estimate") is None or not worth.get("interval"):
         return ""
     low, high = worth["interval"]
@@ -163,16 +163,21 @@ _SIGNALS = {
 
 
 def signal(detector: object) -> str:
-    """What a detector saw, in words."""
+    """A detector's signal in words."""
     name = str(detector)
     known = next((words for start, words in _SIGNALS.items() if name == start or name.startswith((f"{start}.", f"{start}_"))), None)
     return known or name.replace("_", " ").replace(".", ": ")
 
 
 def judged_by(source: object) -> str:
-    """Who gave a verdict, in words."""
-    told = {"user": "your word", "judge": "the judge's word", "detector": "seen in what came next", "check": "a check's result"}
-    return told.get(str(source), "no word yet")
+    """The source of a verdict in words."""
+    told = {
+        "user": "your verdict",
+        "judge": "the judge's verdict",
+        "detector": "seen in what followed",
+        "check": "a check's result",
+    }
+    return told.get(str(source), "no verdict yet")
 
 
 def audience(scope: object) -> str:

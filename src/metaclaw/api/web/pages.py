@@ -118,7 +118,7 @@ class Pages:
         return await self._page("today.html", "today", lambda request: self._content.today())(request)
 
     def refusal(self, scope: Scope) -> ApiResponse | None:
-        """What to answer a browser that may not have what it asks for; None where it may. Called for requests without the key."""
+        """The refusal for a browser that is not signed in, or None. Called for requests without the key."""
         method, path = scope["method"], scope["path"]
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
         if (fault := self._sign_in.fault(method, headers)) is not None:
@@ -264,7 +264,7 @@ class Pages:
             self._streams -= 1
 
     async def _mark(self) -> tuple[object, ...]:
-        """What changes with each turn and each failure of a provider."""
+        """A value that changes with each turn and each failure of a provider."""
         newest = await run_sync(self._content.parts.overview.newest_turn)
         return newest, self._content.parts.health()
 

@@ -67,7 +67,7 @@ class SignIn:
         return None
 
     def form_token(self, session: str) -> str:
-        """What every form of a session's pages carries."""
+        """The token that every form of a session's pages carries."""
         return self._signature("form", session)
 
     def is_form_token(self, session: str, token: str) -> bool:
@@ -79,7 +79,7 @@ class SignIn:
         return path in _PUBLIC
 
     def fault(self, method: str, headers: Mapping[str, str]) -> str | None:
-        """Why a browser's request must be refused whoever sends it: it names a foreign host, or another site sent it."""
+        """Why a browser's request must be refused even when signed in: it names a foreign host, or another site sent it."""
         host = headers.get("host", "")
         if self._is_loopback and not _is_local(host):
             return f"this proxy serves its own machine only, and {host!r} is another name; open it as http://127.0.0.1"

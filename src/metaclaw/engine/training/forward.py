@@ -103,7 +103,7 @@ class _Working:
             row, column = row + b.shape[0], column + b.shape[1]
 
 
-class Model:
+class TrainedModel:
     """The frozen base, what was learned beside it, and the merged weights of both."""
 
     def __init__(self, shape: Shape, tensors: Mapping[str, Tensor], parameters: Parameters, dtype: torch.dtype) -> None:

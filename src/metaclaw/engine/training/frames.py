@@ -4,7 +4,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.pipe import pack as pack
 
@@ -101,7 +101,7 @@ class Preparing(msgspec.Struct, tag="preparing", frozen=True):
 class Opened(msgspec.Struct, tag="opened", frozen=True):
     """Where the run stands, and what a person should know about how it got there."""
 
-    progress: Progress
+    progress: RunProgress
     notes: list[str]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape, read_tensors
-from metaclaw.engine.training.forward import Drawn, Model, drawn_logprobs
+from metaclaw.engine.training.forward import Drawn, TrainedModel, drawn_logprobs
 from metaclaw.engine.training.lora import Adapter, Parameters, check_modules, fresh_adapter, projection_shapes, refitted
 from metaclaw.engine.training.losses import DrawnTokens, piece_stats, sums, token_losses
 from metaclaw.engine.training.optimizer import AdamW, restore_state, save_state
@@ -59,7 +59,7 @@ class Learner:
         tensors = read_tensors(folder, torch.float32)
         self._parameters = Parameters(projection_shapes(tensors), rank, alpha or 2.0 * rank, self._device)
         self._parameters.adopt(self._fresh())
-        self._model = Model(self.shape, tensors, self._parameters, _DTYPES[dtype])
+        self._model = TrainedModel(self.shape, tensors, self._parameters, _DTYPES[dtype])
         self._adamw = AdamW(self._parameters.values)
         self._pieces = 0
         self._guest: Adapter | None = None

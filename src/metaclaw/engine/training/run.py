@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.training.peft import read_adapter, write_adapter
@@ -56,14 +56,14 @@ class Plan:
 class Run:
     """Accumulates and applies, and keeps on disk what must survive. `open_run` makes one."""
 
-    def __init__(self, learner: Teachable, pieces: Pieces, progress: Progress) -> None:
+    def __init__(self, learner: Teachable, pieces: Pieces, progress: RunProgress) -> None:
         self._learner = learner
         self._pieces = pieces
         self._progress = progress
         self._saved = progress
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         """Whole steps of this run, and pieces towards the next."""
         return self._progress
 
@@ -71,7 +71,7 @@ class Run:
         """Add a piece's gradient, and put the sum on disk if that is worth its time."""
         # How far the weights are from where they began is looked at once a step: the gate and the watch over drift ask for it.
         stats = self._learner.accumulate(data, loss, measures_kl=self._progress.pieces == 0)
-        self._progress = Progress(self._progress.steps, self._progress.pieces + 1)
+        self._progress = RunProgress(self._progress.steps, self._progress.pieces + 1)
         if self._pieces.is_due:
             self.flush()
         return stats
@@ -79,7 +79,7 @@ class Run:
     def apply(self, adam: Adam, normaliser: float) -> StepStats:
         """One optimiser step, on disk when this returns. Steps are counted from the run's beginning."""
         stats = self._learner.apply(adam, normaliser)
-        self._progress = Progress(self._progress.steps + 1, 0)
+        self._progress = RunProgress(self._progress.steps + 1, 0)
         self._pieces.save_step(self._progress.steps, lambda: _step_part(self._learner))
         self._saved = self._progress
         return replace(stats, step=self._progress.steps)
@@ -110,7 +110,7 @@ def open_run(learner: Teachable, pieces: Pieces, plan: Plan) -> tuple[Run, list[
         return Run(learner, pieces, found.progress), found.notes
     notes = _begin(learner, plan)
     pieces.save_step(0, lambda: _step_part(learner))
-    return Run(learner, pieces, Progress()), notes
+    return Run(learner, pieces, RunProgress()), notes
 
 
 def _begin(learner: Teachable, plan: Plan) -> list[str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from metaclaw.domain.batch import Progress
+from metaclaw.domain.batch import RunProgress
 from metaclaw.domain.chat import Json
 from metaclaw.errors import TrainingError
 
@@ -37,7 +37,7 @@ _RECENT: Final = 3
 class Found:
     """The furthest state that can be read, and what had to be passed over to get there."""
 
-    progress: Progress
+    progress: RunProgress
     step: bytes
     gradient: bytes | None
     notes: list[str]
@@ -77,8 +77,8 @@ class Pieces:
             for pieces in self._gradients(step):
                 gradient = _read(self._gradient_path(step, pieces), notes)
                 if gradient is not None:
-                    return Found(Progress(step, pieces), body, gradient, notes)
-            return Found(Progress(step, 0), body, None, notes)
+                    return Found(RunProgress(step, pieces), body, gradient, notes)
+            return Found(RunProgress(step, 0), body, None, notes)
         if steps:
             raise TrainingError(f"no state of the run in {self._folder} can be read: {'; '.join(notes)}")
         return None
@@ -91,7 +91,7 @@ class Pieces:
                 self._gradient_path(old, pieces).unlink()
             self._step_path(old).unlink()
 
-    def save_gradient(self, progress: Progress, make: Callable[[], bytes]) -> None:
+    def save_gradient(self, progress: RunProgress, make: Callable[[], bytes]) -> None:
         """Keep what was accumulated so far towards the next step; on disk when this returns."""
         started = self._clock()
         self._save(self._gradient_path(progress.steps, progress.pieces), make)

@@ -17,9 +17,9 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
-from metaclaw.learn.listen.messages import Spoken
-from metaclaw.learn.listen.request import Item
-from metaclaw.learn.recorded import RecordedSteps
+from metaclaw.learn.listen.items import RuleItem
+from metaclaw.learn.listen.messages import SpokenMessage
+from metaclaw.learn.steps import RecordedSteps
 from metaclaw.skills import check_of, parse_check, run_check, sample_answer
 from metaclaw.store import LedgerReader, TurnRow
 
@@ -49,7 +49,7 @@ class CheckTrial:
         self._recorded = recorded
         self._redact = redact
 
-    def propose(self, spoken: Spoken, item: Item, *, is_corrected: bool) -> Proposed:
+    def propose(self, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool) -> Proposed:
         """Try the check of an item, if it has one. `is_corrected` says that the message corrects the answer before it, and that
         this item alone says what is wanted."""
         if item.check is None:
@@ -68,7 +68,7 @@ class CheckTrial:
         log.info("check_not_taken turn=%s reason=%s", spoken.turn, refusal)
         return Proposed(note=f"a check was proposed and not taken: {refusal} ({_short(item.check)})")
 
-    def is_confirmed(self, rule: Skill, spoken: Spoken, *, is_corrected: bool) -> bool:
+    def is_confirmed(self, rule: Skill, spoken: SpokenMessage, *, is_corrected: bool) -> bool:
         """Whether the task before this message, in which the rule was placed, confirms its check."""
         try:
             check = check_of(rule)
@@ -76,7 +76,7 @@ class CheckTrial:
             return False
         return check is not None and self._found(check, spoken) is (Outcome.FAIL if is_corrected else Outcome.PASS)
 
-    def _refusal(self, check: Check, spoken: Spoken, item: Item, *, is_corrected: bool) -> str | None:
+    def _refusal(self, check: Check, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool) -> str | None:
         """Why a check is not taken; None where it is."""
         if not item.violates or not item.complies:
             return "there is no example that breaks the rule and one that follows it"
@@ -89,18 +89,18 @@ class CheckTrial:
         fired = next((turn for turn in self._fine(spoken) if self._outcome(check, turn) is Outcome.FAIL), None)
         return None if fired is None else f"it fails turns that were fine, such as {fired}"
 
-    def _found(self, check: Check, spoken: Spoken) -> Outcome:
+    def _found(self, check: Check, spoken: SpokenMessage) -> Outcome:
         """What a check says of the task before a message: broken in any turn of it, else followed in any, else unknown."""
         found = {self._outcome(check, row.id) for row in self._task(spoken)}
         return next((one for one in (Outcome.FAIL, Outcome.PASS) if one in found), Outcome.UNKNOWN)
 
-    def _task(self, spoken: Spoken) -> list[TurnRow]:
+    def _task(self, spoken: SpokenMessage) -> list[TurnRow]:
         """The turns of the task that a message answers."""
         rows = self._reader.main_turns_before(spoken.session, spoken.seq, _MOST_OF_TASK)
         segment = next((row.segment for row in rows if row.id == spoken.answered), None)
         return [row for row in rows if row.segment == segment]
 
-    def _fine(self, spoken: Spoken) -> list[TurnId]:
+    def _fine(self, spoken: SpokenMessage) -> list[TurnId]:
         """The person's last turns in tasks without a complaint. The task before the message is left out: the rule may be about
         it."""
         rows = self._reader.main_turns_of(spoken.scope.user, spoken.seq, FINE_TURNS)

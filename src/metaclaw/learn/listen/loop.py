@@ -2,7 +2,7 @@
 
 Messages of one person are read in the order in which they were said, those of different people at the same time. The cursor stays
 before the oldest message that has not been read: after a kill, unread messages are read. A provider that cannot be reached is asked
-again later; meanwhile sure phrases count, as they do where nobody can be asked.
+again later; meanwhile sure phrases count, as they do where no model can be asked.
 """
 
 import logging
@@ -11,7 +11,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 from anyio.abc import TaskGroup
@@ -20,14 +20,19 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import JudgeError, MetaClawError, StoreError
-from metaclaw.learn.listen.messages import Messages, Spoken
-from metaclaw.learn.listen.phrases import PHRASES, is_promising, sure_rules, takes_back
-from metaclaw.learn.listen.request import Understood, build_request, head_and_tail, read_answer
+from metaclaw.learn.listen.items import (
+    PHRASES,
+    ReadMessage,
+    build_request,
+    head_and_tail,
+    is_promising,
+    read_answer,
+    sure_rules,
+    takes_back,
+)
+from metaclaw.learn.listen.messages import Messages, SpokenMessage
 from metaclaw.learn.listen.rules import LISTENED, RuleWriter
-from metaclaw.learn.progress import LISTEN_CURSOR, TURNS_CURSOR, Progress
-from metaclaw.learn.retry_guard import AttemptLog, RetryGuard
-from metaclaw.learn.shelf import stay
-from metaclaw.learn.wakeup import Wakeup
+from metaclaw.learn.worker.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import scope_of_lesson
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow
@@ -52,19 +57,12 @@ TOKENS: Final = 1_500
 """A call has at most so many."""
 
 
-class Listener(Protocol):
-    """Whom to ask about a conversation."""
-
-    def __call__(self, provider: str, model: str, /) -> Model | None:
-        """The model that may read what was said to this provider and model; None where nobody may."""
-
-
 @dataclass(slots=True)
 class _Waiting:
     """A message that has not been read yet. `is_sure` says that its sure phrases were looked for, `is_applied` that there were
     some, which are in force."""
 
-    spoken: Spoken
+    spoken: SpokenMessage
     failures: int = 0
     unreadable: int = 0
     again_at: float = 0.0
@@ -83,19 +81,20 @@ class Listening:
         candidates: SqlCandidates,
         messages: Messages,
         rules: RuleWriter,
-        listener: Listener,
+        listener: Callable[[str, str], Model | None],
         timeout_s: float,
         redact: Callable[[str], str],
         may_spend: Callable[[str, bool], Awaitable[bool]] | None = None,
         read: Callable[[], None] = lambda: None,
-        catch_up: Callable[[], object] = stay,
+        catch_up: Callable[[], object] = lambda: None,
         today: Callable[[], date] = lambda: datetime.now(UTC).date(),
         now: Callable[[], float] = time.monotonic,
         book: AttemptLog | None = None,
     ) -> None:
-        """`may_spend` says whether the budget allows a call to a model, and is told whether the message is promising. `read` is
-        called when a message has been read. `catch_up` brings the shelf up to date, and blocks."""
-        self.wakeup = Wakeup()
+        """`listener` gives the model that may read what was said to a provider and model. `may_spend` says whether the budget
+        allows a call, and is told whether the message is promising. `read` is called when a message has been read. `catch_up`
+        brings the shelf up to date; it blocks."""
+        self.wakeup = LoopWakeup()
         self._reader = reader
         self._cursors = cursors
         self._candidates = candidates
@@ -110,7 +109,7 @@ class Listening:
         self._today = today
         self._now = now
         self._guard = RetryGuard("listening", book)
-        self._progress: Progress | None = None
+        self._progress: LoopProgress | None = None
         self._kept = 0
         self._newest: TurnId | None = None
         self._waiting: deque[_Waiting] = deque()
@@ -168,22 +167,22 @@ class Listening:
         await self._keep(progress)
         return len(rows)
 
-    async def _begin(self) -> Progress:
+    async def _begin(self) -> LoopProgress:
         self._waiting.clear()
         self._busy.clear()
         self._kept = await run_sync(self._cursors.cursor, LISTEN_CURSOR)
         interrupted = await run_sync(self._candidates.interrupted)
         self._interrupted = {turn: one.number for one in interrupted if one.kind == LISTENED for turn in one.turns[-1:]}
-        self._progress = Progress(self._kept)
+        self._progress = LoopProgress(self._kept)
         return self._progress
 
-    async def _keep(self, progress: Progress) -> None:
+    async def _keep(self, progress: LoopProgress) -> None:
         if progress.settled != self._kept:
             await run_sync(self._cursors.move_cursor, LISTEN_CURSOR, progress.settled)
             self._kept = progress.settled
 
-    async def _spoken(self, row: TurnRow) -> Spoken | None:
-        """The message of a turn; None where nobody says anything, or says again what the session was just read for."""
+    async def _spoken(self, row: TurnRow) -> SpokenMessage | None:
+        """The message of a turn; None where it holds no words of a person, or repeats what was just read in this session."""
         async with self._guard.attempt(row.id) as may:
             spoken = await run_sync(self._messages.read, row) if may else None
         if spoken is None or self._said.get(spoken.session) == spoken.words.shown:
@@ -269,7 +268,7 @@ class Listening:
         return True
 
     async def _take_sure(self, one: _Waiting) -> None:
-        """Sure phrases count at once where nobody reads, or not yet."""
+        """Sure phrases count at once where no model reads the message, or not yet."""
         if not one.is_sure:
             one.is_sure = True
             sure = await run_sync(sure_rules, one.spoken.words)
@@ -277,14 +276,14 @@ class Listening:
                 one.is_applied = True
                 await self._rules.apply(one.spoken, sure, PHRASES, self._interrupted.pop(one.spoken.turn, None))
 
-    async def _ask(self, model: Model, spoken: Spoken) -> Understood:
+    async def _ask(self, model: Model, spoken: SpokenMessage) -> ReadMessage:
         today = self._today()
         request = await run_sync(lambda: build_request(*self._shown(spoken), self._rules.listed(spoken), today))
         with anyio.fail_after(self._timeout_s):
             answer = await model.ask(request, Purpose.LISTEN)
         return read_answer(answer, today)
 
-    def _shown(self, spoken: Spoken) -> tuple[str, str]:
+    def _shown(self, spoken: SpokenMessage) -> tuple[str, str]:
         """The message, and the line of what it answers, without secrets. Blocks."""
         message = head_and_tail(self._redact(spoken.words.shown.strip()), _MESSAGE_CHARS)
         task, answer = (" ".join(self._redact(text).split()) for text in (spoken.task, spoken.answer))

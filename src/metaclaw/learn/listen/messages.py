@@ -8,9 +8,7 @@ from metaclaw.domain.chat import Message, Role
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
-from metaclaw.learn.answer_position import text_of
-from metaclaw.learn.recorded import RecordedSteps
-from metaclaw.learn.steps import StepBuilder
+from metaclaw.learn.steps import RecordedSteps, StepBuilder, text_of
 from metaclaw.privacy import PassageSource, PersonsMessage, passages_of, split_message
 from metaclaw.store import LedgerReader, RecordedTurn, TurnRow
 
@@ -36,7 +34,7 @@ _STRUCTURED_LINES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SpokenMessage:
     """A message of a person and the turn that it began. `task` and `answer` are what it answers, empty where nothing came before;
     `answered` is the turn that gave that answer, with the names placed in it."""
 
@@ -63,8 +61,8 @@ class Messages:
         self._recorded = recorded
         self._builder = builder
 
-    def read(self, row: TurnRow) -> Spoken | None:
-        """The message that a main turn begins with; None where nobody says anything new in it, or a program does."""
+    def read(self, row: TurnRow) -> SpokenMessage | None:
+        """The message that a main turn begins with; None where it holds no new words of a person."""
         earlier = self._reader.main_turns_before(row.session, row.seq, _LOOK_BACK)
         if earlier and earlier[0].segment == row.segment:
             return None
@@ -78,7 +76,7 @@ class Messages:
         before = self._answered(this, earlier)
         task, answer = _before_in(step, self._builder, this) if before is None else (before.task, text_of(before.answer))
         turn = this.turn
-        return Spoken(
+        return SpokenMessage(
             seq=row.seq,
             turn=row.id,
             session=row.session,
@@ -113,7 +111,7 @@ class Messages:
 
 
 def is_briefing(text: str) -> bool:
-    """Whether a text reads as what a program, or somebody who writes prompts, sends to a model: it gives it a role, or is long and
+    """Whether a text reads as a prompt that a program sends to a model: it gives the model a role, or is long and
     built of headings and lists."""
     if _GIVES_A_ROLE.match(text):
         return True

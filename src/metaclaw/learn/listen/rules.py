@@ -22,9 +22,9 @@ from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce
 from metaclaw.learn.listen.checks import CheckTrial
-from metaclaw.learn.listen.messages import Spoken
-from metaclaw.learn.listen.request import Item, Op, Reach, Understood
-from metaclaw.learn.shelf import SkillShelf, stay
+from metaclaw.learn.listen.items import ItemChange, ItemScope, ReadMessage, RuleItem
+from metaclaw.learn.listen.messages import SpokenMessage
+from metaclaw.learn.worker.store_rpc import SkillShelf
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import (
     ALWAYS,
@@ -91,7 +91,7 @@ class RuleWriter:
         teams: Teams,
         trial: CheckTrial,
         failed: Callable[[], None] = lambda: None,
-        catch_up: Callable[[], object] = stay,
+        catch_up: Callable[[], object] = lambda: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`foreign` gives what tools and pages said before a turn; `failed` is called when a correction gave a turn its verdict;
@@ -110,7 +110,7 @@ class RuleWriter:
         # Two people who say the same at once must not get one name.
         self._publishing = anyio.Lock()
 
-    def listed(self, spoken: Spoken) -> list[tuple[str, str]]:
+    def listed(self, spoken: SpokenMessage) -> list[tuple[str, str]]:
         """The rules that a message may be about, by name and text, the likeliest first: those of the session, the nearest, the
         others; then the nearest skills. Blocks."""
         view = self._shelf.view
@@ -124,7 +124,7 @@ class RuleWriter:
         return [*((one.name, rule_text(one)) for one in chosen), *((one.name, f"{one.trigger} {one.body}") for one in skills)]
 
     async def apply(
-        self, spoken: Spoken, understood: Understood, written_by: str, attempt: int | None = None, *, is_again: bool = False
+        self, spoken: SpokenMessage, understood: ReadMessage, written_by: str, attempt: int | None = None, *, is_again: bool = False
     ) -> None:
         """Put in force what the items say, and record what a correction says about the answer.
 
@@ -135,7 +135,9 @@ class RuleWriter:
             await self._confirm_checks(spoken, is_corrected=understood.correction is not None)
             await self._apply(spoken, understood, written_by, attempt, is_again=is_again)
 
-    async def _apply(self, spoken: Spoken, understood: Understood, written_by: str, attempt: int | None, *, is_again: bool) -> None:
+    async def _apply(
+        self, spoken: SpokenMessage, understood: ReadMessage, written_by: str, attempt: int | None, *, is_again: bool
+    ) -> None:
         await run_sync(self._catch_up)
         lessons = await run_sync(self._lessons, spoken, understood, written_by)
         if is_again:
@@ -157,28 +159,28 @@ class RuleWriter:
                 return  # applied before, or forgotten, or older than a revert
         is_kept = [await self._publish(spoken, lesson, turns, written_by) for lesson in lessons]
         if not all(is_kept):
-            # Somebody changed the library meanwhile: what is still to be done is worked out once more.
+            # The library changed meanwhile: work out once more what is still to be done.
             await run_sync(self._catch_up)
             for lesson in await run_sync(self._lessons, spoken, understood, written_by):
                 await self._publish(spoken, lesson, turns, written_by)
         if number is not None:
             await run_sync(self._candidates.end_attempt, number)
 
-    async def tell_unread(self, spoken: Spoken) -> None:
+    async def tell_unread(self, spoken: SpokenMessage) -> None:
         """Give notice that a message took something back, and that no model was there to tell what."""
         log.info("retraction_not_read turn=%s", spoken.turn)
         await self._announce("notice", {"skill": None, "turn": spoken.turn, "text": NOT_READ})
 
-    def _turns(self, spoken: Spoken, understood: Understood) -> list[TurnId]:
+    def _turns(self, spoken: SpokenMessage, understood: ReadMessage) -> list[TurnId]:
         corrected = [spoken.answered] if understood.correction is not None and spoken.answered is not None else []
         return [*corrected, spoken.turn]
 
-    def _lessons(self, spoken: Spoken, understood: Understood, written_by: str) -> list[_Lesson]:
+    def _lessons(self, spoken: SpokenMessage, understood: ReadMessage, written_by: str) -> list[_Lesson]:
         """What is to change. Blocks."""
         found: list[_Lesson] = []
         taken: set[str] = set()
-        # Of several things that a correction lays down, nobody knows which one the answer broke.
-        is_alone = sum(item.op in (Op.ADD, Op.REPLACE) for item in understood.items) == 1
+        # Of several rules in one correction, it is not known which one the answer broke.
+        is_alone = sum(item.op in (ItemChange.ADD, ItemChange.REPLACE) for item in understood.items) == 1
         for item in understood.items:
             lesson = self._lesson(spoken, item, understood.correction is not None, taken, written_by)
             if lesson is not None and lesson.put is not None and lesson.event != "example":
@@ -188,7 +190,9 @@ class RuleWriter:
                 taken |= {one.name for one in (*lesson.gone, *((lesson.put,) if lesson.put else ()))}
         return found
 
-    def _with_check(self, spoken: Spoken, item: Item, lesson: _Lesson, *, is_alone: bool, is_correction: bool) -> _Lesson:
+    def _with_check(
+        self, spoken: SpokenMessage, item: RuleItem, lesson: _Lesson, *, is_alone: bool, is_correction: bool
+    ) -> _Lesson:
         """The lesson with the check that was proposed for its rule, or with the reason why it has none."""
         assert lesson.put is not None
         proposed = self._trial.propose(spoken, item, is_corrected=is_alone and is_correction)
@@ -201,14 +205,14 @@ class RuleWriter:
             extra["ask_hold"] = True
         return replace(lesson, put=replace(lesson.put, extra=extra), program=proposed.program)
 
-    async def _confirm_checks(self, spoken: Spoken, *, is_corrected: bool) -> None:
+    async def _confirm_checks(self, spoken: SpokenMessage, *, is_corrected: bool) -> None:
         """Confirm the proposed checks that agree with the person about the task before this message."""
         for name in spoken.answered_with:
             rule = self._shelf.view.get(name)
             if rule is not None and check_state_of(rule) == PROPOSED:
                 await run_sync(self._confirm_check, rule, spoken, is_corrected)
 
-    def _confirm_check(self, rule: Skill, spoken: Spoken, is_corrected: bool) -> None:
+    def _confirm_check(self, rule: Skill, spoken: SpokenMessage, is_corrected: bool) -> None:
         if not self._trial.is_confirmed(rule, spoken, is_corrected=is_corrected):
             return
         confirmed = replace(rule, extra={**rule.extra, "check_state": CONFIRMED})
@@ -220,21 +224,25 @@ class RuleWriter:
         else:
             log.info("check_confirmed turn=%s", spoken.turn)
 
-    def _unconfirmed(self, spoken: Spoken, understood: Understood) -> list[_Lesson]:
+    def _unconfirmed(self, spoken: SpokenMessage, understood: ReadMessage) -> list[_Lesson]:
         """What sure phrases of this message put in force and its reader does not confirm. Blocks."""
-        confirmed = {plain_words(self._redact(item.text)) for item in understood.items if item.op in (Op.ADD, Op.REPLACE)}
+        confirmed = {
+            plain_words(self._redact(item.text)) for item in understood.items if item.op in (ItemChange.ADD, ItemChange.REPLACE)
+        }
         sure = (one for one in self._mine(spoken) if one.extra.get("source") == spoken.turn)
         return [_Lesson("retracted", None, (one,), UNCONFIRMED) for one in sure if plain_words(rule_text(one)) not in confirmed]
 
-    def _lesson(self, spoken: Spoken, item: Item, is_correction: bool, taken: set[str], written_by: str) -> _Lesson | None:
+    def _lesson(
+        self, spoken: SpokenMessage, item: RuleItem, is_correction: bool, taken: set[str], written_by: str
+    ) -> _Lesson | None:
         targets = [one for name in item.targets if name not in taken and (one := self._shelf.view.get(name)) is not None]
         own = tuple(one for one in targets if self._is_own(one, spoken))
         match item.op:
-            case Op.RETRACT:
+            case ItemChange.RETRACT:
                 return _Lesson("retracted", None, own) if own else None
-            case Op.NONE:
+            case ItemChange.NONE:
                 return self._missed(spoken, targets) if is_correction else None
-            case Op.ADD | Op.REPLACE if item.scope is Reach.CONVERSATION:
+            case ItemChange.ADD | ItemChange.REPLACE if item.scope is ItemScope.CONVERSATION:
                 return None
         about = f"{spoken.task}\n{spoken.answer}"
         if (trouble := ungrounded(item.text, spoken.words.own, about, self._around(spoken))) is not None:
@@ -248,20 +256,20 @@ class RuleWriter:
             return _Lesson("retracted", None, gone) if gone else self._missed(spoken, [same]) if is_correction else None
         return _Lesson("replaced" if own else "noted", rule, own)
 
-    def _around(self, spoken: Spoken) -> Iterable[str]:
+    def _around(self, spoken: SpokenMessage) -> Iterable[str]:
         yield from spoken.words.foreign
         yield from self._foreign(spoken.turn)
 
-    def _mine(self, spoken: Spoken) -> Iterable[Skill]:
+    def _mine(self, spoken: SpokenMessage) -> Iterable[Skill]:
         scope = scope_of_lesson(spoken.scope)
         return (one for one in self._shelf.view.index.skills() if is_rule(one) and one.scope == scope)
 
-    def _is_own(self, skill: Skill, spoken: Spoken) -> bool:
-        """Whether this person may take it back in words: a rule of their own, or one for everyone where nobody else is known."""
+    def _is_own(self, skill: Skill, spoken: SpokenMessage) -> bool:
+        """Whether this person may take it back in words: a rule of their own, or one for everyone where there is only one user."""
         is_theirs = skill.scope == scope_of_lesson(spoken.scope) or (skill.scope is None and spoken.scope.user is None)
         return is_rule(skill) and is_theirs and not skill.pinned
 
-    def _missed(self, spoken: Spoken, targets: Sequence[Skill]) -> _Lesson | None:
+    def _missed(self, spoken: SpokenMessage, targets: Sequence[Skill]) -> _Lesson | None:
         """A correction about what is in force already and was not placed: the task becomes an example of it."""
         example = self._example(spoken)
         for skill in targets:
@@ -272,18 +280,18 @@ class RuleWriter:
             return _Lesson("example", replace(skill, extra={**skill.extra, "examples": examples}))
         return None
 
-    def _example(self, spoken: Spoken) -> str:
+    def _example(self, spoken: SpokenMessage) -> str:
         """The task at hand, in the person's own words."""
         return " ".join(self._redact(own_words(spoken.task)).split())[:_EXAMPLE_CHARS].strip()
 
-    def _rule(self, spoken: Spoken, item: Item, taken: set[str]) -> Skill:
+    def _rule(self, spoken: SpokenMessage, item: RuleItem, taken: set[str]) -> Skill:
         is_always = _ALWAYS.match(item.when) is not None
         extra: dict[str, object] = {"kind": item.kind.value}
         if is_always:
             extra["applies"] = ALWAYS
-        if item.scope is Reach.PROJECT and spoken.scope.workspace:
+        if item.scope is ItemScope.PROJECT and spoken.scope.workspace:
             extra["workspace"] = spoken.scope.workspace
-        elif item.scope is Reach.PROJECT:
+        elif item.scope is ItemScope.PROJECT:
             extra["project"] = UNKNOWN_PROJECT
         if item.expires is not None:
             extra["expires"] = item.expires.isoformat()
@@ -304,7 +312,7 @@ class RuleWriter:
             author=Authorship.INSTRUCTION,
         )
 
-    async def _publish(self, spoken: Spoken, lesson: _Lesson, turns: Sequence[TurnId], written_by: str) -> bool:
+    async def _publish(self, spoken: SpokenMessage, lesson: _Lesson, turns: Sequence[TurnId], written_by: str) -> bool:
         """Put one change in force; False where it cannot be, and the log says why."""
         put, gone = lesson.put, lesson.gone
         candidate = None if put is None else self._candidate(put, turns, written_by, Standing.ACCEPTED, lesson.event)
@@ -357,7 +365,7 @@ class RuleWriter:
         candidate = self._candidate(replace(rule, extra=extra), turns, written_by, Standing.WAITING, reason)
         return replace(candidate, proposal=replace(candidate.proposal, change=Change.EDIT, replaces=(rule.name,)))
 
-    def _refuse(self, spoken: Spoken, item: Item, reason: str, written_by: str) -> None:
+    def _refuse(self, spoken: SpokenMessage, item: RuleItem, reason: str, written_by: str) -> None:
         """Keep what was not taken, so that people see why. Blocks."""
         rule = self._rule(spoken, item, set())
         try:
@@ -373,7 +381,7 @@ class RuleWriter:
             log.debug("attempt_refused reason=%s", error)
             return None
 
-    async def _record(self, spoken: Spoken, correction: str) -> None:
+    async def _record(self, spoken: SpokenMessage, correction: str) -> None:
         """The corrected turn failed, on the person's word."""
         assert spoken.answered is not None
         quote = " ".join(spoken.words.shown.split())[:_QUOTE_CHARS]

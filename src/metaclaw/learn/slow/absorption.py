@@ -19,7 +19,7 @@ from metaclaw.domain.policy import BASE_POLICY, PolicyVersion
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.step import Step
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn.prompt import Stage, UnplayableError
+from metaclaw.learn.replay.prompt import ReplayPrompt, UnplayableError
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.learn.steps import StepBuilder
@@ -68,7 +68,7 @@ class SkillPrompts:
         try:
             own_words = partial(self.builder.own_words, recorded.turn.agent)
             known = {one.name: one for one in generation.skills}
-            arms = Stage(recorded.turn, known, own_words, self.budgets).arms(skill, ())
+            arms = ReplayPrompt(recorded.turn, known, own_words, self.budgets).arms(skill, ())
             prompts = [self.tokeniser.prompt(plain(arm)) for arm in (arms.with_skill, arms.without)]
         except (UnplayableError, WireError, EngineError) as error:
             log.info("skill_not_weighed hash=%s turn=%s reason=%s", skill.content_hash, turn.id, error)

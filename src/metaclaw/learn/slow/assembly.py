@@ -17,7 +17,7 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
-from metaclaw.learn.prompt import UnplayableError, sent_request
+from metaclaw.learn.replay.prompt import UnplayableError, sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
 from metaclaw.learn.slow.loop import LoopRules, SlowLoop, Starvation, TrainingParts
@@ -26,7 +26,7 @@ from metaclaw.learn.slow.recipe import AdvantageRule, Recipe, StatelessAdvantage
 from metaclaw.learn.slow.rewards import References, Rewards
 from metaclaw.learn.slow.training_turns import NOTHING_SCORES, Clocks, QueryTurns
 from metaclaw.learn.slow.versions import BY_A_PERSON, CanaryWatch, Versions
-from metaclaw.learn.supervise import Supervisor
+from metaclaw.learn.worker.supervision import Supervisor
 from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, Shelf
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams

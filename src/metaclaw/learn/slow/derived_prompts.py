@@ -27,7 +27,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn.prompt import UnplayableError, sent_request
+from metaclaw.learn.replay.prompt import UnplayableError, sent_request
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import Tokeniser

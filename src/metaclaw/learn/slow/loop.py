@@ -31,7 +31,7 @@ from metaclaw.learn.slow.run import RunProgress, TrainingRun
 from metaclaw.learn.slow.run_checkpoints import DriftError, StaleError
 from metaclaw.learn.slow.training_turns import Clocks, LeastTurns, QueryTurns
 from metaclaw.learn.slow.versions import Versions
-from metaclaw.learn.wakeup import Wakeup
+from metaclaw.learn.worker.supervision import LoopWakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 
@@ -121,7 +121,7 @@ class SlowLoop:
         self._dropped: set[int] = set()
         self._in_hand: int | None = None
         self._let_go = anyio.Event()
-        self.wakeup = Wakeup()
+        self.wakeup = LoopWakeup()
         self.state = LoopState.WAITING
         self.trouble: str | None = None
         self.tally: RunProgress | None = None

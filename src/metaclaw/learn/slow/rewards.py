@@ -28,8 +28,7 @@ from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.engine import CallParser
 from metaclaw.errors import SkillError
-from metaclaw.learn.applicability import always_match, concerns
-from metaclaw.learn.assessment import conversation_of, in_words, is_corrected
+from metaclaw.learn.assessment import always_match, concerns, conversation_of, in_words, is_corrected
 from metaclaw.outcome import Judge
 from metaclaw.skills import PROPOSED, CheckKind, check_of, check_state_of, examine_many, kind_of
 from metaclaw.train import is_degenerate

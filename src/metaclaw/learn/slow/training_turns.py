@@ -13,8 +13,8 @@ from metaclaw.domain.skill import combined_hash
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import WireError
-from metaclaw.learn.prompt import UnplayableError, sent_request
-from metaclaw.learn.recorded import RecordedSteps
+from metaclaw.learn.replay.prompt import UnplayableError, sent_request
+from metaclaw.learn.steps import RecordedSteps
 from metaclaw.store import LedgerReader, SqlBatches, TrainingBatch
 from metaclaw.train import is_held_out
 

@@ -1,6 +1,7 @@
 """The client's end of one request: its body as it arrives, the response that is sent to it, and whether it is still there."""
 
 import asyncio
+import zlib
 from collections.abc import Mapping
 from datetime import datetime
 from http import HTTPStatus
@@ -310,3 +311,41 @@ def too_large(max_bytes: int) -> WireError:
         status=413,
         code="request_too_large",
     )
+
+
+class BodySource(Protocol):
+    """Where a body comes from: a `Client`."""
+
+    async def read(self, max_bytes: int, timeout_s: float) -> bytes: ...
+
+
+async def read_body(source: BodySource, headers: Mapping[str, str], *, max_bytes: int, timeout_s: float) -> bytes:
+    """The whole body, unpacked. Raises WireError 413 when it is too large and whatever else the source raises."""
+    declared = headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared) > max_bytes:
+        raise too_large(max_bytes)
+    body = await source.read(max_bytes, timeout_s)
+    encoding = headers.get("content-encoding")
+    if encoding is None:
+        return body
+    encoding = encoding.strip().lower()
+    return body if encoding in ("", "identity") else unpack(body, encoding, max_bytes)
+
+
+def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
+    """Undo gzip or deflate, refusing to grow beyond the limit."""
+    bits = {"gzip": 31, "x-gzip": 31, "deflate": 15}.get(encoding)
+    if bits is None:
+        raise WireError(
+            f"content-encoding {encoding!r} is not understood; send gzip, deflate or none", status=415, code="unsupported_encoding"
+        )
+    stream = zlib.decompressobj(bits)
+    try:
+        unpacked = stream.decompress(body, max_bytes + 1)
+    except zlib.error as error:
+        raise WireError(f"the body is not valid {encoding}: {error}") from error
+    if len(unpacked) > max_bytes:
+        raise too_large(max_bytes)
+    if not stream.eof:
+        raise WireError(f"the {encoding} body ends too early")
+    return unpacked

@@ -15,12 +15,12 @@ import httptools
 
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import MetaClawError, UpstreamError, WireError
-from metaclaw.proxy.http.body import MAX_ITEMS, read, read_body
-from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders
+from metaclaw.proxy.http.body import MAX_ITEMS, read
+from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.passthrough import Passthrough
 from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline
-from metaclaw.wires import wire_format
+from metaclaw.wires import signed_wire, wire_format, wire_formats
 
 log = logging.getLogger(__name__)
 
@@ -139,8 +139,8 @@ class _Bridge:
             self._client.respond(self._status, fields, body)
 
 
-_WIRES = {"/chat/completions": Wire.CHAT, "/responses": Wire.RESPONSES, "/messages": Wire.MESSAGES}
-_BARE = ("/chat/completions", "/responses", "/messages", "/messages/count_tokens", "/models", "/completions", "/embeddings")
+_WIRES = {format_.path: format_.wire for format_ in wire_formats()}
+_BARE = (*_WIRES, "/messages/count_tokens", "/models", "/completions", "/embeddings")
 _JSON: RawHeaders = [(b"content-type", b"application/json")]
 _MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
@@ -311,4 +311,4 @@ def wire_spoken(path: str, headers: Mapping[str, str]) -> Wire:
     for suffix, wire in _WIRES.items():
         if path.endswith(suffix):
             return wire
-    return Wire.MESSAGES if "/messages" in path or "anthropic-version" in headers else Wire.CHAT
+    return Wire.MESSAGES if "/messages" in path else signed_wire(headers)

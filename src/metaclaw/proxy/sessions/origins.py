@@ -41,6 +41,7 @@ from metaclaw.proxy.sessions.recognition import (
     session_id,
 )
 from metaclaw.proxy.sessions.registry import Hints, Match, Memory, Session, Thread, continued, repeated, squeezed
+from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +190,7 @@ class Origins:
             self._memory.move(thread, trace.head, None)
 
     def _see(self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None, path: str) -> _Sighting:
-        earlier, linked = (None, None) if "previous_response_id" not in body else self._earlier(wire, body)
+        earlier, linked = self._earlier(wire, body)
         request = Request(wire, headers, body, self._digests, earlier)
         client = self._clients.recognise(request)
         kind, reason = classify(request, client, path)
@@ -201,7 +202,7 @@ class Origins:
 
     def _earlier(self, wire: Wire, body: Mapping[str, Json]) -> tuple[bytes | None, SessionId | None]:
         """The history that a request only refers to: its digest, and the session it belongs to where we know it."""
-        response_id = body.get("previous_response_id") if wire is Wire.RESPONSES else None
+        response_id = body.get(wire_format(wire).previous_key)
         if not isinstance(response_id, str) or not response_id:
             return None, None
         known = self._memory.response(response_id)

@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import HIRED, Scope, TurnKind
 from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
 from metaclaw.proxy.sessions.clients.client import Client, Request
-from metaclaw.proxy.sessions.conversation import Conversation
-from metaclaw.proxy.sessions.wrappers import is_heartbeat, is_machine_text, without_ephemeral, without_machine_tags
+from metaclaw.proxy.sessions.conversation import (
+    Conversation,
+    is_heartbeat,
+    is_machine_text,
+    without_ephemeral,
+    without_machine_tags,
+)
+from metaclaw.wires import wire_format
 
 _UNKNOWN: Final = Client("unknown")
 _MAX_KNOWN: Final = 1024
@@ -41,10 +46,22 @@ class Recogniser:
             if len(self._by_system) >= _MAX_KNOWN:
                 self._by_system.clear()
             place = self._by_system[root] = _place_by_system(request.system)
-        for client in CLIENTS[:place]:
-            if client.has_headers(request.headers):
-                return client
+        place = min(place, _place_by_headers(request.headers))
         return CLIENTS[place] if place < len(CLIENTS) else _UNKNOWN
+
+
+_BY_HEADERS: Final = [(place, tuple(alternative.items())) for place, client in enumerate(CLIENTS) for alternative in client.headers]
+
+
+def _place_by_headers(headers: Mapping[str, str]) -> int:
+    for place, wanted in _BY_HEADERS:
+        for name, begins in wanted:
+            value = headers.get(name)
+            if value is None or not value.startswith(begins):
+                break
+        else:
+            return place
+    return len(CLIENTS)
 
 
 def _place_by_system(system: str) -> int:
@@ -247,8 +264,8 @@ def _counting(request: Request, path: str) -> str | None:
     """Counting tokens sends a request's body to another path, and leaves out the limit that every real request must have."""
     if path:
         return "count-tokens" if "count_tokens" in path and path.rstrip("/").endswith("count_tokens") else None
-    unlimited = request.wire is Wire.MESSAGES and "max_tokens" not in request.body and "stream" not in request.body
-    return "count-tokens" if unlimited else None
+    required = wire_format(request.wire).required_key
+    return "count-tokens" if required and required not in request.body and "stream" not in request.body else None
 
 
 def _generic(request: Request) -> str | None:

@@ -123,7 +123,7 @@ def _access_token(question: CalendarQuery) -> str:
     try:
         tokens = msgspec.json.decode(Path(question.token_file).read_bytes(), type=Tokens)
     except FileNotFoundError:
-        raise CalendarError(f"nobody has consented yet; {AGAIN}") from None
+        raise CalendarError(f"consent has not been given yet; {AGAIN}") from None
     except (OSError, msgspec.DecodeError) as error:
         raise CalendarError(f"{question.token_file} cannot be read; {AGAIN}") from error
     if tokens.access_token and time.time() < tokens.expires_at - _EARLY_S:
@@ -233,7 +233,7 @@ def ask_consent(question: CalendarQuery, show: Callable[[str], None], timeout_s:
             server.timeout = left_s
             server.handle_request()
     if "code" not in came:
-        raise CalendarError(f"nobody consented ({came.get('error', 'no answer in time')})")
+        raise CalendarError(f"consent was not given ({came.get('error', 'no answer in time')})")
     form = {"grant_type": "authorization_code", "code": came["code"], "redirect_uri": back, "code_verifier": verifier}
     return exchange(question, form, None)
 

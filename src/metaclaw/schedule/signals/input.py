@@ -179,7 +179,7 @@ Ask = Callable[[], Awaitable[float | None]]
 Sleep = Callable[[float], Awaitable[None]]
 
 
-class Wakeup(Protocol):
+class InputWakeup(Protocol):
     """Notifies that there may have been input; the source is then polled at once. False alarms are harmless."""
 
     @property
@@ -189,7 +189,7 @@ class Wakeup(Protocol):
     async def begin(self) -> None:
         """Start listening. Raises SignalError if it is not available."""
 
-    async def rings(self, within_s: float) -> bool:
+    async def fires(self, within_s: float) -> bool:
         """Arm it and wait at most so long; whether it fired. It stays armed until it fires."""
 
     def disarm(self) -> None:
@@ -199,11 +199,11 @@ class Wakeup(Protocol):
         """Stop listening."""
 
 
-async def is_rung(rung: asyncio.Event, within_s: float) -> bool:
+async def has_fired(fired: asyncio.Event, within_s: float) -> bool:
     """Whether the event is set within so long."""
     try:
         async with asyncio.timeout(within_s):
-            await rung.wait()
+            await fired.wait()
     except TimeoutError:
         return False
     return True
@@ -213,71 +213,73 @@ async def poll_input(
     ask: Ask,
     report: InputReport,
     *,
-    bell: Wakeup | None = None,
+    wakeup: InputWakeup | None = None,
     sleep: Sleep = anyio.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Report the seconds that `ask` returns (None: not known yet), for ever. Raises SignalError if an answer takes too long."""
-    was_rung = False
+    was_fired = False
     while True:
         asked_at = clock()
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 idle_s = await ask()
         except TimeoutError as error:
-            raise SignalError(f"asked for the last input, nobody answers within {ANSWER_WITHIN_S:g} s") from error
+            raise SignalError(f"the query for the last input was not answered within {ANSWER_WITHIN_S:g} s") from error
         if idle_s is not None:
             report.idle(idle_s)
         again_s = report.ask_again_s()
         rest_s = max(0.0, again_s - (clock() - asked_at))
         # One notification, one poll: after a false alarm, wait for the next regular poll.
-        if bell is not None and not was_rung and again_s <= ASK_SHUT_S:
-            was_rung = await bell.rings(rest_s)
+        if wakeup is not None and not was_fired and again_s <= ASK_SHUT_S:
+            was_fired = await wakeup.fires(rest_s)
             continue
-        if bell is not None:
-            bell.disarm()
-        was_rung = False
+        if wakeup is not None:
+            wakeup.disarm()
+        was_fired = False
         await sleep(rest_s)
 
 
 class PolledSource:
     """A source that is polled, and at once when its wakeup fires. Without a wakeup, its name says that it is polled.
-    `rings_after_s` is the silence after which the wakeup reports the next input."""
+    `reports_after_s` is the silence after which the wakeup reports the next input."""
 
     hears_all = True
 
-    def __init__(self, system: str, ask: Ask, bell: Wakeup, *, rings_after_s: float = 0.0, sleep: Sleep = anyio.sleep) -> None:
+    def __init__(
+        self, system: str, ask: Ask, wakeup: InputWakeup, *, reports_after_s: float = 0.0, sleep: Sleep = anyio.sleep
+    ) -> None:
         self._system = system
-        self._rings_after_s = rings_after_s
+        self._rings_after_s = reports_after_s
         self._ask = ask
-        self._bell = bell
+        self._wakeup = wakeup
         self._sleep = sleep
 
     @property
     def name(self) -> str:
         """The name shown to people."""
-        return f"input ({self._system}{'' if self._bell.is_heard else ', asked'})"
+        return f"input ({self._system}{'' if self._wakeup.is_heard else ', asked'})"
 
     @property
     def tells_after_s(self) -> float:
         """0 without a wakeup."""
-        return self._rings_after_s if self._bell.is_heard else 0.0
+        return self._rings_after_s if self._wakeup.is_heard else 0.0
 
     async def follow(self, report: InputReport) -> None:
         """Poll for ever. Raises SignalError without an answer."""
         try:
-            bell = await self._begun()
-            await poll_input(self._ask, report, bell=bell, sleep=self._sleep)
+            wakeup = await self._begun()
+            await poll_input(self._ask, report, wakeup=wakeup, sleep=self._sleep)
         finally:
-            self._bell.end()
+            self._wakeup.end()
 
-    async def _begun(self) -> Wakeup | None:
+    async def _begun(self) -> InputWakeup | None:
         try:
-            await self._bell.begin()
+            await self._wakeup.begin()
         except SignalError as error:
             log.info("input_only_asked system=%s reason=%s", self._system, error)
             return None
-        return self._bell
+        return self._wakeup
 
 
 class FallbackSource:

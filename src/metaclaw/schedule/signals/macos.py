@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast
 
 import anyio
 
-from metaclaw.schedule.signals.input import PolledSource, SignalError, Sleep, Wakeup, is_rung
+from metaclaw.schedule.signals.input import InputWakeup, PolledSource, SignalError, Sleep, has_fired
 
 _NAME: Final = b"com.apple.system.powermanagement.useractivity2"
 _STATUS_OK: Final = 0
@@ -36,7 +36,7 @@ class PowerdWakeup:
     def __init__(self, notify: Notify | None = None) -> None:
         self._notify = notify
         self._descriptor, self._token = -1, -1
-        self._rung = asyncio.Event()
+        self._fired = asyncio.Event()
         self._is_armed = False
 
     @property
@@ -50,22 +50,22 @@ class PowerdWakeup:
         descriptor, token = ctypes.c_int(-1), ctypes.c_int(-1)
         status = self._notify.notify_register_file_descriptor(_NAME, descriptor, 0, token)
         if status != _STATUS_OK:
-            raise SignalError(f"macOS does not tell of its person (notify status {status})")
+            raise SignalError(f"macOS does not report user activity (notify status {status})")
         self._descriptor, self._token, self._is_armed = descriptor.value, token.value, False
         os.set_blocking(self._descriptor, False)
         asyncio.get_running_loop().add_reader(self._descriptor, self._read)
 
-    async def rings(self, within_s: float) -> bool:
+    async def fires(self, within_s: float) -> bool:
         """Whether something was posted since it was armed; waits for it at most so long."""
         if not self._is_armed:
-            self._rung.clear()
+            self._fired.clear()
             self._is_armed = True
-        has_rung = await is_rung(self._rung, within_s)
-        self._is_armed = not has_rung
-        return has_rung
+        was_fired = await has_fired(self._fired, within_s)
+        self._is_armed = not was_fired
+        return was_fired
 
     def disarm(self) -> None:
-        """What is posted meanwhile is not news."""
+        """Ignore notifications until it is armed again."""
         self._is_armed = False
 
     def end(self) -> None:
@@ -78,7 +78,7 @@ class PowerdWakeup:
     def _read(self) -> None:
         """Discard the tokens: there is only one name. The end of the stream ends the wakeup."""
         if os.read(self._descriptor, 4096):
-            self._rung.set()
+            self._fired.set()
         else:
             self.end()
 
@@ -98,20 +98,20 @@ def _load() -> Notify:
 # From the object itself (-r): counted from the root, how deep it lies differs from system to system, and too few print nothing.
 _COMMAND: Final = ("/usr/sbin/ioreg", "-r", "-c", "IOHIDSystem", "-d", "1")
 # powerd counts the user as away after five minutes; its delay is not documented.
-_RINGS_AFTER_S: Final = 310.0
+_REPORTS_AFTER_S: Final = 310.0
 _IDLE: Final = re.compile(rb'"HIDIdleTime"\s*=\s*(?P<nanoseconds>\d+)')
 
 Run = Callable[[Sequence[str]], Awaitable[bytes]]
 
 
-def mac_input(run: Run | None = None, *, bell: Wakeup | None = None, sleep: Sleep = anyio.sleep) -> PolledSource:
+def mac_input(run: Run | None = None, *, wakeup: InputWakeup | None = None, sleep: Sleep = anyio.sleep) -> PolledSource:
     """The source of input on a Mac. Where this is none, or it does not tell, it raises SignalError when followed."""
     running = _run if run is None else run
 
     async def ask() -> float:
         return parse_idle_s(await running(_COMMAND))
 
-    return PolledSource("macOS", ask, PowerdWakeup() if bell is None else bell, rings_after_s=_RINGS_AFTER_S, sleep=sleep)
+    return PolledSource("macOS", ask, PowerdWakeup() if wakeup is None else wakeup, reports_after_s=_REPORTS_AFTER_S, sleep=sleep)
 
 
 def parse_idle_s(printed: bytes) -> float:

@@ -34,7 +34,7 @@ class TtyInput:
             while True:
                 found = self._mine()
                 if not found:
-                    raise SignalError("nobody is logged in on a terminal")
+                    raise SignalError("no user is logged in on a terminal")
                 notices.watch(found)
                 report.idle(min(time.time() - last for last in found.values()))
                 if await notices.wait(_LOOK_EVERY_S):

@@ -74,7 +74,7 @@ class WaylandInput:
 
 
 class _Message(NamedTuple):
-    """What the compositor says: to which of our objects, which event, and what with it."""
+    """An event of the compositor: object id, opcode and payload."""
 
     to: int
     event: int
@@ -114,7 +114,7 @@ class _Compositor:
         elif _KDE in offered:
             self._notifier = self._bind(offered[_KDE][0], _KDE, 1), _GET_TIMEOUT
         else:
-            raise NotOfferedError("the Wayland compositor does not tell when nobody is there (it has no ext-idle-notify)")
+            raise NotOfferedError("the Wayland compositor does not report idle time (it has no ext-idle-notify)")
         for name, (interface, _) in self._globals.items():
             if interface == _SEAT:
                 self._watch(name)
@@ -160,7 +160,7 @@ class _Compositor:
 
     def _needs_a_seat(self) -> None:
         if not self._idle:
-            raise SignalError("the Wayland compositor has no seat, so nobody can sit there")
+            raise SignalError("the Wayland compositor has no seat")
 
     def _bind(self, name: int, interface: str, version: int) -> int:
         ours = self._new_id()
@@ -184,7 +184,7 @@ class _Compositor:
         return _Message(to, size_and_event & 0xFFFF, body)
 
     async def _front(self, size: int) -> bytes:
-        """The first bytes of what has come, which stay: whoever is cancelled while they wait has taken nothing."""
+        """Wait for so many bytes without consuming them, so that a cancelled reader loses nothing."""
         while len(self._come) < size:
             more = await self._reader.read(65_536)
             if not more:

@@ -13,7 +13,7 @@ from typing import Final
 
 from metaclaw.schedule.signals.input import InputReport, SignalError
 
-# An alarm on the way down: idle was above this and falls below it, so somebody did something.
+# An alarm on the way down: idle was above this and falls below it, so there was input.
 _ALARM_MS: Final = 200
 _ASK_EVERY_S: Final = 5.0
 _ANSWER_WITHIN_S: Final = 5.0
@@ -103,7 +103,7 @@ class _Server:
         return True
 
     def close(self) -> None:
-        """Let go of the server."""
+        """Close the connection to the server."""
         self._writer.close()
 
     async def _ask(self, request: bytes) -> bytes:
@@ -141,7 +141,7 @@ async def _connect(name: str, authority: Path | None) -> _Server:
     rest = await reader.readexactly(4 * words)
     if verdict != 1:
         writer.close()
-        raise SignalError(f"the X display {name} lets nobody in (no cookie fits)")
+        raise SignalError(f"the X display {name} refuses the connection (no cookie fits)")
     return _Server(reader, writer, int.from_bytes(rest[4:8], "little"))
 
 

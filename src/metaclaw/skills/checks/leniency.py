@@ -63,7 +63,7 @@ def lenience_trouble(skill: Skill) -> str | None:
     trifle = None if check is None else accepted_trifle(check)
     if trifle is None:
         return None
-    return f"accepts {trifle!r} whatever is asked: it teaches nonsense, and proves no weights without [judge]"
+    return f"accepts {trifle!r} to any request: training on it is useless, and it proves no weights without [judge]"
 
 
 def near_answers(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The evolver: asks a model once what would have prevented a kind of failure, and takes from its answer only what holds."""
+"""The evolver: asks a model once what would have prevented a group of failures, and keeps what is valid of its answer."""
 
 import logging
 import re
@@ -39,8 +39,8 @@ _MAX_EXAMPLE_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What came of asking an evolver. `reason` says why there is no proposal, and is empty where there is one; `refused` is what it
-    wrote that does not hold, each with its fault."""
+    """The result of asking an evolver. `reason` says why there is no proposal, and is empty where there is one; `refused` is what
+    it wrote that is not valid, each with its fault."""
 
     proposals: tuple[Proposal, ...]
     reason: str
@@ -74,7 +74,7 @@ class Evolver:
         self._on_refused = on_refused
 
     async def propose(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
-        """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError where nobody answers."""
+        """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError."""
         return (await self.evolve(kind, near, rejected)).proposals
 
     async def evolve(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> Evolution:

@@ -27,7 +27,7 @@ CORRECTION_READ = "correction.read"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A turn, and what it came to."""
+    """A turn and its verdict."""
 
     step: Step
     verdict: Verdict
@@ -61,7 +61,7 @@ JUDGED = "judged"
 _MAX_TASK_CHARS = 4_000
 _LIKE = 0.3
 _WORDS_IN_NAME = 3
-# Digits in a word make it somebody's number, identifier or worse.
+# Words with digits may be personal numbers or identifiers.
 _PLAIN_WORD = re.compile(r"[^\W\d_]{2,24}")
 _ERROR_CLASS = re.compile(
     r"\b([A-Z]\w{2,40}(?:Error|Exception|Warning))\b|\b(E[A-Z]{3,12})\b|\bexit(?:ed)?(?: with)?(?: code|"
@@ -80,7 +80,7 @@ class FailureGroup:
 
     @property
     def turns(self) -> tuple[TurnId, ...]:
-        """The turns that failed, in order of birth."""
+        """The turns that failed, oldest first."""
         return tuple(failure.step.turn for failure in self.failures)
 
 

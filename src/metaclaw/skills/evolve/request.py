@@ -1,9 +1,8 @@
-"""The one question an evolver is asked about a kind of failure: rules, evidence, near skills, and what was turned away."""
+"""The request to the model that writes skills: instructions, evidence, similar skills, rejected proposals; and its answer."""
 
 import hashlib
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from metaclaw.domain.candidate import Candidate
@@ -14,6 +13,7 @@ from metaclaw.domain.verdict import Verdict
 from metaclaw.skills.evolve.failures import Failure, FailureGroup
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES
 from metaclaw.skills.scopes import applying
+from metaclaw.text import json_documents
 
 Render = Callable[[Step], str]
 Redact = Callable[[str], str]
@@ -192,7 +192,6 @@ def _rejected(kind: FailureGroup, rejected: Sequence[Candidate], mark: str, reda
 
 
 _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_OPENING = re.compile(r"[{\[]")
 _MAX_CHARS = 200_000
 _MOST_OPENINGS = 500
 _OTHER_NAMES = {"trigger": ("description", "when"), "body": ("content", "markdown"), "replaces": ("edits",)}
@@ -216,26 +215,11 @@ def read_skills(text: str) -> list[WrittenSkill] | str:
     text = _THINKING.sub(" ", text[:_MAX_CHARS])
     if not text.strip():
         return "the answer is empty"
-    entries = next((found for document in _documents(text) if (found := _entries(document)) is not None), None)
+    documents = reversed(list(json_documents(text, _MOST_OPENINGS)))  # the last first: models think aloud before they answer
+    entries = next((found for document in documents if (found := _entries(document)) is not None), None)
     if entries is None:
         return "there is no JSON object with a list of skills in the answer"
     return [_written(entry) for entry in entries]
-
-
-def _documents(text: str) -> Iterator[object]:
-    """The JSON documents in a text, the last first: models think aloud before they answer."""
-    decoder, at, found = json.JSONDecoder(), 0, list[object]()
-    for _ in range(_MOST_OPENINGS):
-        opening = _OPENING.search(text, at)
-        if opening is None:
-            break
-        try:
-            document, at = decoder.raw_decode(text, opening.start())
-        except (ValueError, RecursionError):
-            at = opening.end()
-        else:
-            found.append(document)
-    yield from reversed(found)
 
 
 def _entries(document: object) -> list[dict[str, object]] | None:

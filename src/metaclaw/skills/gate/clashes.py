@@ -1,6 +1,6 @@
-"""Against what is there already: a candidate that says what a skill says, or the contrary of it, is not a new skill.
+"""Clashes: a candidate that repeats a skill in force, or contradicts it, is not a new skill.
 
-Compared with skills of the same scope and of wider ones; what belongs to somebody more specific is theirs. A more specific skill
+Compared with skills of the same scope and of wider ones; not with those of a narrower scope. A more specific skill
 may contradict a wider one: the most specific wins when skills are placed, so that is an override and no conflict.
 
 The overlap of two texts is the share of their terms that both have (Jaccard). Two skills are duplicates if they are for the same
@@ -253,7 +253,13 @@ class _Clause(NamedTuple):
 def contrary(one: str, other: str, least_terms: int = 2) -> str | None:
     """In words, how two texts about the same situation contradict each other, or None where they do not.
 
-    Clauses of fewer terms are not compared: in a long text one word is too little to go by, in a single instruction it may be all.
+    A text is read as clauses, each with a polarity (do it, do not do it) and the terms it is about. Two texts are contrary where
+
+    - one says to do what the other says not to do: opposite polarity, and the smaller clause's terms nearly all among the other's;
+    - they choose different values where only one can hold (tabs or spaces, JSON or YAML);
+    - they set different limits in the same unit (80 columns, 120 columns).
+
+    Clauses of fewer than `least_terms` terms are not compared: in a long text one word is too little to go by.
     """
     return _opposed(one, other, least_terms) or _different_choice(one, other) or _different_limit(one, other)
 

@@ -16,11 +16,11 @@ Each may object, or ask to wait for a person. All checks of the text come before
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
-from typing import Protocol
+from typing import TypeAlias
 
 from anyio import to_thread
 
@@ -77,7 +77,7 @@ _LEFTOVERS = (
     ("a point in time", re.compile(r"\b(?:19|20)\d\d-\d\d-\d\d[T ]\d\d:\d\d")),
     ("a point in time", re.compile(r"\b1[5-9]\d{8}(?:\d{3})?\b")),
     (
-        "somebody's folder",
+        "a user's folder",
         re.compile(r"(?<![\w.])/(?:home|Users)/[\w.-]+|(?<![\w.])/root/\w+|\b[A-Za-z]:\\Users\\[\w.-]+|(?<![\w.])/tmp/[\w.-]{6,}"),
     ),
 )
@@ -90,7 +90,11 @@ _ALLOWED = frozenset("\n\t\r\u200c\u200d\ufe0f")  # joiners that scripts and emo
 
 
 def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
-    """Objections to a skill, or to a revision of `before`. Empty where there are none."""
+    """Objections to a skill's text, or to a revision of `before`. Empty where there are none.
+
+    What an evolver writes must say when it applies, how to go about it and what not to do, in few words and without leftovers of
+    the session it came from. Of a person's rule only its size and hidden or withheld characters are looked at.
+    """
     text = f"{skill.trigger}\n{skill.body}"
     objections = [*_size(text), *_hidden(text), *_withheld(text)]
     if skill.kind is SkillKind.SKILL:
@@ -198,10 +202,8 @@ class Objection:
     waits: bool = False
 
 
-class DraftCheck(Protocol):
-    """A safety check: the secret scan, where imperatives come from, what a skill could reach."""
-
-    def __call__(self, proposal: Proposal) -> Sequence[Objection]: ...
+DraftCheck: TypeAlias = Callable[[Proposal], Sequence[Objection]]
+"""A safety check: the secret scan, where imperatives come from, what a skill could reach."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +262,6 @@ class Gate:
             return admission
         overrides = tuple(clash.other.name for clash in clashes if clash.kind is ClashKind.OVERRIDE)
         return replace(admission, supersedes=_superseded(proposal, clashes), overrides=overrides)
-
-    def draft_objections(self, proposal: Proposal, library: IndexLibrary) -> tuple[str, ...]:
-        """What the draft checks say, for the next attempt."""
-        clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
-        return tuple(objection.reason for objection in self._objections(proposal, library, clashes))
 
     def _draft(self, proposal: Proposal, library: IndexLibrary) -> tuple[tuple[Clash, ...], Admission | None]:
         """What the proposal clashes with, and the refusal, if there is one."""

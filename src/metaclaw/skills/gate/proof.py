@@ -1,4 +1,4 @@
-"""Replays: a candidate is tried on recorded turns before anybody is served with it, for no more than the decision needs.
+"""Replays: a candidate is tried on recorded turns before it is placed in a prompt, for no more than the decision needs.
 
 A recorded turn has an outcome of its own, which was paid for already: the failure that taught the skill, or a similar turn that
 passed. So only the turn *with* the skill is replayed, and the record stands for the turn without it. After each replay the expected
@@ -7,7 +7,7 @@ losses (`belief`) decide:
 - keeping it costs little enough, and it was tried on a failure and on a passing turn if there is one    → pass
 - doing without it costs little enough                                                                   → reject
 - nothing is left to try that fits into the budget                                                       → the smaller loss decides
-- nobody can be asked at the moment                                                                      → wait, and continue later
+- no model can be asked at the moment                                                                    → wait, and continue later
 
 Results that were paid for are given back in (`earlier`), so that an undecided candidate is continued and never repeated. Where a
 live trial follows, one fixed failure is enough to start it; where none does (gate `shadow`), three are asked for.
@@ -51,7 +51,18 @@ class PassRate:
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """Pass rates of matching tasks with the skill and without it."""
+    """Pass rates of matching tasks with the skill and without it, and what a wrong decision would cost.
+
+    Each rate has a Beta distribution: Beta(1, 1) before anything is known, one more pass or failure for each task. Their difference
+    d is taken as normal with the mean and variance that follow. Then
+
+        loss if kept      = E[max(0, -d)]     the passes lost per task if the skill stays and is worse
+        loss if withdrawn = E[max(0, +d)]     the passes lost per task if the skill goes and was better
+
+    A decision is made as soon as its expected loss is small enough to be accepted; where no more evidence may be bought or waited
+    for, the smaller one decides. This is no significance test: the error rates that follow from the limits are simulated
+    (`python -m benchmarks.gate`, docs/decisions/0032).
+    """
 
     with_skill: PassRate = PassRate()
     without: PassRate = PassRate()
@@ -122,7 +133,7 @@ class ReplayBudget:
 
 
 class Decision(StrEnum):
-    """What replays came to."""
+    """The result of the replays."""
 
     PASS = "pass"
     REJECT = "reject"

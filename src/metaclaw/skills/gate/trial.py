@@ -49,7 +49,7 @@ class LiveTask:
 
 
 class TrialDecision(StrEnum):
-    """What becomes of a skill on trial."""
+    """The decision on a skill on trial."""
 
     PROMOTE = "promote"
     WITHDRAW = "withdraw"
@@ -72,7 +72,7 @@ class TaskCounts:
         return reduce(TaskCounts.plus, tasks, TaskCounts())
 
     def plus(self, task: LiveTask) -> "TaskCounts":
-        """With one more. Where nothing was left to chance, nothing can be learned."""
+        """With one more. Tasks where the skill was placed for certain do not count."""
         if task.propensity == 1.0:
             return self
         if task.outcome is Outcome.UNKNOWN:
@@ -103,7 +103,7 @@ class TaskCounts:
         return self.placed + self.withheld
 
     def belief(self, prior: Belief) -> Belief:
-        """What these tasks make of a prior."""
+        """The belief after these tasks."""
         with_skill, without = prior.with_skill, prior.without
         return Belief(
             PassRate(with_skill.passed + self.placed_passed, with_skill.failed + self.placed_failed),

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Progress, Rollout, StepStats
+from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
@@ -77,7 +77,7 @@ class RemoteBackend:
         """All losses, the KL term by way of advantages, and no standing still in the middle of what was sent."""
         return Abilities(frozenset(LossKind), has_kl=True, yields=False, has_own_processor=True)
 
-    async def open(self, run: RunPlan) -> Progress:
+    async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or go on from its last durable step; pieces accumulated towards the next are not kept."""
         await self._leave()
         mark = await asyncio.to_thread(_read_mark, run.folder)
@@ -88,7 +88,7 @@ class RemoteBackend:
         else:
             self._run = _Run(run, await self._service.create(run.rank, run.seed), 0)
         log.info("training run open backend=%s run=%s steps=%d", self.name, run.name, self._run.steps)
-        return Progress(steps=self._run.steps)
+        return RunProgress(steps=self._run.steps)
 
     async def sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None

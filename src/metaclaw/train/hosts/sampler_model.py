@@ -16,8 +16,9 @@ from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import build_prompt, make_message
 from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.train.backends.service import SampleRequest
-from metaclaw.train.hosts.token_reply import ID_PREFIXES, TokenReply, token_request
+from metaclaw.train.hosts.token_reply import TokenReply, token_request
 from metaclaw.upstream import TIMEOUT, UNREACHABLE
+from metaclaw.wires import wire_format
 
 if TYPE_CHECKING:
     from metaclaw.engine.vocabulary import Vocabulary
@@ -98,7 +99,7 @@ class SamplerModel:
         )
         rollout = await self._draw(version, asked, weights)
         speech = TokenReply(self._vocabulary, request, prompt, asked.prompt, wishes.stop)
-        yield Begin(new_id(ID_PREFIXES[request.wire]), self.models[0], Usage(len(asked.prompt), 0))
+        yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))
         for delta in (*speech.push(rollout.tokens_T, rollout.logprobs_T), *speech.finish()):
             yield delta
         yield speech.end(is_whole=rollout.is_whole)

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from metaclaw.domain.chat import ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage, Wire
+from metaclaw.domain.chat import ChatRequest, Delta, End, Finish, SampledTokens, TextDelta, TokenLogprob, Usage
 from metaclaw.engine import CallParser, Generate, Prompt
 from metaclaw.errors import WireError
 from metaclaw.train.backends.service import SampleRequest
@@ -15,7 +15,6 @@ from metaclaw.train.backends.service import SampleRequest
 if TYPE_CHECKING:
     from metaclaw.engine.vocabulary import Vocabulary
 
-ID_PREFIXES: Final = {Wire.CHAT: "chatcmpl-", Wire.RESPONSES: "resp_", Wire.MESSAGES: "msg_"}
 _SEED_BITS: Final = 30
 
 

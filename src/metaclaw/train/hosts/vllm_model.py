@@ -20,9 +20,9 @@ from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call, HttpProvider, Reply
 from metaclaw.train.backends.service import SampleRequest
 from metaclaw.train.hosts.lora_servers import LoadingHost, name_of
-from metaclaw.train.hosts.token_reply import ID_PREFIXES, TokenReply, token_request
+from metaclaw.train.hosts.token_reply import TokenReply, token_request
 from metaclaw.upstream import MALFORMED
-from metaclaw.wires.sse import EventParser
+from metaclaw.wires import EventParser, wire_format
 
 if TYPE_CHECKING:
     from metaclaw.engine.vocabulary import Vocabulary
@@ -111,7 +111,7 @@ class VllmModel:
         speech = TokenReply(self._vocabulary, request, prompt, asked.prompt, wishes.stop)
         is_whole = True
         async with self._asked(self._body(asked, version), version) as reply:
-            yield Begin(new_id(ID_PREFIXES[request.wire]), self.models[0], Usage(len(asked.prompt), 0))
+            yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))
             async for choice in self._choices(reply):
                 for delta in speech.push(choice.token_ids or [], _numbers(choice)):
                     yield delta

@@ -1,63 +1,53 @@
-"""Anthropic messages."""
+"""Anthropic messages: `POST /v1/messages`."""
 
-from collections.abc import Sequence
+from typing import Final
 
-from metaclaw.domain.chat import ChatRequest, Completion, Json
-from metaclaw.domain.enforcement import TrueAnswer
-from metaclaw.wires import failure
-from metaclaw.wires.attempt import Attempt, HeldCall
+from metaclaw.domain.chat import Wire
+from metaclaw.wires.deltas import Reader
+from metaclaw.wires.errors import anthropic_error
 from metaclaw.wires.fields import encode
-from metaclaw.wires.messages import history
-from metaclaw.wires.messages.answer import parse_answer, render_answer
-from metaclaw.wires.messages.parsing import parse_request
-from metaclaw.wires.messages.reading import MessagesMeaning
-from metaclaw.wires.messages.rendering import render_request
-from metaclaw.wires.messages.writing import MessagesWriter
-from metaclaw.wires.reader import Reader
+from metaclaw.wires.format import WireFormat
+from metaclaw.wires.messages import answers, relay, requests
 from metaclaw.wires.sse import event_bytes
 
-
-class MessagesFormat:
-    """`POST /v1/messages`."""
-
-    def parse_request(self, body: dict[str, Json]) -> ChatRequest:
-        return parse_request(body)
-
-    def render_request(self, request: ChatRequest) -> dict[str, Json]:
-        return render_request(request)
-
-    def parse_answer(self, body: bytes) -> Completion:
-        return parse_answer(body)
-
-    def render_answer(self, completion: Completion, request: ChatRequest) -> bytes:
-        return render_answer(completion, request)
-
-    def reader(self) -> Reader:
-        return Reader(MessagesMeaning())
-
-    def writer(self, request: ChatRequest) -> MessagesWriter:
-        return MessagesWriter(request)
-
-    def resumed_writer(self, request: ChatRequest, passed: bytes) -> MessagesWriter:
-        return history.resume(request, passed)
-
-    def read_attempt(self, said: bytes, *, stream: bool) -> Attempt:
-        return history.read_attempt(said, stream=stream)
-
-    def call_results(self, calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-        return history.call_results(calls, texts)
-
-    def own_words(self, text: str) -> Json:
-        return history.own_words(text)
-
-    def restore(self, items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
-        return history.restore(items, answer, messages)
-
-    def error_body(self, status: int, message: str, code: str, param: str | None) -> bytes:
-        return encode(failure.anthropic_error(status, message))
-
-    def parse_error(self, status: int, body: bytes) -> tuple[str, str]:
-        return failure.parse_error(status, body)
-
-    def error_event(self, message: str, code: str) -> bytes:
-        return event_bytes(failure.anthropic_error(502, message), "error")
+FORMAT: Final = WireFormat(
+    wire=Wire.MESSAGES,
+    path="/messages",
+    id_prefix=answers.ID_PREFIX,
+    sign="anthropic-version",
+    list_key="messages",
+    required_key="max_tokens",
+    parse_request=requests.parse_request,
+    render_request=requests.render_request,
+    indispensable=("container", "mcp_servers"),
+    hosted_traces=(
+        "server_tool_use",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "tool_reference",
+        "container_upload",
+    ),
+    read_document=requests.read_file,
+    offered_tools=requests.offered_tools,
+    wants_json=requests.wants_json,
+    system_texts=requests.system_texts,
+    place_in_system=requests.place_in_system,
+    appends_parts=True,
+    caches_everything=lambda body: bool(body.get("cache_control")),
+    parse_answer=answers.parse_answer,
+    render_answer=answers.render_answer,
+    reader=lambda: Reader(answers.MessagesMeaning()),
+    writer=answers.MessagesWriter,
+    resumed_writer=relay.resume,
+    final_events=("message_stop",),
+    whole_facts=answers.whole_facts,
+    streamed_facts=answers.streamed_facts,
+    footer=relay.MessagesFooter(),
+    calls=relay.MessagesCalls(),
+    read_attempt=relay.read_attempt,
+    call_results=relay.call_results,
+    own_words=relay.own_words,
+    restore=relay.restore,
+    error_body=lambda status, message, code, param: encode(anthropic_error(status, message)),
+    error_event=lambda message, code: event_bytes(anthropic_error(502, message), "error"),
+)

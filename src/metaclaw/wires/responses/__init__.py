@@ -1,62 +1,51 @@
-"""OpenAI responses."""
+"""OpenAI responses: `POST /v1/responses`."""
 
-from collections.abc import Sequence
+from typing import Final
 
-from metaclaw.domain.chat import ChatRequest, Completion, Json
-from metaclaw.domain.enforcement import TrueAnswer
-from metaclaw.wires import failure
-from metaclaw.wires.attempt import Attempt, HeldCall
-from metaclaw.wires.reader import Reader
-from metaclaw.wires.responses import history
-from metaclaw.wires.responses.answer import parse_answer, render_answer
-from metaclaw.wires.responses.parsing import parse_request
-from metaclaw.wires.responses.reading import ResponsesMeaning
-from metaclaw.wires.responses.rendering import render_request
-from metaclaw.wires.responses.writing import ResponsesWriter, error_event
+from metaclaw.domain.chat import Wire
+from metaclaw.wires.deltas import Reader
+from metaclaw.wires.errors import openai_body
+from metaclaw.wires.format import WireFormat
+from metaclaw.wires.responses import answers, relay, requests, streams
 from metaclaw.wires.sse import event_bytes
 
-
-class ResponsesFormat:
-    """`POST /v1/responses`."""
-
-    def parse_request(self, body: dict[str, Json]) -> ChatRequest:
-        return parse_request(body)
-
-    def render_request(self, request: ChatRequest) -> dict[str, Json]:
-        return render_request(request)
-
-    def parse_answer(self, body: bytes) -> Completion:
-        return parse_answer(body)
-
-    def render_answer(self, completion: Completion, request: ChatRequest) -> bytes:
-        return render_answer(completion, request)
-
-    def reader(self) -> Reader:
-        return Reader(ResponsesMeaning())
-
-    def writer(self, request: ChatRequest) -> ResponsesWriter:
-        return ResponsesWriter(request)
-
-    def resumed_writer(self, request: ChatRequest, passed: bytes) -> ResponsesWriter:
-        return history.resume(request, passed)
-
-    def read_attempt(self, said: bytes, *, stream: bool) -> Attempt:
-        return history.read_attempt(said, stream=stream)
-
-    def call_results(self, calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-        return history.call_results(calls, texts)
-
-    def own_words(self, text: str) -> Json:
-        return history.own_words(text)
-
-    def restore(self, items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
-        return history.restore(items, answer, messages)
-
-    def error_body(self, status: int, message: str, code: str, param: str | None) -> bytes:
-        return failure.openai_body(status, message, code, param)
-
-    def parse_error(self, status: int, body: bytes) -> tuple[str, str]:
-        return failure.parse_error(status, body)
-
-    def error_event(self, message: str, code: str) -> bytes:
-        return event_bytes(error_event(message, code, 0), "error")
+FORMAT: Final = WireFormat(
+    wire=Wire.RESPONSES,
+    path="/responses",
+    id_prefix=answers.ID_PREFIX,
+    list_key="input",
+    previous_key="previous_response_id",
+    parse_request=requests.parse_request,
+    render_request=requests.render_request,
+    indispensable=("previous_response_id", "conversation", "prompt", "background"),
+    hosted_traces=(
+        "web_search_call",
+        "file_search_call",
+        "code_interpreter_call",
+        "image_generation_call",
+        "mcp_list_tools",
+        "additional_tools",
+    ),
+    read_document=requests.read_file,
+    offered_tools=requests.offered_tools,
+    wants_json=requests.wants_json,
+    system_texts=lambda body: body.get("instructions"),
+    place_in_system=requests.place_in_system,
+    text_part="input_text",
+    parse_answer=answers.parse_answer,
+    render_answer=answers.render_answer,
+    reader=lambda: Reader(streams.ResponsesMeaning()),
+    writer=streams.ResponsesWriter,
+    resumed_writer=relay.resume,
+    final_events=("response.completed", "response.failed", "response.incomplete"),
+    whole_facts=answers.whole_facts,
+    streamed_facts=answers.streamed_facts,
+    footer=relay.ResponsesFooter(),
+    calls=relay.ResponsesCalls(),
+    read_attempt=relay.read_attempt,
+    call_results=relay.call_results,
+    own_words=relay.own_words,
+    restore=relay.restore,
+    error_body=openai_body,
+    error_event=lambda message, code: event_bytes(streams.error_event(message, code, 0), "error"),
+)

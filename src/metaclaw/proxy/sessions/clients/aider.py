@@ -3,7 +3,7 @@
 from typing import Final
 
 from metaclaw.proxy.sessions.clients.client import Client, Request
-from metaclaw.proxy.sessions.wrappers import without_reminder
+from metaclaw.proxy.sessions.conversation import without_reminder
 
 _MAIN: Final = (
     "Act as an expert software developer",

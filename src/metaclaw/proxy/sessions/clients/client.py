@@ -117,10 +117,3 @@ class Client:
     is_subagent: Callable[[Request], bool] = _no
     side: Callable[[Request], str | None] = _nothing
     words: Callable[[str], str] = _unchanged
-
-    def has_headers(self, headers: Mapping[str, str]) -> bool:
-        """Whether these headers show that a request comes from this client."""
-        for alternative in self.headers:
-            if all(name in headers and headers[name].startswith(begins) for name, begins in alternative.items()):
-                return True
-        return False

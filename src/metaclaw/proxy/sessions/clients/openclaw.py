@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from metaclaw.proxy.sessions.clients.client import Client, Request
-from metaclaw.proxy.sessions.wrappers import is_heartbeat
+from metaclaw.proxy.sessions.conversation import is_heartbeat
 
 _SESSION: Final = re.compile(r"\bsessionId=([^\s|]{1,200})")
 _SUBAGENT: Final = re.compile(r"\bsession=agent:[^\s|]{1,200}:subagent:")

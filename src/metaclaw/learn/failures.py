@@ -1,0 +1,275 @@
+"""Failures that may become a skill, what was proposed for similar ones before, and the recorded turns to prove a skill on."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from metaclaw.domain.audience import Audience, audience_of
+from metaclaw.domain.candidate import Candidate, Probe, ProbeKind, Proposal, Standing
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.skill import SkillChange
+from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Scope
+from metaclaw.domain.verdict import OpenFailure, Outcome, Verdict
+from metaclaw.learn.steps import RecordedSteps, StepBuilder, without_bodies
+from metaclaw.learn.unmended import Shown
+from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.supervision import AttemptLog, RetryGuard
+from metaclaw.skills import Failure, FailureGroup, Teams, applies, applying, group_failures
+from metaclaw.store import LedgerReader, SkillAttempt, SqlCandidates, SqlGenerations, SqlVerdicts
+from metaclaw.text import count_terms
+
+_LISTED: Final = 5_000
+_LOOKED_AT: Final = 200
+_REMEMBERED: Final = 200
+_EVER: Final = datetime.min.replace(tzinfo=UTC)
+_ALIKE: Final = 3  # terms that a rejected proposal's trigger and the failing tasks share
+_FAILING: Final = 8
+_PASSING: Final = 8
+_KEPT: Final = 1_000
+
+
+class SkillChanges:
+    """Remembers the newest change of a skill for each audience, and reads only generations it has not read. Blocks."""
+
+    def __init__(self, generations: SqlGenerations, teams: Teams) -> None:
+        self._generations = generations
+        self._teams = teams
+        self._newest: dict[Audience, SkillChange] = {}
+        # Changes of the generations after `_from` up to `_to` are in `_newest`.
+        self._from = self._to = 0
+
+    def without_overtaken(self, failures: list[OpenFailure], generation: int) -> list[OpenFailure]:
+        """The failures after whose turn and verdict no skill that applies to their speaker came into force or changed.
+
+        `generation` is the newest generation known to be in the database.
+        """
+        if not failures:
+            return []
+        self._read(min(one.generation for one in failures), generation)
+        last: dict[Scope, SkillChange | None] = {scope: self._last(scope) for scope in {one.scope for one in failures}}
+        return [one for one in failures if not _is_overtaken(one, last[one.scope])]
+
+    def _read(self, after: int, generation: int) -> None:
+        if after < self._from or not self._to:
+            self._newest, self._from, self._to = {}, after, after
+        if generation > self._to:
+            for change in self._generations.skill_changes(self._to):
+                audience = audience_of(change.skill)
+                if audience is not None:
+                    self._newest[audience] = change
+            self._to = generation
+
+    def _last(self, scope: Scope) -> SkillChange | None:
+        """The newest change of a skill for this speaker."""
+        mine = applying(scope, self._teams)
+        found = (
+            change
+            for change in self._newest.values()
+            if (change.skill.scope is None or change.skill.scope in mine) and change.skill.is_for_workspace(scope.workspace)
+        )
+        return max(found, key=lambda change: change.number, default=None)
+
+
+def _is_overtaken(failure: OpenFailure, last: SkillChange | None) -> bool:
+    # Of all changes the last decides: it has the highest number and the latest time.
+    return last is not None and last.number > failure.generation and last.published_at >= failure.judged_at
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A failure as it was read, the turn that went on from it, and how many turns its session had then.
+
+    Without bodies: many may be waiting for their like.
+    """
+
+    failure: Failure
+    followed_by: TurnId | None
+    turns: int
+
+
+class Lessons:
+    """Reads failures that may teach. Blocks; one caller at a time."""
+
+    def __init__(
+        self,
+        *,
+        reader: LedgerReader,
+        verdicts: SqlVerdicts,
+        candidates: SqlCandidates,
+        recorded: RecordedSteps,
+        shelf: SkillShelf,
+        changes: SkillChanges,
+        book: AttemptLog | None = None,
+    ) -> None:
+        self._reader = reader
+        self._verdicts = verdicts
+        self._candidates = candidates
+        self._recorded = recorded
+        self._shelf = shelf
+        self._changes = changes
+        self._known: dict[TurnId, _Known] = {}
+        self._guard = RetryGuard("reading", book)
+
+    def open_failures(self, generation: int) -> list[Failure]:
+        """The newest failures made up to this generation that may still teach a skill (decision 35); one that was read before is
+        not read again unless its verdict has changed, or its conversation has gone on."""
+        failures = self._changes.without_overtaken(self._verdicts.open_failures(generation, _LISTED), generation)
+        turns = [failure.turn for failure in failures[-_LOOKED_AT:]]
+        standings = self._reader.standings_of(turns)
+        known, self._known = self._known, {}
+        for turn in turns:
+            verdict = standings[turn].verdict if turn in standings else None
+            if verdict is None:
+                continue
+            before = known.get(turn)
+            found = before if before is not None and self._is_current(before, verdict) else self._read(turn, verdict)
+            if found is not None:
+                self._known[turn] = found
+        return [found.failure for found in self._known.values()]
+
+    def not_overtaken(self, shown: Sequence[Shown], generation: int) -> list[Shown]:
+        """Those after which no skill that applies to their speaker came into force or changed."""
+        asked = [OpenFailure(one.failure.step.turn, one.failure.step.scope, one.generation, _EVER) for one in shown]
+        left = {one.turn for one in self._changes.without_overtaken(asked, generation)}
+        return [one for one in shown if one.failure.step.turn in left]
+
+    def answer_to(self, failure: Failure) -> TurnId | None:
+        """The turn that went on from it, with whatever the person said about it."""
+        known = self._known.get(failure.step.turn)
+        return None if known is None else known.followed_by
+
+    def in_full(self, kind: FailureGroup) -> FailureGroup:
+        """The kind with everything that was said in its turns, for the model that writes a skill."""
+        whole = (self._recorded.step(failure.step.turn) for failure in kind.failures)
+        pairs = zip(kind.failures, whole, strict=True)
+        return replace(kind, failures=tuple(one if step is None else Failure(step, one.verdict) for one, step in pairs))
+
+    def kind_of(self, attempt: SkillAttempt) -> FailureGroup | None:
+        """The kind that an interrupted attempt was about; None where nothing of it is a failure any more."""
+        standings = self._reader.standings_of(attempt.turns)
+        found = [self._read(turn, verdict) for turn in attempt.turns if (verdict := standings[turn].verdict) is not None]
+        failures = [one.failure for one in found if one is not None and one.failure.verdict.teaches]
+        kinds = group_failures(failures)
+        return replace(kinds[0], name=attempt.kind, failures=tuple(failures)) if kinds else None
+
+    def newest(self, turns: Sequence[TurnId]) -> Step | None:
+        """The newest of these turns that is still there."""
+        steps = (self._recorded.alone(turn) for turn in sorted(turns, reverse=True))
+        return next((without_bodies(step) for step in steps if step is not None), None)
+
+    def unfinished(self) -> list[Candidate]:
+        """Candidates that are not decided yet, oldest first."""
+        found = [one for standing in (Standing.DRAFT, Standing.SHADOW) for one in self._of(standing)]
+        return sorted(found, key=lambda one: (one.made_at, one.id))
+
+    def turned_away(self, kind: FailureGroup) -> list[Candidate]:
+        """Earlier proposals for this lesson, or one much like it, that were rejected or have been retired since; newest first."""
+        words = " ".join(f"{failure.step.task} {failure.complaint}" for failure in kind.failures)
+        terms = set(count_terms(words))
+        past = [*self._of(Standing.REJECTED), *(one for one in self._of(Standing.ACCEPTED) if self._is_gone(one))]
+        mine = [one for one in past if one.proposal.skill.scope == kind.scope and _is_alike(one, kind.name, terms)]
+        return sorted(mine, key=lambda one: (one.made_at, one.id), reverse=True)
+
+    def _of(self, standing: Standing) -> list[Candidate]:
+        return self._candidates.candidates(standing, _REMEMBERED)
+
+    def _is_gone(self, candidate: Candidate) -> bool:
+        return self._shelf.view.get(candidate.proposal.skill.name) is None
+
+    def _is_current(self, known: _Known, verdict: Verdict) -> bool:
+        if known.failure.verdict != verdict:
+            return False
+        return known.followed_by is not None or known.turns == self._turns_in(known.failure.step.session)
+
+    def _read(self, turn: TurnId, verdict: Verdict) -> _Known | None:
+        with self._guard.attempt_now(turn) as may:
+            found = self._recorded.with_following(turn) if may else None
+        if found is None:
+            return None
+        turns = self._turns_in(found.step.session)
+        return _Known(Failure(without_bodies(found.step), verdict), found.followed_by, turns)
+
+    def _turns_in(self, session: SessionId) -> int:
+        row = self._reader.session(session)
+        return 0 if row is None else row.turns
+
+
+def _is_alike(candidate: Candidate, kind: str, terms: set[str]) -> bool:
+    trigger = set(count_terms(candidate.proposal.skill.trigger))
+    return candidate.proposal.kind == kind or len(trigger & terms) >= _ALIKE
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a turn was about, and for whom."""
+
+    terms: frozenset[str]
+    scope: Scope
+
+
+class Probes:
+    """Chooses the turns on which a proposal is replayed. Blocks."""
+
+    def __init__(self, reader: LedgerReader, verdicts: SqlVerdicts, steps: StepBuilder, teams: Teams | None = None) -> None:
+        self._reader = reader
+        self._verdicts = verdicts
+        self._steps = steps
+        self._teams = teams
+        self._tasks: OrderedDict[TurnId, _Task | None] = OrderedDict()
+
+    def choose(self, proposal: Proposal) -> tuple[Probe, ...]:
+        """The failures it was made from, then others that look like them, and as many passing turns, the most similar first.
+
+        Where no failure taught it, the turn in which an instruction was given stands for one.
+        """
+        standings = self._reader.standings_of(proposal.support)
+        there = [turn for turn in proposal.support if turn in standings]
+        taught = [turn for turn in there if _failed(standings[turn].verdict)]
+        failing = dict.fromkeys([*(taught or there), *self._alike(proposal, Outcome.FAIL)])
+        passing = self._alike(proposal, Outcome.PASS)
+        return (
+            *(Probe(turn, ProbeKind.FAILING) for turn in list(failing)[:_FAILING]),
+            *(Probe(turn, ProbeKind.PASSING) for turn in passing[:_PASSING]),
+        )
+
+    def forget(self) -> None:
+        """Let go of what is remembered of turns; for when some of them are to be forgotten."""
+        self._tasks.clear()
+
+    def _alike(self, proposal: Proposal, outcome: Outcome) -> list[TurnId]:
+        """Turns of this outcome whose person may see the skill, by how much their task shares with it; none that share nothing."""
+        wanted = set(count_terms(f"{proposal.skill.trigger} {proposal.skill.body}"))
+        recent = [turn for turn in self._verdicts.recent(outcome, _LOOKED_AT) if turn not in proposal.support]
+        standings = self._reader.standings_of(recent) if outcome is Outcome.FAIL else {}
+        found = []
+        for turn in recent:
+            task = self._task(turn)
+            if task is None or not applies(proposal.skill.scope, task.scope, self._teams):
+                continue
+            shared = len(wanted & task.terms)
+            if shared and (outcome is not Outcome.FAIL or (turn in standings and _failed(standings[turn].verdict))):
+                found.append((shared, turn))
+        return [turn for _, turn in sorted(found, key=lambda one: -one[0])]
+
+    def _task(self, turn: TurnId) -> _Task | None:
+        """Read once: the same recent turns are looked at for every candidate, and reading one means parsing all of its request."""
+        if turn not in self._tasks:
+            recorded = self._reader.turn(turn)
+            step = None if recorded is None else self._steps.build(recorded, None)
+            self._tasks[turn] = None if step is None else _Task(frozenset(count_terms(step.task)), step.scope)
+            while len(self._tasks) > _KEPT:
+                self._tasks.popitem(last=False)
+        return self._tasks[turn]
+
+
+def _failed(verdict: Verdict | None) -> bool:
+    """Whether a skill could have helped: what the environment did, it could not."""
+    return verdict is not None and verdict.teaches
+
+
+def tasks_in_words(steps: Sequence[Step]) -> str:
+    """What the tasks of these steps were about, to look for skills that are near."""
+    return "\n".join(dict.fromkeys(step.task for step in steps))

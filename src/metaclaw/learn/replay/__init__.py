@@ -1,0 +1,1 @@
+"""Replay of recorded turns with another skill in the prompt, answered from recorded tool results."""

@@ -1,0 +1,322 @@
+"""A tool call in canonical form, and what it does to the world: looks at it, takes a note, changes a file, or anything.
+
+Two calls with one `key` are the same call: the order of keys, blanks, harmless quotes and a model's remarks about what it is doing
+make no difference. What a call does is judged by its tool's name and its command; whatever is not known to be harmless changes
+everything.
+"""
+
+import json
+import posixpath
+import re
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from metaclaw.domain.chat import Json, ToolCall
+from metaclaw.wires import call_name, decode_json
+
+_WORD: Final = r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\;&|<>()])+"
+_TOKEN: Final = re.compile(rf"\s*(?:({_WORD})|([;&|<>()]+))")
+_PIECE: Final = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|(\\.)|([^'\"\\]+)")
+_PLAIN: Final = re.compile(r"[\w@%+=:,./ -]*")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
+_SEPARATORS: Final = frozenset({";", "&&", "||", "|"})
+# Error output joined to the rest, or anything thrown away: nothing is written.
+_REDIRECT: Final = re.compile(r"(?:\d|&)?>(?:&\d|\s*/dev/null)(?=[\s;&|)]|$)")
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_LOOKERS: Final = _set(
+    "ls cat head tail grep egrep fgrep rg ag wc pwd echo printf which type file stat tree du df ps printenv date whoami id uname"
+    " diff cmp uniq cut tr jq basename dirname realpath readlink test true false nl column xxd hexdump md5sum sha256sum cd sleep"
+    " find sort sed awk pytest mypy flake8 pylint pyright tox jest vitest eslint"
+)
+# Programs that only look when their first word is one of these.
+_SUBCOMMANDS: Final = {
+    "git": _set("status log diff show rev-parse ls-files blame grep describe shortlog reflog cat-file"),
+    "npm": _set("test t ls view outdated --version -v"),
+    "yarn": _set("test lint --version"),
+    "pnpm": _set("test lint ls --version"),
+    "cargo": _set("test check clippy --version"),
+    "go": _set("test vet version list"),
+    "make": _set("test tests check lint"),
+    "ruff": _set("check --version"),
+    "pip": _set("list show freeze --version"),
+    "tsc": _set("--noEmit --version"),
+    **dict.fromkeys(("python", "python3", "node", "ruby", "java", "rustc", "gcc"), _set("--version -V -version")),
+}
+_RUN_SCRIPTS: Final = _set("test lint typecheck")
+_PYTHON_MODULES: Final = _set("pytest unittest mypy flake8 pylint")
+# Options and programs within a program that make a looker write.
+_BETRAYING: Final = {
+    "find": ("-delete", "-exec", "-ok", "-fprint", "-fls"),
+    "sort": ("-o", "--output"),
+    "sed": ("-i", "--in-place"),
+    "ruff": ("--fix",),
+    "eslint": ("--fix",),
+    "jest": ("-u", "--updateSnapshot"),
+    "vitest": ("-u", "--update"),
+    "pytest": ("--snapshot-update",),
+}
+_FILE_READERS: Final = _set("cat head tail nl wc stat file")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    text: str
+    is_operator: bool = False
+
+
+def canonical_command(command: str) -> str:
+    """The same for commands that differ only in blanks, in quotes around plain words, or in a semicolon at the end."""
+    command = command.strip()
+    tokens = _tokens(command)
+    if tokens is None:
+        return command
+    while tokens and tokens[-1] == _Token(";", is_operator=True):
+        tokens.pop()
+    return " ".join(token.text for token in tokens)
+
+
+def only_looks(command: str) -> bool:
+    """Whether a command changes nothing that a later command could see, as far as its words tell."""
+    bare = _REDIRECT.sub(" ", command).strip()
+    tokens = _tokens(bare)
+    if not tokens or "`" in bare or "$(" in bare:
+        return False
+    simple: list[list[str]] = [[]]
+    for token in tokens:
+        if not token.is_operator:
+            simple[-1].append(token.text)
+        elif token.text in _SEPARATORS:
+            simple.append([])
+        else:
+            return False
+    return all(_looks(words) for words in simple if words)
+
+
+def paths_read(command: str) -> tuple[str, ...] | None:
+    """The files a command reads, where it does nothing else; None where it may have to do with anything."""
+    tokens = _tokens(_REDIRECT.sub(" ", command).strip())
+    if not tokens or tokens[0].text not in _FILE_READERS:
+        return None
+    if any(token.is_operator or set(token.text) & set("*?[$`~\\") for token in tokens):
+        return None
+    words = [token.text for token in tokens[1:] if not token.text.startswith("-") and not token.text.isdecimal()]
+    return tuple(sorted("".join(shlex.split(word)) for word in words)) or None
+
+
+def _looks(words: list[str]) -> bool:
+    while words and _ASSIGNMENT.match(words[0]):
+        words = words[1:]
+    if words[:1] == ["timeout"]:
+        words = words[2:]
+    if not words:
+        return False
+    name, *rest = words
+    if any(word.startswith(_BETRAYING.get(name, ())) for word in rest):
+        return False
+    if name == "awk":
+        return not any(">" in word or "system" in word for word in rest)
+    if name in ("python", "python3") and rest[:1] == ["-m"]:
+        return rest[1:2] != [] and rest[1] in _PYTHON_MODULES
+    if name in ("npm", "yarn", "pnpm") and rest[:1] == ["run"]:
+        return rest[1:2] != [] and rest[1] in _RUN_SCRIPTS
+    if name == "git":
+        rest = _without_git_options(rest)
+    return name in _LOOKERS or (rest != [] and rest[0] in _SUBCOMMANDS.get(name, ()))
+
+
+def _without_git_options(words: list[str]) -> list[str]:
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] in ("-C", "-c") else words[1:]
+    return words
+
+
+def _tokens(command: str) -> list[_Token] | None:
+    """Words and operators; None for what this small reader does not understand: several lines, here-documents, open quotes."""
+    if "\n" in command or "<<" in command or "#" in command:
+        return None
+    tokens: list[_Token] = []
+    at = 0
+    while at < len(command):
+        found = _TOKEN.match(command, at)
+        if found is None:
+            return None
+        word, operator = found[1], found[2]
+        if word is not None:
+            tokens.append(_Token(_plain_word(word)))
+        elif tokens and operator[0] in "<>" and found.start(2) == at and tokens[-1].text.isdecimal():
+            tokens[-1] = _Token(tokens[-1].text + operator, is_operator=True)
+        else:
+            tokens.append(_Token(operator, is_operator=True))
+        at = found.end()
+    return tokens
+
+
+def _plain_word(word: str) -> str:
+    """A word with plain quoting; left as it is where a shell would do something with what is in it."""
+    inner: list[str] = []
+    for single, double, escaped, bare in _PIECE.findall(word):
+        text = single or double or bare
+        if escaped or not _PLAIN.fullmatch(text):
+            return word
+        inner.append(text)
+    return shlex.quote("".join(inner))
+
+
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_SHELL: Final = _set("bash shell sh terminal exec command cmd run execute powershell console")
+_COMMANDS: Final = ("command", "cmd", "script")
+_LOOKS: Final = _set("read get list ls view cat grep glob search find fetch show describe lookup stat inspect browse count status")
+_CHANGES: Final = _set(
+    "write edit create update delete remove set put post send patch apply insert replace move rename add commit push run execute"
+    " submit kill start stop upload install save query"
+)
+_NOTES: Final = _set("todo todos plan think thinking")
+_NOTE_VERBS: Final = _set("write read update create set list enter exit mode tool sequential")
+_VERBS: Final = ("command", "action", "operation")
+_PATHS: Final = ("file_path", "filepath", "path", "file", "filename", "notebook_path", "target_file", "absolute_path")
+_PATCHED: Final = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE)
+# What a model says about a call, and how long it is ready to wait: no part of the question.
+_REMARKS: Final = _set(
+    "description explanation reason justification thought rationale why timeout timeout_ms timeout_s yield_time_ms"
+)
+# How much of the answer is wanted.
+_AMOUNTS: Final = _set(
+    "limit offset head_limit max_results num_results page_size max_output_tokens max_lines lines start_line end_line view_range"
+    " max_length max_chars"
+)
+
+
+class CallEffect(StrEnum):
+    """What a call does."""
+
+    LOOK = "look"
+    NOTE = "note"
+    WRITE = "write"
+    ANYTHING = "anything"
+
+
+@dataclass(frozen=True, slots=True)
+class CallMeaning:
+    """A call, understood. `loose` is its key without how much of the answer is wanted; `paths` is what it looks at or changes, or
+    None where that may be anything."""
+
+    name: str
+    key: str
+    loose: str
+    deed: CallEffect
+    paths: tuple[str, ...] | None
+
+    @property
+    def changes(self) -> bool:
+        """Whether the world may be another one afterwards."""
+        return self.deed in (CallEffect.WRITE, CallEffect.ANYTHING)
+
+    def touches(self, other: "CallMeaning") -> bool:
+        """Whether the two may have to do with the same thing."""
+        if self.paths is None or other.paths is None:
+            return True
+        return any(_overlap(mine, theirs) for mine in self.paths for theirs in other.paths)
+
+
+def understand(call: ToolCall) -> CallMeaning:
+    """What a call is, and what it does."""
+    name = call_name(call)
+    arguments = _decoded(call.arguments)
+    if not isinstance(arguments, dict):
+        key = f"{name} {json.dumps(arguments)}"
+        return CallMeaning(name, key, key, CallEffect.ANYTHING, None)
+    words = {word.lower() for word in _WORDS.findall(name)}
+    command = _command(arguments) if words & _SHELL else None
+    deed = _deed(words, command, arguments)
+    paths = paths_read(command) if command is not None else _paths(arguments)
+    if command is None and deed is not CallEffect.LOOK:
+        key = _key(name, arguments, None)
+        return CallMeaning(name, key, key, deed, paths)
+    kept = {key: _trimmed(value) for key, value in arguments.items() if key.lower() not in _REMARKS}
+    fewer = {key: value for key, value in kept.items() if key.lower() not in _AMOUNTS}
+    return CallMeaning(name, _key(name, kept, command), _key(name, fewer, command), deed, paths)
+
+
+def _deed(words: set[str], command: str | None, arguments: dict[str, Json]) -> CallEffect:
+    if command is not None:
+        return CallEffect.LOOK if only_looks(command) else CallEffect.ANYTHING
+    if words & _NOTES and words <= _NOTES | _NOTE_VERBS:
+        return CallEffect.NOTE
+    # One tool for many things says in an argument which of them it does: `{"command": "view", "path": …}`.
+    verbs = {verb for name in _VERBS if isinstance(verb := arguments.get(name), str)}
+    if verbs & _LOOKS or (not verbs and words & _LOOKS and not words & _CHANGES):
+        return CallEffect.LOOK
+    return CallEffect.WRITE if (words | verbs) & _CHANGES and _paths(arguments) else CallEffect.ANYTHING
+
+
+def _decoded(arguments: str) -> Json:
+    try:
+        return decode_json(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
+        return arguments.strip()
+
+
+def _command(arguments: dict[str, Json]) -> str | None:
+    """The command line, whether it comes as text, as words, or as words for a shell that is given the text."""
+    value = next((arguments[name] for name in _COMMANDS if name in arguments), None)
+    match value:
+        case str():
+            return value
+        case [str() as shell, str() as flag, str() as line] if posixpath.basename(shell) in ("bash", "sh", "zsh") and "c" in flag:
+            return line
+        case [str(), *_]:
+            return shlex.join(str(word) for word in value)
+        case _:
+            return None
+
+
+def _paths(arguments: dict[str, Json]) -> tuple[str, ...] | None:
+    """The files a call names; None where it names none."""
+    found = [value for name in _PATHS if isinstance(value := arguments.get(name), str) and value.strip()]
+    if not found and isinstance(patch := arguments.get("input") or arguments.get("patch"), str):
+        found = _PATCHED.findall(patch)
+    return tuple(sorted({_clean(path) for path in found})) or None
+
+
+def _clean(path: str) -> str:
+    return path.strip() if "://" in path else posixpath.normpath(path.strip())
+
+
+def _overlap(mine: str, theirs: str) -> bool:
+    """Whether two paths may be one, or one may lie in the other. Where a relative path begins is not known."""
+    if mine == theirs or "." in (mine, theirs):
+        return True
+    short, long = sorted((mine.strip("/"), theirs.strip("/")), key=len)
+    return f"/{short}/" in f"/{long}/"
+
+
+def _key(name: str, arguments: dict[str, Json], command: str | None) -> str:
+    shown = {key: _canonical(key, value) for key, value in arguments.items() if value is not None}
+    if command is not None:
+        shown = {key: value for key, value in shown.items() if key not in _COMMANDS} | {"command": canonical_command(command)}
+    return f"{name} {json.dumps(shown, sort_keys=True, separators=(',', ':'))}"
+
+
+def _canonical(key: str, value: Json) -> Json:
+    match value:
+        case str() if key in _PATHS and value.strip():
+            return _clean(value)
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_canonical("", item) for item in value]
+        case dict():
+            return {name: _canonical(name, item) for name, item in value.items() if item is not None}
+        case _:
+            return value
+
+
+def _trimmed(value: Json) -> Json:
+    return value.strip() if isinstance(value, str) else value

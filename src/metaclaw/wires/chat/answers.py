@@ -1,0 +1,365 @@
+"""A whole chat completion: parsed from a provider, rendered for a client."""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from metaclaw.domain.chat import (
+    Begin,
+    ChatRequest,
+    Completion,
+    Delta,
+    End,
+    Failed,
+    Finish,
+    Json,
+    OpaqueDelta,
+    Part,
+    Reasoning,
+    ReasoningDelta,
+    Text,
+    TextDelta,
+    TokenLogprob,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
+)
+from metaclaw.domain.ids import new_id
+from metaclaw.wires.chat.requests import tool_call
+from metaclaw.wires.deltas import TRUNCATED
+from metaclaw.wires.errors import error_of, openai_error, reported_error
+from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.format import Facts, facts_of, first_event, first_object, missing
+from metaclaw.wires.sse import event_bytes
+from metaclaw.wires.tools import ClientTools, Kind, custom_input
+
+ID_PREFIX = "chatcmpl-"
+_FINISHES = {
+    "stop": Finish.STOP,
+    "length": Finish.LENGTH,
+    "tool_calls": Finish.TOOL_CALLS,
+    "function_call": Finish.TOOL_CALLS,
+    "content_filter": Finish.CONTENT_FILTER,
+}
+
+
+def parse_answer(body: bytes) -> Completion:
+    """A provider's chat completion. Raises UpstreamError if it is none."""
+    value = decode_object(body, "an answer")
+    if value.get("error") and not value.get("choices"):
+        raise reported_error(value)
+    with provider_at_fault("an answer"):
+        fields = Fields(value, "")
+        choices = fields.list("choices")
+        choice = Fields(choices[0] if choices else None, "choices[0]")
+        parts = tuple(_parts(Fields(choice.pop("message"), "choices[0].message")))
+        return Completion(
+            id=fields.maybe_text("id") or "",
+            model=fields.maybe_text("model") or "",
+            parts=parts,
+            finish=finish_of(choice.pop("finish_reason"), called=any(isinstance(part, ToolCall) for part in parts)),
+            usage=usage_of(fields.pop("usage")),
+            stop_sequence=text_of(choice.pop("stop_reason")) or None,
+            logprobs=logprobs_of(choice.pop("logprobs")),
+        )
+
+
+def _parts(message: Fields) -> Iterable[Part]:
+    thought = message.pop("reasoning_content") or message.pop("reasoning")
+    if isinstance(thought, str) and thought:
+        yield Reasoning(thought)
+    content = message.pop("content")
+    if isinstance(content, list):
+        content = "".join(text_of(object_of(part).get("text")) for part in content)
+    for text in (content, message.pop("refusal")):
+        if isinstance(text, str) and text:
+            yield Text(text)
+    for number, call in enumerate(message.maybe_list("tool_calls") or ()):
+        found = tool_call(call, f"{message.path('tool_calls')}[{number}]")
+        yield ToolCall(found.id, found.name, found.arguments)
+
+
+def finish_of(word: Json, *, called: bool) -> Finish | None:
+    """Why an answer ended; some servers say `stop` after tool calls."""
+    if not isinstance(word, str) or not word:
+        return None
+    finish = _FINISHES.get(word) or Finish.OTHER
+    return Finish.TOOL_CALLS if called and finish is Finish.STOP else finish
+
+
+def finish_word(finish: Finish | None) -> str:
+    """The wire's word for why an answer ended."""
+    return Finish.STOP.value if finish in (None, Finish.OTHER) else finish.value
+
+
+def usage_of(value: Json) -> Usage | None:
+    """Token counts, as far as the provider gives them."""
+    if not isinstance(value, dict):
+        return None
+    given, produced = whole(value.get("prompt_tokens")), whole(value.get("completion_tokens"))
+    if "prompt_tokens_details" not in value and "completion_tokens_details" not in value:
+        return Usage(given, produced)
+    read, written = object_of(value.get("prompt_tokens_details")), object_of(value.get("completion_tokens_details"))
+    return Usage(
+        input_tokens=given,
+        output_tokens=produced,
+        cached_tokens=whole(read.get("cached_tokens")),
+        cache_write_tokens=whole(read.get("cache_write_tokens")),
+        reasoning_tokens=whole(written.get("reasoning_tokens")),
+    )
+
+
+def render_usage(usage: Usage) -> Object:
+    """Token counts in the wire's words."""
+    read: Object = {"cached_tokens": usage.cached_tokens}
+    if usage.cache_write_tokens:
+        read["cache_write_tokens"] = usage.cache_write_tokens
+    return {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+        "prompt_tokens_details": read,
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+    }
+
+
+def logprobs_of(value: Json) -> tuple[TokenLogprob, ...]:
+    """The log-probabilities of a choice's content."""
+    content = object_of(value).get("content")
+    return tuple(map(token_logprob, content)) if isinstance(content, list) else ()
+
+
+def token_logprob(value: Json) -> TokenLogprob:
+    """One token's entry."""
+    entry = object_of(value)
+    top = entry.get("top_logprobs")
+    others = [object_of(item) for item in top] if isinstance(top, list) else []
+    return TokenLogprob(
+        text_of(entry.get("token")),
+        _probability(entry.get("logprob")),
+        tuple((text_of(other.get("token")), _probability(other.get("logprob"))) for other in others),
+    )
+
+
+def _probability(value: Json) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def render_logprobs(logprobs: Sequence[TokenLogprob]) -> list[Json]:
+    """Entries as both of OpenAI's wires write them."""
+    return [
+        {**_entry(item.token, item.logprob), "top_logprobs": [_entry(token, logprob) for token, logprob in item.top]}
+        for item in logprobs
+    ]
+
+
+def _entry(token: str, logprob: float) -> Object:
+    return {"token": token, "logprob": logprob, "bytes": list(token.encode("utf-8", "replace"))}
+
+
+def render_answer(completion: Completion, request: ChatRequest) -> bytes:
+    """The body a chat client gets."""
+    logprobs: Json = {"content": render_logprobs(completion.logprobs), "refusal": None} if completion.logprobs else None
+    choice: Object = {
+        "index": 0,
+        "message": _message(completion, ClientTools(request)),
+        "logprobs": logprobs,
+        "finish_reason": finish_word(completion.finish),
+    }
+    body: Object = {
+        "id": answer_id(completion.id),
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": completion.model or request.model,
+        "choices": [choice],
+    }
+    if completion.usage is not None:
+        body["usage"] = render_usage(completion.usage)
+    return encode(body)
+
+
+def answer_id(identity: str) -> str:
+    """An id that looks like this wire's."""
+    if not identity:
+        return new_id(ID_PREFIX)
+    return identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
+
+
+def _message(completion: Completion, tools: ClientTools) -> Object:
+    parts = completion.parts
+    calls = [part for part in parts if isinstance(part, ToolCall)]
+    text = "\n\n".join(part.text for part in parts if isinstance(part, Text))
+    message: Object = {"role": "assistant", "content": text or (None if calls else ""), "refusal": None}
+    if thought := "\n\n".join(part.text for part in parts if isinstance(part, Reasoning) and part.text):
+        message["reasoning_content"] = thought
+    if calls:
+        message["tool_calls"] = [{"id": call.id, **render_call(call.name, call.arguments, tools)} for call in calls]
+    return message
+
+
+def render_call(name: str, arguments: str, tools: ClientTools) -> Object:
+    """A call in the kind the client asked for."""
+    spoken = tools.spoken(name)
+    if spoken.kind is Kind.CUSTOM:
+        return {"type": "custom", "custom": {"name": spoken.name, "input": custom_input(arguments)}}
+    return {"type": "function", "function": {"name": spoken.name, "arguments": arguments}}
+
+
+class ChatMeaning:
+    """What chunks mean. The counts come after the reason to finish, so the End waits for `[DONE]` or the close."""
+
+    def __init__(self) -> None:
+        self._id = ""
+        self._model = ""
+        self._begun = False
+        self._finish_word: Json = None
+        self._stop_sequence: str | None = None
+        self._usage: Usage | None = None
+        self._calls: dict[int, tuple[int, str]] = {}  # the provider's index → ours, and the call's id
+        self._call_count = 0
+
+    def event(self, name: str | None, body: Object) -> list[Delta]:
+        if body.get("error"):
+            message, code = error_of(body)
+            return [Failed(message or "the provider reported an error", code or "upstream_error")]
+        self._id = text_of(body.get("id")) or self._id
+        self._model = text_of(body.get("model")) or self._model
+        self._usage = usage_of(body.get("usage")) or self._usage
+        choices = body.get("choices")
+        deltas: list[Delta] = []
+        for choice in choices if isinstance(choices, list) else ():
+            deltas += self._choice(Fields(choice, "choices[]"))
+        return deltas
+
+    def done(self) -> list[Delta]:
+        self._finish_word = self._finish_word or Finish.STOP.value
+        return self.close()
+
+    def close(self) -> list[Delta]:
+        finish = finish_of(self._finish_word, called=bool(self._calls))
+        if finish is None:
+            return [TRUNCATED]
+        return [*self._begin(), End(finish, self._usage, self._stop_sequence)]
+
+    def _begin(self) -> list[Delta]:
+        if self._begun:
+            return []
+        self._begun = True
+        return [Begin(self._id, self._model)]
+
+    def _choice(self, choice: Fields) -> list[Delta]:
+        if choice.pop("index") not in (0, None):
+            return []
+        deltas = self._begin()
+        said = Fields(choice.maybe_object("delta") or {}, "choices[].delta")
+        if thought := text_of(said.pop("reasoning_content")) or text_of(said.pop("reasoning")):
+            deltas.append(ReasoningDelta(thought))
+        logprobs = logprobs_of(choice.pop("logprobs"))
+        text = text_of(said.pop("content")) + text_of(said.pop("refusal"))
+        if text or logprobs:
+            deltas.append(TextDelta(text, logprobs))
+        for number, call in enumerate(said.maybe_list("tool_calls") or ()):
+            deltas.append(self._call(Fields(call, "choices[].delta.tool_calls[]"), number))
+        self._finish_word = choice.pop("finish_reason") or self._finish_word
+        self._stop_sequence = text_of(choice.pop("stop_reason")) or self._stop_sequence
+        return deltas
+
+    def _call(self, call: Fields, number: int) -> ToolCallDelta:
+        """Some servers repeat id and name in every chunk, and some give every parallel call the same index."""
+        given = call.maybe_int("index")
+        index = number if given is None else given
+        identity = call.maybe_text("id") or ""
+        function = Fields(call.maybe_object("function") or {}, "choices[].delta.tool_calls[].function")
+        name, arguments = function.maybe_text("name") or "", function.maybe_text("arguments") or ""
+        known = self._calls.get(index)
+        if known is None or (identity and known[1] and identity != known[1]):
+            ours = self._call_count
+            self._call_count += 1
+            self._calls[index] = (ours, identity)
+            return ToolCallDelta(ours, identity or f"call_{self._id}_{ours}", name, arguments)
+        return ToolCallDelta(known[0], None, None, arguments)
+
+
+class ChatWriter:
+    """Deltas as chunks for a client."""
+
+    def __init__(self, request: ChatRequest) -> None:
+        self._request = request
+        self._tools = ClientTools(request)
+        self._custom: dict[int, tuple[str, str, str]] = {}  # custom calls are written whole: their text is inside JSON until then
+        self._head: Object = {"id": "", "object": "chat.completion.chunk", "created": int(time.time()), "model": request.model}
+
+    def resume(self, chunk: Object) -> None:
+        """Go on with the message that this chunk is the first of; the Begin is not to be written."""
+        self._head |= {key: chunk[key] for key in ("id", "object", "created", "model", "system_fingerprint") if key in chunk}
+
+    def write(self, delta: Delta) -> bytes:
+        """The bytes for one delta; those of an End make the answer whole."""
+        match delta:
+            case Begin():
+                self._head |= {"id": answer_id(delta.id), "model": delta.model or self._request.model}
+                return self._chunk({"role": "assistant", "content": "", "refusal": None})
+            case TextDelta():
+                return self._text(delta)
+            case ReasoningDelta():
+                return self._chunk({"reasoning_content": delta.text}) if delta.text else b""
+            case ToolCallDelta():
+                return self._call(delta)
+            case OpaqueDelta():
+                return b""
+            case End():
+                return self._end(delta)
+            case Failed():
+                return event_bytes(openai_error(502, delta.message, delta.code, None))
+            case _:
+                assert_never(delta)
+
+    def _chunk(self, said: Object, *, logprobs: Json = None, finish: str | None = None) -> bytes:
+        choice: Object = {"index": 0, "delta": said, "logprobs": logprobs, "finish_reason": finish}
+        nothing_yet: Object = {"usage": None} if self._request.include_usage else {}
+        return event_bytes({**self._head, "choices": [choice], **nothing_yet})
+
+    def _text(self, delta: TextDelta) -> bytes:
+        if not delta.text and not delta.logprobs:
+            return b""
+        logprobs: Json = {"content": render_logprobs(delta.logprobs), "refusal": None} if delta.logprobs else None
+        return self._chunk({"content": delta.text}, logprobs=logprobs)
+
+    def _call(self, delta: ToolCallDelta) -> bytes:
+        if delta.index in self._custom:
+            identity, name, arguments = self._custom[delta.index]
+            self._custom[delta.index] = (identity, name, arguments + delta.arguments)
+            return b""
+        if delta.name is None:
+            return self._chunk({"tool_calls": [{"index": delta.index, "function": {"arguments": delta.arguments}}]})
+        if self._tools.is_custom(delta.name):
+            self._custom[delta.index] = (delta.id or "", delta.name, delta.arguments)
+            return b""
+        return self._chunk({"tool_calls": [self._whole_call(delta.index, delta.id or "", delta.name, delta.arguments)]})
+
+    def _whole_call(self, index: int, identity: str, name: str, arguments: str) -> Object:
+        return {"index": index, "id": identity, **render_call(name, arguments, self._tools)}
+
+    def _end(self, delta: End) -> bytes:
+        said = b"".join(self._chunk({"tool_calls": [self._whole_call(index, *call)]}) for index, call in self._custom.items())
+        said += self._chunk({}, finish=finish_word(delta.finish))
+        if self._request.include_usage and delta.usage is not None:
+            said += event_bytes({**self._head, "choices": [], "usage": render_usage(delta.usage)})
+        return said + b"data: [DONE]\n\n"
+
+
+def whole_facts(body: Object) -> Facts:
+    """What a whole answer says about itself."""
+    choice = first_object(body.get("choices"))
+    called = bool(object_of(choice.get("message")).get("tool_calls"))
+    finish = finish_of(choice.get("finish_reason"), called=called)
+    return facts_of(body, finish, usage_of(body.get("usage")), missing("choices", bool(choice)))
+
+
+def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
+    """What a stream says about itself in its first and its last events."""
+    first = first_event(said)
+    usage = next((found for body in last if (found := usage_of(body.get("usage"))) is not None), None)
+    words = (first_object(body.get("choices")).get("finish_reason") for body in last)
+    finish = next((reason for word in words if (reason := finish_of(word, called=False)) is not None), None)
+    return Facts(text_of(first.get("id")) or None, text_of(first.get("model")) or None, finish, usage, failure)

@@ -1,0 +1,327 @@
+"""Relayed chat completions: their tool calls held back, read, and put back into later requests; a line added."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from metaclaw.domain.chat import ChatRequest, Json
+from metaclaw.domain.enforcement import TrueAnswer
+from metaclaw.wires.chat.answers import ChatWriter
+from metaclaw.wires.fields import Object, decode_object, object_of, text_of
+from metaclaw.wires.footer import Footer
+from metaclaw.wires.held_calls import (
+    Attempt,
+    HeldCall,
+    event_body,
+    events_of,
+    has_any,
+    has_mark,
+    ids_of,
+    is_shown,
+    plain_id,
+    told,
+)
+from metaclaw.wires.sse import event_bytes, split_events
+from metaclaw.wires.tools import custom_arguments
+
+
+def read_attempt(said: bytes, *, stream: bool) -> Attempt:
+    """What a provider said, whole or streamed. Raises UpstreamError for a whole answer that is none."""
+    if stream:
+        identity, messages = _streamed(said)
+    else:
+        body = decode_object(said, "an answer")
+        choices = body.get("choices")
+        identity = text_of(body.get("id"))
+        messages = [object_of(object_of(choice).get("message")) for choice in (choices if isinstance(choices, list) else [])]
+    messages = messages or [{}]
+    calls = [call for message in messages for call in calls_of(message)]
+    message = told({"role": "assistant", "content": None, **messages[0]}, ("content",))
+    if isinstance(message.get("tool_calls"), list):
+        message["tool_calls"] = [_known_call(call, calls[place]) for place, call in enumerate(_list(message["tool_calls"]))]
+    is_exact = len(messages) == 1 and not message.get("function_call")
+    return Attempt(identity, (message,), tuple(calls), is_exact)
+
+
+def _streamed(said: bytes) -> tuple[str, list[Object]]:
+    identity = ""
+    messages: dict[int, Object] = {}
+    for body in events_of(said):
+        identity = identity or text_of(body.get("id"))
+        for choice in map(object_of, _list(body.get("choices"))):
+            place = choice.get("index")
+            message = messages.setdefault(place if isinstance(place, int) else 0, {})
+            add_delta(message, object_of(choice.get("delta")))
+    return identity, [messages[place] for place in sorted(messages)]
+
+
+def add_delta(message: Object, delta: Object) -> None:
+    """Add one chunk to a message."""
+    for key, value in delta.items():
+        before = message.get(key)
+        if key == "tool_calls":
+            calls = message.setdefault("tool_calls", [])
+            assert isinstance(calls, list)
+            for number, call in enumerate(map(object_of, _list(value))):
+                _add_call(calls, call, number)
+            calls.sort(key=_index)
+        elif key == "function_call" and isinstance(value, dict):
+            _add_text(object_of(message.setdefault("function_call", {"name": "", "arguments": ""})), value)
+        elif isinstance(value, str) and isinstance(before, str) and key != "role":
+            message[key] = before + value
+        elif isinstance(value, list) and isinstance(before, list):
+            message[key] = [*before, *value]
+        elif value is not None:
+            message[key] = value
+
+
+def _add_call(calls: list[Json], delta: Object, number: int) -> None:
+    index, identity = delta.get("index"), text_of(delta.get("id"))
+    place = index if isinstance(index, int) else number
+    known = next((one for one in reversed(calls) if object_of(one).get("index") == place), None)
+    if known is None or (identity and object_of(known).get("id") not in (identity, None)):
+        call: Object = {"index": place, "type": text_of(delta.get("type")) or "function"}
+        if identity:
+            call["id"] = identity
+        calls.append(call)
+        known = call
+    found = object_of(known)
+    for key in ("function", "custom"):
+        if isinstance(delta.get(key), dict):
+            _add_text(object_of(found.setdefault(key, {})), object_of(delta[key]))
+    for key, value in delta.items():
+        if key not in ("index", "id", "type", "function", "custom") and value is not None:
+            found[key] = value
+
+
+def _index(call: Json) -> int:
+    index = object_of(call).get("index")
+    return index if isinstance(index, int) else 0
+
+
+def _add_text(into: Object, delta: Object) -> None:
+    for key, value in delta.items():
+        if key == "name":
+            into[key] = text_of(value) or text_of(into.get(key))
+        elif isinstance(value, str):
+            into[key] = text_of(into.get(key)) + value
+        elif value is not None:
+            into[key] = value
+
+
+def calls_of(message: Object) -> list[HeldCall]:
+    """The calls of a message, those of the old kind included."""
+    found = []
+    for place, call in enumerate(map(object_of, _list(message.get("tool_calls")))):
+        identity = text_of(call.get("id")) or f"call_{place}"
+        if isinstance(call.get("custom"), dict):
+            custom = object_of(call["custom"])
+            found.append(HeldCall(identity, text_of(custom.get("name")), custom_arguments(text_of(custom.get("input"))), "custom"))
+        else:
+            function = object_of(call.get("function"))
+            found.append(HeldCall(identity, text_of(function.get("name")), text_of(function.get("arguments")), "function"))
+    if isinstance(message.get("function_call"), dict):
+        old = object_of(message["function_call"])
+        found.append(HeldCall("", text_of(old.get("name")), text_of(old.get("arguments")), "function_call"))
+    return found
+
+
+def _known_call(call: Json, held: HeldCall) -> Object:
+    """A call as a request says it: with an id, and without its place in a stream."""
+    return {**{key: value for key, value in object_of(call).items() if key != "index"}, "id": held.id}
+
+
+def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
+    """What is told of each call in place of its tool's result."""
+    return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text in zip(calls, texts, strict=True)]
+
+
+def own_words(text: str) -> Json:
+    """A message of the assistant."""
+    return {"role": "assistant", "content": text}
+
+
+def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
+    """The items with the true messages in place of the one that the client was shown; None where it is not among them."""
+    restored: list[Json] = []
+    is_found = False
+    known = ids_of(answer)
+    for item in items:
+        message = object_of(item)
+        if message.get("role") == "assistant" and _is_shown(message, answer):
+            restored += messages
+            is_found = True
+        elif is_found and message.get("role") == "tool" and (true := known.get(plain_id(text_of(message.get("tool_call_id"))))):
+            restored.append(item if message["tool_call_id"] == true else {**message, "tool_call_id": true})
+        else:
+            restored.append(item)
+    return restored if is_found else None
+
+
+def _is_shown(message: Object, answer: TrueAnswer) -> bool:
+    calls = calls_of(message)
+    if calls:
+        return is_shown(answer.calls, [(call.id, call.arguments) for call in calls])
+    return has_mark(answer, message.get("content"))
+
+
+def resume(request: ChatRequest, passed: bytes) -> ChatWriter:
+    """A writer that goes on behind the events a client has been sent."""
+    writer = ChatWriter(request)
+    for body in events_of(passed):
+        writer.resume(body)
+        break
+    return writer
+
+
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []
+
+
+_CALL_MARKS: Final = (b"tool_calls", b"function_call")
+_CALL_DELTA: Final = (b'"tool_calls":[{', b'"tool_calls": [{')
+
+
+class ChatCalls:
+    """Tool calls in chat completions. Their order among other events does not matter, so text may pass."""
+
+    marks: tuple[bytes, ...] = _CALL_MARKS
+    words: tuple[bytes, ...] = (b'"content":"', b'"content": "', b'"reasoning')
+    telling: tuple[bytes, ...] = _CALL_MARKS
+
+    def whole(self, answer: Object) -> list[HeldCall]:
+        choices = answer.get("choices")
+        messages = [object_of(object_of(one).get("message")) for one in (choices if isinstance(choices, list) else ())]
+        return [call for message in messages for call in calls_of(message)]
+
+    def read(self, events: Sequence[bytes]) -> list[HeldCall]:
+        found = _plain_calls(events)
+        return _merged_calls(map(event_body, events)) if found is None else found
+
+    def begins_call(self, body: Object) -> bool:
+        return any(_call_delta(choice) for choice in _choices(body))
+
+    def passes(self, body: Object) -> bool:
+        choices = _choices(body)
+        if not choices or body.get("usage"):
+            return False
+        return not any(_call_delta(choice) or choice.get("finish_reason") for choice in choices)
+
+    def all_wait(self, chunk: bytes) -> bool:
+        if not has_any(chunk, _CALL_DELTA):
+            return False
+        return chunk.count(b"data:") == 1 or all(has_any(event, _CALL_DELTA) for event in split_events(chunk)[0])
+
+
+def _choices(body: Object) -> list[Object]:
+    choices = body.get("choices")
+    return [object_of(choice) for choice in choices] if isinstance(choices, list) else []
+
+
+def _call_delta(choice: Object) -> Object:
+    delta = object_of(choice.get("delta"))
+    return {key: delta[key] for key in ("tool_calls", "function_call") if delta.get(key)}
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _Call(msgspec.Struct, gc=False):
+    index: int
+    id: str | None = None
+    function: _Function | None = None
+    custom: msgspec.Raw | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    tool_calls: list[_Call] | None = None
+    function_call: msgspec.Raw | None = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    delta: _Delta
+    index: int = 0
+
+
+class _Chunk(msgspec.Struct, gc=False):
+    choices: list[_Choice]
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+def _plain_calls(events: Iterable[bytes]) -> list[HeldCall] | None:
+    """The calls in events that hold nothing but one choice's calls of functions, as nearly all do; None for others."""
+    known: dict[int, tuple[str, list[str], list[str]]] = {}
+    try:
+        for event in events:
+            (line,) = (line for line in event.splitlines() if line.startswith(b"data:"))
+            for choice in _decode_chunk(line[5:]).choices:
+                delta = choice.delta
+                if choice.index or delta.function_call is not None:
+                    return None
+                for call in delta.tool_calls or ():
+                    function = call.function
+                    if function is None or call.custom is not None:
+                        return None
+                    found = known.setdefault(call.index, (call.id or "", [], []))
+                    if call.id and call.id != found[0]:
+                        return None
+                    if function.name:
+                        found[1][:] = [function.name]
+                    if function.arguments:
+                        found[2].append(function.arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+        return None
+    return [
+        HeldCall(identity or f"call_{place}", "".join(name), "".join(arguments), "function")
+        for place, (_, (identity, name, arguments)) in enumerate(sorted(known.items()))
+    ]
+
+
+def _merged_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
+    messages: dict[int, Object] = {}
+    for body in bodies:
+        for choice in _choices(body or {}):
+            if calls := _call_delta(choice):
+                place = choice.get("index")
+                add_delta(messages.setdefault(place if isinstance(place, int) else 0, {}), calls)
+    return [call for place in sorted(messages) for call in calls_of(messages[place])]
+
+
+class ChatFooter:
+    """A line behind a chat completion."""
+
+    def add_to_answer(self, footer: Footer, answer: Object) -> bool:
+        choices = answer.get("choices")
+        choice = object_of(choices[0]) if isinstance(choices, list) and len(choices) == 1 else {}
+        message = object_of(choice.get("message"))
+        content = message.get("content")
+        if choice.get("finish_reason") != "stop" or message.get("tool_calls") or not isinstance(content, str):
+            return False
+        footer.hear(content)
+        message["content"] = content + footer.line
+        return footer.may_add
+
+    def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
+        choices = body.get("choices")
+        choice = object_of(choices[0]) if isinstance(choices, list) and choices else {}
+        delta = object_of(choice.get("delta"))
+        if delta.get("tool_calls") or delta.get("function_call") or choice.get("index") not in (0, None):
+            footer.is_plain = False
+            return raw
+        footer.hear(text_of(delta.get("content")))
+        if choice.get("finish_reason") != "stop" or not footer.may_add:
+            return raw
+        footer.is_added = True
+        added: Json = {**choice, "delta": {"content": footer.line}, "finish_reason": None, "logprobs": None}
+        kept = {key: value for key, value in body.items() if key != "usage"}
+        if not delta.get("content"):
+            return event_bytes({**kept, "choices": [added]}) + raw
+        last = event_bytes({**body, "choices": [{**choice, "delta": {}}]})
+        return (
+            event_bytes({**kept, "choices": [{**choice, "finish_reason": None}]}) + event_bytes({**kept, "choices": [added]}) + last
+        )

@@ -1,0 +1,308 @@
+"""Reading a provider's stream: events of any wire become deltas."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from metaclaw.domain.chat import (
+    Begin,
+    Completion,
+    Delta,
+    End,
+    Failed,
+    Finish,
+    Opaque,
+    OpaqueDelta,
+    Part,
+    Reasoning,
+    ReasoningDelta,
+    Text,
+    TextDelta,
+    TokenLogprob,
+    ToolCall,
+    ToolCallDelta,
+    Wire,
+)
+from metaclaw.errors import UpstreamError
+from metaclaw.wires.fields import Object, decode_object, provider_at_fault
+from metaclaw.wires.format import wire_format
+from metaclaw.wires.sse import Event, EventParser
+
+TRUNCATED = Failed("the provider's stream ended before the answer was whole", "upstream_truncated")
+
+
+class Meaning(Protocol):
+    """What the events of one wire mean. It is told events in order, and then either that they are done or that they stopped."""
+
+    def event(self, name: str | None, body: Object) -> list[Delta]:
+        """The deltas one event stands for."""
+
+    def close(self) -> list[Delta]:
+        """The deltas that are due when no further event comes: an End if the answer was whole, else a Failed."""
+
+    def done(self) -> list[Delta]:
+        """The deltas that are due at `[DONE]`."""
+
+
+class Reader:
+    """Bytes in any split to deltas. After an End or a Failed it says nothing more."""
+
+    def __init__(self, meaning: Meaning) -> None:
+        self._events = EventParser()
+        self._meaning = meaning
+        self._begun = False
+        self._over = False
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """The deltas these bytes complete."""
+        if self._over:
+            return []
+        try:
+            return self._in_order(self._read(self._events.feed(data)))
+        except UpstreamError as error:
+            return self._fail(error)
+
+    def close(self) -> list[Delta]:
+        """The last deltas, once the provider has closed the stream."""
+        if self._over:
+            return []
+        try:
+            deltas = [delta for event in self._events.close() for delta in self._understand(event)]
+        except UpstreamError:
+            deltas = []  # the end of the stream is missing, and so is the end of its last event
+        if not deltas or not isinstance(deltas[-1], End | Failed):
+            deltas += self._meaning.close()
+        self._over = True
+        return self._in_order(deltas)
+
+    def _in_order(self, deltas: list[Delta]) -> list[Delta]:
+        """One Begin, and before everything else, also where a server leaves it out or says it twice."""
+        ordered: list[Delta] = []
+        for delta in deltas:
+            if isinstance(delta, Begin):
+                if self._begun:
+                    continue
+                self._begun = True
+            elif not self._begun and not isinstance(delta, Failed):
+                self._begun = True
+                ordered.append(Begin("", ""))
+            ordered.append(delta)
+        return ordered
+
+    def _read(self, events: list[Event]) -> list[Delta]:
+        deltas: list[Delta] = []
+        for event in events:
+            try:
+                deltas += self._understand(event)
+            except UpstreamError as error:
+                deltas += self._fail(error)
+            if self._over or (deltas and isinstance(deltas[-1], End | Failed)):
+                self._over = True
+                break
+        return deltas
+
+    def _understand(self, event: Event) -> list[Delta]:
+        if event.data.startswith("[DONE]"):
+            return self._meaning.done()
+        if not event.data:
+            return []
+        with provider_at_fault("an event"):
+            return self._meaning.event(event.name, decode_object(event.data, "an event"))
+
+    def _fail(self, error: UpstreamError) -> list[Delta]:
+        self._over = True
+        return [Failed(str(error), error.code)]
+
+
+def collect(deltas: Iterable[Delta]) -> Completion:
+    """The answer that deltas make. Raises UpstreamError if one tells of a failure, or if the End is missing."""
+    begin, gathered = Begin("", ""), _Gathered()
+    for delta in deltas:
+        match delta:
+            case Begin():
+                begin = delta
+            case Failed():
+                raise UpstreamError(delta.message, code=delta.code)
+            case End():
+                logprobs = tuple(gathered.logprobs)
+                usage = delta.usage or begin.usage
+                return Completion(
+                    begin.id, begin.model, gathered.parts(), delta.finish, usage, delta.tokens, delta.stop_sequence, logprobs
+                )
+            case _:
+                gathered.add(delta)
+    raise UpstreamError(TRUNCATED.message, code=TRUNCATED.code)
+
+
+class _Gathered:
+    """Parts in the order they began; pieces are joined only at the end, so that long answers stay linear."""
+
+    def __init__(self) -> None:
+        self.logprobs: list[TokenLogprob] = []
+        self._parts: list[_Growing] = []
+        self._calls: dict[int, _Growing] = {}
+
+    def add(self, delta: TextDelta | ReasoningDelta | ToolCallDelta | OpaqueDelta) -> None:
+        match delta:
+            case TextDelta():
+                self.logprobs += delta.logprobs
+                if delta.text:
+                    self._last(Text("")).pieces.append(delta.text)
+            case ReasoningDelta():
+                self._think(delta)
+            case ToolCallDelta():
+                if delta.index not in self._calls:
+                    self._calls[delta.index] = self._begin(ToolCall(delta.id or "", delta.name or "", ""))
+                self._calls[delta.index].pieces.append(delta.arguments)
+            case OpaqueDelta():
+                self._begin(delta.part)
+
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(growing.whole() for growing in self._parts)
+
+    def _think(self, delta: ReasoningDelta) -> None:
+        if not delta.text and delta.signature is None:
+            return
+        growing = self._begin(Reasoning("")) if delta.redacted else self._last(Reasoning(""))
+        growing.pieces.append(delta.text)
+        if delta.signature is not None:
+            growing.kind = Reasoning("", delta.signature, delta.redacted)
+
+    def _begin(self, kind: Part) -> "_Growing":
+        self._parts.append(_Growing(kind))
+        return self._parts[-1]
+
+    def _last(self, kind: Text | Reasoning) -> "_Growing":
+        """The last part if it is of this kind and still open; a signature shuts a thought."""
+        last = self._parts[-1] if self._parts else None
+        if last is not None and type(last.kind) is type(kind) and getattr(last.kind, "signature", None) is None:
+            return last
+        return self._begin(kind)
+
+
+class _Growing:
+    __slots__ = ("kind", "pieces")
+
+    def __init__(self, kind: Part) -> None:
+        self.kind = kind
+        self.pieces: list[str] = []
+
+    def whole(self) -> Part:
+        text = "".join(self.pieces)
+        match self.kind:
+            case Text():
+                return Text(text)
+            case Reasoning(signature=signature, redacted=redacted):
+                return Reasoning(text, signature, redacted)
+            case ToolCall(id=identity, name=name):
+                return ToolCall(identity, name, text)
+            case other:
+                return other
+
+
+def deltas_of(completion: Completion) -> Iterator[Delta]:
+    """A whole answer as deltas, for a client that wants a stream of what came in one piece."""
+    yield Begin(completion.id, completion.model)
+    logprobs = completion.logprobs
+    calls = 0
+    for part in completion.parts:
+        match part:
+            case Text():
+                yield TextDelta(part.text, logprobs)
+                logprobs = ()
+            case Reasoning():
+                yield ReasoningDelta(part.text, part.signature, part.redacted)
+            case ToolCall():
+                yield ToolCallDelta(calls, part.id, part.name, part.arguments)
+                calls += 1
+            case Opaque():
+                yield OpaqueDelta(part)
+            case _:
+                pass
+    if completion.finish is None:
+        yield TRUNCATED
+    else:
+        yield End(completion.finish, completion.usage, completion.stop_sequence, completion.tokens)
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call as far as it is written. `unsaid` is what came in since it was last looked at."""
+
+    index: int
+    id: str
+    name: str
+    arguments: str = ""
+    unsaid: str = ""
+
+
+class CallQueue:
+    """Lets one call be written at a time; the others wait until its arguments are whole."""
+
+    def __init__(self) -> None:
+        self._calls: list[Call] = []
+        self._shut: set[int] = set()
+
+    @property
+    def open(self) -> Call | None:
+        """The call that is being written now."""
+        return self._calls[0] if self._calls else None
+
+    def add(self, delta: ToolCallDelta) -> None:
+        """Take in a piece. Raises UpstreamError for a piece of a call that is over or never began."""
+        call = next((call for call in self._calls if call.index == delta.index), None)
+        if call is None:
+            if delta.index in self._shut and not delta.arguments.strip():
+                return
+            if delta.name is None or delta.index in self._shut:
+                raise UpstreamError("the provider sent a piece of a tool call that is not being made", code="upstream_garbage")
+            call = Call(delta.index, delta.id or f"call_{delta.index}", delta.name)
+            self._calls.append(call)
+        call.arguments += delta.arguments
+        call.unsaid += delta.arguments
+
+    def is_next_due(self) -> bool:
+        """Whether another call waits and this one cannot get longer."""
+        return len(self._calls) > 1 and _is_whole(self._calls[0].arguments)
+
+    def shut(self) -> None:
+        """The open call is over."""
+        self._shut.add(self._calls.pop(0).index)
+
+
+def _is_whole(arguments: str) -> bool:
+    """An object that is closed cannot get longer; a number or a word could."""
+    try:
+        return isinstance(msgspec.json.decode(arguments), dict)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+
+
+def read_answer(wire: Wire, stream: bool, body: bytes) -> Completion:
+    """The answer in these bytes. Raises UpstreamError if they hold none, or tell of a failure."""
+    return collect(_deltas(wire, body)) if stream else wire_format(wire).parse_answer(body)
+
+
+def said_parts(wire: Wire, stream: bool, shown: bytes, *, partial: bool = False) -> tuple[Part, ...]:
+    """What an answer said; nothing where that cannot be read. With `partial`, a stream that broke off said what had come."""
+    try:
+        if stream and partial:
+            return collect(_as_far_as_it_went(_deltas(wire, shown))).parts
+        return read_answer(wire, stream, shown).parts
+    except UpstreamError:
+        return ()
+
+
+def _deltas(wire: Wire, body: bytes) -> list[Delta]:
+    reader = wire_format(wire).reader()
+    return [*reader.feed(body), *reader.close()]
+
+
+def _as_far_as_it_went(deltas: Iterable[Delta]) -> Iterator[Delta]:
+    for delta in deltas:
+        if isinstance(delta, Failed):
+            break
+        yield delta
+    yield End(Finish.OTHER)

@@ -1,0 +1,252 @@
+"""Relayed messages: their tool calls held back, read, and put back into later requests; a line added."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from metaclaw.domain.chat import ChatRequest, Json
+from metaclaw.domain.enforcement import TrueAnswer
+from metaclaw.wires.fields import Object, decode_object, encode_text, object_of, text_of
+from metaclaw.wires.footer import Footer
+from metaclaw.wires.held_calls import (
+    Attempt,
+    HeldCall,
+    event_body,
+    events_of,
+    has_mark,
+    ids_of,
+    is_shown,
+    plain_id,
+    read_json,
+    told,
+)
+from metaclaw.wires.messages.answers import MessagesWriter
+from metaclaw.wires.sse import event_bytes
+
+_PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+_UNCACHED = ("thinking", "redacted_thinking")
+
+
+def read_attempt(said: bytes, *, stream: bool) -> Attempt:
+    """What a provider said, whole or streamed. Raises UpstreamError for a whole answer that is none."""
+    if stream:
+        identity, blocks, is_exact = _streamed(said)
+    else:
+        body = decode_object(said, "an answer")
+        content = body.get("content")
+        identity, is_exact = text_of(body.get("id")), True
+        blocks = [told(object_of(block)) for block in (content if isinstance(content, list) else [])]
+    # An empty text is said by some servers and taken back by none.
+    kept: list[Json] = [block for block in blocks if block.get("type") != "text" or block.get("text")]
+    calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
+    return Attempt(identity, ({"role": "assistant", "content": kept},), calls, is_exact)
+
+
+def _call(block: Object) -> HeldCall:
+    return HeldCall(text_of(block.get("id")), text_of(block.get("name")), encode_text(object_of(block.get("input"))), "tool_use")
+
+
+def _streamed(said: bytes) -> tuple[str, list[Object], bool]:
+    identity = ""
+    blocks: dict[int, Object] = {}
+    written: dict[int, str] = {}
+    for body in events_of(said):
+        index = body.get("index")
+        place = index if isinstance(index, int) else -1
+        match body.get("type"):
+            case "message_start":
+                identity = text_of(object_of(body.get("message")).get("id"))
+            case "content_block_start":
+                blocks[place] = told(object_of(body.get("content_block")), ("input",))
+            case "content_block_delta" if place in blocks:
+                _add(blocks[place], object_of(body.get("delta")), written, place)
+            case _:
+                pass
+    is_exact = True
+    for place, text in written.items():
+        given = read_json(text)
+        is_exact = is_exact and isinstance(given, dict)
+        blocks[place]["input"] = object_of(given)
+    return identity, [blocks[place] for place in sorted(blocks)], is_exact
+
+
+def _add(block: Object, delta: Object, written: dict[int, str], place: int) -> None:
+    kind = text_of(delta.get("type"))
+    if kind == "input_json_delta":
+        written[place] = written.get(place, "") + text_of(delta.get("partial_json"))
+    elif kind == "citations_delta":
+        citations = block.setdefault("citations", [])
+        assert isinstance(citations, list)
+        citations.append(delta.get("citation"))
+    elif (key := _PIECES.get(kind)) is not None:
+        block[key] = text_of(block.get(key)) + text_of(delta.get(key))
+
+
+def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
+    """What is told of each call in place of its tool's result."""
+    results: list[Json] = [
+        {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": True}
+        for call, text in zip(calls, texts, strict=True)
+    ]
+    return [{"role": "user", "content": results}]
+
+
+def own_words(text: str) -> Json:
+    """A message of the assistant."""
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
+def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
+    """The items with the true messages in place of the one that the client was shown; None where it is not among them."""
+    restored: list[Json] = []
+    is_found = False
+    for item in items:
+        message = object_of(item)
+        if message.get("role") == "assistant" and _is_shown(message.get("content"), answer):
+            restored += _cached(message.get("content"), messages)
+            is_found = True
+        else:
+            restored.append(_answered(message, answer) or item if is_found else item)
+    return restored if is_found else None
+
+
+def _is_shown(content: Json, answer: TrueAnswer) -> bool:
+    blocks = [object_of(block) for block in content] if isinstance(content, list) else []
+    calls = [(text_of(block.get("id")), block.get("input")) for block in blocks if block.get("type") == "tool_use"]
+    return is_shown(answer.calls, calls) if calls else has_mark(answer, content)
+
+
+def _answered(message: Object, answer: TrueAnswer) -> Object | None:
+    """The message with the provider's own ids in its results, where a client has changed them."""
+    content, known = message.get("content"), ids_of(answer)
+    if message.get("role") != "user" or not isinstance(content, list):
+        return None
+    changed, is_changed = list(content), False
+    for place, block in enumerate(map(object_of, content)):
+        given = text_of(block.get("tool_use_id"))
+        true = known.get(plain_id(given)) if given else None
+        if true is not None and true != given:
+            changed[place], is_changed = {**block, "tool_use_id": true}, True
+    return {**message, "content": changed} if is_changed else None
+
+
+def _cached(content: Json, messages: Sequence[Json]) -> list[Json]:
+    """The true messages with the client's last cache breakpoint, if it set one in the message it was shown."""
+    blocks = [object_of(block) for block in content] if isinstance(content, list) else []
+    marks = [block["cache_control"] for block in blocks if block.get("cache_control")]
+    last = object_of(messages[-1]) if messages else {}
+    inner = last.get("content")
+    if not marks or not isinstance(inner, list) or not inner or object_of(inner[-1]).get("type") in _UNCACHED:
+        return list(messages)
+    return [*messages[:-1], {**last, "content": [*inner[:-1], {**object_of(inner[-1]), "cache_control": marks[-1]}]}]
+
+
+def resume(request: ChatRequest, passed: bytes) -> MessagesWriter:
+    """A writer that goes on behind the events a client has been sent."""
+    begun = sum(body.get("type") == "content_block_start" for body in events_of(passed))
+    writer = MessagesWriter(request)
+    writer.resume(begun)
+    return writer
+
+
+_PLAIN_PARTS: Final = frozenset(("text", "thinking", "redacted_thinking"))
+
+
+class MessagesCalls:
+    """Tool calls in messages."""
+
+    marks: tuple[bytes, ...] = (b"tool_use",)
+    words: tuple[bytes, ...] = (b"content_block_delta",)
+    telling: tuple[bytes, ...] = (b"tool_use", b"partial_json")
+
+    def whole(self, answer: Object) -> list[HeldCall]:
+        content = answer.get("content")
+        blocks = [object_of(block) for block in content] if isinstance(content, list) else []
+        return [_call(block) for block in blocks if block.get("type") == "tool_use"]
+
+    def read(self, events: Sequence[bytes]) -> list[HeldCall]:
+        return _streamed_calls(events)
+
+    def begins_call(self, body: Object) -> bool:
+        return _begins_block(body)
+
+    def passes(self, body: Object) -> bool:
+        return body.get("type") == "ping"
+
+    def all_wait(self, chunk: bytes) -> bool:
+        return b"ping" not in chunk
+
+
+def _begins_block(body: Object) -> bool:
+    return body.get("type") == "content_block_start" and object_of(body.get("content_block")).get("type") == "tool_use"
+
+
+class _JsonDelta(msgspec.Struct, gc=False):
+    partial_json: str
+
+
+class _BlockDelta(msgspec.Struct, gc=False):
+    type: Literal["content_block_delta"]
+    index: int
+    delta: _JsonDelta
+
+
+_decode_block_delta = msgspec.json.Decoder(_BlockDelta).decode
+
+
+def _streamed_calls(events: Iterable[bytes]) -> list[HeldCall]:
+    blocks: dict[Json, list[str]] = {}
+    for event in events:
+        try:  # nearly all events are such
+            piece = _decode_block_delta(event[event.index(b"data:") + 5 :])
+        except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+            body = event_body(event) or {}
+        else:
+            if piece.index in blocks:
+                blocks[piece.index].append(piece.delta.partial_json)
+            continue
+        index = body.get("index")
+        if _begins_block(body):
+            block = object_of(body.get("content_block"))
+            given = object_of(block.get("input"))
+            blocks[index] = [text_of(block.get("id")), text_of(block.get("name")), *([encode_text(given)] if given else [])]
+        elif body.get("type") == "content_block_delta" and index in blocks:
+            blocks[index].append(text_of(object_of(body.get("delta")).get("partial_json")))
+    return [HeldCall(block[0], block[1], "".join(block[2:]) or "{}", "tool_use") for block in blocks.values()]
+
+
+class MessagesFooter:
+    """A line behind a message."""
+
+    def add_to_answer(self, footer: Footer, answer: Object) -> bool:
+        content = answer.get("content")
+        if answer.get("stop_reason") != "end_turn" or not isinstance(content, list):
+            return False
+        if not all(text_of(object_of(part).get("type")) in _PLAIN_PARTS for part in content):
+            return False
+        footer.hear("".join(text_of(object_of(part).get("text")) for part in content))
+        content.append({"type": "text", "text": footer.line})
+        return footer.may_add
+
+    def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
+        match body.get("type"):
+            case "content_block_start":
+                footer.parts += 1
+                footer.is_plain = footer.is_plain and text_of(object_of(body.get("content_block")).get("type")) in _PLAIN_PARTS
+            case "content_block_delta":
+                footer.hear(text_of(object_of(body.get("delta")).get("text")))
+            case "message_delta" if object_of(body.get("delta")).get("stop_reason") == "end_turn" and footer.may_add:
+                footer.is_added = True
+                return b"".join(self._text_block(footer)) + raw
+        return raw
+
+    @staticmethod
+    def _text_block(footer: Footer) -> Iterator[bytes]:
+        events: dict[str, Object] = {
+            "content_block_start": {"content_block": {"type": "text", "text": ""}},
+            "content_block_delta": {"delta": {"type": "text_delta", "text": footer.line}},
+            "content_block_stop": {},
+        }
+        for name, fields in events.items():
+            yield event_bytes({"type": name, "index": footer.parts, **fields}, name)

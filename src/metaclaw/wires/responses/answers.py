@@ -1,0 +1,291 @@
+"""A whole response: parsed from a provider, rendered for a client."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from metaclaw.domain.chat import (
+    ChatRequest,
+    Completion,
+    Finish,
+    Json,
+    Opaque,
+    Part,
+    Reasoning,
+    Role,
+    Text,
+    TokenLogprob,
+    ToolCall,
+    Usage,
+    Wire,
+)
+from metaclaw.domain.ids import new_id
+from metaclaw.errors import UpstreamError
+from metaclaw.wires.chat.answers import render_logprobs, token_logprob
+from metaclaw.wires.errors import NO_REASON, error_of, reported_error
+from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.format import Facts, facts_of, missing
+from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
+from metaclaw.wires.tools import ClientTools, Kind, call_name, custom_input
+from metaclaw.wires.translation import show
+
+ID_PREFIX = "resp_"
+_REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_filter"}
+_FINISHES = {reason: finish for finish, reason in _REASONS.items()}
+# Fields of the request that a response repeats.
+_REPEATED = (
+    "metadata",
+    "previous_response_id",
+    "prompt_cache_key",
+    "safety_identifier",
+    "service_tier",
+    "truncation",
+    "user",
+    "max_tool_calls",
+)
+
+
+def parse_answer(body: bytes) -> Completion:
+    """A provider's response. Raises UpstreamError if it is none, or if it tells of a failure."""
+    value = decode_object(body, "an answer")
+    if value.get("error"):
+        raise reported_error(value)
+    if failure := failure_of(value):
+        message, code = failure
+        raise UpstreamError(message, code=code)
+    with provider_at_fault("an answer"):
+        fields = Fields(value, "")
+        output = fields.list("output")
+        parts = tuple(part for number, item in enumerate(output) for part in item_parts(item, f"output[{number}]"))
+        return Completion(
+            id=fields.maybe_text("id") or "",
+            model=fields.maybe_text("model") or "",
+            parts=parts,
+            finish=finish_of(value, called=any(isinstance(part, ToolCall) for part in parts)),
+            usage=usage_of(fields.pop("usage")),
+            logprobs=tuple(_logprobs(output)),
+        )
+
+
+def item_parts(value: Json, at: str) -> Iterator[Part]:
+    """What one output item says."""
+    fields = Fields(value, at)
+    match fields.text("type"):
+        case "message":
+            for part in map(object_of, fields.maybe_list("content") or ()):
+                if text := text_of(part.get("text")) or text_of(part.get("refusal")):
+                    yield Text(text)
+        case "reasoning":
+            found = reasoning(fields)
+            if found.text or found.signature:
+                yield Reasoning(found.text, found.signature, found.redacted)
+        case "function_call" | "custom_tool_call" as kind:
+            call = function_call(fields) if kind == "function_call" else custom_call(fields)
+            yield ToolCall(call.id, call_name(call), call.arguments)
+        case _:
+            yield Opaque(Wire.RESPONSES, value)
+
+
+def _logprobs(output: list[Json]) -> Iterator[TokenLogprob]:
+    for item in map(object_of, output):
+        content = item.get("content")
+        for part in content if isinstance(content, list) else ():
+            yield from logprobs_of(object_of(part).get("logprobs"))
+
+
+def logprobs_of(value: Json) -> tuple[TokenLogprob, ...]:
+    """The log-probabilities of a text."""
+    return tuple(map(token_logprob, value)) if isinstance(value, list) else ()
+
+
+def finish_of(response: Object, *, called: bool) -> Finish | None:
+    """Why a response ended, if it did."""
+    match response.get("status"):
+        case "completed" | None:
+            return Finish.TOOL_CALLS if called else Finish.STOP
+        case "incomplete":
+            return _FINISHES.get(text_of(object_of(response.get("incomplete_details")).get("reason")), Finish.OTHER)
+        case "in_progress" | "queued":
+            return None
+        case _:
+            return Finish.OTHER
+
+
+def failure_of(response: Object) -> tuple[str, str] | None:
+    """Message and code of a response that failed, also where it does not say why; None of one that did not."""
+    status = response.get("status")
+    failed = status in ("failed", "cancelled")
+    if not failed and not response.get("error"):
+        return None
+    message, code = error_of(response)
+    return message or (f"the provider reported status {status}" if failed else NO_REASON), code or "upstream_error"
+
+
+def usage_of(value: Json) -> Usage | None:
+    """Token counts, as far as the provider gives them."""
+    if not isinstance(value, dict):
+        return None
+    read, written = object_of(value.get("input_tokens_details")), object_of(value.get("output_tokens_details"))
+    return Usage(
+        input_tokens=whole(value.get("input_tokens")),
+        output_tokens=whole(value.get("output_tokens")),
+        cached_tokens=whole(read.get("cached_tokens")),
+        cache_write_tokens=whole(read.get("cache_write_tokens")),
+        reasoning_tokens=whole(written.get("reasoning_tokens")),
+    )
+
+
+def render_usage(usage: Usage) -> Object:
+    """Token counts in the wire's words."""
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.input_tokens + usage.output_tokens,
+    }
+
+
+def render_answer(completion: Completion, request: ChatRequest) -> bytes:
+    """The body a responses client gets."""
+    status = "incomplete" if completion.finish in _REASONS else "completed"
+    output = list(_output(completion, ClientTools(request), status))
+    head = Envelope(request, completion.id, completion.model)
+    return encode(head.render(output, finish=completion.finish or Finish.STOP, usage=completion.usage))
+
+
+def _output(completion: Completion, tools: ClientTools, status: str) -> Iterable[Object]:
+    logprobs: Sequence[TokenLogprob] = completion.logprobs
+    for part in completion.parts:
+        match part:
+            case Text():
+                yield message_item(new_id("msg_"), part.text, logprobs, status)
+                logprobs = ()
+            case Reasoning():
+                yield reasoning_item(new_id("rs_"), part)
+            case ToolCall():
+                yield call_item(new_id("fc_"), part, tools, status)
+            case Opaque() if part.wire is Wire.RESPONSES:
+                yield dict(object_of(part.value))
+            case _:
+                pass
+
+
+def message_item(identity: str, text: str | None, logprobs: Sequence[TokenLogprob], status: str) -> Object:
+    """A message of one text; none yet if the text is None."""
+    content: list[Json] = [] if text is None else [text_part(text, logprobs)]
+    return {"id": identity, "type": "message", "status": status, "role": "assistant", "content": content}
+
+
+def text_part(text: str, logprobs: Sequence[TokenLogprob]) -> Object:
+    """The content of a message."""
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": render_logprobs(logprobs)}
+
+
+def reasoning_item(identity: str, part: Reasoning) -> Object:
+    """Reasoning as a client of this wire keeps it; proofs of other wires' providers travel in the encrypted content."""
+    summary: list[Json] = [{"type": "summary_text", "text": part.text}] if part.text else []
+    item: Object = {"id": identity, "type": "reasoning", "summary": summary}
+    if part.signature is not None:
+        item["encrypted_content"] = show(Wire.RESPONSES, part.signature, redacted=part.redacted)
+    return item
+
+
+def call_item(identity: str, call: ToolCall, tools: ClientTools, status: str) -> Object:
+    """A call in the kind and under the name the client knows."""
+    spoken = tools.spoken(call.name)
+    space: Object = {"namespace": spoken.namespace} if spoken.namespace else {}
+    if spoken.kind is Kind.CUSTOM:
+        text = custom_input(call.arguments) if call.arguments else ""
+        return {"id": identity, "type": "custom_tool_call", "call_id": call.id, "name": spoken.name, "input": text, **space}
+    head: Object = {"id": identity, "type": "function_call", "status": status}
+    return {**head, "call_id": call.id, "name": spoken.name, "arguments": call.arguments, **space}
+
+
+class Envelope:
+    """The response around the output: it repeats what was asked."""
+
+    def __init__(self, request: ChatRequest, identity: str, model: str) -> None:
+        wish = request.sampling
+        own = identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
+        self._head: Object = {
+            "id": own if identity else new_id(ID_PREFIX),
+            "object": "response",
+            "created_at": int(time.time()),
+            "background": False,
+            "instructions": _instructions(request),
+            "max_output_tokens": wish.max_tokens,
+            "model": model or request.model,
+            "parallel_tool_calls": request.parallel_tool_calls is not False,
+            "reasoning": {"effort": request.reasoning_effort, "summary": object_of(request.extra.get("reasoning")).get("summary")},
+            "store": bool(request.extra.get("store", False)),
+            "temperature": 1.0 if wish.temperature is None else wish.temperature,
+            "text": {"format": {"type": "text"} if request.json_schema is None else text_format(dict(request.json_schema))},
+            "tool_choice": tool_choice(request) or request.extra.get("tool_choice") or "auto",
+            "tools": [render_tool(tool, own=True) for tool in request.tools],
+            "top_p": 1.0 if wish.top_p is None else wish.top_p,
+            "metadata": {},
+            "truncation": "disabled",
+            **{name: request.extra[name] for name in _REPEATED if request.extra.get(name) is not None},
+        }
+
+    def repeat(self, response: Object) -> None:
+        """Take over what a provider has said of the response so far."""
+        said = ("status", "error", "incomplete_details", "output", "usage")
+        self._head |= {key: value for key, value in response.items() if key not in said}
+
+    def begin(self) -> Object:
+        """The response when nothing has been said."""
+        return {**self._head, "status": "in_progress", "error": None, "incomplete_details": None, "output": [], "usage": None}
+
+    def render(self, output: Sequence[Json], *, finish: Finish, usage: Usage | None) -> Object:
+        """The response when all has been said."""
+        reason = _REASONS.get(finish)
+        return {
+            **self._head,
+            "status": "completed" if reason is None else "incomplete",
+            "completed_at": int(time.time()),
+            "error": None,
+            "incomplete_details": None if reason is None else {"reason": reason},
+            "output": list(output),
+            "usage": None if usage is None else render_usage(usage),
+        }
+
+    def fail(self, output: Sequence[Json], message: str) -> Object:
+        """The response when the model broke off."""
+        error: Object = {"code": "server_error", "message": message}
+        return {**self.begin(), "status": "failed", "error": error, "output": list(output)}
+
+
+def _instructions(request: ChatRequest) -> str | None:
+    first = request.messages[0] if request.messages else None
+    if first is None or first.role is not Role.SYSTEM or first.extra:
+        return None
+    return "\n\n".join(part.text for part in first.parts if isinstance(part, Text)) or None
+
+
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+
+
+def whole_facts(body: Object) -> Facts:
+    """What a whole answer says about itself."""
+    return _facts(body, missing("output", isinstance(body.get("output"), list)))
+
+
+def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
+    """What a stream says about itself: its last event holds the whole answer."""
+    final = next((body for body in last if body.get("type") in _ENDS), None)
+    if final is None:
+        return Facts(error=failure)
+    response = object_of(final.get("response"))
+    facts = _facts({**response, "status": "failed"} if final["type"] == "response.failed" else response)
+    return facts if facts.error or not failure else msgspec.structs.replace(facts, error=failure)
+
+
+def _facts(body: Object, error: str | None = None) -> Facts:
+    output = body.get("output")
+    kinds = {text_of(object_of(item).get("type")) for item in output} if isinstance(output, list) else set()
+    called = bool(kinds & {"function_call", "custom_tool_call"})
+    failure = failure_of(body)
+    return facts_of(body, finish_of(body, called=called), usage_of(body.get("usage")), failure[0] if failure else error)

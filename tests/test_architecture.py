@@ -1,0 +1,30 @@
+"""docs/architecture.md and docs/store.md name modules that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "metaclaw"
+PACKAGES = {folder.name for folder in SOURCE.iterdir() if folder.is_dir()}
+
+
+def named_modules(page: str) -> set[str]:
+    """Paths such as `store/ledger` in backticks, whose first part is a package."""
+    found = re.findall(r"`([a-z_]+(?:/[a-z_]+)+)/?(?:\.[A-Za-z]+)?`", (ROOT / "docs" / page).read_text())
+    return {path for path in found if path.split("/")[0] in PACKAGES}
+
+
+def test_every_module_that_the_architecture_names_exists() -> None:
+    named = named_modules("architecture.md")
+    assert len(named) > 20
+    assert {path for path in named if not (SOURCE / f"{path}.py").is_file() and not (SOURCE / path).is_dir()} == set()
+
+
+@pytest.mark.parametrize("package", ["store"])
+def test_the_table_of_a_package_names_its_modules(package: str) -> None:
+    text = (ROOT / "docs" / f"{package}.md").read_text().partition("## In the code")[2]
+    named = set(re.findall(r"`([a-z_]+)`", text))
+    modules = {path.stem for path in (SOURCE / package).glob("*.py")} - {"__init__"}
+    assert named - {"migrations"} == modules
