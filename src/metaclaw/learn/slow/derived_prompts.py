@@ -46,6 +46,7 @@ from metaclaw.train import (
 from metaclaw.wires import plain
 
 log = logging.getLogger(__name__)
+
 _BULLET: Final = r"[ \t]*(?:[-*+][ \t]+|\d+[.)][ \t]+|>[ \t]*)?"
 _ARROW: Final = re.compile(rf"{_BULLET}(?P<asked>\S.*?)[ \t]*(?:->|=>|→|⇒|⟶)[ \t]*(?P<said>.*)")
 _CELLS: Final = re.compile(r"[ \t]*\|(?P<asked>[^|]+)\|(?P<said>[^|]+)\|[ \t]*")

@@ -20,6 +20,7 @@ from metaclaw.errors import TrainingError
 from metaclaw.train import Demonstration, Rehearsed, StepRecord
 
 log = logging.getLogger(__name__)
+
 _KEPT: Final = 20
 _T = TypeVar("_T")
 _encoder = msgspec.msgpack.Encoder()

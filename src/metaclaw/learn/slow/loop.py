@@ -36,6 +36,7 @@ from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 
 log = logging.getLogger(__name__)
+
 _LOOK_EVERY_S: Final = 30.0
 _MOST_TRIES: Final = 5
 _HELD_OUT: Final = 200

@@ -43,6 +43,7 @@ from metaclaw.train import (
 )
 
 log = logging.getLogger(__name__)
+
 _DRAWS_A_PROMPT = 8
 _DISTANCE_PROMPTS = 16
 _DEMANDED_BY = 3

@@ -34,6 +34,7 @@ from metaclaw.skills import PROPOSED, CheckKind, check_of, check_state_of, exami
 from metaclaw.train import is_degenerate
 
 log = logging.getLogger(__name__)
+
 _CHECK_LIMIT_S: Final = 5.0
 _MOST_RANKED_CHARS: Final = 40_000
 _MOST_COMPARED_CHARS: Final = 4_000

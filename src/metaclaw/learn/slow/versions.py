@@ -28,6 +28,7 @@ from metaclaw.train import Baseline, LiveReport, LiveRules, LiveRuling, TrialTur
 from metaclaw.upstream import PolicySlot
 
 log = logging.getLogger(__name__)
+
 BY_A_PERSON: Final = "a person promoted it"
 """The note of a version that serves because a person said so."""
 _MOST_LOOKS: Final = 3

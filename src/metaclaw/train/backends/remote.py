@@ -29,6 +29,7 @@ from metaclaw.train.backends.service import DrawnSequence, SampleRequest, Servic
 from metaclaw.train.backends.step import distance, fold, send_step, summarise
 
 log = logging.getLogger(__name__)
+
 Pair: TypeAlias = tuple[Sequence[int], Sequence[int]]
 _ROUNDING = 1e-4
 """How far above zero a log-probability may lie and still be zero, as half precision rounds it."""

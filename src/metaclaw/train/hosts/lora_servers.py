@@ -24,6 +24,7 @@ from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
 from metaclaw.train.backends.blocking_calls import run_in_thread
 
 log = logging.getLogger(__name__)
+
 _MAX_ANSWER_BYTES = 1 << 20
 PREFIX = "policy-"
 
