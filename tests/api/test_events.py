@@ -67,7 +67,7 @@ class Follower:
 async def following(stage: Stage, query: str = "", last: str | None = None) -> AsyncIterator[Follower]:
     """A client of the event stream, which has left at the end of the block."""
     follower = Follower()
-    headers = [] if last is None else [(b"Last-LedgerEvent-ID", last.encode("latin-1"))]
+    headers = [] if last is None else [(b"Last-Event-ID", last.encode("latin-1"))]
     scope = {"type": "http", "method": "GET", "path": "/api/events", "query_string": query.encode(), "headers": headers}
     with anyio.fail_after(60):
         group: TaskGroup

@@ -33,6 +33,16 @@ kind = "embedded"
 [policy]
 mode = "rl"
 base_model = "{model}"
+
+[judge]
+max_share = 0.0
+"""
+CHECKED = """---
+name: letters
+description: When letters are wanted.
+check: 'pattern: [a-z]'
+---
+Write letters.
 """
 REPORT = GateReport(True, ("better on held-out prompts",), Comparison(40, 12, 3, 0.2, 25.0), 0.9, 0.95, 0.01, "judge")
 AGENTS = {"codex": "codex_cli_rs/0.60", "opencode": "opencode/1.0"}
@@ -150,3 +160,22 @@ def test_a_version_is_promoted_and_rolled_back(program: Program, page: PageDrive
     assert program.get("/api/policy")["policy_version"] == 1
     page.press("Promote version 2 again", "#notice")
     page.sees("Version 2 answers now.")
+
+
+def test_training_begins_now_or_the_page_says_why_no_turn_may_train(program: Program, page: PageDriver) -> None:
+    page.open("/ui/training")
+    page.press("Train now")
+    page.sees("No turn may train now")
+    folder = program.home / "skills" / "letters"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text(CHECKED)
+    program.wait_for("/api/skills", lambda found: any(one["name"] == "letters" for one in found["skills"]))
+    for number in range(8):
+        asked = {"role": "user", "content": f"I want {number} letters."}
+        headers = {**program.auth, "X-Session-Id": f"letters-{number}", "X-Session-Done": "true"}
+        body = {"model": "model", "messages": [asked], "max_tokens": 8}
+        httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S).raise_for_status()
+    program.wait_for("/api/status", lambda status: status["counts"]["verdicts"]["pass"] + status["counts"]["verdicts"]["fail"] >= 8)
+    page.open("/ui/training")
+    page.press("Train now")
+    page.sees("Training begins now with")

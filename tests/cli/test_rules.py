@@ -310,6 +310,7 @@ def test_an_example_is_installed_with_its_check(home: Path) -> None:
     assert (added["text"], added["enforce"], added["check_state"]) == ("Never force-push.", "hold", "confirmed")
     for name in names:
         assert metaclaw("rules", "add", "--example", name).code == 0
+    assert {one["name"] for one in listed()} == set(names)
     assert len(listed()) == len(names)
     assert metaclaw("rules", "add", "--example", "nonsense").code == 2
     assert metaclaw("rules", "add").code == 2
@@ -327,6 +328,10 @@ def test_a_person_writes_changes_and_drops_a_check(home: Path) -> None:
     assert "not in calls of shell: pip install" in shown
     assert "held: tool calls" in shown
     assert "held, too when the check cannot be run" in shown
+    assert "the agent gets a text that names the rule" in " ".join(shown.split())
+    assert metaclaw("rules", "edit", UV, "--on-break", "call", "--json").facts["on_break"] == "call"
+    assert "the agent gets the call with a warning" in " ".join(metaclaw("rules", "show", UV).out.split())
+    assert metaclaw("rules", "edit", UV, "--on-break", "never").code == 2
     dropped = metaclaw("rules", "edit", UV, "--no-check", "--enforce", "off", "--json").facts
     assert (dropped["check"], dropped["check_state"], dropped["enforce"]) == (None, None, "off")
     assert listed()[0]["enforce"] == "off"
@@ -356,3 +361,12 @@ def test_a_held_rule_without_a_check_of_calls_says_that_it_holds_nothing(home: P
     assert "nothing is held: only a check of tool calls can hold them" in " ".join(metaclaw("rules", "show", name).out.split())
     metaclaw("rules", "edit", name, "--check", "not in calls of shell: rude")
     assert "tool calls that break it do not reach the agent" in " ".join(metaclaw("rules", "show", name).out.split())
+
+
+def test_enforce_without_an_argument_says_whether_rules_hold(home: Path) -> None:
+    assert "no rule is held" in metaclaw("enforce").out
+    metaclaw("rules", "add", "--example", "no-force-push", "--enforce", "hold")
+    assert "Held rules: no-force-push" in metaclaw("enforce").out
+    metaclaw("enforce", "off")
+    assert metaclaw("enforce", "--json").facts == {"on": False, "held_rules": ["no-force-push"]}
+    assert "Holding is off" in metaclaw("enforce").out

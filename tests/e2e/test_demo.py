@@ -129,7 +129,7 @@ def test_weights_are_trained_while_away_proven_swapped_and_taken_back(home: Path
         "seen: after the rollback the untrained model answers again",
     ):
         assert words in said, said
-    assert "NOT seen: the" not in said.replace("NOT seen: the trained weights know", ""), said
+    assert "NOT seen: the" not in said.replace("NOT seen: more answers", ""), said
 
 
 def test_acts_that_do_not_exist_are_refused() -> None:

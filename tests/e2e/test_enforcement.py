@@ -161,6 +161,15 @@ def test_the_story_is_told(program: Program, strict: StrictProvider) -> None:
     assert program.get("/api/status")["enforcement"] == {"on": True, "held_rules": ["no-force-push"]}
 
 
+def test_the_story_says_that_the_provider_failed_when_it_was_asked_again(program: Program, strict: StrictProvider) -> None:
+    got = agent(program, "chat", "openai", False).ask("PLAN bad fail")
+    said = program.command("why", got.headers["x-metaclaw-turn"]).stdout
+    assert "the model could not be asked again" in said
+    assert "500" in said
+    shown = program.command("sessions", "show", got.headers["x-metaclaw-session"]).stdout
+    assert "calls that break no-force-push; the client got a text in place of the calls" in " ".join(shown.split())
+
+
 def test_a_stream_that_begins_with_words_does_not_name_the_rule_in_its_head(program: Program, strict: StrictProvider) -> None:
     """The head goes out with the first words, before the calls are known."""
     client = agent(program, "chat", "openai", True)
@@ -207,6 +216,21 @@ def test_after_a_restart_the_true_sequence_is_still_put_back(strict: StrictProvi
     refused = agent(running, "chat", "openai", False, x_metaclaw_enforce="off")
     assert commands(refused.ask("PLAN bad good")) == [GOOD], "the owner does not allow to opt out"
     assert running.stop() == 0
+
+
+def test_a_text_of_ours_is_not_counted_as_an_answer(strict: StrictProvider, tmp_path: Path) -> None:
+    program = Program(tmp_path / "home", providers_toml(strict.url))
+    write_rule(program)
+    write_rule(program, "no-metaclaw", "not: MetaClaw", "Never write MetaClaw.")
+    program.start()
+    client = agent(program, "chat", "openai", False)
+    assert "MetaClaw stopped a tool call" in client.ask("PLAN bad bad bad").text
+    client.ask("PLAN text")
+    program.wait_for("/api/status", lambda status: not any(status["learning"]["pending"][name] for name in ("turns", "sessions")))
+    found = {one["name"]: one["compliance"] for one in program.get("/api/rules")["rules"]}
+    program.kill()
+    assert (found["no-force-push"]["held"], found["no-force-push"]["applied"]) == (1, 1)
+    assert (found["no-metaclaw"]["applied"], found["no-metaclaw"]["followed"]) == (1, 1)
 
 
 @pytest.mark.parametrize("wire", ["chat", "messages"])

@@ -1,6 +1,7 @@
 """Whatever a model writes as a tool call, checks look at it in bounds and without an error."""
 
 import json
+import shlex
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ from metaclaw.domain.check import Conversation, Place, Where
 from metaclaw.domain.tool_classes import CLIENT_TOOLS, ToolClass
 from metaclaw.skills.checks.answer import program_input, texts_at
 from metaclaw.skills.checks.calls import seen_calls
+from metaclaw.skills.checks.commands import commands_of
 
 NAMES = st.sampled_from(sorted({name for table in CLIENT_TOOLS.values() for name in table} | {"tool_call", "deploy", "batch"}))
 KEYS = st.sampled_from(
@@ -49,6 +51,47 @@ def test_every_call_is_looked_at(name: str, arguments: str) -> None:
     for tool in (None, "shell|edit", *ToolClass):
         assert all(isinstance(text, str) for text in texts_at([call], Where(Place.CALLS, tool)))
     json.dumps(program_input([call], Conversation()))
+
+
+SHELL_WORDS = st.sampled_from(
+    (
+        "git push",
+        "--force",
+        "echo",
+        "bash -c",
+        "'",
+        '"',
+        "$(",
+        ")",
+        "`",
+        "\\",
+        "\n",
+        ";",
+        "&&",
+        "|",
+        "<<EOF",
+        "EOF",
+        "#",
+        "${x}",
+        "x=1",
+        "<(",
+        "(",
+        ">",
+    )
+)
+
+
+@given(st.lists(SHELL_WORDS | st.text(max_size=5), max_size=30).map(" ".join))
+def test_every_script_is_read_or_looked_at_in_pieces(script: str) -> None:
+    seen = commands_of(script)
+    assert len(seen.whole.text) == len(script)
+    for one in (seen.whole, *seen.texts):
+        assert all(0 <= begin <= end <= len(one.text) for begin, end in one.quoted)
+
+
+@given(st.lists(st.text(alphabet="abg -_.'\"$\\;&|#\n", min_size=1, max_size=8), min_size=1, max_size=5))
+def test_quoted_words_come_out_as_they_went_in(words: list[str]) -> None:
+    assert " ".join(["run", *words]) in [one.text for one in commands_of(shlex.join(["run", *words])).texts]
 
 
 @given(st.sampled_from(("[", '{"a":', '{"args":{"id":"x"},"id":"y","edits":[')), st.integers(1, 3_000))

@@ -457,7 +457,12 @@ def test_a_mass_of_rules_is_looked_at_only_while_there_is_time(monkeypatch: pyte
     monkeypatch.setattr(held_rules, "examine", examine)
     monkeypatch.setattr(held_rules, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     rules = [
-        Skill(SkillName(f"rule-{number}"), "always", "No.", extra={**RULE.extra, "check": f"not in calls: push .*{number}"})
+        Skill(
+            SkillName(f"rule-{number}"),
+            "always",
+            "No.",
+            extra={**RULE.extra, "check": f'schema in calls: {{"minProperties": {number}}}'},
+        )
         for number in range(400)
     ]
     house = House(InProcess(StrictProvider(), frozenset((Wire.CHAT,)), Random(1)), *rules, judge=CallJudge(limit_s=1.0))

@@ -285,6 +285,7 @@ async def test_sure_phrases_count_until_the_reader_is_back_and_it_may_take_them_
     "words",
     [
         "From now on, always answer in German.",
+        "Always call our staging server Heron.",
         "Ab jetzt bitte keine Emojis mehr.",
         "Désormais, toujours un tableau à la fin.",
         "A partir de ahora responde en español.",

@@ -46,6 +46,10 @@ class Stage:
     def counted(self, rules: None = None, since: str = "") -> list[CountedResult]:
         return [one for one in self.counts if one.day >= since]
 
+    def last_broken(self, since: str = "") -> dict[tuple[SkillName, str], int]:
+        bad = [one for one in self.counted(since=since) if one.result in (RuleResult.BROKEN, RuleResult.HELD)]
+        return {(one.rule, one.hash): turn for turn, one in enumerate(bad)}
+
     def count(
         self, one: Skill, result: RuleResult, days_ago: int = 0, reminded: Reminded = Reminded.NOT_DUE, times: int = 1
     ) -> None:
@@ -155,6 +159,19 @@ def test_at_most_three_rules_are_reminded_of_the_last_broken_first() -> None:
     for number, one in enumerate(rules):
         stage.count(one, RuleResult.BROKEN, days_ago=number)
     assert stage.due() == (["rule-0", "rule-1", "rule-2"], [])
+
+
+def test_of_rules_broken_on_one_day_the_last_three_are_reminded_of() -> None:
+    rules = [rule(name) for name in ("a", "b", "c", "d")]
+    today = next(
+        day for day in (BEGAN + timedelta(days=n) for n in range(400)) if not any(is_left_out(measured_hash(r), day) for r in rules)
+    )
+    stage = Stage(rules, today=today)
+    for one in (*rules, rules[1]):
+        stage.count(one, RuleResult.BROKEN)
+    assert stage.due() == (["b", "d", "c"], [])
+    stage.count(rules[0], RuleResult.BROKEN)
+    assert stage.due() == (["a", "b", "d"], [])
 
 
 def arms(stage: Stage, one: Skill, placed: tuple[int, int], withheld: tuple[int, int]) -> None:

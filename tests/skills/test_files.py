@@ -320,6 +320,7 @@ def test_a_bare_off_is_read_as_the_word_and_written_so_that_it_stays_one(written
     [
         ("enforce: on", "`off`, `remind` or `hold`"),
         ("on_error: stop", "`pass` or `hold`"),
+        ("on_break: stop", "`text` or `call`"),
         ("check_state: sure", "`proposed` or `confirmed`"),
     ],
 )

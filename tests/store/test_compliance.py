@@ -84,6 +84,15 @@ async def test_a_broken_rule_is_an_event_each_time_and_a_notice_once_a_day(
     assert "for the 3rd time" in str(told[-1].data["text"])
 
 
+async def test_it_is_known_in_which_turn_a_rule_was_broken_last(
+    compliance: SqlCompliance, ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
+    turns = [await measured(ledger, reader, new_turn(), result) for result in (BROKEN, HELD, FOLLOWED)]
+    compliance.record(turns, turns[-1].seq)
+    assert compliance.last_broken() == {(UV, "h1"): turns[1].seq}
+    assert compliance.last_broken("2026-06-02") == {}
+
+
 async def test_what_a_judge_finds_replaces_what_was_unknown(
     compliance: SqlCompliance, ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:

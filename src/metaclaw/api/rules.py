@@ -14,7 +14,7 @@ from metaclaw.domain.compliance import Compliance, measured_hash
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.errors import SkillError
-from metaclaw.skills import ENFORCE, MAX_RULE_CHARS, MAX_WHEN_CHARS, ON_ERROR, Rulebook, RuleFields, is_rule
+from metaclaw.skills import ENFORCE, MAX_RULE_CHARS, MAX_WHEN_CHARS, ON_BREAK, ON_ERROR, Rulebook, RuleFields, is_rule
 from metaclaw.store import SqlCompliance
 
 if TYPE_CHECKING:
@@ -38,11 +38,13 @@ _CHANGEABLE = (
     Field("check", _NULLABLE, is_required=False),
     Field("enforce", {"enum": [*ENFORCE, None]}, is_required=False),
     Field("on_error", {"enum": [*ON_ERROR, None]}, is_required=False),
+    Field("on_break", {"enum": [*ON_BREAK, None]}, is_required=False),
 )
 _NEW = (
     Field("text", _TEXT, is_required=False),
     Field("kind", {"enum": ["rule", "fact"]}, is_required=False),
     *_CHANGEABLE,
+    Field("name", {"type": "string", "description": "The name it is to have, if that is free"}, is_required=False),
     Field("source", {**_NULLABLE, "description": "The turn in which it was said"}, is_required=False),
     Field("rules", {"type": "array", "description": "Several rules, put in force in one step"}, is_required=False),
 )

@@ -13,7 +13,18 @@ from metaclaw.domain.policy import GateReport, PolicyVersion
 from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
-from metaclaw.skills import Undone, can_hold, check_state_of, enforce_of, is_rule, on_error_of, question_of, rule_text, rule_when
+from metaclaw.skills import (
+    Undone,
+    can_hold,
+    check_state_of,
+    enforce_of,
+    is_rule,
+    on_break_of,
+    on_error_of,
+    question_of,
+    rule_text,
+    rule_when,
+)
 from metaclaw.store import GenerationRow, SessionRow, TurnRow
 
 if TYPE_CHECKING:
@@ -279,6 +290,7 @@ def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None
         "check_note": named["check_note"],
         "enforce": enforce_of(rule),
         "on_error": on_error_of(rule),
+        "on_break": on_break_of(rule),
         "can_hold": can_hold(rule),
         "question": question_of(rule),
         "author": rule.author.value,

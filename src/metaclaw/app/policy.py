@@ -1,8 +1,8 @@
 """Training and serving of weights, built from `[policy]`: backend, host, slot, windows, and pauses of training during answers."""
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -11,7 +11,9 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.window import Window
-from metaclaw.engine import EmbeddedModel, TrainingPause, is_whole
+from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, TrainingPause, is_whole
+from metaclaw.errors import ConfigError
+from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
 from metaclaw.schedule import ManualWindows, ScheduledWindows, SharedWindows, Traffic, build_windows, facts_of
 from metaclaw.skills import Shelf
 from metaclaw.store import Database, SqlLedger, SqlPolicies
@@ -28,19 +30,12 @@ from metaclaw.train import (
     vllm_host,
     weaver_backend,
 )
-from metaclaw.upstream import HttpEndpoint, Meter, PolicySlot
+from metaclaw.upstream import UNMETERED, HttpEndpoint, Meter, PolicySlot
 
 if TYPE_CHECKING:
     from metaclaw.learn.assembly import Learning
     from metaclaw.learn.slow.assembly import SlowLearning
     from metaclaw.learn.supervise import Supervisor
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from metaclaw.engine import EmbeddedTrainer, FolderTokeniser
-from metaclaw.errors import ConfigError
-from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
-from metaclaw.upstream import UNMETERED
 
 _ANSWER: Final = "an answer is being made"
 _SHUT: Final = "the window is shut"
@@ -48,8 +43,7 @@ _SETTLE_S: Final = 0.2
 
 
 class RequestObserver:
-    """Pauses training during requests and tells the scheduler of them. Without a pause, training has its own
-    processor."""
+    """Pauses training during requests and tells the scheduler of them. Without a pause, training has its own processor."""
 
     def __init__(self, training_pause: TrainingPause | None, traffic: Traffic) -> None:
         self._training_pause = training_pause

@@ -14,8 +14,7 @@ from metaclaw.errors import StoreError
 from metaclaw.learn.budget import Budget
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import Acknowledgements, Reminders
-from metaclaw.skills import Shelf
-from metaclaw.skills.rules import is_rule
+from metaclaw.skills import Shelf, is_rule
 from metaclaw.store import Database, SqlCandidates, SqlCompliance, SqlCursors, SqlLedger, SqlSpending, SqlUses, SqlVerdicts
 
 Command: TypeAlias = Callable[..., object]

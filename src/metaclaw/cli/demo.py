@@ -94,7 +94,7 @@ def demo(
 
             act_two(stage)
     except (click.Abort, KeyboardInterrupt):
-        raise MetaClawError("the demo was stopped; its proxy and its temporary home are gone") from None
+        raise MetaClawError("the demo was stopped, and its proxy with it") from None
     finally:
         show_progress("")
         if keep:

@@ -52,7 +52,7 @@ mode = "auto"
 learning_rate = 0.0005
 batch_turns = 16
 steps = 40
-max_new_tokens = 32
+max_new_tokens = 24
 held_out_share = 0.3
 {base}
 
@@ -94,7 +94,7 @@ _PEOPLE = ("Maria", "Peter", "Anna", "John", "Sarah", "David", "Alice", "Henry",
 _NEW_TOPICS = ("climate", "history", "science", "film", "radio", "email", "letter", "tax", "stamp", "wheel", "coal", "storm")
 _NEW_PEOPLE = ("Thomas", "Mary", "Frank", "Kim", "Robert")
 _LOOK_S = 1.0
-_TOKENS = 32
+_TOKENS = 24
 _WIDTH = 70
 
 
@@ -242,7 +242,7 @@ def _after(stage: Stage, proxy: DemoHome) -> None:
         stage.say(f"  {question.text}")
         stage.say(f"    untrained: {one_line(old.text, _WIDTH)}\n    trained:   {one_line(new.text, _WIDTH)}")
     better = sum(is_right for _, is_right in trained) > sum(is_right for _, is_right in untrained)
-    stage.claim(f"the trained weights know what the untrained do not: {_share(trained)} right, {_share(untrained)}", better)
+    stage.claim(f"more answers are right than untrained: {_share(untrained)} → {_share(trained)}", better)
     stage.claim("after the rollback the untrained model answers again", all(reply.policy == 0 for reply, _ in untrained))
 
 

@@ -1,20 +1,30 @@
 """`metaclaw enforce`: switch the holding of tool calls on or off, for all rules at once."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from metaclaw.cli.client import connect, expect
-from metaclaw.cli.output import json_option, print_json
+from metaclaw.cli.output import json_option, plain, print_json
 from metaclaw.instance import find
+
+if TYPE_CHECKING:
+    from metaclaw.domain.chat import Json
 
 
 @click.command()
-@click.argument("state", type=click.Choice(("on", "off")))
+@click.argument("state", type=click.Choice(("on", "off")), required=False)
 @json_option
 @click.pass_obj
-def enforce(home: Path, state: str, as_json: bool) -> None:
-    """Hold tool calls that break rules with `enforce: hold` (on), or let all calls pass (off), from the next request on."""
+def enforce(home: Path, state: str | None, as_json: bool) -> None:
+    """Hold tool calls that break rules with `enforce: hold` (on), or let all calls pass (off), from the next request on.
+
+    Without an argument, say which it is.
+    """
+    if state is None:
+        _tell(home, as_json=as_json)
+        return
     is_on = state == "on"
     if find(home) is not None:
         _, api = connect(home)
@@ -28,6 +38,40 @@ def enforce(home: Path, state: str, as_json: bool) -> None:
         click.echo("Held rules hold again: calls that break them are refused.")
     else:
         click.echo("Held rules no longer hold: calls that break them pass and are counted. Switch back with: metaclaw enforce on")
+
+
+def _tell(home: Path, *, as_json: bool) -> None:
+    from metaclaw.cli.home import read_in_force
+    from metaclaw.skills import can_hold, enforce_of
+
+    if find(home) is not None:
+        _, api = connect(home)
+        is_on = bool(expect(*api.get("/api/enforce"))["on"])
+    else:
+        is_on = _kept(home)
+    held: list[Json] = [rule.name for rule in read_in_force(home)[0] if enforce_of(rule) == "hold" and can_hold(rule)]
+    if as_json:
+        print_json({"on": is_on, "held_rules": held})
+        return
+    names = ", ".join(plain(name) for name in held)
+    if not is_on:
+        click.echo("Holding is off: calls that break held rules pass and are counted. Switch it on with: metaclaw enforce on")
+    elif held:
+        click.echo("Holding is on: calls that break held rules do not reach the agent.")
+    else:
+        click.echo("Holding is on, but no rule is held. Hold one with: metaclaw rules edit NAME --enforce hold")
+    if names:
+        click.echo(f"Held rules: {names}")
+
+
+def _kept(home: Path) -> bool:
+    """Whether rules hold, from the store."""
+    from metaclaw.cli.home import opened
+    from metaclaw.config import load
+    from metaclaw.store import ENFORCEMENT_OFF, SqlCursors
+
+    with opened(load(home)) as database:
+        return database is None or not SqlCursors(database).cursor(ENFORCEMENT_OFF)
 
 
 def _keep(home: Path, is_on: bool) -> None:

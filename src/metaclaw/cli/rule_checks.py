@@ -24,6 +24,11 @@ def check_options(command: C) -> C:
     """Options of `rules add` and `rules edit`."""
     options = (
         click.option(
+            "--on-break",
+            type=click.Choice(("text", "call")),
+            help="What the agent gets when every attempt breaks a held rule: a text, or the call with a warning [text].",
+        ),
+        click.option(
             "--on-error",
             type=click.Choice(("pass", "hold")),
             help="What happens to calls when the check of a held rule fails to run.",
@@ -41,7 +46,7 @@ def check_changes(said: Mapping[str, str | bool | None]) -> "dict[str, Json]":
     """The fields that these options change."""
     if said["check"] is not None and said["no_check"]:
         raise click.UsageError("say either --check or --no-check")
-    fields: dict[str, Json] = {key: said[key] for key in ("enforce", "on_error") if said[key] is not None}
+    fields: dict[str, Json] = {key: said[key] for key in ("enforce", "on_error", "on_break") if said[key] is not None}
     if said["check"] is not None or said["no_check"]:
         fields["check"] = said["check"] or None
     return fields
@@ -61,6 +66,8 @@ def check_facts(view: "Mapping[str, Json]") -> list[tuple[str, object]]:
     if view["enforce"] == "hold" and view["can_hold"]:
         held = "held, too" if view["on_error"] == "hold" else "let through, with a notice"
         pairs.append(("on error", f"calls are {held} when the check cannot be run"))
+        given = "the call with a warning" if view["on_break"] == "call" else "a text that names the rule"
+        pairs.append(("on break", f"the agent gets {given} when every attempt breaks it"))
     return [*pairs, *([("question", view["question"])] if view["question"] else [])]
 
 
@@ -93,4 +100,4 @@ def example_fields(name: str) -> "dict[str, Json]":
         example = rule_example(name)
     except SkillError as error:
         raise click.UsageError(str(error)) from error
-    return {"text": example.text, "kind": "rule", "when": example.when, "check": example.check}
+    return {"name": name, "text": example.text, "kind": "rule", "when": example.when, "check": example.check}

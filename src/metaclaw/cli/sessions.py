@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from metaclaw.domain.chat import Json, Message, ToolCall
     from metaclaw.domain.ids import SessionId
-    from metaclaw.domain.turn import Turn
+    from metaclaw.domain.turn import Enforcement, Turn
     from metaclaw.domain.verdict import Verdict
     from metaclaw.store import Database, LedgerReader, SessionRow, TurnRow
 
@@ -215,6 +215,8 @@ def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> No
     words = "(results of tools)" if is_continued(whole.turn) else last_words(whole.turn, own_words)
     _print_words("you", words, most_lines=None if show_all else 4)
     _print_words("answer", answered(whole.turn), most_lines=None if show_all else 6)
+    if whole.turn.enforcement is not None:
+        _print_words("held", held_in_words(whole.turn.enforcement), most_lines=None if show_all else 3)
     if row.stamp.skills:
         _print_words("placed", ", ".join(row.stamp.skills), most_lines=None if show_all else 2)
     _print_words("verdict", verdict_in_words(None if standing is None else standing.verdict), most_lines=None if show_all else 2)
@@ -357,6 +359,11 @@ def _unknown(session: str) -> MetaClawError:
     return MetaClawError(f"there is no session {plain(session)}; metaclaw sessions list shows those there are")
 
 
+_GOT = {
+    "complied": "the client got an answer that follows it",
+    "stopped": "the client got a text in place of the calls",
+    "warned": "the client got them with a warning",
+}
 _SOURCES = {
     "user": "you said so",
     "check": "a check found it",
@@ -392,6 +399,14 @@ def answered(turn: "Turn") -> str:
         elif isinstance(part, ToolCall):
             lines.append(_call(part))
     return "\n".join(lines)
+
+
+def held_in_words(found: "Enforcement") -> str:
+    """Which rules held calls of an answer back, and what the client got."""
+    names = ", ".join(one.rule for one in found.rules)
+    times = len(found.attempts)
+    tries = "" if times < 2 else f" The model was asked {times} times."
+    return f"calls that break {names}; {_GOT[found.rules[0].end.value]}.{tries} (metaclaw why tells the story)"
 
 
 def verdict_in_words(verdict: "Verdict | None") -> str:

@@ -126,7 +126,8 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
             times, got = plain(data.get("attempts")), _GOT.get(str(data.get("end")), "")
             return f"held a call of {plain(data.get('agent'))} that breaks {plain(data.get('rule'))} ({times} of its tries){got}"
         case "check_failed":
-            return f"the check of {plain(data.get('rule'))} could not be run, so the call passed: {_short(data.get('reason'))}"
+            came = "but the call was held for another rule" if data.get("held") else "so the call passed"
+            return f"the check of {plain(data.get('rule'))} could not be run, {came}: {_short(data.get('reason'))}"
         case "rules_not_held":
             which = ", ".join(plain(one) for one in rows(data.get("rules")))
             return f"could not hold calls of {plain(data.get('agent'))} to {which}: {plain(data.get('reason'))}"

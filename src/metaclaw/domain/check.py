@@ -12,7 +12,7 @@ from metaclaw.domain.verdict import Outcome
 MAX_PATTERN_CHARS = 1_000
 MAX_SCHEMA_CHARS = 8_000
 MAX_PROGRAM_CHARS = 8_000
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}(?:\|[A-Za-z0-9_.:/-]{1,128}){0,7}")
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/*-]{1,128}(?:\|[A-Za-z0-9_.:/*-]{1,128}){0,7}")
 
 
 class Place(StrEnum):
@@ -25,7 +25,7 @@ class Place(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Where:
     """The part of an answer that is looked at. `tool` narrows the calls to those of one tool or class of tools (`shell`, `edit`,
-    `read`, `web`), or of several with `|` between them."""
+    `read`, `web`), or of several with `|` between them; `*` in a name stands for anything."""
 
     place: Place = Place.ANSWER
     tool: str | None = None

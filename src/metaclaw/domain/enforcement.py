@@ -11,6 +11,10 @@ ATTEMPT: Final = "attempt"
 """The `kind_reason` of a turn that is one attempt at an answer. Attempts are kept under the turn that the client saw."""
 
 
+STOPPED_BY_US: Final = "MetaClaw stopped a tool call"
+"""How a text begins that stands in the place of calls."""
+
+
 class HoldEnd(StrEnum):
     """What the client got: calls that comply, a text in place of the calls, or the calls with a warning."""
 

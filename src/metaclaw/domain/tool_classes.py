@@ -4,7 +4,9 @@ Each client has its table here, so that the proxy and the checks share it. A nam
 """
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Final
 
 
@@ -76,9 +78,22 @@ _TABLES: Final[dict[str, dict[ToolClass, str]]] = {
         " fetch_webpage search_web navigate",
     },
 }
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _NAMESPACE: Final = re.compile(r".*(?:__|[./:])")
-_VIEWING: Final = frozenset(("view", "read"))
-_EDITORS: Final = frozenset(("strreplaceeditor", "strreplacebasededittool", "texteditor", "fileeditor"))
+_VIEWING: Final = _words("view read")
+_EDITORS: Final = _words("strreplaceeditor strreplacebasededittool texteditor fileeditor")
+_CODE_TOOLS: Final = _words("repl executecode executepythoncode executeipythoncell codeinterpreter python runpython")
+_COMMAND_KEYS: Final = _words("command cmd commands shell_command shellCommand command_line commandLine argv script")
+_NAME_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_RUNNING: Final = _words(
+    "run runner exec execute executor process shell bash sh zsh terminal tty console command cmd commands spawn invoke ssh script"
+    " sandbox container subprocess system"
+)
 
 
 def _plain(name: str) -> str:
@@ -92,12 +107,36 @@ CLIENT_TOOLS: Final = {
 _CLASSES: Final = {_plain(name): kind for table in CLIENT_TOOLS.values() for name, kind in table.items()}
 
 
-def tool_class(name: str, command: object = None) -> ToolClass | None:
+def tool_class(name: str, arguments: object = None) -> ToolClass | None:
     """The class of a tool, whatever its spelling and the server or namespace before its name; None for a tool of no class.
 
-    `command` is the argument of this name: editors that also show files say there which of both they do.
+    `arguments` tell which of both an editor does that also shows files, and that an unknown tool takes a command: one whose name
+    speaks of running something, or whose command has several words.
     """
+    given = arguments if isinstance(arguments, dict) else {}
     last = _plain(_NAMESPACE.sub("", name))
-    if last in _EDITORS and command in _VIEWING:
+    if last in _EDITORS and given.get("command") in _VIEWING:
         return ToolClass.READ
-    return _CLASSES.get(_plain(name)) or _CLASSES.get(last)
+    return _CLASSES.get(_plain(name)) or _CLASSES.get(last) or (ToolClass.SHELL if _takes_command(name, given) else None)
+
+
+def runs_code(name: str) -> bool:
+    """Whether a tool of the class shell takes a program in a language such as Python."""
+    return _plain(_NAMESPACE.sub("", name)) in _CODE_TOOLS
+
+
+def is_named(name: str, wanted: str) -> bool:
+    """Whether a check's name for a tool means the tool of this name: case, separators and the server or namespace before it do not
+    matter, and `*` stands for anything."""
+    if "*" in wanted:
+        return fnmatchcase(name.lower(), wanted.lower())
+    plain = _plain(wanted)
+    return bool(plain) and (plain == _plain(name) or plain == _plain(_NAMESPACE.sub("", name)))
+
+
+def _takes_command(name: str, arguments: Mapping[str, object]) -> bool:
+    found = [arguments[key] for key in _COMMAND_KEYS if arguments.get(key)]
+    if not found:
+        return False
+    words = {word.lower() for word in _NAME_WORDS.findall(name)}
+    return not words.isdisjoint(_RUNNING) or any(isinstance(one, str) and " " in one.strip() for one in found)

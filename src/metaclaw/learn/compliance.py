@@ -18,8 +18,9 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
+from metaclaw.domain.chat import Text
 from metaclaw.domain.compliance import MeasuredTurn, Reminded, RuleOutcome, RuleResult, measured_hash
-from metaclaw.domain.enforcement import EnforcedRule, HoldEnd
+from metaclaw.domain.enforcement import STOPPED_BY_US, EnforcedRule, HoldEnd
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
@@ -187,6 +188,8 @@ class ComplianceLoop:
         held = _held(turn, rule.name)
         if held is not None:
             return replace(outcome, result=RuleResult.HELD, reason=self._redact(held.reason)[:_MOST_REASON_CHARS])
+        if _is_our_text(turn, step):
+            return None
         if check is None:
             return outcome
         if not concerns(check, step.answer):
@@ -254,6 +257,11 @@ def _held(turn: Turn, rule: SkillName) -> EnforcedRule | None:
     """What a rule held back in this turn; None where the client got what breaks it, with a warning."""
     rules = () if turn.enforcement is None else turn.enforcement.rules
     return next((one for one in rules if one.rule == rule and one.end is not HoldEnd.WARNED), None)
+
+
+def _is_our_text(turn: Turn, step: Step) -> bool:
+    """Whether the answer is a text that stands in the place of held calls: no model wrote it."""
+    return turn.enforcement is not None and any(isinstance(part, Text) and STOPPED_BY_US in part.text for part in step.answer)
 
 
 def _reminded(turn: Turn, rule: SkillName) -> Reminded:

@@ -24,7 +24,7 @@ from metaclaw.domain.check import PatternCheck, Place, SchemaCheck
 from metaclaw.domain.compliance import COMPARED_DAYS, CountedResult, ReminderState, RuleResult, measured_hash, reminder_effect
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.tool_classes import tool_class
+from metaclaw.domain.tool_classes import is_named, tool_class
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.skills import check_of, enforce_of, rule_text, rule_when
@@ -45,6 +45,7 @@ class Counts(Protocol):
     """Where it is counted how rules are followed. Blocks; raises StoreError."""
 
     def counted(self, rules: None = None, since: str = "") -> list[CountedResult]: ...
+    def last_broken(self, since: str = "") -> Mapping[tuple[SkillName, str], int]: ...
 
 
 class Rules(Protocol):
@@ -99,7 +100,8 @@ class Reminders:
         counted: dict[tuple[SkillName, str], list[CountedResult]] = {}
         for one in self._counts.counted(since=since):
             counted.setdefault((one.rule, one.hash), []).append(one)
-        found: dict[SkillName, tuple[str, _Broken]] = {}
+        found: dict[SkillName, tuple[tuple[str, int], _Broken]] = {}
+        turns = self._counts.last_broken(since)
         for (name, hash_), mine in counted.items():
             last = max((one.day for one in mine if one.result in _BAD), default="")
             rule = rules.get(name) if last else None
@@ -108,7 +110,7 @@ class Reminders:
             is_recent = last >= (today - timedelta(days=_RECENT_DAYS)).isoformat()
             broken = _broken(rule, hash_, is_recent=is_recent)
             if broken is not None and (broken.is_held or reminder_effect(mine).state is not ReminderState.STOPPED):
-                found[name] = last, broken
+                found[name] = (last, turns.get((name, hash_), 0)), broken
         newest_first = sorted(found, key=lambda name: found[name][0], reverse=True)
         self._broken = {name: found[name][1] for name in newest_first}
 
@@ -154,11 +156,17 @@ def _broken(rule: Skill, hash_: str, *, is_recent: bool) -> _Broken | None:
 
 def _matters(broken: _Broken, incoming: Incoming, offered: frozenset[str] | None) -> bool:
     """Whether a rule is likely to matter for what comes next."""
-    if broken.tools is not None and offered is not None and (offered.isdisjoint(broken.tools) if broken.tools else not offered):
+    if broken.tools is not None and offered is not None and not _is_offered(broken.tools, offered):
         return False
     if broken.is_recent:
         return True
     return broken.file_types is not None and broken.file_types.search(incoming.body[-_TAIL_BYTES:]) is not None
+
+
+def _is_offered(tools: tuple[str, ...], offered: frozenset[str]) -> bool:
+    if not tools:
+        return bool(offered)
+    return not offered.isdisjoint(tools) or any(is_named(name, tool) for name in offered for tool in tools)
 
 
 def _offered(incoming: Incoming) -> frozenset[str] | None:
@@ -166,14 +174,22 @@ def _offered(incoming: Incoming) -> frozenset[str] | None:
     tools = incoming.json.get("tools")
     if not isinstance(tools, list):
         return None if b'"tools"' in incoming.body else frozenset()
-    return frozenset(known for tool in tools if (name := _name_of(tool)) for known in _names(name))
+    return frozenset(known for tool in tools if (name := _name_of(tool)) for known in _names(name, _parameters_of(tool)))
 
 
 @lru_cache(maxsize=1024)
-def _names(tool: str) -> tuple[str, ...]:
+def _names(tool: str, parameters: tuple[str, ...]) -> tuple[str, ...]:
     """A tool's name and its class."""
-    found = tool_class(tool)
+    found = tool_class(tool, dict.fromkeys(parameters, True))
     return (tool,) if found is None else (tool, found.value)
+
+
+def _parameters_of(tool: Json) -> tuple[str, ...]:
+    """The names of a tool's parameters."""
+    described = tool.get("function", tool) if isinstance(tool, dict) else None
+    schema = (described.get("parameters") or described.get("input_schema")) if isinstance(described, dict) else None
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return tuple(properties) if isinstance(properties, dict) else ()
 
 
 def _name_of(tool: Json) -> str:

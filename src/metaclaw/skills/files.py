@@ -15,7 +15,7 @@ from pathlib import Path
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.rule_fields import CHECK_STATES, ENFORCE, ON_ERROR
+from metaclaw.skills.rule_fields import CHECK_STATES, ENFORCE, ON_BREAK, ON_ERROR
 from metaclaw.skills.scopes import fault_of
 
 SKILL_FILE = "SKILL.md"
@@ -30,7 +30,7 @@ _FENCE = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTI
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 _TEXT_KEYS = ("category", "scope", "check")
 _TYPED_KEYS = frozenset(("name", "description", "category", "scope", "state", "pinned"))
-_CHOICES = {"enforce": ENFORCE, "on_error": ON_ERROR, "check_state": CHECK_STATES}
+_CHOICES = {"enforce": ENFORCE, "on_error": ON_ERROR, "on_break": ON_BREAK, "check_state": CHECK_STATES}
 _STATES = {str(state): state for state in (SkillState.CANARY, SkillState.LIVE)}
 _LEARNED = {str(author): author for author in (Authorship.INSTRUCTION, Authorship.EVOLVER)}
 
@@ -233,7 +233,7 @@ def _check_kind(fields: dict[str, object], where: str) -> None:
 
 
 def _check_enforcement(fields: dict[str, object], where: str) -> None:
-    """Check `enforce`, `on_error` and `check_state`. YAML reads a bare `off` as false: it is put back into text."""
+    """Check `enforce`, `on_error`, `on_break` and `check_state`. YAML reads a bare `off` as false: it is put back into text."""
     if fields.get("enforce") is False:
         fields["enforce"] = "off"
     for key, allowed in _CHOICES.items():

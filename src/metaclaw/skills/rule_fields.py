@@ -8,6 +8,7 @@ from metaclaw.domain.skill import Skill
 ALWAYS: Final = "always"
 ENFORCE: Final = ("off", "remind", "hold")
 ON_ERROR: Final = ("pass", "hold")
+ON_BREAK: Final = ("text", "call")
 PROPOSED, CONFIRMED = CHECK_STATES = ("proposed", "confirmed")
 """A check that a model wrote is proposed until a real turn has confirmed it. One without a state is a person's, and confirmed."""
 # Homes from before rules had a kind keep them in a template: an introduction, the person's words as a quotation, steps.
@@ -45,6 +46,11 @@ def enforce_of(skill: Skill) -> str:
 def on_error_of(skill: Skill) -> str:
     """What happens to a call when its check cannot be run: `pass` (the default) or `hold`."""
     return "hold" if skill.extra.get("on_error") == "hold" else "pass"
+
+
+def on_break_of(skill: Skill) -> str:
+    """What the client gets when a held rule is broken in every attempt: a `text` (the default), or the `call` with a warning."""
+    return "call" if skill.extra.get("on_break") == "call" else "text"
 
 
 def check_state_of(skill: Skill) -> str | None:

@@ -14,8 +14,8 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.names import rule_name
-from metaclaw.skills.rule_fields import ALWAYS, ENFORCE, ON_ERROR, rule_text
+from metaclaw.skills.names import own_name, rule_name, slug
+from metaclaw.skills.rule_fields import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, rule_text
 from metaclaw.skills.scopes import OWNER, fault_of
 
 MAX_RULE_CHARS: Final = 2_000
@@ -49,6 +49,8 @@ class RuleFields(TypedDict, total=False):
     check: str | None
     enforce: str | None
     on_error: str | None
+    on_break: str | None
+    name: str
 
 
 def is_rule(skill: Skill) -> bool:
@@ -93,7 +95,8 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
         other = known(name)
         return other is not None and not same_rule(other, rule)
 
-    return replace(rule, name=rule_name(text, rule.trigger, kind, is_taken))
+    wanted = slug([fields.get("name", "")])
+    return replace(rule, name=own_name(wanted, is_taken) if wanted else rule_name(text, rule.trigger, kind, is_taken))
 
 
 def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
@@ -126,6 +129,8 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
             extra["check_state"] = None  # who holds a rule has seen its check
     if "on_error" in fields:
         extra["on_error"] = _one_of("on_error", fields["on_error"], ON_ERROR)
+    if "on_break" in fields:
+        extra["on_break"] = _one_of("on_break", fields["on_break"], ON_BREAK)
     kept = {key: value for key, value in extra.items() if value is not None}
     changed = replace(skill, trigger=trigger, body=body, scope=scope, extra=kept, state=SkillState.LIVE, author=Authorship.PERSON)
     if (trouble := check_trouble(changed)) is not None and "check" in fields:

@@ -133,7 +133,7 @@ def _rank(skill: Skill, rank: Mapping[str, int]) -> int:
 
 _EVOLVER = Authorship.EVOLVER  # to look an enum's member up takes longer than to compare it
 _SKILL = SkillKind.SKILL
-_TELLING = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error")
+_TELLING = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error", "on_break")
 
 
 def meaning_of(skill: Skill) -> tuple[object, ...]:

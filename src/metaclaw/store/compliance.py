@@ -113,6 +113,18 @@ class SqlCompliance:
                 for row in connection.execute(query.order_by(rule_counts.c.day.desc(), rule_counts.c.seq))
             ]
 
+    def last_broken(self, since: str = "") -> dict[tuple[SkillName, str], int]:
+        """The last turn in which each text of a rule was broken, from this day on, by the rule and its hash."""
+        last = func.max(rule_results.c.turn).label("last")
+        query = (
+            select(rule_counts.c.rule, rule_counts.c.hash, last)
+            .join(rule_results, rule_results.c.count == rule_counts.c.seq)
+            .where(rule_counts.c.day >= since, rule_counts.c.result.in_(_BAD))
+            .group_by(rule_counts.c.rule, rule_counts.c.hash)
+        )
+        with self._database.reading("reading where rules were broken last") as connection:
+            return {(SkillName(unpack_text(row.rule)), row.hash): row.last for row in connection.execute(query)}
+
     def totals(self, hashes: Mapping[SkillName, str]) -> dict[SkillName, dict[str, Compliance]]:
         """How the rules with these hashes are followed, by agent; a rule that never applied has none."""
         columns = (rule_counts.c.rule, rule_counts.c.hash, rule_counts.c.agent, rule_counts.c.result)

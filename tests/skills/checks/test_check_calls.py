@@ -68,20 +68,53 @@ def test_several_files_of_a_patch_are_looked_at_one_by_one() -> None:
 
 
 def test_an_editor_that_only_shows_a_file_reads_it() -> None:
-    assert tool_class("str_replace_editor", "view") is ToolClass.READ
-    assert tool_class("str_replace_editor", "create") is ToolClass.EDIT
+    assert tool_class("str_replace_editor", {"command": "view"}) is ToolClass.READ
+    assert tool_class("str_replace_editor", {"command": "create"}) is ToolClass.EDIT
     assert tool_class("mcp__files__write_file") is ToolClass.EDIT
     assert tool_class("functions.exec_command") is ToolClass.SHELL
     assert tool_class("send_mail") is None
 
 
 def test_calls_are_found_by_several_classes_and_by_name() -> None:
-    shell, edit = shell_call("Bash", "echo token"), edit_call("Write", "a.py", "token")
+    shell, edit = shell_call("Bash", "deploy token"), edit_call("Write", "a.py", "token")
     assert run_check(parse_check("not in calls of shell|edit: token"), [edit]) is Outcome.FAIL
     assert run_check(parse_check("not in calls of shell|edit: token"), [shell]) is Outcome.FAIL
     assert run_check(parse_check("not in calls of read|web: token"), [shell, edit]) is Outcome.UNKNOWN
-    assert run_check(parse_check("not in calls of exec: token"), [shell_call("tool_call", "echo token")]) is Outcome.FAIL
-    assert run_check(parse_check("not in calls: token"), [shell_call("tool_call", "echo token")]) is Outcome.FAIL
+    assert run_check(parse_check("not in calls of exec: token"), [shell_call("tool_call", "deploy token")]) is Outcome.FAIL
+    assert run_check(parse_check("not in calls: token"), [shell_call("tool_call", "deploy token")]) is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    "name", ["run", "execute", "process", "ssh_exec", "sandbox_exec", "docker-exec", "RunInSandbox", "mcp__box__run", "system.run"]
+)
+@pytest.mark.parametrize("key", ["command", "cmd", "script"])
+def test_a_tool_that_runs_commands_is_known_by_what_it_takes(name: str, key: str) -> None:
+    assert run_check(parse_check(FORCE), [call(name, {key: "git push --force"})]) is Outcome.FAIL
+    assert run_check(parse_check(FORCE), [call(name, {key: ["git", "push", "--force"]})]) is Outcome.FAIL
+
+
+def test_tools_that_take_something_else_are_of_no_class() -> None:
+    for name, arguments in (
+        ("process", {"action": "poll", "session_id": "1"}),
+        ("execute_sql", {"query": "select 1"}),
+        ("todo", {"command": "add"}),
+        ("run_tests", {"path": "tests"}),
+    ):
+        assert tool_class(name, arguments) is None
+    assert tool_class("anything", {"command": "git push --force"}) is ToolClass.SHELL
+
+
+@pytest.mark.parametrize("name", ["deploy", "Deploy", "mcp__ops__deploy", "ops.deploy", "functions/deploy", "mcp__ops__Deploy"])
+def test_a_tool_is_meant_in_every_spelling_of_its_name(name: str) -> None:
+    assert run_check(parse_check("not in calls of deploy: prod"), [call(name, {"to": "prod"})]) is Outcome.FAIL
+
+
+def test_a_name_means_no_other_tool() -> None:
+    check = parse_check("not in calls of deploy: prod")
+    for name in ("undeploy", "deploy_status", "pre_deploy"):
+        assert run_check(check, [call(name, {"to": "prod"})]) is Outcome.UNKNOWN
+    assert run_check(parse_check("not in calls of *_deploy: prod"), [call("ops_deploy", {"to": "prod"})]) is Outcome.FAIL
+    assert run_check(parse_check("not in calls of mcp__ops__deploy: prod"), [call("deploy", {"to": "prod"})]) is Outcome.UNKNOWN
 
 
 def test_a_call_that_wraps_itself_without_end_is_looked_at_in_bounds() -> None:

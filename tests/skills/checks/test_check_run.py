@@ -13,7 +13,7 @@ def _call(name: str, arguments: str) -> ToolCall:
     return ToolCall("call_1", name, arguments)
 
 
-_PUSH = _call("bash", '{"command": "git push\\norigin main"}')
+_PUSH = _call("bash", '{"command": "git push \\\\\\norigin main"}')
 _SAVE = _call("save", '{"name": "x", "size": 3}')
 
 
@@ -207,3 +207,13 @@ def test_parts_earn_something_and_nothing_by_the_strict_reading(check: str, text
     parsed, answer = parse_check(check), [Text(text)]
     assert (examine(parsed, answer).score or 0.0) > 0.0
     assert examine(parsed, answer, is_strict=True).score == 0.0
+
+
+def test_a_slow_pattern_does_not_take_the_time_of_the_others() -> None:
+    slow = [parse_check(f"not in calls of shell: (a+)+{number}$") for number in range(8)]
+    quick = parse_check("not in calls of shell: git (?:push|pull) --force")
+    command = _call("bash", '{"command": "' + "a" * 60 + '!; git push --force"}')
+    *late, found = examine_all([*slow, quick], [command], limit_s=1.0)
+    assert found.outcome is Outcome.FAIL
+    assert [one.outcome for one in late] == [Outcome.UNKNOWN] * len(slow)
+    assert all("took longer than its share of 1 s" in one.reason for one in late)

@@ -208,8 +208,11 @@ class PageActions:
         return ActionResult(f"Your word counts: this answer was {words[outcome]}.", back)
 
     async def _train(self, form: Form) -> ActionResult:
-        await self._call("POST", "/api/policy/train")
-        return ActionResult("Training begins now with what there is.")
+        facts = await self._call("POST", "/api/policy/train")
+        if facts["started"]:
+            return ActionResult(f"Training begins now with {facts['turns']} turn{'s' * (facts['turns'] != 1)}.")
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in facts["rejections"].items())
+        return ActionResult(f"No turn may train now{': ' * bool(reasons)}{reasons}.")
 
     async def _promote(self, form: Form) -> ActionResult:
         version, before = _number(form, "version"), await self._serving()

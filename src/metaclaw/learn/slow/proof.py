@@ -14,8 +14,7 @@ from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.ports import TrainingBackend, Windows
 from metaclaw.skills import TRIVIAL_ANSWERS, CheckKind, constant_parts, near_answers
-from metaclaw.train.degeneration import HeldOutAnswer, one_answer
-from metaclaw.train.gate import Evidence, GateRules, Pair, Ruling, judge_candidate
+from metaclaw.train import Evidence, GateRules, HeldOutAnswer, Pair, Ruling, judge_candidate, one_answer
 
 log = logging.getLogger(__name__)
 

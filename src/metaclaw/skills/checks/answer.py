@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from metaclaw.domain.chat import Json, Message, Part, Role, Text, ToolCall, ToolResult
-from metaclaw.domain.check import Conversation, Place, Where
+from metaclaw.domain.check import Conversation, PatternCheck, Place, Where
 from metaclaw.skills.checks.calls import SeenCall, seen_calls, strings_in
+from metaclaw.skills.checks.commands import SeenText, commands_of, names_operator
 
 MAX_ANSWER_CHARS = 200_000
 MAX_CALL_CHARS = 4_000_000
@@ -72,15 +73,27 @@ def _actions(answer: Sequence[Part], *, is_new: bool) -> Iterator[Json]:
     for part in answer:
         for call in seen_calls(part) if isinstance(part, ToolCall) else ():
             for text in call.texts:
-                yield {"class": None if call.kind is None else call.kind.value, "text": text, "is_new": is_new}
+                action: dict[str, Json] = {"class": None if call.kind is None else call.kind.value, "text": text, "is_new": is_new}
+                yield action | ({"commands": list[Json](commands_of(text).lines)} if call.takes_script else {})
 
 
 def texts_at(answer: Sequence[Part], where: Where) -> list[str]:
-    """The texts a pattern looks at: the words of the answer, or what stands in its calls."""
+    """All texts that a pattern may look at: the words of the answer, or what stands in its calls."""
     if where.place is Place.ANSWER:
         text = answer_text(answer)
         return [text] if text.strip() else []
-    return [text for call in _seen(answer, where.tools) for text in _texts_of(call, where.tools)]
+    return [one.text for call in _seen(answer, where.tools) for one in _texts_of(call, where.tools, is_whole=True, is_written=True)]
+
+
+def pattern_texts(answer: Sequence[Part], check: PatternCheck) -> list[SeenText]:
+    """The texts that a pattern looks at. Of a shell's script these are the commands; the whole of it only for a pattern that must
+    be found or names an operator. The arguments of such a call as written only for a pattern that names a quotation mark."""
+    if check.where.place is Place.ANSWER:
+        return [SeenText(text) for text in texts_at(answer, check.where)]
+    is_whole = check.must_match or names_operator(check.pattern)
+    is_written = '"' in check.pattern
+    tools = check.where.tools
+    return [one for call in _seen(answer, tools) for one in _texts_of(call, tools, is_whole=is_whole, is_written=is_written)]
 
 
 def documents_at(answer: Sequence[Part], where: Where) -> list[Json] | None:
@@ -128,8 +141,17 @@ def _seen(answer: Sequence[Part], tools: Sequence[str]) -> list[SeenCall]:
     return [one for seen in calls for one in seen if one.is_of(tools)] if tools else [seen[0] for seen in calls]
 
 
-def _texts_of(call: SeenCall, tools: Sequence[str]) -> list[str]:
-    """What a pattern looks at in a call: of a class, the command or the files; else the arguments as written and as they read."""
-    if call.kind is not None and call.kind.value in tools:
-        return list(call.texts)
-    return ["\n".join((call.written, *strings_in(call.arguments), *call.texts))]
+def _texts_of(call: SeenCall, tools: Sequence[str], *, is_whole: bool, is_written: bool) -> list[SeenText]:
+    """What a pattern looks at in a call: of a class, the commands or the files; else the arguments as written and as they read."""
+    is_by_class = call.is_of_class(tools)
+    if not call.takes_script:
+        return [SeenText(text) for text in (call.texts if is_by_class else [_as_it_reads(call)])]
+    found = [] if is_by_class else [SeenText(call.written if is_written else call.other_arguments())]
+    for text in call.texts:
+        commands = commands_of(text)
+        found += [*([commands.whole] if is_whole else []), *commands.texts]
+    return found
+
+
+def _as_it_reads(call: SeenCall) -> str:
+    return "\n".join((call.written, *strings_in(call.arguments), *call.texts))

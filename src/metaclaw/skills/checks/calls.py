@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 from metaclaw.domain.chat import Json, ToolCall
-from metaclaw.domain.tool_classes import ToolClass, tool_class
+from metaclaw.domain.tool_classes import ToolClass, is_named, runs_code, tool_class
 
 _MOST_CALLS: Final = 64
 _MOST_DEPTH: Final = 4
@@ -21,7 +21,10 @@ _MOST_COMMAND_CHARS: Final = 20_000
 _NAME_KEYS: Final = ("tool_name", "toolName", "tool", "recipient_name", "name", "id", "function")
 _ARGUMENT_KEYS: Final = ("args", "arguments", "parameters", "params", "input", "tool_input", "toolInput")
 _BATCH_KEYS: Final = ("tool_uses", "tool_calls", "calls", "invocations")
-_COMMAND_KEYS: Final = ("command", "cmd", "commands", "script", "shell_command", "code", "chars", "input", "argv")
+_COMMAND_KEYS: Final = (
+    *("command", "cmd", "commands", "script", "shell_command", "shellCommand", "command_line", "commandLine", "code", "chars"),
+    *("input", "argv"),
+)
 _PATH_KEYS: Final = (
     *("file_path", "path", "filePath", "filepath", "file", "filename", "target_file", "absolute_path", "notebook_path", "uri"),
     *("relative_workspace_path", "source", "destination", "new_path", "newPath"),
@@ -56,9 +59,24 @@ class SeenCall:
     kind: ToolClass | None
     texts: tuple[str, ...]
 
+    @property
+    def takes_script(self) -> bool:
+        """Whether its texts are scripts for a shell."""
+        return self.kind is ToolClass.SHELL and not runs_code(self.name)
+
     def is_of(self, tools: Sequence[str]) -> bool:
         """Whether it is a call of one of these tools or classes."""
-        return self.name in tools or (self.kind is not None and self.kind.value in tools)
+        return self.is_of_class(tools) or any(is_named(self.name, tool) for tool in tools)
+
+    def is_of_class(self, tools: Sequence[str]) -> bool:
+        """Whether it is of a class among these."""
+        return self.kind is not None and self.kind.value in tools
+
+    def other_arguments(self) -> str:
+        """The arguments without the command."""
+        if not isinstance(self.arguments, dict):
+            return ""
+        return json.dumps({key: value for key, value in self.arguments.items() if key not in _COMMAND_KEYS}, ensure_ascii=False)
 
 
 def seen_calls(call: ToolCall) -> tuple[SeenCall, ...]:
@@ -96,8 +114,7 @@ def _seen(name: str, written: str) -> tuple[SeenCall, ...]:
 
 
 def _walk(name: str, written: str, arguments: Json, depth: int) -> Iterator[SeenCall]:
-    command = arguments.get("command") if isinstance(arguments, dict) else None
-    kind = tool_class(name, command)
+    kind = tool_class(name, arguments)
     source = _javascript(arguments) if kind is ToolClass.SHELL else None
     if source is not None:
         yield SeenCall(name, written, arguments, None, ())

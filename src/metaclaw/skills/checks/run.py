@@ -12,13 +12,23 @@ from metaclaw.domain.chat import Json, Part, ToolCall
 from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, scored
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills.checks import matcher, program_server
-from metaclaw.skills.checks.answer import MAX_ANSWER_CHARS, MAX_CALL_CHARS, documents_at, program_input, size_of, texts_at
+from metaclaw.skills.checks.answer import (
+    MAX_ANSWER_CHARS,
+    MAX_CALL_CHARS,
+    documents_at,
+    pattern_texts,
+    program_input,
+    size_of,
+    texts_at,
+)
+from metaclaw.skills.checks.commands import SeenText
 from metaclaw.skills.checks.remainder import is_ordinary_beside
 from metaclaw.skills.checks.workers import WORKERS, Ended, WorkerError, ask_matcher, run_program
 
 LIMIT_S = 5.0
 _NO_CONVERSATION: Final = Conversation()
 _MOST_REASON_CHARS: Final = 300
+_GRACE_S: Final = 0.3
 # No group, no alternative, and nothing repeated but a single character a fixed number of times: takes time linear in the text.
 _PLAIN = re.compile(
     r"(?:\(\?i\))?(?:(?:[^\\()\[\]{}*+?|^$]|\\[^0-9A-Za-z]|\\[dDwWsS]|\[\^?[^\[\]\\]+\])(?:\{\d{1,2}\})?|\\[bBAZ]|[\^$])+"
@@ -83,8 +93,8 @@ def examine_many(
 def examine_all(
     checks: Sequence[Check], answer: Sequence[Part], limit_s: float = LIMIT_S, *, conversation: Conversation = _NO_CONVERSATION
 ) -> list[Finding]:
-    """What several checks say of one answer. Patterns are looked for together, in one exchange with the process that does so; where
-    that takes too long, each is tried by itself."""
+    """What several checks say of one answer. Patterns are looked for together, in one exchange with the process that does so, and
+    within one limit for all; a slow one does not take the time of the others."""
     together = _match_together(checks, answer, limit_s) if size_of(answer) <= MAX_ANSWER_CHARS else {}
     return [
         together[at] if at in together else examine(check, answer, limit_s, conversation=conversation)
@@ -108,30 +118,35 @@ def _size_for(check: Check, answer: Sequence[Part]) -> int:
 def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: float) -> dict[int, Finding]:
     """The findings of patterns, by the places of their checks; without those that could not be looked for together."""
     texts: dict[str, int] = {}
-    wanted: list[tuple[int, PatternCheck, list[str]]] = []
+    wanted: list[tuple[int, PatternCheck, list[SeenText]]] = []
     for at, check in enumerate(checks):
-        if isinstance(check, PatternCheck) and (seen := texts_at(answer, check.where)):
+        if isinstance(check, PatternCheck) and (seen := pattern_texts(answer, check)):
             wanted.append((at, check, seen))
-            for text in seen:
-                texts.setdefault(text, len(texts))
+            for one in seen:
+                texts.setdefault(one.text, len(texts))
     if len(wanted) < 2:
         return {}
-    patterns: list[Json] = [[check.pattern, [texts[text] for text in seen]] for _, check, seen in wanted]
+    patterns: list[Json] = [[check.pattern, [texts[one.text] for one in seen]] for _, check, seen in wanted]
     found: Any
     try:
-        found = ask_matcher({"texts": list[Json](texts), "patterns": patterns}, limit_s)
+        task: dict[str, Json] = {"texts": list[Json](texts), "patterns": patterns, "limit_s": limit_s}
+        found = ask_matcher(task, limit_s + _GRACE_S) or [None] * len(wanted)
     except (OSError, ValueError, WorkerError):
         return {}
-    return {
-        at: _unknown(f"the pattern broke: {one}") if isinstance(one, str) else _matched(check, seen, one, is_strict=False)
-        for (at, check, seen), one in zip(wanted, found or (), strict=False)
-    }
+    return {at: _of_together(check, seen, one, limit_s) for (at, check, seen), one in zip(wanted, found, strict=True)}
+
+
+def _of_together(check: PatternCheck, seen: Sequence[SeenText], found: Any, limit_s: float) -> Finding:
+    if found is None:
+        return _unknown(f"the pattern took longer than its share of {limit_s:g} s")
+    return _unknown(f"the pattern broke: {found}") if isinstance(found, str) else _matched(check, seen, found, is_strict=False)
 
 
 def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool) -> Finding:
-    texts = texts_at(answer, check.where)
-    if not texts:
+    seen = pattern_texts(answer, check)
+    if not seen:
         return _unknown(f"there is nothing to look at in the {check.where.place}")
+    texts = [one.text for one in seen]
     found: Any
     try:
         if _PLAIN.fullmatch(check.pattern):
@@ -142,16 +157,16 @@ def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_st
         return _unknown(f"the pattern broke: {error}")
     if found is None:
         return _unknown(f"the pattern took longer than {limit_s:g} s")
-    return _matched(check, texts, found, is_strict=is_strict)
+    return _matched(check, seen, found, is_strict=is_strict)
 
 
-def _matched(check: PatternCheck, texts: Sequence[str], found: Any, *, is_strict: bool) -> Finding:
-    is_found = any(one["spans"] for one in found)
+def _matched(check: PatternCheck, seen: Sequence[SeenText], found: Any, *, is_strict: bool) -> Finding:
+    is_found = any(text.counts(begin, end) for text, one in zip(seen, found, strict=True) for begin, end in one["spans"])
     reason = "the pattern was found" if is_found else "the pattern was not found"
     if is_found is not check.must_match:
         return scored(0.0 if is_found else max(_partly(one) for one in found), reason)
     is_whole_wanted = is_strict and check.must_match and check.where.place is Place.ANSWER
-    if is_whole_wanted and not is_ordinary_beside(texts[0], [(begin, end) for begin, end in found[0]["spans"]]):
+    if is_whole_wanted and not is_ordinary_beside(seen[0].text, [(begin, end) for begin, end in found[0]["spans"]]):
         return scored(0.0, "the pattern was found, but what stands beside it is no ordinary text")
     return scored(1.0, reason)
 

@@ -1,0 +1,211 @@
+"""The attempts at one answer: what was sent and said in each, which rules they broke, and what is kept of them.
+
+The true sequence (attempt, refusal, attempt) is what the provider is asked next, and what later requests hold in place of the
+message that the client was shown.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from metaclaw.domain.chat import Completion, Finish, Json, Part, Text, ToolCall, Usage, Wire
+from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd, ShownCall, TrueAnswer
+from metaclaw.domain.ids import SkillName, new_turn_id
+from metaclaw.domain.turn import Enforcement, Exchange, Turn, TurnEnd, TurnKind
+from metaclaw.errors import WireError
+from metaclaw.proxy.enforcement.notes import refusal_text, sibling_text
+from metaclaw.proxy.held_rules import HeldRule, Ruling
+from metaclaw.proxy.http.body import list_key, parse_object
+from metaclaw.proxy.true_answers import append_items
+from metaclaw.proxy.turn_builder import TurnBuilder
+from metaclaw.wires import HeldCall, encode_json, plain_text, wire_format
+
+MOST_RETRIES: Final = 2
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt at an answer: what was sent, what came back, and which calls broke which rules."""
+
+    sent: bytes
+    said: bytes
+    stream: bool
+    completion: Completion
+    calls: Sequence[HeldCall]
+    ruling: Ruling
+    began: float
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether its calls break a rule."""
+        return bool(self.ruling.broken)
+
+
+class Attempts:
+    """The attempts at the answer of one request."""
+
+    def __init__(self, draft: TurnBuilder) -> None:
+        self._draft = draft
+        self._made: list[Attempt] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._made)
+
+    @property
+    def first(self) -> Attempt:
+        """The first one."""
+        return self._made[0]
+
+    @property
+    def last(self) -> Attempt:
+        """The last one."""
+        return self._made[-1]
+
+    @property
+    def warns(self) -> bool:
+        """Whether all rules that the last one breaks let its calls through with a warning."""
+        return all(one.rule.warns for one in self.last.ruling.broken)
+
+    def add(self, attempt: Attempt) -> None:
+        """Keep an attempt."""
+        self._made.append(attempt)
+
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._made)
+
+    def next_body(self) -> bytes | None:
+        """What the provider is asked next; None if it is not asked again."""
+        if len(self._made) > MOST_RETRIES or not all(self._is_exact(made) for made in self._made):
+            return None
+        return append_items(self._draft.provider_wire, self._made[0].sent, self._sequence(len(self._made)))
+
+    def merged(self, last: Sequence[Part], finish: Finish | None, *, is_last_said: bool = True) -> Completion:
+        """One answer: what all attempts said in words, then `last`, which stands for the last attempt if `is_last_said`."""
+        first, earlier = self._made[0].completion, self._made[:-1] if is_last_said else self._made
+        said = [part for made in earlier for part in made.completion.parts if not isinstance(part, ToolCall)]
+        return Completion(first.id, first.model, (*said, *last), finish, self.usage())
+
+    def broken_rules(self) -> dict[SkillName, HeldRule]:
+        """The rules that were broken in any attempt."""
+        return {one.rule.name: one.rule for made in self._made for one in made.ruling.broken}
+
+    def enforcement(self, end: HoldEnd, text: str, trouble: str) -> Enforcement:
+        """What is kept: the rules that held, each attempt as a turn, and the true answer. `text` is what stopped the calls, and
+        `trouble` why the provider could not be asked again."""
+        more = f"; the model could not be asked again: {trouble}" if trouble else ""
+        all_broken = [one for made in self._made for one in made.ruling.broken]
+        rules = []
+        for name in self.broken_rules():
+            times = [one for one in all_broken if one.rule.name == name]
+            rules.append(EnforcedRule(name, len(times), end, times[-1].reason + more))
+        shown = () if end is HoldEnd.STOPPED else tuple(ShownCall(call.id, call.arguments) for call in self.last.calls)
+        return Enforcement(tuple(rules), tuple(self._turns()), self._true_answer(end, shown, text))
+
+    def _is_exact(self, made: Attempt) -> bool:
+        attempt = wire_format(self._draft.provider_wire).read_attempt(made.said, stream=made.stream)
+        if not attempt.is_exact or len(attempt.calls) != len(made.calls):
+            return False
+        try:
+            items = parse_object(self._made[0].sent).get(list_key(self._draft.provider_wire))
+        except WireError:
+            return False
+        last = items[-1] if isinstance(items, list) and items else None
+        # An answer that goes on with a message of the client's cannot be told apart from it.
+        return not (isinstance(last, dict) and last.get("role") == "assistant" and self._draft.provider_wire is not Wire.RESPONSES)
+
+    def _sequence(self, refused: int) -> list[Json]:
+        """The attempts as the provider made them, the first `refused` of them with the results that refuse their calls."""
+        wire = wire_format(self._draft.provider_wire)
+        found: list[Json] = []
+        for place, made in enumerate(self._made):
+            attempt = wire.read_attempt(made.said, stream=made.stream)
+            found += attempt.messages
+            if place < refused and attempt.calls:
+                found += wire.call_results(attempt.calls, self._results(made))
+        return found
+
+    def _results(self, made: Attempt) -> list[str]:
+        texts = []
+        for place in range(len(made.calls)):
+            rules = [one.rule for one in made.ruling.broken if place in one.calls]
+            texts.append(refusal_text(rules) if rules else sibling_text())
+        return texts
+
+    def usage(self) -> Usage | None:
+        counts = [made.completion.usage for made in self._made if made.completion.usage is not None]
+        if not counts:
+            return None
+        return Usage(
+            sum(one.input_tokens for one in counts),
+            sum(one.output_tokens for one in counts),
+            sum(one.cached_tokens for one in counts),
+            sum(one.cache_write_tokens for one in counts),
+            sum(one.reasoning_tokens for one in counts),
+        )
+
+    def _true_answer(self, end: HoldEnd, shown: tuple[ShownCall, ...], text: str) -> TrueAnswer | None:
+        draft = self._draft
+        if not all(self._is_exact(made) for made in self._made):
+            return None
+        wire = wire_format(draft.provider_wire)
+        is_stopped = end is HoldEnd.STOPPED
+        messages = self._sequence(len(self._made) if is_stopped else len(self._made) - 1)
+        last = wire.read_attempt(self._made[-1].said, stream=self._made[-1].stream)
+        rest: list[Json] = []
+        if is_stopped:
+            messages.append(wire.own_words(text))
+            rest = [*wire.call_results(last.calls, self._results(self._made[-1])), wire.own_words(text)]
+        return TrueAnswer(
+            wire=draft.provider_wire,
+            calls=shown,
+            mark="" if shown else str(draft.id) if is_stopped else self._all_text(),
+            answer_id=self._made[0].completion.id,
+            last_id=last.id,
+            messages=encode_json(messages),
+            rest=encode_json(rest),
+        )
+
+    def _all_text(self) -> str:
+        return plain_text("".join(text_of(made.completion) for made in self._made))
+
+    def is_empty(self) -> bool:
+        """Whether nothing is left for the client: the last attempt calls nothing, and none said anything."""
+        return not self._made[-1].calls and not self._all_text()
+
+    def _turns(self) -> Iterator[Turn]:
+        draft = self._draft
+        base = draft.turn()
+        for made in self._made:
+            completion = made.completion
+            yield replace(
+                base,
+                id=new_turn_id(),
+                kind=TurnKind.SIDE,
+                kind_reason=ATTEMPT,
+                wire=draft.provider_wire,
+                stream=made.stream,
+                status=200,
+                end=TurnEnd.COMPLETED,
+                error=None,
+                exchange=Exchange(made.sent, said=made.said),
+                finish=completion.finish,
+                usage=completion.usage,
+                tokens=completion.tokens,
+                times=replace(base.times, duration_s=time.perf_counter() - made.began),
+                retry_of=None,
+                placements=(),
+                draws=(),
+                enforcement=None,
+            )
+
+
+def calls_of(completion: Completion) -> list[HeldCall]:
+    """The tool calls of an answer."""
+    return [HeldCall(part.id, part.name, part.arguments) for part in completion.parts if isinstance(part, ToolCall)]
+
+
+def text_of(completion: Completion) -> str:
+    """The words of an answer."""
+    return "\n".join(part.text for part in completion.parts if isinstance(part, Text))
