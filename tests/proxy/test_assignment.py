@@ -16,7 +16,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Draw, Scope, Stamp, TurnEnd, apply_splices
-from metaclaw.proxy.assignment import Assignment
+from metaclaw.proxy.assignment import SkillAssignment
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
@@ -153,7 +153,7 @@ def test_over_many_sessions_the_share_is_what_the_propensity_says(share: float, 
 
 
 def test_draws_of_different_skills_know_nothing_of_each_other() -> None:
-    chance, skills = Assignment(canary_share=0.5), [skill("violin"), skill("beehive")]
+    chance, skills = SkillAssignment(canary_share=0.5), [skill("violin"), skill("beehive")]
     both = [tuple(draw.placed for draw in chance.draw(SessionId(f"s{number}"), number % 3, skills)) for number in range(4000)]
     for outcome in ((True, True), (True, False), (False, True), (False, False)):
         assert abs(both.count(outcome) / len(both) - 0.25) < 4 * sqrt(0.25 * 0.75 / len(both))
@@ -162,7 +162,7 @@ def test_draws_of_different_skills_know_nothing_of_each_other() -> None:
 def test_a_share_that_is_no_share_is_refused() -> None:
     for shares in ((0.0, 0.0), (1.5, 0.0), (0.5, 1.0), (0.5, -0.1), (float("nan"), 0.0)):
         with pytest.raises(ValueError, match="share"):
-            Assignment(*shares)
+            SkillAssignment(*shares)
 
 
 def test_the_draw_stands_for_the_whole_segment_and_is_drawn_anew_for_the_next() -> None:

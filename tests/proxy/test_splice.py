@@ -12,7 +12,7 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, apply_splices
-from metaclaw.proxy.http.body import Document, read
+from metaclaw.proxy.http.body import JsonDocument, read
 from metaclaw.proxy.splice import Spliced, placement_splices
 from tests.support.depth import tries
 from tests.support.splicing import anchorable, place_by_rule, without
@@ -238,7 +238,7 @@ def test_a_key_of_the_same_name_further_in_does_not_mislead() -> None:
 
 def test_the_spans_of_fields_hold_their_values() -> None:
     body = b' {"a" : 1,\n"b\\u0062":[ ] , "c":"x" } '
-    document = Document(body)
+    document = JsonDocument(body)
     assert [body[slice(*document.field(key))] for key in ("a", "bb", "c")] == [b"1", b"[ ]", b'"x"']
 
 

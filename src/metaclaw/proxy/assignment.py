@@ -17,7 +17,7 @@ _BITS = 53  # as many as a float holds exactly
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class SkillAssignment:
     """How often a skill on trial is placed where it matches, and a learned one that is live is withheld to measure its worth.
 
     What a person wrote or told the agent to do, and whatever is pinned, is always placed.

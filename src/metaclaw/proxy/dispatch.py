@@ -14,7 +14,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
-from metaclaw.proxy.http.body import Document, UnsafeBytesError, parse_object
+from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, parse_object
 from metaclaw.proxy.true_answers import restore_body, restore_fields
 from metaclaw.proxy.turn_builder import TurnBuilder, content_type
 from metaclaw.upstream import (
@@ -405,7 +405,7 @@ def check_size(builder: TurnBuilder, limits: Limits) -> None:
 def replace_model(body: bytes, model: str) -> bytes:
     """The same bytes with another model named in them."""
     try:
-        begin, end = Document(body).field("model")
+        begin, end = JsonDocument(body).field("model")
     except (UnsafeBytesError, msgspec.MsgspecError) as error:
         raise WireError(f"the model's name cannot be found in the body: {error}", param="model") from error
     return body[:begin] + msgspec.json.encode(model) + body[end:]

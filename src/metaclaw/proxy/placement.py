@@ -30,7 +30,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import REMINDER, WITHHELD, Draw, Placement, Scope, Splice, Stamp, TurnKind, listed_names
-from metaclaw.proxy.assignment import Assignment
+from metaclaw.proxy.assignment import SkillAssignment
 from metaclaw.proxy.http.body import Body, Listed
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, Reminders
@@ -142,7 +142,7 @@ class Placer:
         self._budgets = budgets
         self._brief = budgets._replace(rules_tokens=min(budgets.rules_tokens, _BRIEF_RULES_TOKENS), is_brief=True)
         self._enabled = enabled
-        self._chance = Assignment(canary_share, holdout_share)
+        self._chance = SkillAssignment(canary_share, holdout_share)
         self._teams = teams
         self._policy = policy
         self._policy_answers = policy_answers

@@ -15,7 +15,7 @@ import msgspec
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import Placement, Splice
-from metaclaw.proxy.http.body import Body, Document, Span, UnsafeBytesError, skip_blanks_back, string_span, value_span
+from metaclaw.proxy.http.body import Body, JsonDocument, Span, UnsafeBytesError, skip_blanks_back, string_span, value_span
 from metaclaw.wires import literal_json, wire_format
 
 _SYSTEM_ROLES = ("system", "developer")
@@ -113,13 +113,13 @@ class _Sketch:
         self._list_key = self._format.list_key
         self._listed = parsed.listed if isinstance(parsed, Body) else None
         self._written = parsed.written if isinstance(parsed, Body) else None
-        self._searched: Document | None = None
+        self._searched: JsonDocument | None = None
 
     @property
-    def _document(self) -> Document:
+    def _document(self) -> JsonDocument:
         """The body, to be searched where its messages are not known to stand as we would write them."""
         if self._searched is None:
-            self._searched = Document(self._body)
+            self._searched = JsonDocument(self._body)
         return self._searched
 
     def place_in_system(self, text: str) -> None:

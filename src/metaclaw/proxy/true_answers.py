@@ -19,7 +19,7 @@ from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.session import Origin
 from metaclaw.errors import StoreError, WireError
-from metaclaw.proxy.http.body import Document, UnsafeBytesError, item_spans, list_key, parse_object, raw_items, skip_blanks_back
+from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, item_spans, list_key, parse_object, raw_items, skip_blanks_back
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.wires import TURN_MARK, encode_json, plain_id, wire_format
 
@@ -155,7 +155,7 @@ def restore_body(wire: Wire, body: bytes, answers: Sequence[TrueAnswer]) -> byte
     key = list_key(wire)
     items = changed.get(key)
     try:
-        begin, end = Document(body).field(key)
+        begin, end = JsonDocument(body).field(key)
         raws = raw_items(body, key) if isinstance(fields.get(key), list) else []
         spans = item_spans(body, begin, raws) if raws else []
         if changed.get(_PREVIOUS) != fields.get(_PREVIOUS) or not isinstance(items, list) or not spans:
@@ -197,7 +197,7 @@ def append_items(wire: Wire, body: bytes, items: Sequence[Json]) -> bytes:
     """A request's body with further messages; what stands before them stays as it is."""
     key, added = list_key(wire), b",".join(map(encode_json, items))
     try:
-        begin, end = Document(body).field(key)
+        begin, end = JsonDocument(body).field(key)
     except (UnsafeBytesError, msgspec.MsgspecError, UnicodeError, IndexError):
         fields = parse_object(body)
         spoken = fields.get(key)

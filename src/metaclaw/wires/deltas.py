@@ -228,7 +228,7 @@ def deltas_of(completion: Completion) -> Iterator[Delta]:
 
 
 @dataclass(slots=True)
-class Call:
+class PendingCall:
     """A tool call as far as it is written. `unsaid` is what came in since it was last looked at."""
 
     index: int
@@ -242,11 +242,11 @@ class CallQueue:
     """Lets one call be written at a time; the others wait until its arguments are whole."""
 
     def __init__(self) -> None:
-        self._calls: list[Call] = []
+        self._calls: list[PendingCall] = []
         self._shut: set[int] = set()
 
     @property
-    def open(self) -> Call | None:
+    def open(self) -> PendingCall | None:
         """The call that is being written now."""
         return self._calls[0] if self._calls else None
 
@@ -258,7 +258,7 @@ class CallQueue:
                 return
             if delta.name is None or delta.index in self._shut:
                 raise UpstreamError("the provider sent a piece of a tool call that is not being made", code="upstream_garbage")
-            call = Call(delta.index, delta.id or f"call_{delta.index}", delta.name)
+            call = PendingCall(delta.index, delta.id or f"call_{delta.index}", delta.name)
             self._calls.append(call)
         call.arguments += delta.arguments
         call.unsaid += delta.arguments

@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ClientTool:
     """A tool as the client knows it."""
 
     kind: Kind
@@ -42,7 +42,7 @@ class ToolOffer:
     """A tool as other wires are offered it, and as its client knows it."""
 
     tool: Tool
-    spoken: Spoken
+    spoken: ClientTool
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -70,9 +70,9 @@ class ClientTools:
     def __init__(self, request: ChatRequest) -> None:
         self._spoken = {offer.tool.name: offer.spoken for offer in _offers(request, lenient=True)}
 
-    def spoken(self, name: str) -> Spoken:
+    def spoken(self, name: str) -> ClientTool:
         """How the client calls the tool that the model called `name`."""
-        return self._spoken.get(name) or Spoken(Kind.FUNCTION, name)
+        return self._spoken.get(name) or ClientTool(Kind.FUNCTION, name)
 
     def is_custom(self, name: str) -> bool:
         """Whether the client expects free text for this tool, and not JSON."""
@@ -98,7 +98,7 @@ def _offers(request: ChatRequest, *, lenient: bool = False) -> Iterator[ToolOffe
     for tool in (*request.tools, *_additional(request)):
         if isinstance(tool, Tool):
             plain = Tool(flat_name(None, tool.name), tool.description, tool.parameters, tool.strict)
-            yield ToolOffer(plain, Spoken(Kind.FUNCTION, tool.name))
+            yield ToolOffer(plain, ClientTool(Kind.FUNCTION, tool.name))
         else:
             yield from wire_format(tool.wire).offered_tools(object_of(tool.value), lenient)
 
@@ -115,7 +115,7 @@ def custom_offer(value: Object, namespace: str | None) -> ToolOffer:
     """A custom tool as a function with one text."""
     name = text_of(value.get("name"))
     described = "\n\n".join(part for part in (text_of(value.get("description")), _grammar(object_of(value.get("format")))) if part)
-    return ToolOffer(Tool(flat_name(namespace, name), described or None, _INPUT), Spoken(Kind.CUSTOM, name, namespace))
+    return ToolOffer(Tool(flat_name(namespace, name), described or None, _INPUT), ClientTool(Kind.CUSTOM, name, namespace))
 
 
 def _grammar(format_: Object) -> str:

@@ -47,7 +47,7 @@ class UnsafeBytesError(Exception):
     """The place of a value cannot be told from the bytes beyond doubt."""
 
 
-class Document:
+class JsonDocument:
     """A JSON object in bytes, searched only as far as needed."""
 
     def __init__(self, body: bytes) -> None:

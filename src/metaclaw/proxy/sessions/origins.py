@@ -22,7 +22,7 @@ from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import SessionId, TurnId, new_session_id
 from metaclaw.domain.session import Anchor, Origin, SessionTrace
 from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
-from metaclaw.proxy.sessions.clients.client import Client, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 from metaclaw.proxy.sessions.conversation import DigestCache, bare_id
 from metaclaw.proxy.sessions.recognition import (
     Key,
@@ -40,7 +40,7 @@ from metaclaw.proxy.sessions.recognition import (
     scope_of,
     session_id,
 )
-from metaclaw.proxy.sessions.registry import Hints, Match, Memory, Session, Thread, continued, repeated, squeezed
+from metaclaw.proxy.sessions.registry import Match, SenderHints, Session, SessionRegistry, Thread, continued, repeated, squeezed
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
@@ -55,14 +55,14 @@ class _Sighting:
     """One request, read."""
 
     request: Request
-    client: Client
+    client: AgentClient
     kind: TurnKind
     reason: str
     scope: Scope
     said: Scope
     credential: int | None
     key: Key | None
-    hints: Hints
+    hints: SenderHints
     now: datetime
 
 
@@ -80,7 +80,7 @@ class Origins:
 
     def __init__(self, *, silence_s: float = 1800.0, max_sessions: int = 4096, now: Callable[[], datetime]) -> None:
         self._silence = timedelta(seconds=silence_s)
-        self._memory = Memory(max_sessions)
+        self._memory = SessionRegistry(max_sessions)
         self._digests = DigestCache()
         self._clients = Recogniser()
         self._workspaces = Workspaces()
@@ -194,7 +194,7 @@ class Origins:
         request = Request(wire, headers, body, self._digests, earlier)
         client = self._clients.recognise(request)
         kind, reason = classify(request, client, path)
-        hints = Hints(peer, headers.get("traceparent", "")[:35], headers.get("user-agent", ""), linked)
+        hints = SenderHints(peer, headers.get("traceparent", "")[:35], headers.get("user-agent", ""), linked)
         key = find_key(request, client)
         said = scope_of(headers)
         scope = said if said.workspace is None else identity(said)

@@ -16,7 +16,7 @@ from metaclaw.domain.session import Anchor
 from metaclaw.domain.turn import HIRED, Scope, TurnKind
 from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
-from metaclaw.proxy.sessions.clients.client import Client, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 from metaclaw.proxy.sessions.conversation import (
     Conversation,
     is_heartbeat,
@@ -26,7 +26,7 @@ from metaclaw.proxy.sessions.conversation import (
 )
 from metaclaw.wires import wire_format
 
-_UNKNOWN: Final = Client("unknown")
+_UNKNOWN: Final = AgentClient("unknown")
 _MAX_KNOWN: Final = 1024
 
 
@@ -38,7 +38,7 @@ class Recogniser:
     def __init__(self) -> None:
         self._by_system: dict[bytes, int] = {}
 
-    def recognise(self, request: Request) -> Client:
+    def recognise(self, request: Request) -> AgentClient:
         """The first of `CLIENTS` that the headers or the system text show."""
         root = request.conversation.root
         place = self._by_system.get(root)
@@ -110,7 +110,7 @@ class Key:
 _BODY_KEYS: Final = frozenset(("metadata", *(path[0] for path in _BODY_PATHS)))
 
 
-def find_key(request: Request, client: Client) -> Key | None:
+def find_key(request: Request, client: AgentClient) -> Key | None:
     """The session identifier of a request, or None where the client sends none."""
     key = _base_key(request, client)
     if key is None:
@@ -123,7 +123,7 @@ def find_key(request: Request, client: Client) -> Key | None:
     return Key(key.value, key.named, key.shared, _short(parent)) if parent and parent != key.value else key
 
 
-def _base_key(request: Request, client: Client) -> Key | None:
+def _base_key(request: Request, client: AgentClient) -> Key | None:
     headers = request.headers
     named = headers.get("x-session-id")
     if named and (named := named.strip()):
@@ -237,7 +237,7 @@ _COMPACTIONS: Final = (
 )
 
 
-def classify(request: Request, client: Client, path: str) -> tuple[TurnKind, str]:
+def classify(request: Request, client: AgentClient, path: str) -> tuple[TurnKind, str]:
     """The kind of a request and a short code that says why. What the caller says (X-Turn-Type) outranks what we see."""
     if _is_session_end(request):
         return TurnKind.SIDE, "session-end"
@@ -319,7 +319,7 @@ MAX_TASK_CHARS: Final = 16_000
 _MAX_READ_CHARS: Final = 64_000
 
 
-def words(client: Client, text: str) -> str:
+def words(client: AgentClient, text: str) -> str:
     """A person's own words in a user message; empty if a program wrote all of it. At most MAX_TASK_CHARS of them."""
     if len(text) > _MAX_READ_CHARS:
         text = text[: _MAX_READ_CHARS - MAX_TASK_CHARS] + text[-MAX_TASK_CHARS:]
@@ -339,7 +339,7 @@ class Tasks:
 
     __slots__ = ("anchors", "began", "last")
 
-    def __init__(self, spoken: Conversation, client: Client, known: frozenset[bytes] | None, upto: int) -> None:
+    def __init__(self, spoken: Conversation, client: AgentClient, known: frozenset[bytes] | None, upto: int) -> None:
         anchors: list[Anchor] = []
         self.began = False
         self.last = ""
@@ -400,7 +400,7 @@ class Workspaces:
     def __init__(self) -> None:
         self._known: dict[bytes, str | None] = {}
 
-    def find(self, request: Request, client: Client) -> str | None:
+    def find(self, request: Request, client: AgentClient) -> str | None:
         """The working directory a request names, or None."""
         root = request.conversation.root
         if root not in self._known:
@@ -433,7 +433,7 @@ def identity(scope: Scope) -> Scope:
     return Scope(scope.user) if workspace is not None and _DIRECTORY.match(workspace) else scope
 
 
-def _messages_of_programs(request: Request, client: Client) -> Iterator[str]:
+def _messages_of_programs(request: Request, client: AgentClient) -> Iterator[str]:
     spoken = request.conversation
     for position in spoken.users[:_MOST_MESSAGES]:
         text = spoken.text_at(position)
@@ -444,7 +444,7 @@ def _messages_of_programs(request: Request, client: Client) -> Iterator[str]:
         yield _ends(text)
 
 
-def _marked(parts: Iterable[str], client: Client) -> Iterator[str]:
+def _marked(parts: Iterable[str], client: AgentClient) -> Iterator[str]:
     for part in parts:
         if not words(client, part):
             yield _ends(part)

@@ -16,7 +16,7 @@ MAX_THREADS: Final = 8
 _MAX_COMPARED: Final = 64
 
 
-class Hints:
+class SenderHints:
     """What a request shows of its sender besides its words. None of it decides alone; it tells equals apart. Only `linked`, the
     session whose answer the request refers to by id, excludes all others."""
 
@@ -28,7 +28,7 @@ class Hints:
         self.agent = agent
         self.linked = linked
 
-    def may_be(self, other: "Hints") -> bool:
+    def may_be(self, other: "SenderHints") -> bool:
         """Whether both can be the same program on the same machine; what is unknown is no difference."""
         return (not self.peer or not other.peer or self.peer == other.peer) and (not self.agent or self.agent == other.agent)
 
@@ -123,7 +123,7 @@ class Session:
         self.named = False
         self.shared = False
         self.heads = NOWHERE
-        """Where its threads stand: a place of its own or one it shares, as `Memory` decides."""
+        """Where its threads stand: a place of its own or one it shares, as `SessionRegistry` decides."""
         self.threads: list[Thread] = []
         self.segment = -1
         self.task = ""
@@ -143,7 +143,7 @@ class Session:
         return None
 
 
-class Heads:
+class ThreadHeads:
     """Which threads stand at which digest, and which of them wait for a failed request to come again."""
 
     __slots__ = ("_failed", "_standing")
@@ -201,7 +201,7 @@ class Heads:
         return (thread for thread in islice(reversed(threads), _MAX_COMPARED) if thread.session.admits(credential))
 
 
-NOWHERE: Final = Heads()
+NOWHERE: Final = ThreadHeads()
 """No thread ever stands here."""
 
 
@@ -225,7 +225,7 @@ class Match:
         self.repeats = repeats
 
 
-def continued(heads: Heads, spoken: Conversation, hints: Hints, credential: int | None) -> Match | None:
+def continued(heads: ThreadHeads, spoken: Conversation, hints: SenderHints, credential: int | None) -> Match | None:
     """The thread at the longest strict prefix of this request."""
     digests = spoken.digests
     if heads.has_none(digests):
@@ -238,7 +238,9 @@ def continued(heads: Heads, spoken: Conversation, hints: Hints, credential: int 
     return None
 
 
-def repeated(heads: Heads, spoken: Conversation, hints: Hints, credential: int | None, *, failed_only: bool) -> Match | None:
+def repeated(
+    heads: ThreadHeads, spoken: Conversation, hints: SenderHints, credential: int | None, *, failed_only: bool
+) -> Match | None:
     """The thread whose last request said exactly the same, tool outputs included."""
     if not spoken.digests:
         return None
@@ -255,7 +257,7 @@ def repeated(heads: Heads, spoken: Conversation, hints: Hints, credential: int |
     return found
 
 
-def _best(threads: Iterable[Thread], spoken: Conversation, position: int, hints: Hints) -> Match | None:
+def _best(threads: Iterable[Thread], spoken: Conversation, position: int, hints: SenderHints) -> Match | None:
     best: Match | None = None
     for thread in threads:
         if hints.linked is not None and thread.session.id != hints.linked:
@@ -266,7 +268,7 @@ def _best(threads: Iterable[Thread], spoken: Conversation, position: int, hints:
     return best
 
 
-def _score(thread: Thread, spoken: Conversation, position: int, hints: Hints) -> int:
+def _score(thread: Thread, spoken: Conversation, position: int, hints: SenderHints) -> int:
     """How well a thread that stands at this position fits the request; the answer it was given counts most."""
     known = thread.hints
     score = 0 if thread.flying else 1
@@ -287,7 +289,7 @@ def squeezed(text: str) -> str:
     return "".join(text[:4000].split())[:1000]
 
 
-_NO_HINTS: Final = Hints(None, "", "")
+_NO_HINTS: Final = SenderHints(None, "", "")
 
 
 _PAST_PER_SESSION: Final = 3
@@ -296,7 +298,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 
-class Memory:
+class SessionRegistry:
     """Owns every session. What is not in here any more begins anew."""
 
     def __init__(self, max_sessions: int) -> None:
@@ -305,7 +307,7 @@ class Memory:
         self._ended: OrderedDict[SessionId, Session] = OrderedDict()
         # Indexed by the scope's two names rather than by the scope itself, whose hash is computed anew each time.
         self._keyed: dict[tuple[str | None, str | None, bool, str], list[Session]] = {}
-        self._spaces: dict[tuple[str | None, str | None, str | None], Heads] = {}
+        self._spaces: dict[tuple[str | None, str | None, str | None], ThreadHeads] = {}
         self._past: OrderedDict[bytes, SessionId] = OrderedDict()
         self._responses: OrderedDict[str, tuple[SessionId, bytes]] = OrderedDict()
         self._forgotten: list[SessionId] = []
@@ -323,7 +325,7 @@ class Memory:
         """The sessions under a client's own key; more than one where several callers use the same."""
         return self._keyed.get((scope.user, scope.workspace, key.named, key.value), [])
 
-    def space(self, scope: Scope, shared: str | None) -> Heads:
+    def space(self, scope: Scope, shared: str | None) -> ThreadHeads:
         """Where the conversations without a key of their own stand: one space for each scope and shared identifier."""
         heads = self._spaces.get((scope.user, scope.workspace, shared))
         return NOWHERE if heads is None else heads
@@ -334,13 +336,13 @@ class Memory:
         if key is not None:
             session.key, session.named, session.shared = key.value, key.named, key.shared
         if key is not None and not key.shared:
-            session.heads = Heads()
+            session.heads = ThreadHeads()
             self._keyed.setdefault((scope.user, scope.workspace, key.named, key.value), []).append(session)
         else:
             space = (scope.user, scope.workspace, session.key)
             heads = self._spaces.get(space)
             if heads is None:
-                heads = self._spaces[space] = Heads()
+                heads = self._spaces[space] = ThreadHeads()
             session.heads = heads
         self._active[session.id] = session
         if len(self._active) + len(self._ended) > self._max_sessions:

@@ -27,7 +27,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.ids import new_id
-from metaclaw.wires.deltas import TRUNCATED, Call, CallQueue
+from metaclaw.wires.deltas import TRUNCATED, CallQueue, PendingCall
 from metaclaw.wires.errors import anthropic_error, error_of, reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, encode_text, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.format import Facts, facts_of, first_event, missing
@@ -392,7 +392,7 @@ class MessagesWriter:
             said += self._stop()
         return said
 
-    def _say_call(self, call: Call) -> bytes:
+    def _say_call(self, call: PendingCall) -> bytes:
         """What is new about the open call."""
         said = b""
         if self._open is not _Open.CALL:

@@ -24,7 +24,7 @@ from metaclaw.errors import WireError
 from metaclaw.wires.chat.requests import tool_mode
 from metaclaw.wires.fields import Fields, Object, literal, object_of, text_of, wrong_type
 from metaclaw.wires.format import RequestEdit
-from metaclaw.wires.tools import ClientTools, Kind, Spoken, ToolOffer, custom_arguments, custom_input, custom_offer, flat_name
+from metaclaw.wires.tools import ClientTool, ClientTools, Kind, ToolOffer, custom_arguments, custom_input, custom_offer, flat_name
 from metaclaw.wires.translation import (
     JSON_OBJECT,
     SCHEMA_NAME,
@@ -445,7 +445,7 @@ def _offers(value: Object, namespace: str | None) -> Iterator[ToolOffer]:
                 object_of(value.get("parameters")),
                 strict if isinstance(strict, bool) else None,
             )
-            yield ToolOffer(tool, Spoken(Kind.FUNCTION, name, namespace))
+            yield ToolOffer(tool, ClientTool(Kind.FUNCTION, name, namespace))
         case "custom":
             yield custom_offer(value, namespace)
         case "namespace":

@@ -25,7 +25,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.ids import new_id
 from metaclaw.wires.chat.answers import render_logprobs
-from metaclaw.wires.deltas import TRUNCATED, Call, CallQueue
+from metaclaw.wires.deltas import TRUNCATED, CallQueue, PendingCall
 from metaclaw.wires.errors import NO_REASON, error_of
 from metaclaw.wires.fields import Fields, Object, object_of, text_of
 from metaclaw.wires.responses.answers import (
@@ -328,7 +328,7 @@ class ResponsesWriter:
             said += self._finish_call(call)
         return said
 
-    def _say_call(self, call: Call) -> bytes:
+    def _say_call(self, call: PendingCall) -> bytes:
         """What is new about the open call. A custom tool's text is known only when its arguments are whole."""
         said, item = b"", self._item
         if item is None:
@@ -346,7 +346,7 @@ class ResponsesWriter:
             said += self._say_call(call) + self._finish_call(call)
         return said
 
-    def _finish_call(self, call: Call) -> bytes:
+    def _finish_call(self, call: PendingCall) -> bytes:
         item = self._item
         self._calls.shut()
         if item is None:

@@ -1,4 +1,4 @@
-"""The known clients. A new one is a new file with a `Client`, and its entry in `CLIENTS`."""
+"""The known clients. A new one is a new file with an `AgentClient`, and its entry in `CLIENTS`."""
 
 from typing import Final
 

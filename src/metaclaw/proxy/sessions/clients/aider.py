@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from metaclaw.proxy.sessions.clients.client import Client, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 from metaclaw.proxy.sessions.conversation import without_reminder
 
 _MAIN: Final = (
@@ -42,4 +42,4 @@ def _words(text: str) -> str:
     return "" if text.startswith(_NOT_THE_USER) else without_reminder(text)
 
 
-CLIENT: Final = Client("aider", system=_system, side=_side, words=_words)
+CLIENT: Final = AgentClient("aider", system=_system, side=_side, words=_words)

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from metaclaw.proxy.sessions.clients.client import Client, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 
 _JUDGE: Final = "You are a quality reviewer for an automated academic research pipeline"
 _LESSON: Final = "You are a skill designer for an AI agent system"
@@ -38,4 +38,4 @@ def _system(text: str) -> bool:
     return _task(text) is not None
 
 
-CLIENT: Final = Client("autoresearchclaw", (_DISGUISED, {"x-session-id": ("arc-",)}), _system, side=_side, words=_words)
+CLIENT: Final = AgentClient("autoresearchclaw", (_DISGUISED, {"x-session-id": ("arc-",)}), _system, side=_side, words=_words)

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from metaclaw.domain.chat import Json
-from metaclaw.proxy.sessions.clients.client import Client, Helper, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Helper, Request
 
 # Beginnings of the last user text. Compaction keeps its tools, so tools tell nothing here.
 _SIDE_BEGINNINGS: Final = {
@@ -85,4 +85,4 @@ def _words(text: str) -> str:
 
 _HEADERS: Final = ({"x-claude-code-session-id": ("",)}, {"user-agent": ("claude-cli/",)})
 
-CLIENT: Final = Client("claude-code", _HEADERS, key=_key, helper=_helper, side=_side, words=_words)
+CLIENT: Final = AgentClient("claude-code", _HEADERS, key=_key, helper=_helper, side=_side, words=_words)

@@ -97,7 +97,7 @@ def _unchanged(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class AgentClient:
     """A family of clients.
 
     It is recognised by `headers` or by `system`, a test of the system text. `headers` are alternatives: of one of them every named

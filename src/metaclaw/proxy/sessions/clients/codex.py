@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from metaclaw.proxy.sessions.clients.client import Client, Helper, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Helper, Request
 
 _HEADERS: Final = (
     {"x-codex-turn-metadata": ("",)},
@@ -47,4 +47,4 @@ def _words(text: str) -> str:
     return "" if text.startswith(_INSTRUCTIONS) else text
 
 
-CLIENT: Final = Client("codex", _HEADERS, key=_key, helper=_helper, is_subagent=_is_subagent, side=_side, words=_words)
+CLIENT: Final = AgentClient("codex", _HEADERS, key=_key, helper=_helper, is_subagent=_is_subagent, side=_side, words=_words)

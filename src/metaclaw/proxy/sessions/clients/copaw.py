@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from metaclaw.proxy.sessions.clients.client import Client, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 
 _BOOTSTRAP: Final = re.compile(
     r"\A# \S{1,4} (?:BOOTSTRAP MODE ACTIVATED|引导模式已激活).*?(?:\*\*Original user message:\*\*|\*\*用户的原始消息：\*\*)\s*",
@@ -24,4 +24,4 @@ def _words(text: str) -> str:
     return _BOOTSTRAP.sub("", text)
 
 
-CLIENT: Final = Client("copaw", system=_system, side=_side, words=_words)
+CLIENT: Final = AgentClient("copaw", system=_system, side=_side, words=_words)

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from metaclaw.proxy.sessions.clients.client import Client, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 
 # Beginnings of what it says in a person's place. Reviews go on from the person's own conversation, with its system text and tools.
 _SIDE_PROMPTS: Final = {
@@ -72,4 +72,4 @@ def _words(text: str) -> str:
     return _NOTES.sub("", text) if "[" in text or "<" in text else text
 
 
-CLIENT: Final = Client("hermes", system=_system, is_subagent=_is_subagent, side=_side, words=_words)
+CLIENT: Final = AgentClient("hermes", system=_system, is_subagent=_is_subagent, side=_side, words=_words)

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from metaclaw.proxy.sessions.clients.client import Client
+from metaclaw.proxy.sessions.clients.client import AgentClient
 
 _TASK: Final = re.compile(r"\APlease solve this issue: (.*?)(?:\n\nYou can execute bash commands|\Z)", re.DOTALL)
 _SYSTEM: Final = "You are a helpful assistant that can interact"
@@ -18,4 +18,4 @@ def _words(text: str) -> str:
     return task[1] if task else text
 
 
-CLIENT: Final = Client("mini-swe-agent", system=_system, words=_words)
+CLIENT: Final = AgentClient("mini-swe-agent", system=_system, words=_words)

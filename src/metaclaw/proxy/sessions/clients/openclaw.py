@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from metaclaw.proxy.sessions.clients.client import Client, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 from metaclaw.proxy.sessions.conversation import is_heartbeat
 
 _SESSION: Final = re.compile(r"\bsessionId=([^\s|]{1,200})")
@@ -64,4 +64,4 @@ def _words(text: str) -> str:
     return "" if text.startswith(_STARTUP) or _CRON.match(text) else text
 
 
-CLIENT: Final = Client("openclaw", system=_system, text_key=_text_key, is_subagent=_is_subagent, side=_side, words=_words)
+CLIENT: Final = AgentClient("openclaw", system=_system, text_key=_text_key, is_subagent=_is_subagent, side=_side, words=_words)

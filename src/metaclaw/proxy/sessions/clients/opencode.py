@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from metaclaw.proxy.sessions.clients.client import Client, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 
 _HEADERS: Final = ({"x-session-affinity": ("",)}, {"user-agent": ("opencode",)})
 _TITLE: Final = "You are a title generator."
@@ -31,4 +31,4 @@ def _words(text: str) -> str:
     return bare[1:-1] if len(bare) > 1 and bare[0] == bare[-1] == '"' and '"' not in bare[1:-1] else text
 
 
-CLIENT: Final = Client("opencode", _HEADERS, _system, side=_side, words=_words)
+CLIENT: Final = AgentClient("opencode", _HEADERS, _system, side=_side, words=_words)

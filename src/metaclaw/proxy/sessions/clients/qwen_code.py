@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from metaclaw.proxy.sessions.clients.client import Client, Request
+from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 
 _SETTING_UP: Final = "This is the Qwen Code. We are setting up the context for our chat."
 # Beginnings of the system text, or of the last words in a user's place.
@@ -24,6 +24,7 @@ _SUBAGENT_SYSTEMS: Final = (
     "You are a file search specialist agent",
     "You are a status line setup agent",
 )
+_HEADERS: Final = ({"user-agent": ("QwenCode/",)},)
 _FORK: Final = "<fork-boilerplate>"
 
 
@@ -44,4 +45,6 @@ def _words(text: str) -> str:
     return "" if text.startswith(_SETTING_UP) else text
 
 
-CLIENT: Final = Client("qwen-code", ({"user-agent": ("QwenCode/",)},), _system, is_subagent=_is_subagent, side=_side, words=_words)
+CLIENT: Final = AgentClient(
+    "qwen-code", ({"user-agent": ("QwenCode/",)},), _system, is_subagent=_is_subagent, side=_side, words=_words
+)

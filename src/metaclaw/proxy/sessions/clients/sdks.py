@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from metaclaw.proxy.sessions.clients.client import Client
+from metaclaw.proxy.sessions.clients.client import AgentClient
 
 CLIENTS: Final = (
-    Client("litellm", ({"user-agent": ("litellm",)},)),
-    Client("openai-sdk", ({"user-agent": ("OpenAI/", "AsyncOpenAI/")},)),
-    Client("anthropic-sdk", ({"user-agent": ("Anthropic/", "AsyncAnthropic/")},)),
+    AgentClient("litellm", ({"user-agent": ("litellm",)},)),
+    AgentClient("openai-sdk", ({"user-agent": ("OpenAI/", "AsyncOpenAI/")},)),
+    AgentClient("anthropic-sdk", ({"user-agent": ("Anthropic/", "AsyncAnthropic/")},)),
 )
