@@ -1,6 +1,7 @@
 """`metaclaw demo`, played by the real program: with a scripted provider, and with a model in miniature that is named."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -74,7 +75,7 @@ def test_a_correction_takes_effect_with_a_provider(home: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_killed_demo_takes_its_proxy_with_it(home: Path, number: signal.Signals) -> None:
+def test_a_killed_demo_takes_its_proxy_with_it(home: Path, tmp_path: Path, number: signal.Signals) -> None:
     is_asked, is_over = Event(), Event()
 
     def hang(body: dict[str, Any]) -> Reply:
@@ -86,7 +87,8 @@ def test_a_killed_demo_takes_its_proxy_with_it(home: Path, number: signal.Signal
         home.mkdir()
         (home / "config.toml").write_text(CONFIG.format(url=model.url))
         command = [sys.executable, "-u", "-m", "metaclaw", "--home", str(home), "demo", "--unattended", "--acts", "1"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+        env = {**os.environ, "TMPDIR": str(tmp_path)}  # its temporary home stays there when it is killed
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env) as demo:
             assert demo.stdout is not None
             url = next(found[1] for line in demo.stdout if (found := re.search(r"It serves at (http://[\d.:]+\d)", line)))
             assert is_asked.wait(120)
