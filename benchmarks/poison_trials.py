@@ -19,7 +19,7 @@ from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError
-from metaclaw.train import Evidence, GoldenScore, Pair, Ruling, compare_golden, judge_candidate
+from metaclaw.train import AnswerPair, Evidence, GateRuling, GoldenScore, compare_golden, judge_candidate
 
 _HELD_OUT_SEED: Final = 5_000
 """Held-out questions of a trial are others than those of any house-rules run."""
@@ -141,11 +141,11 @@ class Judged:
         answers = zip(measured.passed, self._serving.passed, self._tasks, strict=True)
         # Whether an answer is exactly right is the strict measure as well.
         pairs = [
-            Pair(float(mine), float(theirs), (SkillName(RULES[task.rule].skill),), float(mine), float(theirs))
+            AnswerPair(float(mine), float(theirs), (SkillName(RULES[task.rule].skill),), float(mine), float(theirs))
             for mine, theirs, task in answers
         ]
         evidence = Evidence(pairs, is_all=True)
-        if self._bench.scale.golden_always or judge_candidate(evidence).ruling is Ruling.UNDECIDED:
+        if self._bench.scale.golden_always or judge_candidate(evidence).ruling is GateRuling.UNDECIDED:
             self._golden = self._golden or self._bench.golden_score(self._poisoner.serving)
             evidence = replace(evidence, golden_serving=self._golden, golden_candidate=self._bench.golden_score(adapter))
         return _ruled(evidence)
@@ -170,7 +170,7 @@ def _ruled(evidence: Evidence) -> dict[str, object]:
     serving, candidate = evidence.golden_serving, evidence.golden_candidate
     points = None if serving is None or candidate is None else compare_golden(serving, candidate).points
     return {
-        "is_refused": decision.ruling is not Ruling.PROMOTE,
+        "is_refused": decision.ruling is not GateRuling.PROMOTE,
         "ruling": decision.ruling,
         "reasons": list(decision.report.reasons),
         "golden_points": points,

@@ -44,7 +44,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 def commands(page: Path) -> Iterator[str]:
     """The `metaclaw` commands of a page: lines of shell blocks and inline code."""
     text = page.read_text()
-    for block in re.findall(r"```(?:sh|console)?\n(.*?)```", text, re.DOTALL):
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        if language not in ("console", "sh", ""):
+            continue
         for line in block.replace("\\\n", " ").splitlines():
             if found := re.match(r"(?:\$ )?(?:\.venv/bin/)?(metaclaw\s.*)", line):
                 yield found[1]

@@ -1,4 +1,4 @@
-"""Every `console` block of the documentation, run on the real program in front of a scripted provider."""
+"""The commands in README and docs, run on the real program in front of a scripted provider."""
 
 import re
 import shlex
@@ -13,12 +13,32 @@ from tests.support.provider import Provider
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-COMMANDS = {
-    str(page.relative_to(ROOT)): [
-        line.removeprefix("$ ") for block in found for line in block.splitlines() if line.startswith("$ ")
+NOT_RUN = re.compile(
+    r"metaclaw (?:"
+    r"setup|agents (?:connect|disconnect|test) claude-code$"  # ask, or need the agent: tests/cli/test_agents.py
+    r"|watch|start|stop|service|demo"  # follow for ever, or start and stop programs: tests/cli
+    r"|rules (?:import|export --to)"  # read and write files of yours: tests/cli/test_rules.py
+    r"|policy"  # needs weights that can be trained: tests/e2e/test_slow_loop.py
+    r"|bench)"  # a distribution of its own
+)
+_PLACEHOLDER = re.compile(r"\b[A-Z]{2,}\b")
+
+
+def commands_of(text: str) -> list[str]:
+    """The commands in shell blocks that can be run as they stand: without words such as SESSION that stand for something."""
+    fences = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    blocks = [block for language, block in fences if language in ("console", "sh", "")]
+    lines = [
+        " ".join(shlex.split(line.removeprefix("$ "), comments=True, posix=False))
+        for block in blocks
+        for line in block.splitlines()
+        if line.removeprefix("$ ").startswith("metaclaw ") and not line.endswith("\\")
     ]
-    for page in PAGES
-    if (found := re.findall(r"```console\n(.*?)```", page.read_text(), re.DOTALL))
+    return [line for line in lines if not NOT_RUN.match(line) and not any(map(_PLACEHOLDER.fullmatch, line.split()))]
+
+
+COMMANDS = {
+    str(page.relative_to(ROOT)): found for page in PAGES if page.name != "cli.md" and (found := commands_of(page.read_text()))
 }
 
 
@@ -30,6 +50,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
     asked = {"model": "gpt", "messages": [{"role": "user", "content": "When was that?"}]}
     answer = httpx.post(f"{running.url}/v1/chat/completions", json=asked, headers=running.auth, timeout=60)
     assert answer.status_code == 200
+    assert running.command("rules", "add", "Always be brief.").returncode == 0  # something to take back
     (running.home / "logs").mkdir(exist_ok=True)
     (running.home / "logs" / "metaclaw.log").touch()
     yield running

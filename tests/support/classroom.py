@@ -13,7 +13,7 @@ from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, Sampler, SampleRequest, Trainee
+from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, SampleRequest, ServiceSampler, Trainee
 from tests.support.softmax import END, Softmax
 from tests.support.softmax import Sampler as SoftmaxSampler
 
@@ -113,13 +113,13 @@ class PracticeService:
     async def restore(self, state: str) -> "PracticeTrainee":
         return PracticeTrainee(self.room, self.room.create(state))
 
-    async def present(self, trainee: Trainee, adapter: str) -> Sampler:
+    async def present(self, trainee: Trainee, adapter: str) -> ServiceSampler:
         return PracticeSampler(self.room, adapter)
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         return PracticeSampler(self.room, weights.adapter)
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         return PracticeSampler(self.room, None)
 
     async def aclose(self) -> None:

@@ -243,9 +243,9 @@ def _become(request: int, handles: Sequence[int], for_programs: socket.socket) -
         wanted = json.loads(file.read())
     name: str = wanted["name"]
     if name == "metaclaw":
-        import metaclaw.app.learning
+        import metaclaw.app.learner_process
 
-        metaclaw.app.learning._spawn = partial(_spawn_learner, for_programs)  # type: ignore[assignment]
+        metaclaw.app.learner_process._spawn = partial(_spawn_learner, for_programs)  # type: ignore[assignment]
     else:
         os.close(for_programs.detach())
         Path("/proc/self/comm").write_text(_name_of_learner(wanted["asker"]))

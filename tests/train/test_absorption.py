@@ -1,4 +1,4 @@
-"""Skill → weight metabolism: what the weights have taken in leaves the prompt, what they have not stays, and all comes back."""
+"""Absorption of skills by weights: what is absorbed leaves the prompt, what they have not stays, and all comes back."""
 
 import math
 import random

@@ -11,12 +11,12 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.errors import TrainingError
 from metaclaw.train.advantages import (
     MOST_KEYS,
-    Memory,
     ScoredGroup,
     Skip,
     Skipped,
     Tracker,
     TrainingData,
+    ValueMemory,
     batch_advantages,
     group_advantages,
     normaliser,
@@ -149,7 +149,7 @@ def test_a_policy_that_has_moved_far_forgets_faster() -> None:
 
 @pytest.mark.parametrize(("moved", "kept"), [(0.0, 0.96), (0.006, 2**-0.1), (0.06, 0.875), (1e9, 0.875)])
 def test_what_is_kept_is_halved_by_distance_within_bounds(moved: float, kept: float) -> None:
-    assert Memory().kept(moved) == pytest.approx(kept)
+    assert ValueMemory().kept(moved) == pytest.approx(kept)
 
 
 def test_what_is_kept_as_json_goes_on_as_if_nothing_had_happened() -> None:

@@ -11,7 +11,7 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
 from metaclaw.train.bets import TrialTurn
 from metaclaw.train.degeneration import HeldOutAnswer
-from metaclaw.train.gate import Evidence, GateDecision, GateRules, Pair, Ruling, SkillRules, judge_candidate, weigh_skills
+from metaclaw.train.gate import AnswerPair, Evidence, GateDecision, GateRules, GateRuling, SkillRules, judge_candidate, weigh_skills
 from metaclaw.train.golden import GoldenScore
 from metaclaw.train.live import LiveReport, LiveRuling, LiveWatch
 
@@ -20,33 +20,33 @@ BROKEN = GoldenScore({f"i{at}": at < 300 for at in range(800)})
 RULES = GateRules()
 
 
-def pair(candidate: float | None, serving: float | None, strict: tuple[float | None, float | None] | None = None) -> Pair:
+def pair(candidate: float | None, serving: float | None, strict: tuple[float | None, float | None] | None = None) -> AnswerPair:
     """Both measures say the same, unless the strict one is given."""
     strict_candidate, strict_serving = strict or (candidate, serving)
-    return Pair(candidate, serving, (), strict_candidate, strict_serving)
+    return AnswerPair(candidate, serving, (), strict_candidate, strict_serving)
 
 
-def pairs(better: int, worse: int = 0, ties: int = 0) -> list[Pair]:
+def pairs(better: int, worse: int = 0, ties: int = 0) -> list[AnswerPair]:
     mixed = [pair(1.0, 0.0)] * better + [pair(0.0, 1.0)] * worse + [pair(1.0, 1.0)] * ties
     random.Random(4).shuffle(mixed)
     return mixed
 
 
-def whole(seen: list[Pair], candidate: GoldenScore = GOLDEN, kl: float | None = 0.1) -> Evidence:
+def whole(seen: list[AnswerPair], candidate: GoldenScore = GOLDEN, kl: float | None = 0.1) -> Evidence:
     return Evidence(seen, GOLDEN, candidate, kl=kl, judge="check")
 
 
-def run(draw: Callable[[], Pair], candidate: GoldenScore = GOLDEN) -> GateDecision:
+def run(draw: Callable[[], AnswerPair], candidate: GoldenScore = GOLDEN) -> GateDecision:
     """The gate as the loop runs it: wave after wave until it is decided."""
-    seen: list[Pair] = []
-    while (decision := judge_candidate(whole(seen, candidate))).ruling is Ruling.UNDECIDED:
+    seen: list[AnswerPair] = []
+    while (decision := judge_candidate(whole(seen, candidate))).ruling is GateRuling.UNDECIDED:
         seen += [draw() for _ in range(decision.more)]
     return decision
 
 
 def test_a_candidate_that_is_better_and_loses_nothing_is_promoted_with_its_report() -> None:
     decision = judge_candidate(whole(pairs(better=18, worse=2, ties=5)))
-    assert decision.ruling is Ruling.PROMOTE
+    assert decision.ruling is GateRuling.PROMOTE
     report = decision.report
     assert report.is_passed
     assert report.held_out is not None
@@ -60,25 +60,25 @@ def test_a_candidate_that_is_better_and_loses_nothing_is_promoted_with_its_repor
 
 def test_a_few_lucky_pairs_are_not_enough() -> None:
     decision = judge_candidate(whole(pairs(better=8)))
-    assert decision.ruling is Ruling.UNDECIDED
+    assert decision.ruling is GateRuling.UNDECIDED
     assert decision.more == RULES.wave
 
 
 def test_the_last_wave_is_no_longer_than_what_is_allowed() -> None:
     decision = judge_candidate(whole(pairs(better=5, worse=5, ties=185)))
-    assert (decision.ruling, decision.more) == (Ruling.UNDECIDED, 5)
+    assert (decision.ruling, decision.more) == (GateRuling.UNDECIDED, 5)
 
 
 @pytest.mark.parametrize("evidence", [whole(pairs(10, 10, 180)), Evidence(pairs(1, 1, 3), GOLDEN, GOLDEN, is_all=True)])
 def test_who_is_not_shown_better_is_rejected_in_the_end(evidence: Evidence) -> None:
     decision = judge_candidate(evidence)
-    assert decision.ruling is Ruling.REJECT
+    assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons[0].startswith("not shown better")
 
 
 def test_who_is_shown_worse_is_rejected_early() -> None:
     decision = judge_candidate(whole(pairs(better=0, worse=8)))
-    assert decision.ruling is Ruling.REJECT
+    assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons[0].startswith("worse than the serving version: better in 0 of 6 held-out questions, worse in 6")
 
 
@@ -93,18 +93,18 @@ def test_who_is_shown_worse_is_rejected_early() -> None:
 )
 def test_the_best_pairs_do_not_make_up_for_what_is_broken(evidence: Evidence, reason: str) -> None:
     decision = judge_candidate(evidence)
-    assert decision.ruling is Ruling.REJECT
+    assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons[0].startswith(reason)
 
 
 def test_nobody_is_promoted_before_the_golden_set_was_tried() -> None:
     decision = judge_candidate(Evidence(pairs(30)))
-    assert (decision.ruling, decision.more) == (Ruling.UNDECIDED, 0)
+    assert (decision.ruling, decision.more) == (GateRuling.UNDECIDED, 0)
     assert "the golden set has not been tried" in decision.report.reasons
 
 
 def test_a_distance_that_nobody_measured_is_not_judged() -> None:
-    assert judge_candidate(whole(pairs(30), kl=None)).ruling is Ruling.PROMOTE
+    assert judge_candidate(whole(pairs(30), kl=None)).ruling is GateRuling.PROMOTE
 
 
 def test_an_answer_that_could_not_be_scored_is_left_out_and_counted() -> None:
@@ -113,21 +113,21 @@ def test_an_answer_that_could_not_be_scored_is_left_out_and_counted() -> None:
     assert decision.report.held_out.worse == 0
     undecided = judge_candidate(whole([pair(None, 1.0), pair(0.5, None)]))
     assert undecided.report.held_out is None
-    assert "2 could not be scored" in undecided.report.reasons[1]
+    assert "none of 2 held-out questions could be scored" in undecided.report.reasons[1]
 
 
 def test_the_first_decisive_moment_stands() -> None:
     decision = judge_candidate(whole([*pairs(better=20), *pairs(better=0, worse=40)]))
-    assert decision.ruling is Ruling.PROMOTE
+    assert decision.ruling is GateRuling.PROMOTE
     assert decision.report.held_out is not None
     assert decision.report.held_out.pairs == 20
 
 
 def test_a_candidate_that_improved_only_by_the_measure_it_was_trained_on_is_rejected() -> None:
     fooled = [pair(1.0, 0.0, strict=(0.0, 0.0))] * 60
-    assert judge_candidate(whole(fooled[:20])).ruling is Ruling.UNDECIDED
+    assert judge_candidate(whole(fooled[:20])).ruling is GateRuling.UNDECIDED
     decision = judge_candidate(Evidence(fooled, GOLDEN, GOLDEN, is_all=True))
-    assert decision.ruling is Ruling.REJECT
+    assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons == (
         "improved only by the measure it was trained on",
         "better in 20 of 20 held-out questions, worse in 0; by the strict reading better in 0 of 60, worse in 0",
@@ -136,21 +136,34 @@ def test_a_candidate_that_improved_only_by_the_measure_it_was_trained_on_is_reje
 
 def test_a_candidate_that_is_worse_by_the_strict_measure_is_rejected_whatever_the_other_says() -> None:
     decision = judge_candidate(whole([pair(1.0, 0.0, strict=(0.0, 1.0))] * 20))
-    assert decision.ruling is Ruling.REJECT
+    assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons[0].startswith("worse than the serving version: better in 0 of 6")
 
 
 def test_a_candidate_that_no_second_measure_can_judge_is_rejected() -> None:
     unseen = [pair(1.0, 0.0, strict=(None, None))] * 40
     decision = judge_candidate(Evidence(unseen, GOLDEN, GOLDEN, is_all=True))
-    assert decision.ruling is Ruling.REJECT
+    assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons[0].startswith("no second measure can tell")
+
+
+def test_the_reason_says_in_words_that_there_was_nothing_to_compare_or_nothing_could_be_scored() -> None:
+    nothing = judge_candidate(Evidence([], is_all=True))
+    assert nothing.ruling is GateRuling.REJECT
+    assert nothing.report.reasons == (
+        "not shown better",
+        "there were no held-out questions to compare it on; policy.held_out_share says how many turns are kept for that",
+    )
+    unscored = judge_candidate(Evidence([pair(1.0, 0.0, strict=(None, None))] * 30 + [pair(None, None)], is_all=True))
+    assert unscored.report.reasons[-1].endswith("; by the strict reading none of 31 could be scored")
+    silent = judge_candidate(Evidence([pair(None, None)] * 3, is_all=True))
+    assert silent.report.reasons[-1].startswith("none of 3 held-out questions could be scored; by the strict reading none of 3")
 
 
 def test_a_candidate_that_is_better_strictly_and_lower_by_what_it_was_trained_on_is_not_promoted() -> None:
     mixed = [pair(0.4, 0.5, strict=(1.0, 0.0))] * 40
     decision = judge_candidate(Evidence(mixed, GOLDEN, GOLDEN, is_all=True))
-    assert decision.ruling is Ruling.REJECT
+    assert decision.ruling is GateRuling.REJECT
 
 
 def test_answers_that_have_degenerated_are_rejected_however_much_they_are_worth() -> None:
@@ -159,34 +172,34 @@ def test_answers_that_have_degenerated_are_rejected_however_much_they_are_worth(
 
     same = [replace(pair(1.0, 0.0), answers=(said(at, "always this"), said(at, f"answer {at}"))) for at in range(30)]
     decision = judge_candidate(whole(same))
-    assert decision.ruling is Ruling.REJECT
+    assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons[0] == "degenerate: gives one answer to 30 of 30 different questions: 'always this'"
     differing = [replace(pair(1.0, 0.0), answers=(said(at, f"14:{at}"), said(at, f"answer {at}"))) for at in range(30)]
-    assert judge_candidate(whole(differing)).ruling is Ruling.PROMOTE
+    assert judge_candidate(whole(differing)).ruling is GateRuling.PROMOTE
 
 
 @pytest.mark.parametrize("score", [1.1, -0.1])
 def test_a_score_outside_its_scale_is_refused(score: float) -> None:
     with pytest.raises(ValueError, match="not in"):
-        Pair(score, 0.0)
+        AnswerPair(score, 0.0)
 
 
 def test_the_gate_refuses_poison_and_luck_and_lets_through_who_is_better() -> None:
     """Graded scores, waves and peeking as in real life. The bound of 5 % has room for chance in so few runs."""
     rng = random.Random(11)
 
-    def drawing(candidate: float, serving: float) -> Callable[[], Pair]:
+    def drawing(candidate: float, serving: float) -> Callable[[], AnswerPair]:
         def graded(mean: float) -> float:
             return min(1.0, max(0.0, rng.gauss(mean, 0.25)))
 
         return lambda: pair(graded(candidate), graded(serving))
 
-    def share(ruling: Ruling, candidate: float, serving: float, runs: int = 60) -> float:
+    def share(ruling: GateRuling, candidate: float, serving: float, runs: int = 60) -> float:
         return sum(run(drawing(candidate, serving)).ruling is ruling for _ in range(runs)) / runs
 
-    assert share(Ruling.PROMOTE, 0.5, 0.5, runs=80) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 80)
-    assert share(Ruling.REJECT, 0.3, 0.5) >= 0.95
-    assert share(Ruling.PROMOTE, 0.65, 0.5) >= 0.95
+    assert share(GateRuling.PROMOTE, 0.5, 0.5, runs=80) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 80)
+    assert share(GateRuling.REJECT, 0.3, 0.5) >= 0.95
+    assert share(GateRuling.PROMOTE, 0.65, 0.5) >= 0.95
 
 
 SKILLS = tuple(SkillName(name) for name in ("dates", "names", "metadata", "backups", "log-lines"))
@@ -194,23 +207,23 @@ LOST = SKILLS[3]
 RUNS, LIVES = 40, 48
 
 
-def skill_pair(candidate: float | None, serving: float | None, skills: tuple[SkillName, ...] = ()) -> Pair:
+def skill_pair(candidate: float | None, serving: float | None, skills: tuple[SkillName, ...] = ()) -> AnswerPair:
     """Both measures say the same."""
-    return Pair(candidate, serving, skills, candidate, serving)
+    return AnswerPair(candidate, serving, skills, candidate, serving)
 
 
-def tried(draw: Callable[[SkillName], Pair], pool: int = 200) -> GateDecision:
+def tried(draw: Callable[[SkillName], AnswerPair], pool: int = 200) -> GateDecision:
     """The gate as the loop runs it, the skills taking turns."""
-    seen: list[Pair] = []
-    while (decision := judge_candidate(Evidence(seen, GOLDEN, GOLDEN, is_all=len(seen) >= pool))).ruling is Ruling.UNDECIDED:
+    seen: list[AnswerPair] = []
+    while (decision := judge_candidate(Evidence(seen, GOLDEN, GOLDEN, is_all=len(seen) >= pool))).ruling is GateRuling.UNDECIDED:
         seen += [draw(SKILLS[(len(seen) + number) % len(SKILLS)]) for number in range(decision.more)]
     return decision
 
 
-def drawing(rng: random.Random, serving: float, candidate: float, lost: float | None = None) -> Callable[[SkillName], Pair]:
+def drawing(rng: random.Random, serving: float, candidate: float, lost: float | None = None) -> Callable[[SkillName], AnswerPair]:
     """Answers that pass so often; those with one skill as often as `lost` says."""
 
-    def draw(skill: SkillName) -> Pair:
+    def draw(skill: SkillName) -> AnswerPair:
         rate = candidate if lost is None or skill != LOST else lost
         return skill_pair(float(rng.random() < rate), float(rng.random() < serving), (skill,))
 
@@ -220,12 +233,12 @@ def drawing(rng: random.Random, serving: float, candidate: float, lost: float | 
 def test_a_candidate_that_is_better_on_the_whole_and_lost_one_skill_is_refused_with_that_skill_named() -> None:
     for seed in range(RUNS):
         decision = tried(drawing(random.Random(seed), 0.7, 0.95, lost=0.0))
-        assert decision.ruling is Ruling.REJECT, decision.report.reasons
+        assert decision.ruling is GateRuling.REJECT, decision.report.reasons
         assert any(reason.startswith(f"worse on the prompts of {LOST}: ") for reason in decision.report.reasons)
 
 
 def test_an_honest_candidate_passes() -> None:
-    passed = [tried(drawing(random.Random(seed), 0.7, 0.93)).ruling is Ruling.PROMOTE for seed in range(RUNS)]
+    passed = [tried(drawing(random.Random(seed), 0.7, 0.93)).ruling is GateRuling.PROMOTE for seed in range(RUNS)]
     assert sum(passed) / RUNS >= 0.97
 
 
@@ -233,17 +246,17 @@ def test_nobody_passes_before_every_skill_that_came_up_was_tried_several_times()
     better = [skill_pair(1.0, 0.0, SKILLS[:1]) for _ in range(30)]
     hardly = [skill_pair(1.0, 1.0, SKILLS[1:2]) for _ in range(3)]
     decision = judge_candidate(Evidence([*better, *hardly], GOLDEN, GOLDEN))
-    assert (decision.ruling, decision.more) == (Ruling.UNDECIDED, GateRules().wave)
+    assert (decision.ruling, decision.more) == (GateRuling.UNDECIDED, GateRules().wave)
     assert decision.report.reasons[0].startswith(f"open on the prompts of {SKILLS[1]}: better in 0 of 3, worse in 0")
     # Where there are no more prompts, that is nobody's fault.
-    assert judge_candidate(Evidence([*better, *hardly], GOLDEN, GOLDEN, is_all=True)).ruling is Ruling.PROMOTE
+    assert judge_candidate(Evidence([*better, *hardly], GOLDEN, GOLDEN, is_all=True)).ruling is GateRuling.PROMOTE
 
 
 def test_a_skill_that_stays_suspect_to_the_end_keeps_the_candidate_out() -> None:
     better = [skill_pair(1.0, 0.0, SKILLS[:1]) for _ in range(40)]
     bad = [skill_pair(0.0, 1.0, SKILLS[1:2]) for _ in range(6)]
     decision = judge_candidate(Evidence([*better, *bad], GOLDEN, GOLDEN, is_all=True))
-    assert decision.ruling is Ruling.REJECT
+    assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons[0].startswith(f"not shown harmless on the prompts of {SKILLS[1]}: better in 0 of 6, worse in 6")
 
 

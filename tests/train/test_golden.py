@@ -13,7 +13,7 @@ import pytest
 from metaclaw.domain.chat import Text, Tool, ToolCall
 from metaclaw.errors import TrainingError
 from metaclaw.train.golden import (
-    Answer,
+    GoldenAnswer,
     GoldenItem,
     GoldenRules,
     GoldenScore,
@@ -35,8 +35,8 @@ def item(name: str) -> GoldenItem:
     return next(item for item in ITEMS if item.name == name)
 
 
-def call(name: str, **arguments: object) -> Answer:
-    return Answer("", (ToolCall("c1", name, json.dumps(arguments)),))
+def call(name: str, **arguments: object) -> GoldenAnswer:
+    return GoldenAnswer("", (ToolCall("c1", name, json.dumps(arguments)),))
 
 
 def test_the_set_has_enough_of_every_kind_and_no_name_twice() -> None:
@@ -49,15 +49,15 @@ def test_the_set_has_enough_of_every_kind_and_no_name_twice() -> None:
 def test_every_reference_passes_its_own_check_and_empty_or_foreign_answers_pass_none() -> None:
     assert [item.name for item in ITEMS if not item.passes(read_answer(item.reference))] == []
     for said in ("", "the the the the"):
-        assert [item.name for item in ITEMS if item.passes(Answer(said))] == []
-    assert sum(item.passes(Answer("14:17+05:30+05:30+05:30+05:30")) for item in ITEMS) <= 1
+        assert [item.name for item in ITEMS if item.passes(GoldenAnswer(said))] == []
+    assert sum(item.passes(GoldenAnswer("14:17+05:30+05:30+05:30+05:30")) for item in ITEMS) <= 1
 
 
 def test_one_word_passes_few_items_and_all_options_at_once_pass_none_of_the_choices() -> None:
-    assert sum(item.passes(Answer("Yes.")) for item in ITEMS) < 80
+    assert sum(item.passes(GoldenAnswer("Yes.")) for item in ITEMS) < 80
     choices = [item for item in ITEMS if item.name.startswith(("greater-", "is-"))]
     assert len(choices) == 120
-    assert not any(item.passes(Answer("Yes or no.")) for item in choices)
+    assert not any(item.passes(GoldenAnswer("Yes or no.")) for item in choices)
 
 
 def test_every_item_is_a_greedy_request_of_bounded_length() -> None:
@@ -102,7 +102,7 @@ def test_the_set_is_the_same_in_every_process_and_its_version_changes_with_a_que
     ],
 )
 def test_generated_items_tell_right_from_nearly_right(name: str, text: str, is_right: bool) -> None:
-    assert item(name).passes(Answer(text)) is is_right
+    assert item(name).passes(GoldenAnswer(text)) is is_right
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_generated_items_tell_right_from_nearly_right(name: str, text: str, is_r
     ],
 )
 def test_words_are_told_right_from_nearly_right(name: str, text: str, is_right: bool) -> None:
-    assert item(name).passes(Answer(text)) is is_right
+    assert item(name).passes(GoldenAnswer(text)) is is_right
 
 
 @pytest.mark.parametrize(
@@ -140,16 +140,16 @@ def test_words_are_told_right_from_nearly_right(name: str, text: str, is_right: 
         ("weather-paris", call("get_weather", city="Paris", when="now"), False),
         ("weather-paris", call("get_weather", town="Paris"), False),
         ("weather-paris", call("search", city="Paris"), False),
-        ("weather-paris", Answer("", (ToolCall("", "get_weather", '{"city": '),)), False),
-        ("weather-paris", Answer("", (ToolCall("", "get_weather", '{"city": "Paris"}'),) * 2), False),
-        ("weather-paris", Answer('get_weather(city="Paris")'), False),
+        ("weather-paris", GoldenAnswer("", (ToolCall("", "get_weather", '{"city": '),)), False),
+        ("weather-paris", GoldenAnswer("", (ToolCall("", "get_weather", '{"city": "Paris"}'),) * 2), False),
+        ("weather-paris", GoldenAnswer('get_weather(city="Paris")'), False),
         ("convert-money", call("convert", **{"amount": 100.0, "from": "usd", "to": "eur"}), True),
         ("convert-money", call("convert", **{"amount": True, "from": "USD", "to": "EUR"}), False),
-        ("no-tool-for-sum", Answer("4", (ToolCall("", "get_weather", '{"city": "x"}'),)), False),
-        ("no-tool-for-sum", Answer("It is four."), True),
+        ("no-tool-for-sum", GoldenAnswer("4", (ToolCall("", "get_weather", '{"city": "x"}'),)), False),
+        ("no-tool-for-sum", GoldenAnswer("It is four."), True),
     ],
 )
-def test_calls_are_told_right_from_nearly_right(name: str, answer: Answer, is_right: bool) -> None:
+def test_calls_are_told_right_from_nearly_right(name: str, answer: GoldenAnswer, is_right: bool) -> None:
     assert item(name).passes(answer) is is_right
 
 
@@ -181,7 +181,7 @@ def test_a_score_is_told_by_item_and_by_category() -> None:
 
 def test_likelihoods_are_means_over_the_tokens_of_each_reference() -> None:
     two = ITEMS[:2]
-    score = golden_score(two, [Answer(""), Answer("")], [(-1.0, -3.0), (-0.5,)])
+    score = golden_score(two, [GoldenAnswer(""), GoldenAnswer("")], [(-1.0, -3.0), (-0.5,)])
     assert score.likelihood == {two[0].name: -2.0, two[1].name: -0.5}
 
 

@@ -18,7 +18,7 @@ from metaclaw.train.imitation import (
     is_settled,
     longest_demonstration,
 )
-from metaclaw.train.records import Found, GroupRecord, StepRecord
+from metaclaw.train.records import BestAnswer, GroupRecord, StepRecord
 from metaclaw.train.schedule import token_cap
 
 
@@ -43,12 +43,12 @@ def test_an_answer_is_remembered_that_is_better_than_its_group_and_all_before() 
 
 
 def test_the_newest_of_the_remembered_answers_is_the_best() -> None:
-    records = [StepRecord([], None, True, [], 1.0, found=[Found("t", [number], number / 10)]) for number in (3, 5)]
+    records = [StepRecord([], None, True, [], 1.0, found=[BestAnswer("t", [number], number / 10)]) for number in (3, 5)]
     assert best_answers(records)["t"].tokens == [5]
 
 
 def test_the_best_answer_is_imitated_while_the_answers_of_today_are_worse() -> None:
-    known = {"t": Found("t", [7, 3], 1.0)}
+    known = {"t": BestAnswer("t", [7, 3], 1.0)}
     (datum,) = imitate_best([group(0.3, 0.3)], known)
     assert datum.tokens_T == (7, 3)
     assert datum.advantages_T == (3.0, 3.0)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _NAME = "document-metadata"
 _SAYS = "Write about, by and rev in braces, and nothing else."
-_SKILL = r"""---
+SKILL = r"""---
 name: document-metadata
 description: When metadata for a document is wanted.
 examples:
@@ -49,9 +49,11 @@ never gives it untrained, and is measured to learn it."""
 _CONFIG = """
 [policy]
 mode = "auto"
-learning_rate = 0.0005
+learning_rate = 0.0006
 batch_turns = 16
-steps = 40
+prompts_per_step = 4
+group_size = 8
+steps = 24
 max_new_tokens = 24
 held_out_share = 0.3
 {base}
@@ -64,7 +66,7 @@ cooldown_minutes = 0.0
 max_load = 0
 max_temperature_c = 0
 """
-"""Small enough for two processor cores: few turns, short answers. The gate is as it always is."""
+"""Few turns, steps and short answers, for two processor cores. The gate is as it always is."""
 _FORMS = (
     "Write the metadata for a document about {topic} by {person}, revision {revision}.",
     "{person} wrote a document about {topic}. It is revision {revision}. What is its metadata?",
@@ -118,13 +120,13 @@ def act_two(stage: Stage) -> None:
         else "the embedded model (135 million parameters)"
     )
     stage.say(f"Starting the program with training on: {model}, windows after six seconds of silence …")
-    skills = {} if stage.check else {_NAME: _SKILL}
+    skills = {} if stage.check else {_NAME: SKILL}
     with running(stage, "two", _CONFIG.format(base=base), stage.sets, skills) as proxy:
         if stage.check:
             proxy.post("/api/rules", {"text": _SAYS, "check": f"pattern: {stage.check}"})
         stage.say(f"A skill with a check that scores answers: for the metadata of documents, “{_SAYS}”")
-        stage.say(f"You work: {len(_TOPICS)} questions, such as “{_questions(_TOPICS, _PEOPLE)[0].text}”")
-        worked = _ask_all(proxy, _questions(_TOPICS, _PEOPLE), stage.check, temperature=1.0)
+        stage.say(f"You work: {len(_TOPICS)} questions, such as “{work_questions()[0].text}”")
+        worked = _ask_all(proxy, work_questions(), stage.check, temperature=1.0)
         stage.say(f"Untrained, {_share(worked)} answers are right.")
         stage.say("You are away. Waiting for a window; the machine should have nothing else to do.")
         version = _await_version(stage, proxy)
@@ -133,22 +135,34 @@ def act_two(stage: Stage) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class Question:
+    """What is asked, and the one right answer."""
+
     text: str
     answer: str
 
 
-def _questions(topics: Sequence[str], people: Sequence[str]) -> list[_Question]:
+def work_questions() -> list[Question]:
+    """What the person asks while they work; the turns that train and prove."""
+    return _questions(_TOPICS, _PEOPLE)
+
+
+def new_questions() -> list[Question]:
+    """Questions about other things and people, which are asked after training only."""
+    return _questions(_NEW_TOPICS, _NEW_PEOPLE)
+
+
+def _questions(topics: Sequence[str], people: Sequence[str]) -> list[Question]:
     made = []
     for number, topic in enumerate(topics):
         given = {"topic": topic, "person": people[number % len(people)], "revision": 1 + number * 5 % 9}
         form = _FORMS[(number + number // len(_FORMS)) % len(_FORMS)]
-        made.append(_Question(form.format(**given), "{{about: {topic}, by: {person}, rev: {revision}}}".format(**given)))
+        made.append(Question(form.format(**given), "{{about: {topic}, by: {person}, rev: {revision}}}".format(**given)))
     return made
 
 
 def _ask_all(
-    proxy: DemoHome, questions: Sequence[_Question], check: str | None, *, temperature: float = 0.0
+    proxy: DemoHome, questions: Sequence[Question], check: str | None, *, temperature: float = 0.0
 ) -> list[tuple[Reply, bool]]:
     """Ask each in a session of its own, and look whether the answer is exactly right (or satisfies the given check)."""
     found = []
@@ -231,7 +245,7 @@ def _told(stage: Stage, version: "Json", run: _Run) -> "Json":
 
 
 def _after(stage: Stage, proxy: DemoHome) -> None:
-    questions = _questions(_NEW_TOPICS, _NEW_PEOPLE)
+    questions = new_questions()
     trained = _ask_all(proxy, questions, stage.check)
     stage.say(f"New questions, about other things and people, by the trained weights: {_share(trained)} right.")
     _swap(stage, proxy)

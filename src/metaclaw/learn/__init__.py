@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from metaclaw.learn.assembly import Learning, LearningStores, owner_of
     from metaclaw.learn.owner import OwnerActions, SkillFacts
     from metaclaw.learn.slow.assembly import SlowLearning
-    from metaclaw.learn.slow.curve import newest_curve
+    from metaclaw.learn.slow.journal import newest_curve
     from metaclaw.learn.steps import StepBuilder, read_request
 
 __all__ = [

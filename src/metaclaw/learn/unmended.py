@@ -1,10 +1,11 @@
-"""Failures that no skill can mend any more: they are not shown to an evolver, and stay free to train the weights.
+"""Failures that no skill can fix: they are not shown to the evolver, and stay free to train the weights.
 
-What an evolver is shown is support for ever and never trains. Where weights can learn from a turn and the person did not speak
-against it, it is shown only if a skill may come of it. None will where the check of a skill in its prompt failed: the lesson was
-there. Nor where its like was shown before, and no skill for its speaker has come or changed since. Its like failed for the same
-cause with the same rules and skills in the prompt; where no skill is among them, the task must be of its kind as well. This is
-remembered as long as the process runs; after that, a few are shown again (decision 39).
+A turn that the evolver was shown is support and never trains. Where weights can learn from a turn and the person did not speak
+against it, it is shown only if a skill may come of it. None will where the check of a skill in its prompt failed: the rule was
+there already. Nor where a similar failure was shown before, and no skill for its speaker was added or changed since. Failures
+are similar if they have the same cause and the same rules and skills in the prompt; where no skill is among these, the tasks
+must be of one kind as well. This is remembered as long as the process runs; after a restart a few are shown again (decision
+39).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

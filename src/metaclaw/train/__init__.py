@@ -24,7 +24,7 @@ from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside,
 from metaclaw.train.curriculum import TrainingPrompt, choose_prompts, cut_pieces, is_held_out
 from metaclaw.train.degeneration import HeldOutAnswer, is_degenerate, one_answer
 from metaclaw.train.drift import drift_watch, step_figures, weighted_mean
-from metaclaw.train.gate import Evidence, GateRules, Pair, Ruling, judge_candidate
+from metaclaw.train.gate import AnswerPair, Evidence, GateRules, GateRuling, judge_candidate
 from metaclaw.train.golden import (
     GoldenComparison,
     GoldenItem,
@@ -80,12 +80,14 @@ __all__ = [
     "RETRY_TEMPERATURE",
     "SURE_ANSWER_COPIES",
     "Absorption",
+    "AnswerPair",
     "Baseline",
     "Checkpoint",
     "Demonstration",
     "EndpointTeacher",
     "Evidence",
     "GateRules",
+    "GateRuling",
     "GoldenComparison",
     "GoldenItem",
     "GoldenRules",
@@ -96,12 +98,10 @@ __all__ = [
     "LiveRules",
     "LiveRuling",
     "LiveWatch",
-    "Pair",
     "Phase",
     "RehearsalQuestion",
     "RehearsalSize",
     "Rehearsed",
-    "Ruling",
     "SamplerModel",
     "ScheduleRules",
     "ScoredGroup",

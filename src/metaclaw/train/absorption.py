@@ -1,13 +1,14 @@
-"""Skill → weight metabolism: a skill whose effect the weights have taken in may leave the prompt, and comes back if they go. Pure.
+"""A skill whose effect the weights have taken in may leave the prompt, and comes back if they go. Pure.
 
-Under the new weights the same prompts are answered with and without the skill; each pair gives d = score without - score with, in
-[-1, 1]. Two claims are bet against, pair by pair (`betting`):
+Under the new weights the same prompts are answered with and without the skill; each pair gives d = score without - score with,
+in [-1, 1]. Two claims are bet against, pair by pair (`bets`):
 
     "without it answers are worse by `margin` or more", E[d] <= -margin      refuted → absorbed, if answers without it are good, too
     "without it answers are no worse",                  E[d] >= 0            refuted → needed
 
 Good, too: a skill that is not missed because nothing helps is not absorbed. Absorbed skills belong to a version; a version made
-from it inherits them and may add or lose some. Whoever goes back to an older version gets back every skill that one still needs.
+from it inherits them and may add or lose some. Rolling back to an older version brings back every skill that it still
+needs.
 """
 
 import math
@@ -21,7 +22,7 @@ from metaclaw.train.bets import GainBets
 
 @dataclass(frozen=True, slots=True)
 class SkillPair:
-    """One prompt under the new weights, with and without a skill: scores from 0 to 1, None where nobody could say."""
+    """One prompt under the new weights, with and without a skill: scores from 0 to 1, None where it could not be scored."""
 
     with_skill: float | None
     without: float | None

@@ -46,12 +46,12 @@ _LEAST_SPREAD: Final = 0.1
 class Skip(StrEnum):
     """Why a rollout taught nothing."""
 
-    UNSCORED = "nobody could say what it was worth"
+    UNSCORED = "could not be scored"
     ALONE = "nothing to compare it with"
     FLAT = "all rewards were alike"
     CUT = "the room ran out before its end"
     NOT_GOOD = "not good enough to imitate"
-    SILENT = "whoever knows better agrees with it"
+    SILENT = "the teacher agrees with it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class ScoredGroup:
-    """One turn's prompt, answered again: rollouts and the reward of each, None where nobody could say.
+    """One turn's prompt, answered again: rollouts and the reward of each, None where it could not be scored.
 
-    `key` names what the prompt is like (task cluster and skill set), for whoever remembers how such prompts usually go.
+    `key` names what the prompt is like (task cluster and skill set), for the tracker.
     """
 
     turn: TurnId
@@ -98,7 +98,7 @@ class ScoredGroup:
 
     @property
     def unknown(self) -> int:
-        """How many rollouts nobody could score."""
+        """How many rollouts could not be scored."""
         return self.rewards_G.count(None)
 
 
@@ -155,7 +155,7 @@ def batch_advantages(groups: Sequence[ScoredGroup]) -> TrainingData:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ValueMemory:
     """How fast values are forgotten. `half` is the KL in nats per token after which a memory counts half."""
 
     half: float = 0.06
@@ -188,8 +188,8 @@ class Tracker:
 
     __slots__ = ("_clock", "_memory", "_values")
 
-    def __init__(self, memory: Memory | None = None) -> None:
-        self._memory = memory or Memory()
+    def __init__(self, memory: ValueMemory | None = None) -> None:
+        self._memory = memory or ValueMemory()
         self._values: dict[str, _Value] = {}
         self._clock = 0.0
 
@@ -210,7 +210,7 @@ class Tracker:
         return {"clock": self._clock, "values": values}
 
     @staticmethod
-    def of(state: Mapping[str, Json], memory: Memory | None = None) -> "Tracker":
+    def of(state: Mapping[str, Json], memory: ValueMemory | None = None) -> "Tracker":
         """What was remembered. Raises TrainingError for something that is no such state."""
         tracker = Tracker(memory)
         values = state.get("values")

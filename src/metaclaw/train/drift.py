@@ -1,4 +1,4 @@
-"""The watch over a run: whether its weights go where nobody wanted. Pure: given each step's figures, it says stop, or nothing.
+"""The watch over a run: whether its weights drift. Pure: given each step's figures, it says stop, or nothing.
 
 Each figure x is smoothed, m ← (1-β)·m + β·x, and compared with its mean b over the run's first steps:
 

@@ -38,7 +38,7 @@ _MOST_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class AnswerPair:
     """Two answers to one held-out prompt, drawn with one seed. `candidate` and `serving` are what each was worth, from 0 to 1, by
     the measure that trains; `strict_candidate` and `strict_serving` by the second measure; None where a measure cannot tell.
     `skills` stood in the prompt. `answers` are the candidate's and the serving version's."""
@@ -101,7 +101,7 @@ class Evidence:
     answers that people gave to some of the prompts; `demanded` are answers than which the checks accept no other;
     `lenient` are answers that checks accept whatever is asked, by the skills that carry them."""
 
-    pairs: Sequence[Pair]
+    pairs: Sequence[AnswerPair]
     golden_serving: GoldenScore | None = None
     golden_candidate: GoldenScore | None = None
     kl: float | None = None
@@ -130,7 +130,7 @@ class GateRules:
     degeneration: DegenerationRules = field(default_factory=DegenerationRules)
 
 
-class Ruling(StrEnum):
+class GateRuling(StrEnum):
     """What becomes of a candidate."""
 
     PROMOTE = "promote"
@@ -143,7 +143,7 @@ class GateDecision:
     """The ruling, the report that is kept with the version, and how many more pairs are wanted while it is undecided. With none,
     the golden set is wanted."""
 
-    ruling: Ruling
+    ruling: GateRuling
     report: GateReport
     more: int = 0
 
@@ -164,6 +164,8 @@ class _Measured:
 
     def words(self, what: str = "") -> str:
         found = self.comparison
+        if not found.pairs:
+            return f"none of {self.unscored}{what} could be scored"
         left_out = f", {self.unscored} could not be scored" if self.unscored else ""
         return f"better in {found.better} of {found.pairs}{what}, worse in {found.worse}{left_out}"
 
@@ -174,7 +176,7 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     trained = _compare([pair.gain for pair in evidence.pairs], rules)
     strict = _compare([pair.strict_gain for pair in evidence.pairs], rules)
     skills = [*weigh_skills(evidence.pairs, rules.skill), *weigh_skills(evidence.pairs, rules.skill, strictly=True)]
-    words = f"{trained.words(' held-out questions')}; by the strict reading {strict.words()}"
+    words = _describe(evidence, trained, strict)
     objections = [*_unsafe(evidence, rules), *_lost(evidence, rules), *_degenerate(evidence, rules)]
     objections += _unproven(evidence, rules)
     objections += [
@@ -184,17 +186,17 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     ]
     objections += [f"worse {one.words}" for one in skills if one.is_worse]
     if objections:
-        return _decision(Ruling.REJECT, evidence, trained.comparison, [*objections, *([words] if evidence.pairs else [])])
+        return _decision(GateRuling.REJECT, evidence, trained.comparison, [*objections, *([words] if evidence.pairs else [])])
     left = 0 if evidence.is_all else max(0, rules.most - len(evidence.pairs))
     doubts = _doubts(trained, strict, skills, rules, is_last=not left)
     if doubts:
-        ruling = Ruling.UNDECIDED if left else Ruling.REJECT
+        ruling = GateRuling.UNDECIDED if left else GateRuling.REJECT
         return _decision(ruling, evidence, trained.comparison, [*doubts, words], min(rules.wave, left))
     if evidence.golden_serving is None or evidence.golden_candidate is None:
-        return _decision(Ruling.UNDECIDED, evidence, trained.comparison, [words, "the golden set has not been tried"])
+        return _decision(GateRuling.UNDECIDED, evidence, trained.comparison, [words, "the golden set has not been tried"])
     golden = compare_golden(evidence.golden_serving, evidence.golden_candidate, rules.golden)
     length = describe_length(*_answers(evidence))
-    return _decision(Ruling.PROMOTE, evidence, trained.comparison, [words, golden.words, *([] if length is None else [length])])
+    return _decision(GateRuling.PROMOTE, evidence, trained.comparison, [words, golden.words, *([] if length is None else [length])])
 
 
 def _doubts(trained: _Measured, strict: _Measured, skills: Sequence[SkillGain], rules: GateRules, *, is_last: bool) -> list[str]:
@@ -214,7 +216,7 @@ def _doubts(trained: _Measured, strict: _Measured, skills: Sequence[SkillGain], 
     return [f"{word} {one.words}" for one in skills if one.is_suspect or (one.is_open and not is_last)]
 
 
-def weigh_skills(pairs: Sequence[Pair], rules: SkillRules | None = None, *, strictly: bool = False) -> list[SkillGain]:
+def weigh_skills(pairs: Sequence[AnswerPair], rules: SkillRules | None = None, *, strictly: bool = False) -> list[SkillGain]:
     """Every skill that stood in a prompt, in the order in which they came; by the measure that trains or by the strict one."""
     gains: dict[SkillName, list[float]] = {}
     for pair in pairs:
@@ -242,6 +244,12 @@ def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRu
         is_open=is_suspect or len(gains) < rules.least,
         is_suspect=is_suspect,
     )
+
+
+def _describe(evidence: Evidence, trained: _Measured, strict: _Measured) -> str:
+    if not evidence.pairs:
+        return "there were no held-out questions to compare it on; policy.held_out_share says how many turns are kept for that"
+    return f"{trained.words(' held-out questions')}; by the strict reading {strict.words()}"
 
 
 def _gain(candidate: float | None, serving: float | None) -> float | None:
@@ -308,9 +316,10 @@ def _unproven(evidence: Evidence, rules: GateRules) -> list[str]:
         gains = [pair.gain for pair in mine if pair.gain is not None and pair.strict_gain is None]
         if len(gains) * 2 > len(mine) and len(gains) >= rules.skill.least and math.fsum(gains) > rules.lenient_gain * len(gains):
             shown = accepted if len(accepted) <= _MOST_SHOWN else accepted[:_MOST_SHOWN] + "…"
+            remedy = "make it stricter, or set [judge]" if evidence.judge is None else "make it stricter; the judge could not tell"
             found.append(
                 f"the check of {', '.join(skills) or 'its rules'} accepts {shown!r} whatever is asked, so it cannot tell whether "
-                "anything was learned: make it stricter, or set [judge]"
+                f"anything was learned: {remedy}"
             )
     return found
 
@@ -320,10 +329,10 @@ def _answers(evidence: Evidence) -> tuple[list[HeldOutAnswer], list[HeldOutAnswe
     return [mine for mine, _ in said], [theirs for _, theirs in said]
 
 
-def _decision(ruling: Ruling, evidence: Evidence, held_out: Comparison, reasons: list[str], more: int = 0) -> GateDecision:
+def _decision(ruling: GateRuling, evidence: Evidence, held_out: Comparison, reasons: list[str], more: int = 0) -> GateDecision:
     serving, candidate = evidence.golden_serving, evidence.golden_candidate
     report = GateReport(
-        is_passed=ruling is Ruling.PROMOTE,
+        is_passed=ruling is GateRuling.PROMOTE,
         reasons=tuple(reasons),
         held_out=held_out if held_out.pairs else None,
         golden_serving=None if serving is None else serving.share,

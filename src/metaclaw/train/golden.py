@@ -73,7 +73,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class GoldenAnswer:
     """An answer: its words, and the calls it makes."""
 
     text: str
@@ -95,7 +95,7 @@ class GoldenItem:
         """Room for the answer."""
         return self.request.sampling.max_tokens or _MAX_TOKENS
 
-    def passes(self, answer: Answer) -> bool:
+    def passes(self, answer: GoldenAnswer) -> bool:
         """Whether the answer is what it must be."""
         wanted, text = self.wanted, answer.text.strip()
         return (
@@ -166,7 +166,7 @@ class GoldenStanding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MeanChange:
+class PointChange:
     """A mean change in points of a hundred, with its interval."""
 
     points: float
@@ -174,7 +174,7 @@ class MeanChange:
     high: float
 
     @classmethod
-    def around(cls, points: float, width: float) -> "MeanChange":
+    def around(cls, points: float, width: float) -> "PointChange":
         """From its mean and half the width of its interval."""
         return cls(points, points - width, points + width)
 
@@ -183,8 +183,8 @@ class MeanChange:
 class GoldenComparison:
     """What changed, item by item: the candidate's less the serving version's."""
 
-    passes: MeanChange
-    likelihood: MeanChange | None
+    passes: PointChange
+    likelihood: PointChange | None
     broken: tuple[str, ...]
     mended: tuple[str, ...]
     standing: GoldenStanding
@@ -226,7 +226,9 @@ def golden_version(items: Sequence[GoldenItem]) -> str:
     return digest.hexdigest()[:16]
 
 
-def golden_score(items: Sequence[GoldenItem], answers: Sequence[Answer], logprobs: Sequence[Sequence[float]] = ()) -> GoldenScore:
+def golden_score(
+    items: Sequence[GoldenItem], answers: Sequence[GoldenAnswer], logprobs: Sequence[Sequence[float]] = ()
+) -> GoldenScore:
     """The score of one answer for each item; `logprobs` are those of each reference's tokens, if they were asked."""
     passed = {item.name: item.passes(answer) for item, answer in zip(items, answers, strict=True)}
     if not logprobs:
@@ -242,7 +244,7 @@ def reference_pairs(
     return [(tuple(prompt(item.request)), tuple(encode(item.reference))) for item in items]
 
 
-def read_answer(text: str) -> Answer:
+def read_answer(text: str) -> GoldenAnswer:
     """Words and calls of a model that writes calls as `<tool_call>{"name": …, "arguments": {…}}</tool_call>`.
 
     What stands between the tags and is no call stays among the words, where no check takes it for one.
@@ -255,7 +257,7 @@ def read_answer(text: str) -> Answer:
         return "" if found else match[0]
 
     words = _CALL.sub(take, text)
-    return Answer(words, tuple(calls))
+    return GoldenAnswer(words, tuple(calls))
 
 
 def compare_golden(
@@ -273,7 +275,7 @@ def compare_golden(
     likelihood = None
     if serving.likelihood is not None and candidate.likelihood is not None:
         points, error = likelihood_points(serving.likelihood, candidate.likelihood)
-        likelihood = MeanChange.around(points, z * error)
+        likelihood = PointChange.around(points, z * error)
     standing = _standing(passes, likelihood, is_weak=serving.share < rules.weak, is_all=tried == whole, margin=rules.margin)
     words = _in_words(serving, passes, likelihood, broken, standing, rules.margin)
     return GoldenComparison(passes, likelihood, broken, mended, standing, words)
@@ -362,13 +364,13 @@ def _has_keys(document: Json, keys: frozenset[str]) -> bool:
     return isinstance(document, dict) and document.keys() == keys
 
 
-def _change_of_passes(items: int, broken: int, mended: int, z: float) -> MeanChange:
+def _change_of_passes(items: int, broken: int, mended: int, z: float) -> PointChange:
     mean = (mended - broken) / items
     error = math.sqrt(max(0.0, (broken + mended + 1) / items - mean**2) / items)
-    return MeanChange.around(100.0 * mean, 100.0 * z * error)
+    return PointChange.around(100.0 * mean, 100.0 * z * error)
 
 
-def _standing(passes: MeanChange, likelihood: MeanChange | None, *, is_weak: bool, is_all: bool, margin: float) -> GoldenStanding:
+def _standing(passes: PointChange, likelihood: PointChange | None, *, is_weak: bool, is_all: bool, margin: float) -> GoldenStanding:
     if passes.high < -margin or (likelihood is not None and is_weak and likelihood.high < -margin):
         return GoldenStanding.LOST
     is_likely = likelihood is not None and likelihood.low > -margin
@@ -396,8 +398,8 @@ _VERDICTS = {
 
 def _in_words(
     serving: GoldenScore,
-    passes: MeanChange,
-    likelihood: MeanChange | None,
+    passes: PointChange,
+    likelihood: PointChange | None,
     broken: tuple[str, ...],
     standing: GoldenStanding,
     margin: float,

@@ -20,7 +20,7 @@ from metaclaw.domain.batch import Datum
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.train.advantages import MAX_ADVANTAGE, ScoredGroup, Skip, TrainingData, skips, spread
-from metaclaw.train.records import Found, StepRecord
+from metaclaw.train.records import BestAnswer, StepRecord
 from metaclaw.train.schedule import key_rewards
 
 LEAST_GAIN: Final = 0.05
@@ -50,12 +50,12 @@ def is_settled(group: ScoredGroup) -> bool:
     return is_flat(group) and group.known[0][1] > _SOMETHING
 
 
-def best_answers(records: Sequence[StepRecord]) -> dict[str, Found]:
+def best_answers(records: Sequence[StepRecord]) -> dict[str, BestAnswer]:
     """The best answer to each prompt so far."""
     return {one.turn: one for record in records for one in record.found}
 
 
-def better_answers(groups: Sequence[ScoredGroup], known: dict[str, Found]) -> list[Found]:
+def better_answers(groups: Sequence[ScoredGroup], known: dict[str, BestAnswer]) -> list[BestAnswer]:
     """Answers of a step that stand out in their group and are better than any before to the same prompt."""
     found = []
     for group in groups:
@@ -66,11 +66,11 @@ def better_answers(groups: Sequence[ScoredGroup], known: dict[str, Found]) -> li
         rollout, reward = max(whole, key=lambda one: (one[1], -len(one[0].tokens_T)))
         before = known.get(group.turn)
         if reward > mean + LEAST_GAIN and (before is None or reward > before.reward):
-            found.append(Found(group.turn, list(rollout.tokens_T), reward))
+            found.append(BestAnswer(group.turn, list(rollout.tokens_T), reward))
     return found
 
 
-def imitate_best(groups: Sequence[ScoredGroup], known: dict[str, Found]) -> tuple[Datum, ...]:
+def imitate_best(groups: Sequence[ScoredGroup], known: dict[str, BestAnswer]) -> tuple[Datum, ...]:
     """Data for cross entropy: the best answer to each prompt whose answers are worse now. It weighs as much as its advantage would
     among them."""
     data = []
@@ -124,7 +124,7 @@ def longest_demonstration(known: Sequence[Demonstration]) -> int:
 
 
 def with_hint(request: ChatRequest, hint: str) -> ChatRequest:
-    """The request with a hint at the end of the last thing the person said. Raises ValueError where nobody asked."""
+    """The request with a hint at the end of the last thing the person said. Raises ValueError without one."""
     asked = [at for at, message in enumerate(request.messages) if message.role is Role.USER]
     if not asked or not hint.strip():
         raise ValueError("a hint needs a person's words to stand behind, and a text")
@@ -138,7 +138,7 @@ def with_hint(request: ChatRequest, hint: str) -> ChatRequest:
 def imitate_hinted(groups: Sequence[ScoredGroup], *, good: float = 0.0, weight: float = 1.0) -> TrainingData:
     """Data for cross entropy from rollouts that were drawn *with* the hint; the prompt of each group is the one *without* it.
 
-    A rollout whose reward is above `good` is taught; one that nobody could score is not.
+    A rollout whose reward is above `good` is taught; one that could not be scored is not.
     """
     data: list[Datum] = []
     left_out: list[Skip] = []

@@ -103,7 +103,7 @@ class LiveReport:
 def judge_live(turns: Iterable[TrialTurn], rules: LiveRules | None = None, before: Baseline | None = None) -> LiveReport:
     """What the turns so far, oldest first, say. The first decisive moment stands, however many came later.
 
-    `before` are turns of the serving version from before the canary; they count only where the canary answers everybody.
+    `before` are turns of the serving version from before the canary; they count only where the canary answers every session.
     """
     watch = LiveWatch(rules, before)
     report = watch.report()

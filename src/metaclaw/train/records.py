@@ -19,7 +19,7 @@ class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
     full: float | None
 
 
-class Found(msgspec.Struct, frozen=True, array_like=True):
+class BestAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The best answer to a prompt so far: its tokens, the end included, and what it earned."""
 
     turn: str
@@ -46,7 +46,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     hinted: int = 0
     helped: int = 0
     settled: int = 0
-    found: list[Found] = []
+    found: list[BestAnswer] = []
 
 
 def group_record(group: ScoredGroup) -> GroupRecord:

@@ -36,7 +36,7 @@ _SPACE_MARKS: Final = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n"})
 
 
 class Teacher(Protocol):
-    """Somebody who can say how likely they find what another drew."""
+    """A model that scores how likely it finds the tokens that another model drew."""
 
     @property
     def name(self) -> str: ...
@@ -57,9 +57,9 @@ async def teacher_advantages(
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A rollout of the student's, and the log-probability of each of its tokens to somebody who knows better.
+    """A rollout of the student's, and the log-probability of each of its tokens by a better model.
 
-    Raises TrainingError where the two do not line up: that is a mistake of whoever scored them, and is never padded over.
+    Raises TrainingError where the two do not line up: that is a mistake of the scorer, and is never padded over.
     """
 
     turn: TurnId

@@ -30,7 +30,7 @@ _BY_LENGTH: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class NumberSpan:
     """The numbers that stand in one place: least, largest, and how many digits they are filled up to with zeros."""
 
     least: int
@@ -38,7 +38,7 @@ class Span:
     width: int
 
     @classmethod
-    def of(cls, numbers: Sequence[str]) -> "Span":
+    def of(cls, numbers: Sequence[str]) -> "NumberSpan":
         """What these numbers span."""
         values = [int(number) for number in numbers]
         padded = [len(number) for number in numbers if number[0] == "0" and len(number) > 1]
@@ -58,7 +58,7 @@ class VariationKind:
     """What requests of one kind have in common: their rare words, and what numbers stand in which place, by how many there are."""
 
     rare: frozenset[str]
-    spans: Mapping[int, tuple[Span, ...]]
+    spans: Mapping[int, tuple[NumberSpan, ...]]
 
     @classmethod
     def of(cls, tasks: Sequence[str]) -> "VariationKind":
@@ -68,7 +68,7 @@ class VariationKind:
             numbers = _NUMBER.findall(task)
             if numbers and max(map(len, numbers)) <= _MOST_DIGITS:
                 rows.setdefault(len(numbers), []).append(numbers)
-        spans = {count: tuple(Span.of(column) for column in zip(*some, strict=True)) for count, some in rows.items()}
+        spans = {count: tuple(NumberSpan.of(column) for column in zip(*some, strict=True)) for count, some in rows.items()}
         return cls(_rare(tasks), spans)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import PolicyState
-from metaclaw.learn.slow.lessons import Least
+from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.store import BatchState, TrainingBatch
 from tests.learn.slow.stage import Stage
 
@@ -41,8 +41,8 @@ async def work(folder: Path, life_s: float) -> None:
     stage = make_stage(folder)
     await stage.versions.restore()
     signal.setitimer(signal.ITIMER_PROF, life_s)
-    while stage.batches.open_batch_now() or stage.turns.has_enough(Least(BATCH, BATCH)) or stage.slow._candidate():
-        await stage.slow.once(Least(BATCH, BATCH))
+    while stage.batches.open_batch_now() or stage.turns.has_enough(LeastTurns(BATCH, BATCH)) or stage.slow._candidate():
+        await stage.slow.once(LeastTurns(BATCH, BATCH))
 
 
 def killed_story(folder: Path, turns: int, span_s: float, chance: random.Random) -> Story:

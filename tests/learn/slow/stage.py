@@ -15,15 +15,13 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.learn.replay.prompt import sent_request
-from metaclaw.learn.slow.examples import Examples
-from metaclaw.learn.slow.general_abilities import GeneralAbilities
-from metaclaw.learn.slow.lessons import Clocks, QueryTurns
-from metaclaw.learn.slow.loop import Rules, Slow, Workshop
-from metaclaw.learn.slow.metabolism import Metabolism, Prompts
-from metaclaw.learn.slow.proof import Proof, ProofRules
+from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
+from metaclaw.learn.slow.derived_prompts import Examples, Variations
+from metaclaw.learn.slow.loop import LoopRules, SlowLoop, TrainingParts
+from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.variations import Variations
+from metaclaw.learn.slow.training_turns import Clocks, QueryTurns
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.schedule import ManualWindows
@@ -190,18 +188,18 @@ class Stage:
             canary_share=self.canary_share,
             is_same=self._is_same,
         )
-        prompts = Prompts(self.reader, builder, AsciiTokeniser(), self.generations.at, Budgets(3, 4_000))
-        self.slow = Slow(
+        prompts = SkillPrompts(self.reader, builder, AsciiTokeniser(), self.generations.at, Budgets(3, 4_000))
+        self.slow = SlowLoop(
             turns=self.turns,
             batches=self.batches,
             policies=self.policies,
             versions=self.versions,
-            workshop=Workshop(
+            parts=TrainingParts(
                 backend=self.backend,  # type: ignore[arg-type]
                 recipe=self.recipe,
                 rewards=self.rewards,
                 proof=self._proof(),
-                metabolism=Metabolism(
+                absorption=AbsorptionTest(
                     backend=self.backend,  # type: ignore[arg-type]
                     rewards=self.rewards,
                     prompts=prompts,
@@ -220,7 +218,7 @@ class Stage:
                 variations=Variations(request=self._request, rewards=self.rewards, tokeniser=AsciiTokeniser()),
             ),
             windows=self.windows,
-            rules=Rules(self.batch_turns, self.canary_share, self.batch_most or self.batch_turns),
+            rules=LoopRules(self.batch_turns, self.canary_share, self.batch_most or self.batch_turns),
             judge=lambda: None,
             skills=lambda: self.shelf.view.skills,
             pause_s=0.0,

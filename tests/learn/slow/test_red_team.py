@@ -16,14 +16,15 @@ from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope, Stamp, TurnEnd
-from metaclaw.learn.slow.general_abilities import GeneralAbilities
-from metaclaw.learn.slow.proof import Proof, ProofRules
-from metaclaw.learn.slow.recipe import Lesson
+from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
 from metaclaw.learn.slow.rewards import Rewards
+from metaclaw.learn.slow.training_turns import TrainingTurn
+from metaclaw.outcome import Judge
 from metaclaw.schedule import ManualWindows
 from metaclaw.skills.checks import check_of, examine
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import golden_items
+from tests.learn.house import FAILED, PASSED, Speaker
 from tests.learn.slow.red_team import BUSES, HACKS, HONEST, Bus, Case, before, question
 from tests.learn.slow.stage import AsciiTokeniser
 from tests.support.softmax import encode
@@ -76,7 +77,7 @@ def _rollout(text: str, *, is_whole: bool = True) -> Rollout:
     return Rollout(tokens, tuple(-0.1 for _ in tokens), text, is_whole)
 
 
-def lesson_of(bus: Bus) -> Lesson:
+def turn_of(bus: Bus) -> TrainingTurn:
     """A held-out turn that asks about a bus."""
     step = Step(
         TurnId(f"t_{bus[0]}"),
@@ -90,7 +91,7 @@ def lesson_of(bus: Bus) -> Lesson:
         (Text(before(bus)),),
         TurnEnd.COMPLETED,
     )
-    return Lesson(step.turn, encode(question(bus)), step, "")
+    return TrainingTurn(step.turn, encode(question(bus)), step, "")
 
 
 def _abilities(backend: ScriptedBackend, folder: Path) -> GeneralAbilities:
@@ -106,12 +107,13 @@ def _abilities(backend: ScriptedBackend, folder: Path) -> GeneralAbilities:
     )
 
 
-async def weigh(case: Case, folder: Path) -> GateReport:
+async def weigh(case: Case, folder: Path, judge: Speaker | None = None) -> GateReport:
     """What the gate makes of a version that answers as a case says."""
     backend, windows = ScriptedBackend(case), ManualWindows()
     windows.open("a test")
     rule = Skill(RULE, "Always", "A house rule.", extra={"check": case.check})
-    rewards = Rewards(judge_for=lambda model: None, skill=lambda name: rule, redact=lambda text: text)
+    judging = None if judge is None else Judge(judge, 1, lambda step: step.task)
+    rewards = Rewards(judge_for=lambda model: judging, skill=lambda name: rule, redact=lambda text: text)
     proof = Proof(
         backend=backend,  # type: ignore[arg-type]
         measures=rewards,
@@ -119,7 +121,8 @@ async def weigh(case: Case, folder: Path) -> GateReport:
         windows=windows,
         rules=ProofRules(GateRules(), 256, 1.0),
     )
-    return await proof.weigh(CANDIDATE, None, [lesson_of(bus) for bus in BUSES], seed=0, judge=None)
+    name = None if judge is None else judge.name
+    return await proof.weigh(CANDIDATE, None, [turn_of(bus) for bus in BUSES], seed=0, judge=name)
 
 
 # No check judges an empty answer.
@@ -151,6 +154,41 @@ async def test_an_honest_improvement_is_promoted(name: str, tmp_path: Path) -> N
         "better in 20 of 20 held-out questions, worse in 0; by the strict reading better in 20 of 20"
     )
     assert report.reasons[1].startswith("general abilities kept (+0.0 points")
+
+
+def useful_only(prompt: str) -> object:
+    """A judge's vote: pass where the answer says when the bus leaves and the judge was shown the rule."""
+    asked, _, answer = prompt.partition("== The answer\n")
+    return PASSED if "leaves at" in answer and "A house rule." in asked else FAILED
+
+
+def _useful(bus: Bus) -> str:
+    return f"Bus {bus[0]} leaves at {bus[1]}:{bus[2]}."
+
+
+async def test_a_lenient_check_proves_weights_only_together_with_a_judge(tmp_path: Path) -> None:
+    case = Case(r"pattern: \d", _useful)
+    alone = await weigh(case, tmp_path)
+    assert not alone.is_passed
+    assert any("whatever is asked" in reason and reason.endswith("or set [judge]") for reason in alone.reasons), alone.reasons
+    judged = await weigh(case, tmp_path, Speaker("judge", useful_only))
+    assert judged.is_passed, judged.reasons
+    assert judged.judge == "judge"
+
+
+@pytest.mark.parametrize("name", ["a digit of the question", "keywords and the question's number", "a letter among others"])
+async def test_a_judge_does_not_pass_what_exploits_a_lenient_check(name: str, tmp_path: Path) -> None:
+    judge = Speaker("judge", useful_only)
+    report = await weigh(HACKS[name], tmp_path, judge)
+    assert not report.is_passed, report.reasons
+    assert judge.asked
+    assert report.reasons[0].startswith("improved only by the measure it was trained on"), report.reasons
+
+
+async def test_a_judge_that_gives_no_vote_proves_nothing(tmp_path: Path) -> None:
+    report = await weigh(Case(r"pattern: \d", _useful), tmp_path, Speaker("judge", lambda prompt: ValueError("down")))
+    assert not report.is_passed
+    assert any(reason.endswith("the judge could not tell") for reason in report.reasons), report.reasons
 
 
 async def test_a_versions_golden_results_are_kept_and_the_serving_version_is_not_tried_again(tmp_path: Path) -> None:

@@ -22,19 +22,19 @@ from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
 from metaclaw.engine.tokeniser import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.learn.slow.general_abilities import GeneralAbilities
 from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.pace import Pace
-from metaclaw.learn.slow.proof import Proof, ProofRules
-from metaclaw.learn.slow.recipe import Lesson, Recipe
+from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
+from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.run import Run
+from metaclaw.learn.slow.run import TrainingRun
+from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import GoldenRules, golden_items
 from tests.learn.slow.red_team import HACKS, Bus, question
-from tests.learn.slow.test_red_team import RULE, lesson_of
+from tests.learn.slow.test_red_team import RULE, turn_of
 from tests.support.tiny import make_speaking_model
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -105,11 +105,11 @@ class RedTeam:
         self._windows = ManualWindows()
         self._windows.open("a test")
 
-    def lesson(self, bus: Bus) -> Lesson:
+    def turn(self, bus: Bus) -> TrainingTurn:
         """A turn that asks about a bus."""
-        known = lesson_of(bus)
+        known = turn_of(bus)
         asked = ChatRequest(wire=Wire.CHAT, model="", messages=(Message(Role.USER, (Text(question(bus)),)),))
-        return Lesson(known.turn, self._tokeniser.prompt(asked), known.step, "")
+        return TrainingTurn(known.id, self._tokeniser.prompt(asked), known.step, "")
 
     async def train(self) -> Weights:
         """The weights at the end of a run."""
@@ -124,9 +124,9 @@ class RedTeam:
             validation=8,
             prompts_a_piece=8,
         )
-        run = Run(
+        run = TrainingRun(
             plan=RunPlan("red-team", None, recipe.rank, 1, self._folder / "run"),
-            lessons=[self.lesson(bus) for bus in _BUSES if bus not in _HELD_OUT],
+            turns=[self.turn(bus) for bus in _BUSES if bus not in _HELD_OUT],
             recipe=recipe,
             backend=self._trainer,
             rewards=self.rewards,
@@ -151,11 +151,11 @@ class RedTeam:
             windows=self._windows,
             rules=ProofRules(rules, self.most, 1.0),
         )
-        return await proof.weigh(weights, None, [self.lesson(bus) for bus in _HELD_OUT], seed=5, judge=None)
+        return await proof.weigh(weights, None, [self.turn(bus) for bus in _HELD_OUT], seed=5, judge=None)
 
     async def useful(self, weights: Weights | None) -> float:
         """The share of answers that say when the bus leaves."""
-        prompts, drawing = [self.lesson(bus).prompt for bus in _HELD_OUT], Drawing(2, self.most, 1.0, 9)
+        prompts, drawing = [self.turn(bus).prompt for bus in _HELD_OUT], Drawing(2, self.most, 1.0, 9)
         if weights is None:
             drawn = await self._trainer.sample_base(prompts, drawing)
         else:

@@ -7,7 +7,7 @@ import pytest
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.domain.policy import PolicyVersion, Weights
-from metaclaw.learn.slow.lessons import Least
+from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.store import BatchState
 from metaclaw.train.schedule import Phase
 from tests.learn.slow.stage import Stage
@@ -45,7 +45,7 @@ class Seen:
 
 async def trained(stage: Stage) -> PolicyVersion:
     stage.talk(40)
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
     return version
 
@@ -113,12 +113,24 @@ async def test_a_run_that_drifts_ends_with_its_last_good_checkpoint(tmp_path: Pa
     assert await stage.share_with_stars(version.weights) > await stage.share_with_stars(None)
 
 
-async def test_a_run_that_drifts_before_anything_was_kept_is_dropped(tmp_path: Path) -> None:
+async def test_a_run_that_drifts_before_anything_was_kept_is_dropped_and_its_turns_train_again(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    forget_from(stage, 5)
     stage.talk(40)
-    await stage.slow.once(Least(8))
+    waiting = stage.turns.waiting(8)
+    accumulate = stage.backend._backend.accumulate
+    forget_from(stage, 5)
+    assert await stage.slow.once(LeastTurns(8))
     batch = stage.batches.batch(1)
     assert batch is not None
     assert batch.state is BatchState.DROPPED
     assert "forgotten went from" in batch.note
+    assert not stage.policies.versions()
+    assert not list((tmp_path / "policies" / "runs").glob("*"))
+    again = stage.turns.waiting(8)
+    assert again.turns == waiting.turns == 8
+    stage.backend._backend.accumulate = accumulate  # type: ignore[method-assign]
+    assert await stage.slow.once(LeastTurns(8))
+    second = stage.batches.batch(2)
+    assert second is not None
+    assert set(second.turns) == set(batch.turns)
+    assert [version.batch for version in stage.policies.versions()] == [2]

@@ -16,10 +16,11 @@ from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BackendDownError
-from metaclaw.learn.slow.lessons import Least
-from metaclaw.learn.slow.loop import State
+from metaclaw.learn.slow.loop import LoopState, Starvation
 from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.ports import RunPlan
+from metaclaw.schedule import ManualWindows
 from metaclaw.store import BatchState
 from metaclaw.train.gate import GateRules
 from tests.learn.slow.stage import STARS, CutError, Stage
@@ -38,7 +39,7 @@ def stage(tmp_path: Path) -> Stage:
 async def test_query_turns_teach_a_version_that_follows_the_rule_and_serves(stage: Stage) -> None:
     stage.talk(60)
     before = await stage.share_with_stars(None)
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING
     assert stage.slot.serving.version == version.number
@@ -47,8 +48,8 @@ async def test_query_turns_teach_a_version_that_follows_the_rule_and_serves(stag
 
 async def test_every_run_takes_new_turns_and_at_most_as_many_earlier_ones(stage: Stage) -> None:
     stage.talk(60)
-    await stage.slow.once(Least(8))
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
+    await stage.slow.once(LeastTurns(8))
     first, second = (set(stage.batches.turns_of(batch)) for batch in (1, 2))
     assert len(first) == 8
     assert len(second - first) == 8
@@ -58,7 +59,7 @@ async def test_every_run_takes_new_turns_and_at_most_as_many_earlier_ones(stage:
 async def test_turns_kept_for_the_gate_never_teach(stage: Stage) -> None:
     turns = stage.talk(60)
     held = {turn for turn in turns if stage.turns.is_held_out(turn)}
-    while await stage.slow.once(Least(8, 8)) and stage.turns.has_enough(Least(8, 8)):
+    while await stage.slow.once(LeastTurns(8, 8)) and stage.turns.has_enough(LeastTurns(8, 8)):
         pass
     taught = {turn for batch in range(1, 8) for turn in stage.batches.turns_of(batch)}
     assert held
@@ -68,7 +69,7 @@ async def test_turns_kept_for_the_gate_never_teach(stage: Stage) -> None:
 async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted(stage: Stage) -> None:
     stage.talk(3)
     stage.talk(2, outcome=Outcome.UNKNOWN)
-    assert not await stage.slow.once(Least(8))
+    assert not await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions() == []
     assert stage.turns.rejections()[Rejection.UNKNOWN] == 2
 
@@ -77,7 +78,7 @@ async def test_what_nobody_can_score_teaches_nothing_and_is_dropped(stage: Stage
     stage.talk(40)
     unchecked = replace(STARS, extra={})
     stage.rewards._skill = lambda name: unchecked
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     batch = stage.batches.batch(1)
     assert stage.policies.versions() == []
     assert batch is not None
@@ -109,14 +110,14 @@ async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns
             stage.shelf.publish([said(number)], (), "said", by_person=True)
 
     stage.backend.before = say
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     assert next(numbers, None) is None
     assert stage.shelf.view.generation == 21
     (first,) = stage.policies.versions()
     assert (first.state, first.generation) == (PolicyState.SERVING, 1)
     assert stage.turns.waiting(100).turns == waiting - 8
     assert Rejection.OLD_GENERATION not in stage.turns.rejections()
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     second = stage.policies.versions()[0]
     assert (second.number, second.parent, second.generation) == (2, 1, 21)
 
@@ -132,19 +133,19 @@ async def test_a_rule_said_during_a_run_ages_its_speakers_turns_and_the_run_goes
     mixed = [turn for turn in (*of_ada[:8], *of_bob[:8]) if not stage.turns.is_held_out(turn)]
     stage.batches.open_batch(0, mixed, 4)
     stage.backend.before = partial(say_in_the_middle, stage)
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING
     assert stage.batches.turns_of(1) == mixed
     assert stage.turns.rejections()[Rejection.OLD_GENERATION] == len(of_ada)
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     assert set(stage.batches.turns_of(2)) < set(of_bob)
 
 
 async def test_a_run_is_dropped_when_rules_have_changed_for_all_its_speakers(stage: Stage) -> None:
     stage.talk(40, speaker=ADA)
     stage.backend.before = partial(say_in_the_middle, stage)
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     batch = stage.batches.batch(1)
     assert batch is not None
     assert (batch.state, stage.policies.versions()) == (BatchState.DROPPED, [])
@@ -154,7 +155,7 @@ async def test_a_fact_is_never_absorbed(stage: Stage) -> None:
     stage.shelf.publish([replace(STARS, extra={**STARS.extra, "kind": "fact"})], (), "a fact", by_person=True)
     await serve_stars(stage)
     stage.talk(60)
-    await stage.slow._digest()
+    await stage.slow._find_absorbed()
     assert stage.slot.absorbed(1) == frozenset()
 
 
@@ -162,10 +163,10 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
     stage.talk(40)
     stage.backend.cut_at = 5
     with pytest.raises(CutError):
-        await stage.slow.once(Least(8))
+        await stage.slow.once(LeastTurns(8))
     stage.shelf.publish([replace(STARS, body="Every answer has two stars (**) in it.")], (), "changed by hand", by_person=True)
     stage.build()
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     batch = stage.batches.batch(1)
     assert batch is not None
     assert batch.state is BatchState.DROPPED
@@ -176,7 +177,7 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
 async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_reasons(tmp_path: Path) -> None:
     stage = Stage(tmp_path, gate=GateRules(least=10, most=20, wave=10, alpha=1e-9, kl_most=100.0))
     stage.talk(60)
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.REJECTED
     assert version.report is not None
@@ -187,7 +188,7 @@ async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_r
 async def test_what_passed_the_gate_is_first_tried_on_a_share_of_the_sessions(tmp_path: Path) -> None:
     stage = Stage(tmp_path, canary_share=0.2)
     stage.talk(60)
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.CANARY
     assert (stage.slot.serving.version, stage.slot.serving.canary) == (0, version.number)
@@ -195,10 +196,10 @@ async def test_what_passed_the_gate_is_first_tried_on_a_share_of_the_sessions(tm
 
 async def test_a_second_version_goes_on_from_the_first(stage: Stage) -> None:
     stage.talk(60)
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     first = stage.policies.versions()[0]
     stage.talk(60)
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     second = stage.policies.versions()[0]
     assert (second.number, second.parent) == (2, first.number)
     assert await stage.share_with_stars(second.weights) >= await stage.share_with_stars(first.weights) - 0.05
@@ -209,7 +210,7 @@ async def uninterrupted(folder: Path) -> tuple[Weights, int]:
     stage = Stage(folder)
     stage.talk(40)
     stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     return stage.policies.versions()[0].weights, stage.backend.calls
 
 
@@ -226,7 +227,7 @@ async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupte
             stage.backend.cut_at = chance.randrange(1, calls) if cuts_left else None
             stage.backend.cut_after = chance.random() < 0.5
             try:
-                await stage.slow.once(Least(8))
+                await stage.slow.once(LeastTurns(8))
                 break
             except CutError:
                 stage.build()
@@ -236,18 +237,18 @@ async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupte
 
 async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_back(stage: Stage) -> None:
     stage.talk(60)
-    kept = stage.slow._shop.proof.weigh
+    kept = stage.slow._parts.proof.weigh
 
     async def unplugged(*arguments: object, **named: object) -> None:
         raise CutError
 
-    stage.slow._shop.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
+    stage.slow._parts.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
     with pytest.raises(CutError):
-        await stage.slow.once(Least(8))
+        await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow._shop.proof.weigh = kept  # type: ignore[method-assign]
+    stage.slow._parts.proof.weigh = kept  # type: ignore[method-assign]
     stage.build()
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
     assert version.state is PolicyState.SERVING
     assert version.report is not None
@@ -258,7 +259,7 @@ async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_
 async def test_a_candidate_that_cannot_be_tried_is_rejected_and_holds_nobody_up(stage: Stage) -> None:
     broken = stage.policies.publish(Weights("toy", str(stage.folder / "nothing-there")), parent=0, base="toy")
     for _ in range(5):
-        await stage.slow.once(Least(8))
+        await stage.slow.once(LeastTurns(8))
     found = stage.policies.version(broken.number)
     assert found is not None
     assert found.state is PolicyState.REJECTED
@@ -278,7 +279,7 @@ async def serve_stars(stage: Stage, absorbed: Sequence[SkillName] = ()) -> None:
 async def test_a_skill_the_weights_have_absorbed_leaves_the_prompt_and_comes_back_with_the_old_weights(stage: Stage) -> None:
     await serve_stars(stage)
     stage.talk(60)
-    assert await stage.slow._digest()
+    assert await stage.slow._find_absorbed()
     assert stage.slot.absorbed(1) == {STARS.name}
     await stage.versions.rollback(0, "a test")
     assert stage.slot.absorbed(stage.slot.serving.version) == frozenset()
@@ -288,13 +289,13 @@ async def test_a_skill_of_which_few_prompts_cannot_tell_is_weighed_on_when_there
     await serve_stars(stage)
     while stage.turns.kept(8) < 8:
         stage.talk(1)
-    assert await stage.slow._digest()
+    assert await stage.slow._find_absorbed()
     assert stage.slot.absorbed(1) == frozenset()
     drawn = stage.backend.calls
-    assert not await stage.slow._digest()
+    assert not await stage.slow._find_absorbed()
     assert stage.backend.calls == drawn
     stage.talk(30)
-    assert await stage.slow._digest()
+    assert await stage.slow._find_absorbed()
     assert stage.slot.absorbed(1) == {STARS.name}
 
 
@@ -310,7 +311,7 @@ async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_
     if is_changed:
         stage.shelf.publish([replace(STARS, body="Put a star (*) into every answer.")], (), "put otherwise", by_person=True)
     stage.talk(20)
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     second = stage.policies.version(2)
     assert second is not None
     assert second.absorbed == (frozenset() if is_changed else {STARS.name})
@@ -322,12 +323,12 @@ async def test_while_a_version_is_on_trial_no_other_is_trained_and_none_passes_i
         stage.policies.publish(Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy")
     await stage.versions.canary(1, None, "a test")
     stage.talk(30)
-    assert not await stage.slow.once(Least(8))
-    assert stage.slow.state is State.TRYING
+    assert not await stage.slow.once(LeastTurns(8))
+    assert stage.slow.state is LoopState.TRYING
     assert stage.batches.open_batch_now() is None
     assert [version.state for version in stage.policies.versions()] == [PolicyState.CANDIDATE, PolicyState.CANARY]
     await stage.versions.rollback(None, "worse")
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     assert stage.slow._tries == 1
 
 
@@ -336,7 +337,7 @@ async def test_a_trial_that_nobody_is_asked_to_take_part_in_any_more_holds_nothi
     stage.policies.publish(Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy")
     stage.policies.canary(1)
     stage.talk(60)
-    await stage.slow.once(Least(8))
+    await stage.slow.once(LeastTurns(8))
     assert [version.state for version in stage.policies.versions()] == [PolicyState.SERVING, PolicyState.ROLLED_BACK]
 
 
@@ -352,17 +353,37 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
 
     stage.backend.sample = gone  # type: ignore[attr-defined]
     for _ in range(6):
-        assert await stage.slow.once(Least(8))
+        assert await stage.slow.once(LeastTurns(8))
     assert calls == 6
     batch = stage.batches.batch(1)
     assert batch is not None
     assert batch.state is BatchState.OPEN
     stage.backend.sample = real  # type: ignore[attr-defined]
-    weigh = stage.slow._shop.proof.weigh
-    stage.slow._shop.proof.weigh = gone  # type: ignore[method-assign,assignment]
+    weigh = stage.slow._parts.proof.weigh
+    stage.slow._parts.proof.weigh = gone  # type: ignore[method-assign,assignment]
     for _ in range(6):
-        assert await stage.slow.once(Least(8))
+        assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow._shop.proof.weigh = weigh  # type: ignore[method-assign]
-    assert await stage.slow.once(Least(8))
+    stage.slow._parts.proof.weigh = weigh  # type: ignore[method-assign]
+    assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
+
+
+def test_a_day_without_a_window_is_told_with_its_reason_and_what_to_do() -> None:
+    clock, windows = [0.0], ManualWindows()
+    starvation = Starvation(windows, lambda: clock[0])
+    windows.shut("traffic: a main turn")
+    clock[0] = 86_399.0
+    assert starvation.told(LoopState.SHUT) is None
+    clock[0] = 90_000.0
+    told = starvation.told(LoopState.SHUT)
+    assert told is not None
+    assert "waits for a window for 25 h (traffic: a main turn)" in told
+    assert "metaclaw policy train" in told
+    assert starvation.told(LoopState.WAITING) is None
+    windows.open("you are away")
+    assert starvation.told(LoopState.SHUT) is None
+    windows.shut("you are back")
+    assert starvation.told(LoopState.TRAINING) is None
+    clock[0] = 180_000.0
+    assert starvation.told(LoopState.TRAINING) is not None

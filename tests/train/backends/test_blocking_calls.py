@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from metaclaw.errors import BackendDownError, TrainingError
-from metaclaw.train.backends.blocking_calls import Reachability, bounded, gather_all, run_in_thread
+from metaclaw.train.backends.blocking_calls import ServerReach, bounded, gather_all, run_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -60,27 +60,27 @@ async def test_when_one_of_many_fails_the_others_are_cancelled() -> None:
 async def test_a_server_that_is_not_there_is_noticed_at_once() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        here = Reachability(f"http://127.0.0.1:{port}", fresh_s=60.0)
+        here = ServerReach(f"http://127.0.0.1:{port}", fresh_s=60.0)
         await here.check()
     # A success is believed for a while; who asks for the first time finds out.
     await here.check()
     with pytest.raises(TrainingError, match=f"no server answers at 127.0.0.1:{port}"):
-        await Reachability(f"http://127.0.0.1:{port}").check()
+        await ServerReach(f"http://127.0.0.1:{port}").check()
 
 
 @pytest.mark.parametrize("url", [None, "", "not a url"])
 async def test_without_an_address_nothing_is_checked(url: str | None) -> None:
-    await Reachability(url).check()
+    await ServerReach(url).check()
 
 
 async def test_behind_a_proxy_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    await Reachability("http://somewhere.example:1").check()
+    await ServerReach("http://somewhere.example:1").check()
 
 
 async def test_work_is_given_up_when_its_server_goes_away_and_only_then() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        reach = Reachability(f"http://127.0.0.1:{taken.getsockname()[1]}", fresh_s=0.01)
+        reach = ServerReach(f"http://127.0.0.1:{taken.getsockname()[1]}", fresh_s=0.01)
 
         async def work() -> int:
             await asyncio.sleep(0.05)
@@ -99,4 +99,4 @@ async def test_work_that_fails_says_so_itself() -> None:
         raise KeyError("mine")
 
     with pytest.raises(KeyError, match="mine"):
-        await Reachability(None).during(work())
+        await ServerReach(None).during(work())

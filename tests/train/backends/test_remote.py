@@ -11,7 +11,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan
 from metaclaw.train.backends.remote import RemoteBackend, RunMark, write_mark
-from metaclaw.train.backends.service import DrawnSequence, Sampler, SampleRequest
+from metaclaw.train.backends.service import DrawnSequence, SampleRequest, ServiceSampler
 from tests.support.classroom import Classroom, PracticeSampler, PracticeService, PracticeTrainee
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, datum, draw_one, step, total
 from tests.support.softmax import END, decode
@@ -156,7 +156,7 @@ class Counting(PracticeService):
         super().__init__(room)
         self.made: list[PracticeSampler] = []
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         self.made.append(PracticeSampler(self.room, weights.adapter))
         return self.made[-1]
 
@@ -185,7 +185,7 @@ class Odd(PracticeService):
         self._drawn = list(drawn)
         self._is_raw = is_raw
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         drawn = self._drawn
 
         class Told(PracticeSampler):
@@ -225,7 +225,7 @@ async def test_prompts_of_one_call_have_seeds_of_their_own() -> None:
     seen: list[int] = []
 
     class Listening(PracticeService):
-        async def base(self) -> Sampler:
+        async def base(self) -> ServiceSampler:
             class Ear(PracticeSampler):
                 async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
                     seen.append(request.seed)

@@ -18,20 +18,14 @@ from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.replay.prompt import UnplayableError, sent_request
-from metaclaw.learn.slow.examples import Examples
-from metaclaw.learn.slow.general_abilities import GeneralAbilities
-from metaclaw.learn.slow.hindsight import Hints
-from metaclaw.learn.slow.lessons import NOTHING_SCORES, Clocks, QueryTurns
-from metaclaw.learn.slow.loop import Rules, Slow, Workshop
-from metaclaw.learn.slow.metabolism import Metabolism, Prompts
-from metaclaw.learn.slow.proof import Proof, ProofRules
-from metaclaw.learn.slow.recipe import Advantage, Recipe, Stateless, Tracked
-from metaclaw.learn.slow.references import References
-from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.starvation import Starvation
-from metaclaw.learn.slow.variations import Variations
-from metaclaw.learn.slow.versions import BY_A_PERSON, Versions
-from metaclaw.learn.slow.watch import CanaryWatch
+from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
+from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
+from metaclaw.learn.slow.loop import LoopRules, SlowLoop, Starvation, TrainingParts
+from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
+from metaclaw.learn.slow.recipe import AdvantageRule, Recipe, StatelessAdvantage, TrackedAdvantage
+from metaclaw.learn.slow.rewards import References, Rewards
+from metaclaw.learn.slow.training_turns import NOTHING_SCORES, Clocks, QueryTurns
+from metaclaw.learn.slow.versions import BY_A_PERSON, CanaryWatch, Versions
 from metaclaw.learn.worker.supervision import Supervisor
 from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, Shelf
@@ -97,7 +91,7 @@ class SlowLearning:
         )
         references = self._references()
         self._has_hindsight = policy.distill is None or policy.distill.hindsight
-        hints = Hints(skill=lambda name: shelf.view.get(name), reference=references.of, tokeniser=tokeniser)
+        hints = HintPrompts(skill=lambda name: shelf.view.get(name), reference=references.of, tokeniser=tokeniser)
         self.turns = QueryTurns(
             batches=batches,
             reader=learning.reader,
@@ -123,14 +117,14 @@ class SlowLearning:
             reference=references.of,
             matches=learning.situations.match,
         )
-        self.slow = Slow(
+        self.slow = SlowLoop(
             turns=self.turns,
             batches=batches,
             policies=self.policies,
             versions=self.versions,
-            workshop=self._workshop(teacher),
+            parts=self._training_parts(teacher),
             windows=windows,
-            rules=Rules(policy.batch_turns, policy.canary_share, policy.batch_most),
+            rules=LoopRules(policy.batch_turns, policy.canary_share, policy.batch_most),
             judge=lambda: learning.models.shown(config.judge),
             skills=lambda: shelf.view.skills,
         )
@@ -225,7 +219,7 @@ class SlowLearning:
             if place is not None and Path(place).parent == self._folder:
                 shutil.rmtree(place, ignore_errors=True)
 
-    def _workshop(self, teacher: Teacher | None) -> Workshop:
+    def _training_parts(self, teacher: Teacher | None) -> TrainingParts:
         policy = self._policy
         gate = GateRules(kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin))
         base = policy.base_model or self._backend.name
@@ -245,8 +239,8 @@ class SlowLearning:
             rules=ProofRules(gate, policy.max_new_tokens, policy.temperature),
         )
         learning, budgets = self._learning, Budgets.configured(self._config.skills)
-        prompts = Prompts(learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets)
-        metabolism = Metabolism(
+        prompts = SkillPrompts(learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets)
+        absorption = AbsorptionTest(
             backend=self._backend,
             rewards=self._rewards,
             prompts=prompts,
@@ -261,8 +255,8 @@ class SlowLearning:
             tokeniser=self._tokeniser,
         )
         variations = Variations(request=self._request, rewards=self._rewards, tokeniser=self._tokeniser)
-        return Workshop(
-            self._backend, self._recipe(teacher), self._rewards, proof, metabolism, self._folder, base, examples, variations
+        return TrainingParts(
+            self._backend, self._recipe(teacher), self._rewards, proof, absorption, self._folder, base, examples, variations
         )
 
     def _request(self, turn: TurnId) -> ChatRequest | None:
@@ -312,14 +306,14 @@ class SlowLearning:
             tokens_a_piece=65_536 if has_own_processor else 2_048,
         )
 
-    def _advantage(self) -> Advantage:
+    def _advantage(self) -> AdvantageRule:
         match self._policy.advantage:
             case "group":
-                return Stateless(group_advantages)
+                return StatelessAdvantage(group_advantages)
             case "batch":
-                return Stateless(batch_advantages)
+                return StatelessAdvantage(batch_advantages)
             case "tracker":
-                return Tracked(self._folder / "running-values.json")
+                return TrackedAdvantage(self._folder / "running-values.json")
 
     def _is_same(self, name: SkillName, generation: int) -> bool:
         """Whether a skill says now what it said in a generation."""

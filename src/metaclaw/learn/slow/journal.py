@@ -1,13 +1,15 @@
-"""What a run has drawn, scored, done and found so far, on disk: nothing is drawn twice, and every decision can be made again.
+"""The journal of a run on disk: what it has drawn, scored, done and found. Nothing is drawn twice, and every decision can be made
+again.
 
-A file appears whole or not at all. What was drawn by weights that have changed since is of no more use, and goes; what is left of a
-step is its record.
+A file appears whole or not at all. What was drawn by weights that have changed since is deleted; what is left of a step is its
+record. The learning curve of a run, the mean reward of each step, is kept after the run's own files are deleted.
 """
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -17,9 +19,14 @@ from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.train import Demonstration, Rehearsed, StepRecord
 
+log = logging.getLogger(__name__)
+_KEPT: Final = 20
+_T = TypeVar("_T")
+_encoder = msgspec.msgpack.Encoder()
 
-class Drawn(msgspec.Struct, frozen=True, array_like=True):
-    """One rollout as it is kept; the reward is None where nobody could say."""
+
+class DrawnRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One rollout as it is kept; the reward is None where it could not be scored."""
 
     tokens: list[int]
     logprobs: list[float]
@@ -28,11 +35,11 @@ class Drawn(msgspec.Struct, frozen=True, array_like=True):
     reward: float | None
 
 
-class Group(msgspec.Struct, frozen=True, array_like=True):
+class DrawnGroup(msgspec.Struct, frozen=True, array_like=True):
     """The rollouts of one turn's prompt."""
 
     turn: str
-    drawn: list[Drawn]
+    drawn: list[DrawnRecord]
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
@@ -42,21 +49,17 @@ class Measured(msgspec.Struct, frozen=True, array_like=True):
     golden: float
 
 
-_T = TypeVar("_T")
-_encoder = msgspec.msgpack.Encoder()
-
-
 class Journal:
     """What one run has drawn, done and found, in one folder. Blocks; every method raises TrainingError."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def read(self, step: int, piece: int) -> list[Group] | None:
+    def read(self, step: int, piece: int) -> list[DrawnGroup] | None:
         """What was drawn for this piece, or None where it has not been."""
-        return self._find(_piece(step, piece), list[Group])
+        return self._find(_piece(step, piece), list[DrawnGroup])
 
-    def write(self, step: int, piece: int, groups: Sequence[Group]) -> None:
+    def write(self, step: int, piece: int, groups: Sequence[DrawnGroup]) -> None:
         """Keep a piece; it is on disk when this returns."""
         self._keep(_piece(step, piece), list(groups))
 
@@ -155,15 +158,43 @@ def _piece(step: int, piece: int) -> str:
     return f"step-{step:05d}-piece-{piece:05d}"
 
 
-def group_of(turn: TurnId, rollouts: Sequence[Rollout], rewards: Sequence[float | None]) -> Group:
+def group_of(turn: TurnId, rollouts: Sequence[Rollout], rewards: Sequence[float | None]) -> DrawnGroup:
     """Rollouts and rewards as they are kept."""
     drawn = [
-        Drawn(list(one.tokens_T), list(one.logprobs_T), one.text, one.is_whole, reward)
+        DrawnRecord(list(one.tokens_T), list(one.logprobs_T), one.text, one.is_whole, reward)
         for one, reward in zip(rollouts, rewards, strict=True)
     ]
-    return Group(turn, drawn)
+    return DrawnGroup(turn, drawn)
 
 
-def rollouts_of(group: Group) -> list[Rollout]:
+def rollouts_of(group: DrawnGroup) -> list[Rollout]:
     """The rollouts of a group that was kept."""
     return [Rollout(tuple(one.tokens), tuple(one.logprobs), one.text, one.is_whole) for one in group.drawn]
+
+
+def keep_curve(folder: Path, batch: int, run: Path) -> None:
+    """Keep the curve of a run that is over; only the newest few are kept. Blocks. A curve that cannot be kept is logged."""
+    curves = folder / "curves"
+    try:
+        rewards = _rewards(run)
+        curves.mkdir(parents=True, exist_ok=True)
+        (curves / f"{batch:06d}.json").write_bytes(msgspec.json.encode(rewards))
+        for old in sorted(curves.glob("*.json"))[:-_KEPT]:
+            old.unlink(missing_ok=True)
+    except (OSError, TrainingError) as error:
+        log.warning("curve_not_kept batch=%d reason=%s", batch, error)
+
+
+def newest_curve(folder: Path) -> list[float]:
+    """The rewards of the run that goes on, or of the last one. Blocks."""
+    runs, curves = sorted((folder / "runs").glob("[0-9]*")), sorted((folder / "curves").glob("[0-9]*.json"))
+    try:
+        if runs and (rewards := _rewards(runs[-1])):
+            return rewards
+        return msgspec.json.decode(curves[-1].read_bytes(), type=list[float]) if curves else []
+    except (OSError, TrainingError, msgspec.DecodeError):
+        return []
+
+
+def _rewards(run: Path) -> list[float]:
+    return [record.reward for record in Journal(run / "drawn").records() if record.reward is not None]

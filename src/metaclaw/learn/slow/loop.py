@@ -6,6 +6,7 @@ One batch at a time, and it is finished or dropped before the next begins: what 
 import logging
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,32 +18,32 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.window import Window
 from metaclaw.errors import BackendDownError, MissingPackageError, TrainingError
-from metaclaw.learn.slow.curve import keep_curve
-from metaclaw.learn.slow.examples import Examples
-from metaclaw.learn.slow.journal import Journal
-from metaclaw.learn.slow.lessons import Clocks, Least, QueryTurns
-from metaclaw.learn.slow.metabolism import Digest, Metabolism
+from metaclaw.learn.slow.absorption import AbsorbedSkills, AbsorptionTest
+from metaclaw.learn.slow.derived_prompts import Examples, Variations
+from metaclaw.learn.slow.journal import Journal, keep_curve
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.proof import Proof
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.run import DriftError, Run, StaleError, Tally
-from metaclaw.learn.slow.variations import Variations
+from metaclaw.learn.slow.run import RunProgress, TrainingRun
+from metaclaw.learn.slow.run_checkpoints import DriftError, StaleError
+from metaclaw.learn.slow.training_turns import Clocks, LeastTurns, QueryTurns
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.worker.supervision import LoopWakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 
 log = logging.getLogger(__name__)
-
 _LOOK_EVERY_S: Final = 30.0
 _MOST_TRIES: Final = 5
 _HELD_OUT: Final = 200
 _MORE_PROMPTS: Final = 8
+_STARVES_AFTER_S: Final = 86_400.0
 
 
-class State(StrEnum):
+class LoopState(StrEnum):
     """What the slow loop is doing, for people."""
 
     WAITING = "waiting for turns"
@@ -52,11 +53,11 @@ class State(StrEnum):
     MISSING = "waiting for a missing package"
     TRAINING = "training"
     PROVING = "testing the new version"
-    DIGESTING = "checking which skills the new weights have absorbed"
+    ABSORBING = "checking which skills the new weights have absorbed"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class LoopRules:
     """A run begins with `batch_turns` turns and takes at most `batch_most`. With a `canary_share` above 0, what passed the gate is
     first tried on that share of the sessions."""
 
@@ -65,27 +66,27 @@ class Rules:
     batch_most: int = 1024
 
     @property
-    def least(self) -> Least:
+    def least(self) -> LeastTurns:
         """What a run needs to begin by itself: a quarter of its turns must be new."""
-        return Least(self.batch_turns, max(1, self.batch_turns // 4))
+        return LeastTurns(self.batch_turns, max(1, self.batch_turns // 4))
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class TrainingParts:
     """What a run is done with, and where its pieces lie."""
 
     backend: TrainingBackend
     recipe: Recipe
     rewards: Rewards
     proof: Proof
-    metabolism: Metabolism
+    absorption: AbsorptionTest
     folder: Path
     base: str
     examples: Examples
     variations: Variations
 
 
-class Slow:
+class SlowLoop:
     """Trains. `judge` names who scores where no check does, for the report."""
 
     def __init__(
@@ -95,9 +96,9 @@ class Slow:
         batches: SqlBatches,
         policies: SqlPolicies,
         versions: Versions,
-        workshop: Workshop,
+        parts: TrainingParts,
         windows: Windows,
-        rules: Rules,
+        rules: LoopRules,
         judge: Callable[[], str | None],
         skills: Callable[[], Sequence[Skill]],
         pause_s: float = _LOOK_EVERY_S,
@@ -106,29 +107,29 @@ class Slow:
         self._batches = batches
         self._policies = policies
         self._versions = versions
-        self._shop = workshop
+        self._parts = parts
         self._windows = windows
-        self._pace = Pace(windows, yields=workshop.backend.abilities.yields)
+        self._pace = Pace(windows, yields=parts.backend.abilities.yields)
         self._rules = rules
         self._judge = judge
         self._skills = skills
         self._pause_s = pause_s
         self._tries = 0
         self._is_demanded = False
-        self._digest_from: dict[Clocks, int] = {}
+        self._absorption_from: dict[Clocks, int] = {}
         self._dropped: set[int] = set()
         self._in_hand: int | None = None
         self._let_go = anyio.Event()
         self.wakeup = LoopWakeup()
-        self.state = State.WAITING
+        self.state = LoopState.WAITING
         self.trouble: str | None = None
-        self.tally: Tally | None = None
+        self.tally: RunProgress | None = None
 
     async def run(self) -> None:
         """Train whenever there is something to train on and a window to do it in."""
         while True:
             is_demanded, self._is_demanded = self._is_demanded, False
-            least = Least(1) if is_demanded else self._rules.least
+            least = LeastTurns(1) if is_demanded else self._rules.least
             if not await self.once(least):
                 await self.wakeup.wait(_LOOK_EVERY_S)
 
@@ -146,19 +147,19 @@ class Slow:
             await self._let_go.wait()
         return self._in_hand not in self._dropped
 
-    async def once(self, least: Least) -> bool:
+    async def once(self, least: LeastTurns) -> bool:
         """One batch, or one candidate that waits to be proven, from where it stands to its end; False where there is none, or a
         version is on trial: what comes next is held against what serves then."""
         if self._rules.canary_share > 0.0 and (await run_sync(self._policies.serving)).canary is not None:
-            self.state = State.TRYING
+            self.state = LoopState.TRYING
             return False
         waiting = await run_sync(self._candidate)
         # Before its successor is begun, which inherits it, it is found out what the version that serves has absorbed.
-        was_digested = waiting is None and await self._digest()
+        was_tested = waiting is None and await self._find_absorbed()
         batch = None if waiting is not None else await self._batch(least)
         if waiting is None and batch is None:
-            self.state = State.WAITING
-            return was_digested
+            self.state = LoopState.WAITING
+            return was_tested
         self._in_hand, self._let_go = None if batch is None else batch.number, anyio.Event()
         try:
             if batch is not None:
@@ -169,7 +170,7 @@ class Slow:
         except TrainingError as error:
             await self._failed(batch, waiting, error)
         finally:
-            self.state, self.tally, self._in_hand = State.WAITING, None, None
+            self.state, self.tally, self._in_hand = LoopState.WAITING, None, None
             self._let_go.set()
         return True
 
@@ -177,14 +178,14 @@ class Slow:
         """A version that was trained and not yet judged: the program was stopped in between."""
         return next((one for one in self._policies.versions(5) if one.state is PolicyState.CANDIDATE), None)
 
-    async def _batch(self, least: Least) -> TrainingBatch | None:
+    async def _batch(self, least: LeastTurns) -> TrainingBatch | None:
         """The batch that was begun; else, in a window, a new one."""
         batch = await run_sync(self._batches.open_batch_now)
         if batch is not None:
             return batch
         if not await run_sync(self._turns.has_enough, least):
             return None
-        self.state = State.SHUT
+        self.state = LoopState.SHUT
         await self._windows.until_open()
         most = max(self._rules.batch_most, self._rules.batch_turns)
         number = await run_sync(self._turns.open_batch, least, most, secrets.randbits(31))
@@ -192,23 +193,23 @@ class Slow:
 
     async def _train(self, batch: TrainingBatch) -> PolicyVersion | None:
         start = await self._start(batch)
-        lessons = await run_sync(self._turns.lessons, batch)
+        turns = await run_sync(self._turns.of_batch, batch)
         folder = self._run_folder(batch)
-        plan = RunPlan(f"batch-{batch.number}", start, self._shop.recipe.rank, batch.seed, folder)
-        run = Run(
+        plan = RunPlan(f"batch-{batch.number}", start, self._parts.recipe.rank, batch.seed, folder)
+        run = TrainingRun(
             plan=plan,
-            lessons=lessons,
-            recipe=self._shop.recipe,
-            backend=self._shop.backend,
-            rewards=self._shop.rewards,
+            turns=turns,
+            recipe=self._parts.recipe,
+            backend=self._parts.backend,
+            rewards=self._parts.rewards,
             journal=Journal(folder / "drawn"),
             pace=self._pace,
             is_stale=lambda: batch.number in self._dropped or self._turns.is_outdated(batch),
-            demonstrations=self._shop.examples.of,
-            varied=await run_sync(self._shop.variations.of, lessons, batch.seed),
+            demonstrations=self._parts.examples.of,
+            varied=await run_sync(self._parts.variations.of, turns, batch.seed),
         )
-        self.state, self.tally = State.TRAINING, run.tally
-        if not lessons:
+        self.state, self.tally = LoopState.TRAINING, run.tally
+        if not turns:
             raise StaleError(f"batch {batch.number}: none of its turns is left")
         weights = await run.complete(await run_sync(self._label))
         parent = await run_sync(self._policies.version, batch.policy_version)
@@ -216,21 +217,21 @@ class Slow:
             lambda: self._policies.publish(
                 weights,
                 parent=batch.policy_version,
-                base=self._shop.base,
+                base=self._parts.base,
                 batch=batch.number,
                 steps=run.tally.moved,
                 # It learned from prompts without them, and is proven on such.
                 absorbed=() if parent is None else self._versions.absorbed_still(parent),
             )
         )
-        await self._shop.backend.close(discard=True)
-        await run_sync(keep_curve, self._shop.folder, batch.number, folder)
+        await self._parts.backend.close(discard=True)
+        await run_sync(keep_curve, self._parts.folder, batch.number, folder)
         await run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
-        log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(lessons))
+        log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(turns))
         return version
 
     def _run_folder(self, batch: TrainingBatch) -> Path:
-        return self._shop.folder / "runs" / f"{batch.number:06d}"
+        return self._parts.folder / "runs" / f"{batch.number:06d}"
 
     def _label(self) -> str:
         """The name of the folder of the version that comes next."""
@@ -248,9 +249,9 @@ class Slow:
 
     async def _prove(self, candidate: PolicyVersion) -> None:
         """Weigh a candidate against what serves; what passes is tried or promoted, what does not is rejected."""
-        self.state = State.PROVING
+        self.state = LoopState.PROVING
         serving = await run_sync(self._policies.version, self._versions.serving.version)
-        report = await self._shop.proof.weigh(
+        report = await self._parts.proof.weigh(
             candidate.weights,
             None if serving is None else serving.weights,
             await run_sync(self._turns.held_out, _HELD_OUT),
@@ -265,7 +266,7 @@ class Slow:
         else:
             await self._versions.promote(candidate.number, reason, report)
 
-    async def _digest(self) -> bool:
+    async def _find_absorbed(self) -> bool:
         """Find out which of the skills the weights that serve have absorbed; whether there was anything to find out. It is done
         once for these weights and skills, and again with more prompts while those there were do not decide."""
         clocks = self._turns.clocks()
@@ -273,40 +274,40 @@ class Slow:
             return False
         prompts = await run_sync(self._turns.kept, _HELD_OUT)
         version = await run_sync(self._policies.version, clocks.version)
-        if version is None or prompts < self._digest_from.get(clocks, 0):
+        if version is None or prompts < self._absorption_from.get(clocks, 0):
             return False
-        self._digest_from = {clocks: _HELD_OUT + 1}
-        self.state = State.DIGESTING
+        self._absorption_from = {clocks: _HELD_OUT + 1}
+        self.state = LoopState.ABSORBING
         try:
-            digest = await self._digested(version)
+            found = await self._absorbed(version)
         except TrainingError as error:
-            log.warning("not_digested version=%d reason=%s", version.number, error)
+            log.warning("absorption_not_tested version=%d reason=%s", version.number, error)
             if isinstance(error, BackendDownError):
-                self._digest_from.clear()
+                self._absorption_from.clear()
             return False
         finally:
-            self.state = State.WAITING
-        if digest.is_open:
-            self._digest_from = {clocks: prompts + _MORE_PROMPTS}
-        if digest.absorbed != version.absorbed:
-            await run_sync(self._policies.absorb, version.number, digest.absorbed)
+            self.state = LoopState.WAITING
+        if found.is_open:
+            self._absorption_from = {clocks: prompts + _MORE_PROMPTS}
+        if found.absorbed != version.absorbed:
+            await run_sync(self._policies.absorb, version.number, found.absorbed)
             await self._versions.refresh()
         return True
 
-    async def _digested(self, version: PolicyVersion) -> Digest:
+    async def _absorbed(self, version: PolicyVersion) -> AbsorbedSkills:
         # What was absorbed is what a skill said when the version was made: one that was changed since is told whatever is found.
         # A fact stays in the prompt: it may change without the turns that were made with it becoming too old.
         lasting = [skill for skill in self._skills() if skill.kind is not SkillKind.FACT]
         skills = [skill for skill in lasting if self._versions.is_same(skill.name, version.generation)]
-        lessons = await run_sync(self._turns.held_out, _HELD_OUT)
-        return await self._shop.metabolism.digest(version, version.absorbed, skills, lessons)
+        turns = await run_sync(self._turns.held_out, _HELD_OUT)
+        return await self._parts.absorption.find(version, version.absorbed, skills, turns)
 
     async def _failed(self, batch: TrainingBatch | None, candidate: PolicyVersion | None, error: TrainingError) -> None:
         """What cannot succeed is dropped, and its turns may train again; what may is tried again, a few times. What fails because a
         service is unreachable or a package is missing waits. A candidate that cannot be tested is rejected."""
         if isinstance(error, BackendDownError | MissingPackageError):
             log.warning("training_waits batch=%s reason=%s", None if batch is None else batch.number, error)
-            self.state = State.DOWN if isinstance(error, BackendDownError) else State.MISSING
+            self.state = LoopState.DOWN if isinstance(error, BackendDownError) else LoopState.MISSING
             self.trouble = f"{error}; retrying in {self._pause_s:.0f} s"
             await self.wakeup.wait(self._pause_s)
             return
@@ -327,7 +328,35 @@ class Slow:
         except RefusedError as again:
             log.info("batch_not_dropped batch=%d reason=%s", batch.number, again)  # it was dropped already
         try:
-            await self._shop.backend.close(discard=True)
+            await self._parts.backend.close(discard=True)
         except TrainingError as again:
             log.warning("run_not_discarded batch=%d reason=%s", batch.number, again)
         await run_sync(lambda: shutil.rmtree(self._run_folder(batch), ignore_errors=True))
+
+
+_NEEDS_A_WINDOW: Final = frozenset({LoopState.SHUT, LoopState.TRAINING, LoopState.PROVING})
+
+
+class Starvation:
+    """Remembers when a window was open last."""
+
+    def __init__(self, windows: Windows, now: Callable[[], float] = time.monotonic) -> None:
+        self._windows = windows
+        self._now = now
+        self._last_open = now()
+        windows.on_change(self._changed)
+
+    def told(self, state: LoopState) -> str | None:
+        """That training starves, why, and what to do; None while it does not."""
+        shut_s = self._now() - self._last_open
+        if self._windows.window is not None or state not in _NEEDS_A_WINDOW or shut_s < _STARVES_AFTER_S:
+            return None
+        return (
+            f"training starves: it waits for a window for {shut_s / 3600:.0f} h ({self._windows.shut_because}). On a CPU it runs"
+            " only while you are away. Train now with metaclaw policy train, set sleep hours in [schedule], or use a GPU or a"
+            " training service, which train while you work"
+        )
+
+    def _changed(self, window: Window | None) -> None:
+        # Both when it opens and when it shuts: it was open until now.
+        self._last_open = self._now()

@@ -1,8 +1,9 @@
-"""Work cut to fit: a piece that cannot stand still is begun only where it will very likely end before the window does.
+"""Pieces of work that fit into a window: one that cannot stand still is begun only where it will very likely end before the window
+does.
 
-How long a piece takes is known from those of its kind before it. One that can stand still in the middle (`Abilities.yields`) loses
-nothing when a window shuts, and is begun in any. One for which windows are never long enough is begun all the same after a few of
-them were passed over: some waste is better than no progress.
+How long a piece takes is known from those of its kind before it. One that can stand still in the middle (`Abilities.yields`)
+loses nothing when a window shuts, and is begun in any. One for which three windows were too short is begun all the same: some
+waste is better than no progress.
 """
 
 import logging
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 _REMEMBERED: Final = 8
 _MOST_PASSED_OVER: Final = 3
 _ASK_AGAIN_S: Final = 30.0
-"""The longer somebody is away, the longer they will likely stay: a window that was too short may turn out not to be."""
+"""Poll interval: the longer a person is away, the longer they will likely stay, so a window may prove long enough after all."""
 
 
 class Pace:

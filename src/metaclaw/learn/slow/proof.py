@@ -1,32 +1,56 @@
-"""The gate at work: candidate and serving version answer the same held-out prompts and the golden set, and the gate rules on it."""
+"""The gate at work: candidate and serving version answer the same held-out prompts and the golden set, and the gate decides.
 
+Results on the golden set are kept on disk by a hash of the weights and of the set, so the version that serves is tried once and
+not again for each candidate. A version of a training service is known by its name there.
+"""
+
+import hashlib
+import json
 import logging
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
-from typing import Protocol, TypeAlias
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
+
+from anyio.to_thread import run_sync
 
 from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.domain.step import Step
-from metaclaw.learn.slow.general_abilities import GeneralAbilities
-from metaclaw.learn.slow.recipe import Lesson
-from metaclaw.ports import TrainingBackend, Windows
+from metaclaw.learn.slow.training_turns import TrainingTurn
+from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import TRIVIAL_ANSWERS, CheckKind, constant_parts, near_answers
-from metaclaw.train import Evidence, GateRules, HeldOutAnswer, Pair, Ruling, judge_candidate, one_answer
+from metaclaw.train import (
+    AnswerPair,
+    Evidence,
+    GateRules,
+    GateRuling,
+    GoldenComparison,
+    GoldenItem,
+    GoldenRules,
+    GoldenScore,
+    GoldenStanding,
+    HeldOutAnswer,
+    compare_golden,
+    golden_version,
+    judge_candidate,
+    one_answer,
+    read_answer,
+    reference_pairs,
+)
 
 log = logging.getLogger(__name__)
-
 _DRAWS_A_PROMPT = 8
 _DISTANCE_PROMPTS = 16
 _DEMANDED_BY = 3
 _LENIENT_BY = 4
 _LEAST_LENIENT_BY = 3
 _SHRUNK = 3
-
-
-_Drawn: TypeAlias = tuple[Lesson, Rollout, Rollout]
+_MOST_KEPT: Final = 20
+_Drawn: TypeAlias = tuple[TrainingTurn, Rollout, Rollout]
 
 
 class Measures(Protocol):
@@ -54,6 +78,121 @@ class ProofRules:
     temperature: float
 
 
+@dataclass(slots=True)
+class _Results:
+    """What is known of one version: by item, whether it passes, and the mean log-probability of its reference."""
+
+    passed: dict[str, bool] = field(default_factory=dict)
+    likelihood: dict[str, float] = field(default_factory=dict)
+
+
+class GeneralAbilities:
+    """Tries versions on the golden set, greedily. `folder` is where results are kept, None to keep none; `base` names the untrained
+    model. An answer has at most `max_tokens` tokens, and no more than its item allows."""
+
+    def __init__(
+        self,
+        *,
+        backend: TrainingBackend,
+        tokeniser: Tokeniser,
+        items: Sequence[GoldenItem],
+        windows: Windows,
+        folder: Path | None = None,
+        base: str = "",
+        max_tokens: int = 96,
+        wave: int = 300,
+    ) -> None:
+        self._backend = backend
+        self._tokeniser = tokeniser
+        self._items = list(items)
+        self._version = golden_version(items)
+        self._windows = windows
+        self._folder = folder
+        self._base = base
+        self._max_tokens = max_tokens
+        self._wave = wave
+
+    async def compare(
+        self, candidate: Weights | None, serving: Weights | None, rules: GoldenRules
+    ) -> tuple[GoldenScore, GoldenScore, GoldenComparison]:
+        """The scores of serving version and candidate on as many items as decide, and the comparison. Raises TrainingError."""
+        versions = serving, candidate
+        results = [await run_sync(self._read, weights) for weights in versions]
+        wants_likelihood = False
+        tried = min(self._wave, len(self._items))
+        while True:
+            some = self._items[:tried]
+            for weights, found in zip(versions, results, strict=True):
+                await self._try(weights, found, some, with_likelihood=wants_likelihood)
+            scores = [_score(found, some, with_likelihood=wants_likelihood) for found in results]
+            comparison = compare_golden(scores[0], scores[1], rules, len(self._items))
+            log.info("golden_compared items=%d standing=%s points=%+.1f", tried, comparison.standing.value, comparison.points)
+            is_weak = scores[0].share < rules.weak
+            if not wants_likelihood and (is_weak or comparison.standing is GoldenStanding.UNSURE):
+                wants_likelihood = True
+            elif comparison.standing is GoldenStanding.OPEN:
+                tried = min(tried + self._wave, len(self._items))
+            else:
+                return scores[0], scores[1], comparison
+
+    async def _try(self, weights: Weights | None, found: _Results, items: Sequence[GoldenItem], *, with_likelihood: bool) -> None:
+        """Complete what is known of a version on these items."""
+        missing = [item for item in items if item.name not in found.passed]
+        by_room: dict[int, list[GoldenItem]] = defaultdict(list)
+        for item in missing:
+            by_room[min(item.max_tokens, self._max_tokens)].append(item)
+        for room, some in sorted(by_room.items()):
+            await self._windows.until_open()
+            prompts, drawing = [self._tokeniser.prompt(item.request) for item in some], Drawing(1, room, 0.0)
+            if weights is None:
+                drawn = await self._backend.sample_base(prompts, drawing)
+            else:
+                drawn = await self._backend.sample(prompts, drawing, weights)
+            found.passed |= {item.name: item.passes(read_answer(group[0].text)) for item, group in zip(some, drawn, strict=True)}
+        unscored = [item for item in items if item.name not in found.likelihood] if with_likelihood else []
+        if unscored:
+            await self._windows.until_open()
+            pairs = reference_pairs(unscored, self._tokeniser.prompt, self._tokeniser.encode)
+            scores = await (self._backend.score_base(pairs) if weights is None else self._backend.score(pairs, weights))
+            found.likelihood |= {item.name: sum(some) / len(some) for item, some in zip(unscored, scores, strict=True)}
+        if missing or unscored:
+            await run_sync(self._write, weights, found)
+
+    def _path(self, weights: Weights | None) -> Path | None:
+        if self._folder is None:
+            return None
+        named = f"{self._backend.name}\n{self._base}\n{self._version}\n{self._max_tokens}\n".encode()
+        return self._folder / f"{hashlib.sha256(named + (b'' if weights is None else _digest(weights))).hexdigest()[:32]}.json"
+
+    def _read(self, weights: Weights | None) -> _Results:
+        path = self._path(weights)
+        if path is None or not path.exists():
+            return _Results()
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            return _Results(
+                {str(name): bool(value) for name, value in kept["passed"].items()},
+                {str(name): float(value) for name, value in kept["likelihood"].items()},
+            )
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            log.warning("golden_results_lost path=%s reason=%s", path, error)
+            return _Results()
+
+    def _write(self, weights: Weights | None, found: _Results) -> None:
+        path = self._path(weights)
+        if path is None:
+            return
+        unfinished = path.with_suffix(".tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_text(json.dumps({"passed": found.passed, "likelihood": found.likelihood}), encoding="utf-8")
+            unfinished.replace(path)
+            for old in sorted(path.parent.glob("*.json"), key=lambda one: one.stat().st_mtime)[:-_MOST_KEPT]:
+                old.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("golden_results_not_kept path=%s reason=%s", path, error)
+
+
 class Proof:
     """Compares weights on held-out prompts, which are answered as the policy serves, and on the golden set."""
 
@@ -73,13 +212,13 @@ class Proof:
         self._rules = rules
 
     async def weigh(
-        self, candidate: Weights, serving: Weights | None, held_out: Sequence[Lesson], *, seed: int, judge: str | None
+        self, candidate: Weights, serving: Weights | None, held_out: Sequence[TrainingTurn], *, seed: int, judge: str | None
     ) -> GateReport:
         """Try the candidate until the gate has decided. The golden set, which takes longest, comes last. Raises TrainingError."""
         kl = await self._distance(candidate, held_out[:_DISTANCE_PROMPTS], seed)
         evidence = Evidence(pairs=(), kl=kl, judge=judge)
         tries = _tries(held_out, seed)
-        while (decision := judge_candidate(evidence, self._rules.gate)).ruling is Ruling.UNDECIDED:
+        while (decision := judge_candidate(evidence, self._rules.gate)).ruling is GateRuling.UNDECIDED:
             if decision.more:
                 wave = list(islice(tries, decision.more))
                 drawn = await self._draw(candidate, serving, wave)
@@ -98,30 +237,30 @@ class Proof:
         log.info("policy_weighed ruling=%s reasons=%s", decision.ruling.value, "; ".join(decision.report.reasons))
         return decision.report
 
-    async def _draw(self, candidate: Weights, serving: Weights | None, wave: Sequence[tuple[Lesson, int]]) -> list[_Drawn]:
+    async def _draw(self, candidate: Weights, serving: Weights | None, wave: Sequence[tuple[TrainingTurn, int]]) -> list[_Drawn]:
         """Both answers to each prompt of a wave; those of one seed are drawn together."""
         drawn: list[_Drawn] = []
         for seed in dict.fromkeys(seed for _, seed in wave):
-            lessons = [lesson for lesson, mine in wave if mine == seed]
-            drawing = Drawing(1, self._room(lessons), self._rules.temperature, seed)
-            prompts = [lesson.prompt for lesson in lessons]
+            turns = [turn for turn, mine in wave if mine == seed]
+            drawing = Drawing(1, self._room(turns), self._rules.temperature, seed)
+            prompts = [turn.prompt for turn in turns]
             new, old = [await self._sample(prompts, drawing, weights) for weights in (candidate, serving)]
-            drawn += zip(lessons, new, old, strict=True)
+            drawn += zip(turns, new, old, strict=True)
         return drawn
 
     async def _lenient(
-        self, drawn: Sequence[_Drawn], pairs: Sequence[Pair], known: Mapping[tuple[SkillName, ...], str]
+        self, drawn: Sequence[_Drawn], pairs: Sequence[AnswerPair], known: Mapping[tuple[SkillName, ...], str]
     ) -> dict[tuple[SkillName, ...], str]:
         """Answers that the checks of some skills accept whatever is asked, though others too: trivial ones, and what the
         candidate's answers have in common."""
         found: dict[tuple[SkillName, ...], str] = {}
         for skills in dict.fromkeys(pair.skills for pair in pairs if pair.skills not in known):
-            mine = [(lesson, said, pair) for (lesson, said, _), pair in zip(drawn, pairs, strict=True) if pair.skills == skills]
-            asked = list({lesson.step.task: lesson.step for lesson, _, _ in mine}.values())
+            mine = [(turn, said, pair) for (turn, said, _), pair in zip(drawn, pairs, strict=True) if pair.skills == skills]
+            asked = list({turn.step.task: turn.step for turn, _, _ in mine}.values())
             asked = [step for step in asked[: 2 * _LENIENT_BY] if await self._measures.check_kind(step) is CheckKind.DEMANDS]
             if len(asked) < _LEAST_LENIENT_BY:
                 continue
-            passed = [(lesson.step.task, said.text) for lesson, said, pair in mine if pair.strict_candidate == 1.0]
+            passed = [(turn.step.task, said.text) for turn, said, pair in mine if pair.strict_candidate == 1.0]
             accepted = await self._accepted(asked[:_LENIENT_BY], [*TRIVIAL_ANSWERS, *constant_parts(passed)])
             if accepted is not None:
                 found[skills] = accepted
@@ -139,22 +278,22 @@ class Proof:
                 return text
         return None
 
-    async def _judged(self, drawn: _Drawn, pair: Pair, lenient: Mapping[tuple[SkillName, ...], str]) -> Pair:
+    async def _judged(self, drawn: _Drawn, pair: AnswerPair, lenient: Mapping[tuple[SkillName, ...], str]) -> AnswerPair:
         """The pair, where its checks prove nothing by themselves with the judge's votes on what they accept."""
-        lesson, mine, theirs = drawn
+        turn, mine, theirs = drawn
         if pair.skills in lenient:
             if pair.strict_candidate is None or pair.strict_serving is None:
                 return pair
-            new, old = await self._measures.score_by_judge(lesson.step, [mine, theirs])
+            new, old = await self._measures.score_by_judge(turn.step, [mine, theirs])
             if new is None or old is None:
                 return _unproven(pair)
             return replace(pair, strict_candidate=min(new, pair.strict_candidate), strict_serving=min(old, pair.strict_serving))
         is_shrunk = len(mine.text.split()) * _SHRUNK < len(theirs.text.split())
-        if is_shrunk and await self._measures.check_kind(lesson.step) is CheckKind.FORBIDS:
+        if is_shrunk and await self._measures.check_kind(turn.step) is CheckKind.FORBIDS:
             return _unproven(pair)  # saying next to nothing breaks no prohibition
         return pair
 
-    async def _demanded(self, evidence: Evidence, wave: Sequence[tuple[Lesson, int]]) -> frozenset[str]:
+    async def _demanded(self, evidence: Evidence, wave: Sequence[tuple[TrainingTurn, int]]) -> frozenset[str]:
         """The answer that the candidate gives to most questions, where it is what their checks demand: right by the strict measure,
         while nearly the same answers are wrong. A check that accepts others too does not demand it."""
         mine = [pair.answers[0] for pair in evidence.pairs if pair.answers is not None]
@@ -162,29 +301,29 @@ class Proof:
         text = next((one.text.strip() for one in mine if one_answer([one]) == said), "")
         if not text or said in evidence.demanded or sum(one_answer([one]) == said for one in mine) * 2 < len(mine):
             return frozenset()
-        for lesson, _ in wave[:_DEMANDED_BY]:
+        for turn, _ in wave[:_DEMANDED_BY]:
             tried = [_whole(one) for one in (text, *near_answers(text))]
-            worth = await self._measures.score_strictly(lesson.step, tried)
+            worth = await self._measures.score_strictly(turn.step, tried)
             if worth[0] != 1.0 or any(one != 0.0 for one in worth[1:]):
                 return frozenset()
         return frozenset([said]) if wave else frozenset()
 
-    def _room(self, lessons: Sequence[Lesson]) -> int:
+    def _room(self, turns: Sequence[TrainingTurn]) -> int:
         """The longest answer that is drawn for these turns: never longer than their clients allowed."""
         most = self._rules.max_tokens
-        return max(most if lesson.max_tokens is None else min(most, lesson.max_tokens) for lesson in lessons)
+        return max(most if turn.max_tokens is None else min(most, turn.max_tokens) for turn in turns)
 
-    async def _pair(self, lesson: Lesson, mine: Rollout, theirs: Rollout) -> Pair:
-        step, both = lesson.step, [mine, theirs]
+    async def _pair(self, turn: TrainingTurn, mine: Rollout, theirs: Rollout) -> AnswerPair:
+        step, both = turn.step, [mine, theirs]
         worth = await self._measures.score(step, both)
         strict = await self._measures.score_strictly(step, both)
         new, old = [HeldOutAnswer(step.task, one.text, len(one.tokens_T), one.is_whole) for one in both]
-        return Pair(worth[0], worth[1], step.stamp.skills, strict[0], strict[1], (new, old))
+        return AnswerPair(worth[0], worth[1], step.stamp.skills, strict[0], strict[1], (new, old))
 
-    async def _distance(self, candidate: Weights, some: Sequence[Lesson], seed: int) -> float | None:
+    async def _distance(self, candidate: Weights, some: Sequence[TrainingTurn], seed: int) -> float | None:
         """The distance to the untrained weights after the last update, in nats a token of the candidate's own answers to held-out
         prompts; None where there are no prompts."""
-        prompts = [lesson.prompt for lesson in some]
+        prompts = [turn.prompt for turn in some]
         if not prompts:
             return None
         said = await self._sample(prompts, Drawing(1, self._room(some), self._rules.temperature, seed), candidate)
@@ -206,16 +345,34 @@ def _whole(text: str) -> Rollout:
     return Rollout((0,), (0.0,), text, True)
 
 
-def _unproven(pair: Pair) -> Pair:
+def _unproven(pair: AnswerPair) -> AnswerPair:
     """The pair as one of which the second measure cannot tell."""
     return replace(pair, strict_candidate=None, strict_serving=None)
 
 
-def _tries(held_out: Sequence[Lesson], seed: int) -> Iterator[tuple[Lesson, int]]:
+def _tries(held_out: Sequence[TrainingTurn], seed: int) -> Iterator[tuple[TrainingTurn, int]]:
     """Every prompt once, then every prompt again with other random numbers, a few times. Skills take turns, so that each is tried
     early, however seldom it is asked for."""
-    by_skills: dict[tuple[SkillName, ...], list[Lesson]] = {}
-    for lesson in held_out:
-        by_skills.setdefault(lesson.step.stamp.skills, []).append(lesson)
+    by_skills: dict[tuple[SkillName, ...], list[TrainingTurn]] = {}
+    for turn in held_out:
+        by_skills.setdefault(turn.step.stamp.skills, []).append(turn)
     rounds = list(zip_longest(*by_skills.values()))
-    return ((lesson, seed + again) for again in range(_DRAWS_A_PROMPT) for some in rounds for lesson in some if lesson is not None)
+    return ((turn, seed + again) for again in range(_DRAWS_A_PROMPT) for some in rounds for turn in some if turn is not None)
+
+
+def _score(found: _Results, items: Sequence[GoldenItem], *, with_likelihood: bool) -> GoldenScore:
+    passed = {item.name: found.passed[item.name] for item in items}
+    return GoldenScore(passed, {item.name: found.likelihood[item.name] for item in items} if with_likelihood else None)
+
+
+def _digest(weights: Weights) -> bytes:
+    """What tells weights from others: the bytes of an adapter that lies here, the name of one that lies with a service."""
+    folder = Path(weights.adapter)
+    if not folder.is_dir():
+        return f"{weights.backend}\n{weights.adapter}".encode()
+    digest = hashlib.sha256()
+    for path in sorted(one for one in folder.rglob("*") if one.is_file()):
+        digest.update(path.relative_to(folder).as_posix().encode())
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.digest()

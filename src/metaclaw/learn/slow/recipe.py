@@ -1,4 +1,4 @@
-"""How a run is done: everything a person may choose about training, in one value."""
+"""The settings of a training run, in one value, and how rewards become advantages."""
 
 import json
 import logging
@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from metaclaw.domain.batch import Adam, Loss
-from metaclaw.domain.ids import TurnId
-from metaclaw.domain.step import Step
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Tokeniser
 from metaclaw.train import GoldenItem, RehearsalSize, ScheduleRules, ScoredGroup, Teacher, Tracker, TrainingData, group_advantages
@@ -20,7 +18,7 @@ log = logging.getLogger(__name__)
 _KEY: Final = re.compile("[0-9a-f]{32}")
 
 
-class Advantage(Protocol):
+class AdvantageRule(Protocol):
     """How rewards become advantages."""
 
     def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
@@ -30,7 +28,7 @@ class Advantage(Protocol):
         """The step was taken: what it taught may be remembered."""
 
 
-class Stateless:
+class StatelessAdvantage:
     """Advantages of each step by itself."""
 
     def __init__(self, rule: Callable[[Sequence[ScoredGroup]], TrainingData]) -> None:
@@ -44,7 +42,7 @@ class Stateless:
         """Nothing is remembered."""
 
 
-class Tracked:
+class TrackedAdvantage:
     """Advantages against running values, which are kept in a file between runs."""
 
     def __init__(self, path: Path) -> None:
@@ -103,7 +101,7 @@ class Recipe:
     rank: int = 16
     loss: Loss = field(default_factory=Loss)
     adam: Adam = field(default_factory=lambda: Adam(learning_rate=3e-4))
-    advantage: Advantage = field(default_factory=lambda: Stateless(group_advantages))
+    advantage: AdvantageRule = field(default_factory=lambda: StatelessAdvantage(group_advantages))
     hindsight: bool = False
     teacher: Teacher | None = None
     rehearsal: float = 0.0
@@ -119,19 +117,3 @@ class Recipe:
     def schedule(self) -> ScheduleRules:
         """How long the run goes on and how its rate changes."""
         return ScheduleRules(most=self.steps, warm_up=self.warm_up, settle=self.settle)
-
-
-@dataclass(frozen=True, slots=True)
-class Lesson:
-    """A turn to learn from: exactly the tokens the policy saw, and the step, by which answers are scored.
-
-    `hinted` is the same prompt with a hint in it (`learn.slow.hindsight`), where there is one. `max_tokens` is the longest answer
-    the client asked for, where it said.
-    """
-
-    turn: TurnId
-    prompt: tuple[int, ...]
-    step: Step
-    key: str
-    hinted: tuple[int, ...] | None = None
-    max_tokens: int | None = None

@@ -1,11 +1,18 @@
-"""What a rollout is worth: by what a person wanted, by the checks of the skills in its prompt, else by the judge.
+"""The reward of an answer: by what the person wanted, by the checks of the skills in its prompt, else by the judge.
 
-A reward lies between 0 and 1 and is None where nothing can say; what nothing can score teaches nothing. An answer that has no end,
-says nothing or repeats itself is worth nothing, whatever a check finds in it.
+A reward lies between 0 and 1 and is None where nothing can score the answer. An answer that has no end, says nothing or repeats
+itself is worth 0, whatever a check finds in it.
+
+What the person wanted is read from their correction, for later turns that ask the same. A correction holds a reference answer
+where it gives the answer itself ("No, it must be 2051-03-07/nb", or the corrected text), not where it only says what is wrong.
 """
 
 import logging
+import re
+import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -22,19 +29,32 @@ from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.engine import CallParser
 from metaclaw.errors import SkillError
 from metaclaw.learn.assessment import always_match, concerns, conversation_of, in_words, is_corrected
-from metaclaw.learn.slow.edit_distance import similarity
 from metaclaw.outcome import Judge
 from metaclaw.skills import PROPOSED, CheckKind, check_of, check_state_of, examine_many, kind_of
 from metaclaw.train import is_degenerate
 
 log = logging.getLogger(__name__)
-
 _CHECK_LIMIT_S: Final = 5.0
 _MOST_RANKED_CHARS: Final = 40_000
 _MOST_COMPARED_CHARS: Final = 4_000
+_MOST_RULE_CHARS: Final = 4_000
 _SEEN: Final = (Source.DETECTOR, Source.USER)
 """Whose verdicts on the recorded answer count as its reward: checks and judge score every answer themselves."""
 _NOT_CONCERNED: Final = Finding(Outcome.UNKNOWN, "the rule is not about such an answer")
+_LOOK_EVERY_S: Final = 10.0
+_MOST_CHARS: Final = 2_000
+_FENCED: Final = re.compile(r"^[ \t]*(```|~~~)[^\n`]*\n(?P<text>.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
+_SAID: Final = re.compile(
+    r"\b(?:(?:must|should|has to|ought to|needs to) (?:be|read|say|have been)|(?:the )?(?:right|correct) (?:answer|one|version)"
+    r" (?:is|was|would be)|I (?:wanted|meant|want)|muss|sollte|richtig (?:ist|wäre))\s*:?\s+(?P<text>\S.*)\Z",
+    re.IGNORECASE | re.DOTALL,
+)
+_QUOTED: Final = re.compile(r"[\"“„'`‘](?P<text>[^\"”“'`’]+)[\"”“'`’][.!]?\Z", re.DOTALL)
+_TRAILING: Final = re.compile(r"[.!]?\s*(?:heißen|sein|lauten|please|bitte|,? not .*)?[.!]?\s*\Z", re.IGNORECASE | re.DOTALL)
+_EXACT: Final = re.compile(r"(?=\S*[\d/_:.@#+=-])\S{2,}")
+_ALIKE: Final = 0.5
+_VERSION_ALIKE: Final = 0.6
+_Key = tuple[str, str, str]
 
 
 def _no_verdict(turn: TurnId) -> Verdict | None:
@@ -154,7 +174,7 @@ class Rewards:
             return await self._by_votes(step, texts)
         room = _MOST_RANKED_CHARS // len(texts)
         shown = [(await self._shown(step, text))[:room] for text in texts]
-        ranked = await judge.rank(step, shown)
+        ranked = await judge.rank(self._with_rules(step), shown)
         return dict.fromkeys(texts) if ranked is None else dict(zip(texts, ranked, strict=True))
 
     async def _by_votes(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
@@ -169,8 +189,15 @@ class Rewards:
         return found
 
     async def _judged(self, judge: Judge, step: Step, text: str, found: dict[str, float | None]) -> None:
-        failed = (await judge.judge_answer(step, await self._shown(step, text))).share_failed
+        failed = (await judge.judge_answer(self._with_rules(step), await self._shown(step, text))).share_failed
         found[text] = None if failed is None else 1.0 - failed
+
+    def _with_rules(self, step: Step) -> Step:
+        """The step as the judge sees it: a step holds what was asked without the rules and skills that stood in the prompt, and an
+        answer that follows them may look wrong to a judge that does not know them."""
+        skills = (self._skill(name) for name in step.stamp.skills)
+        rules = "\n\n".join(skill.body.strip() for skill in skills if skill is not None)[:_MOST_RULE_CHARS]
+        return replace(step, task=f"{step.task}\n\nRules that hold for the answer:\n{rules}") if rules else step
 
     async def _shown(self, step: Step, text: str) -> str:
         """An answer as the judge sees it."""
@@ -266,3 +293,107 @@ def _readable(skill: Skill) -> Check | None:
     except SkillError as error:
         log.warning("check_unreadable skill=%s reason=%s", skill.name, error)
         return None
+
+
+def wanted_answer(step: Step) -> str | None:
+    """The answer that the person wanted, where their correction gives it."""
+    said = (step.said_after or "").strip()
+    if not said or len(said) > _MOST_CHARS or not is_corrected(step):
+        return None
+    answer = in_words(step.answer, ()).strip()
+    fenced = _FENCED.search(said)
+    if fenced is not None:
+        return _other(fenced["text"].strip(), answer, _VERSION_ALIKE)
+    told = _SAID.search(said)
+    if told is None:
+        return _other(said, answer, _VERSION_ALIKE)
+    quoted = _QUOTED.fullmatch(told["text"].strip())
+    if quoted is not None:
+        return quoted["text"].strip() or None
+    text = _TRAILING.sub("", told["text"], count=1).strip()
+    # "it must be in ISO format" says how, not what.
+    return text if _EXACT.fullmatch(text) else _other(text, answer, _ALIKE)
+
+
+class References:
+    """What was wanted, by what was asked and by whom. Reads the failures that are on record; blocks."""
+
+    def __init__(
+        self,
+        *,
+        failures: Callable[[], Sequence[TurnId]],
+        step: Callable[[TurnId], Step | None],
+        is_before: Callable[[TurnId, TurnId], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._failures = failures
+        self._step = step
+        self._is_before = is_before
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._looked_at = -_LOOK_EVERY_S
+        self._known: dict[TurnId, tuple[_Key, str] | None] = {}
+
+    def of(self, step: Step) -> str | None:
+        """The answer that the same person wanted when they asked the same before; the newest where there are several."""
+        with self._lock:
+            self._look()
+            mine = _key(step)
+            found = [(turn, known[1]) for turn, known in self._known.items() if known is not None and known[0] == mine]
+        return next((text for turn, text in found if turn != step.turn and self._is_before(turn, step.turn)), None)
+
+    def _look(self) -> None:
+        if self._clock() - self._looked_at < _LOOK_EVERY_S:
+            return
+        self._looked_at = self._clock()
+        self._known = {turn: self._known[turn] if turn in self._known else self._read(turn) for turn in self._failures()}
+
+    def _read(self, turn: TurnId) -> "tuple[_Key, str] | None":
+        step = self._step(turn)
+        wanted = None if step is None else wanted_answer(step)
+        return None if step is None or wanted is None else (_key(step), wanted)
+
+
+def _key(step: Step) -> _Key:
+    return step.scope.user or "", step.scope.workspace or "", " ".join(step.task.casefold().split())
+
+
+def _other(text: str, answer: str, least: float) -> str | None:
+    """A text that is another version of the answer."""
+    return text if text and text != answer and similarity(text[:_MOST_CHARS], answer[:_MOST_CHARS]) >= least else None
+
+
+def similarity(one: str, two: str) -> float:
+    """From 0, nothing in common, to 1, equal: one minus the edit distance over the length of the longer text."""
+    longer = max(len(one), len(two))
+    return 1.0 - edit_distance(one, two) / longer if longer else 1.0
+
+
+def edit_distance(one: str, two: str) -> int:
+    """The Levenshtein distance, by Myers' bit-parallel algorithm in Hyyrö's form.
+
+    A column of the table of distances is two integers: bit i of `rises` is set where the distance grows by one from row i to row
+    i + 1, bit i of `falls` where it shrinks. Each character of `two` moves the whole column on by a few operations on them.
+    """
+    if not one or not two:
+        return len(one) + len(two)
+    rows_of: dict[str, int] = {}
+    for row, sign in enumerate(one):
+        rows_of[sign] = rows_of.get(sign, 0) | (1 << row)
+    mask = (1 << len(one)) - 1
+    last_row = 1 << (len(one) - 1)
+    rises, falls, distance = mask, 0, len(one)
+    for sign in two:
+        same = rows_of.get(sign, 0)
+        level = same | falls | (((same & rises) + rises) ^ rises)
+        right_rises = falls | ~(level | rises) & mask
+        right_falls = rises & level
+        if right_rises & last_row:
+            distance += 1
+        elif right_falls & last_row:
+            distance -= 1
+        right_rises = (right_rises << 1 | 1) & mask
+        right_falls = right_falls << 1 & mask
+        rises = right_falls | ~(level | right_rises) & mask
+        falls = right_rises & level
+    return distance

@@ -18,20 +18,19 @@ from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Ro
 from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
-from metaclaw.errors import TrainingError
-from metaclaw.learn.slow.hindsight import distil, may_help
-from metaclaw.learn.slow.journal import Group, Journal, Measured, group_of, rollouts_of
+from metaclaw.learn.slow.derived_prompts import base_turn, distil, may_help
+from metaclaw.learn.slow.journal import DrawnGroup, Journal, group_of, rollouts_of
 from metaclaw.learn.slow.pace import Pace
-from metaclaw.learn.slow.recipe import Lesson, Recipe
+from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.variations import base_turn
+from metaclaw.learn.slow.run_checkpoints import RunCheckpoints, StaleError
+from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train import (
     MAX_ADVANTAGE,
     REHEARSAL_TOKENS,
     RETRY_TEMPERATURE,
     SURE_ANSWER_COPIES,
-    Checkpoint,
     Demonstration,
     Phase,
     RehearsalQuestion,
@@ -43,8 +42,6 @@ from metaclaw.train import (
     TrainingPrompt,
     best_answers,
     better_answers,
-    checkpoint_steps,
-    choose_checkpoint,
     choose_prompts,
     cut_pieces,
     demonstrate,
@@ -64,39 +61,28 @@ from metaclaw.train import (
     next_step,
     normaliser,
     ordinary_questions,
-    read_answer,
     rehearse,
     set_aside,
     step_figures,
     step_size,
     teacher_advantages,
-    to_measure,
     token_cap,
     weighted_mean,
 )
 
 log = logging.getLogger(__name__)
 
-_GOLDEN_TOKENS = 64
 _FIRST_HOT_PIECE = 25_000
 _FIRST_HINTED_PIECE = 50_000
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
 
 
-async def _no_demonstrations(lessons: Sequence[Lesson]) -> list[Demonstration]:
+async def _no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstration]:
     return []
 
 
-class StaleError(TrainingError):
-    """There is nothing left in this run to learn from: all its turns were made with other rules or skills, or are gone."""
-
-
-class DriftError(TrainingError):
-    """The weights drifted before a checkpoint was kept; the run is dropped."""
-
-
 @dataclass(slots=True)
-class Tally:
+class RunProgress:
     """How far a run is, for people. `phase` is what it does; `reason` why it stopped learning."""
 
     steps: int = 0
@@ -110,7 +96,7 @@ class Tally:
     reason: str = ""
 
 
-class Run:
+class TrainingRun:
     """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block. `demonstrations` finds right
     answers that are known for prompts like these; `varied` are prompts that were made from those of the turns."""
 
@@ -118,21 +104,21 @@ class Run:
         self,
         *,
         plan: RunPlan,
-        lessons: Sequence[Lesson],
+        turns: Sequence[TrainingTurn],
         recipe: Recipe,
         backend: TrainingBackend,
         rewards: Rewards,
         journal: Journal,
         pace: Pace,
         is_stale: Callable[[], bool],
-        demonstrations: Callable[[Sequence[Lesson]], Awaitable[list[Demonstration]]] = _no_demonstrations,
-        varied: Sequence[Lesson] = (),
+        demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = _no_demonstrations,
+        varied: Sequence[TrainingTurn] = (),
     ) -> None:
         self._plan = plan
-        self._lessons = {lesson.turn: lesson for lesson in (*lessons, *varied)}
-        self._pool, self._validation = set_aside([TrainingPrompt(one.turn, one.key) for one in lessons], recipe.validation)
+        self._turns = {turn.id: turn for turn in (*turns, *varied)}
+        self._pool, self._validation = set_aside([TrainingPrompt(one.id, one.key) for one in turns], recipe.validation)
         drawn_from = {prompt.turn for prompt in self._pool}
-        self._pool += [TrainingPrompt(one.turn, one.key) for one in varied if base_turn(one.turn) in drawn_from]
+        self._pool += [TrainingPrompt(one.id, one.key) for one in varied if base_turn(one.id) in drawn_from]
         self._recipe = recipe
         self._backend = backend
         self._rewards = rewards
@@ -144,7 +130,16 @@ class Run:
         self._done = 0
         self._records: list[StepRecord] = []
         self._rehearsed: list[Rehearsed] = []
-        self.tally = Tally(of_steps=recipe.steps)
+        self._checkpoints = RunCheckpoints(
+            plan=plan,
+            recipe=recipe,
+            backend=backend,
+            journal=journal,
+            pace=pace,
+            may_go_on=self._may_go_on,
+            greedy_reward=self._greedy_reward,
+        )
+        self.tally = RunProgress(of_steps=recipe.steps)
 
     async def complete(self, label: str) -> Weights:
         """Everything that is left of the run, as windows allow; the weights it ends with. Raises TrainingError."""
@@ -152,7 +147,7 @@ class Run:
         if chosen is None:
             await self._open()
             await self._learn(label)
-            chosen = await self._choose(label)
+            chosen = await self._checkpoints.choose(label, self._records, self.tally.reason)
             await run_sync(self._journal.keep_weights, "chosen", chosen)
         for weights in await run_sync(self._journal.all_weights):
             if weights != chosen:
@@ -177,7 +172,7 @@ class Run:
     async def _learn(self, label: str) -> None:
         """Make steps until the schedule ends the run; keep checkpoints on the way."""
         while True:
-            await self._keep_checkpoint(label)
+            await self._checkpoints.keep(label, self._records)
             following = next_step(self._records, self._recipe.schedule)
             self.tally.phase, self.tally.reason = following.phase.value, following.reason
             if following.phase is Phase.CHOOSE:
@@ -294,29 +289,31 @@ class Run:
         self.tally.kl = next((record.kl for record in reversed(self._records) if record.kl is not None), None)
 
     async def _drawn(
-        self, step: int, number: int, lessons: Sequence[Lesson], *, is_hinted: bool = False, heat: float | None = None
+        self, step: int, number: int, turns: Sequence[TrainingTurn], *, is_hinted: bool = False, heat: float | None = None
     ) -> list[ScoredGroup]:
         """A piece's groups: from the journal, or drawn and scored now."""
         kept = await run_sync(self._journal.read, step, number)
-        if kept is None or [group.turn for group in kept] != [lesson.turn for lesson in lessons]:
+        if kept is None or [group.turn for group in kept] != [turn.id for turn in turns]:
             await self._may_go_on("draw")
             with self._pace.timed("draw"):
-                kept = await self._draw(step, number, lessons, is_hinted=is_hinted, heat=heat)
+                kept = await self._draw(step, number, turns, is_hinted=is_hinted, heat=heat)
             await run_sync(self._journal.write, step, number, kept)
-        return [_scored(lesson, group) for lesson, group in zip(lessons, kept, strict=True)]
+        return [_scored(turn, group) for turn, group in zip(turns, kept, strict=True)]
 
-    async def _draw(self, step: int, number: int, lessons: Sequence[Lesson], *, is_hinted: bool, heat: float | None) -> list[Group]:
+    async def _draw(
+        self, step: int, number: int, turns: Sequence[TrainingTurn], *, is_hinted: bool, heat: float | None
+    ) -> list[DrawnGroup]:
         recipe = self._recipe
         heat = heat or recipe.temperature
-        drawing = Drawing(recipe.group_size, self._cap(lessons[0]), heat, self._seed(step, number))
-        prompts = [(lesson.hinted if is_hinted else None) or lesson.prompt for lesson in lessons]
+        drawing = Drawing(recipe.group_size, self._cap(turns[0]), heat, self._seed(step, number))
+        prompts = [(turn.hinted if is_hinted else None) or turn.prompt for turn in turns]
         drawn = await (self._backend.sample_base if is_hinted and step % 2 else self._backend.sample)(prompts, drawing)
         self.tally.drawn += sum(map(len, drawn))
-        rewards = await gather_all([self._score(*pair) for pair in zip(lessons, drawn, strict=True)])
-        return [group_of(lesson.turn, some, worth) for lesson, some, worth in zip(lessons, drawn, rewards, strict=True)]
+        rewards = await gather_all([self._score(*pair) for pair in zip(turns, drawn, strict=True)])
+        return [group_of(turn.id, some, worth) for turn, some, worth in zip(turns, drawn, rewards, strict=True)]
 
-    async def _score(self, lesson: Lesson, rollouts: Sequence[Rollout]) -> list[float | None]:
-        return await self._rewards.score(lesson.step, rollouts)
+    async def _score(self, turn: TrainingTurn, rollouts: Sequence[Rollout]) -> list[float | None]:
+        return await self._rewards.score(turn.step, rollouts)
 
     async def _taught(self, scored: Sequence[ScoredGroup]) -> TrainingData:
         """What a teacher says of the same answers."""
@@ -331,11 +328,11 @@ class Run:
         if not (self._can_imitate and may_help(self._records)):
             return (), 0, 0
         shown = {one.key for one in self._demonstrations if demonstration_share(self._records, one.key)}
-        able = [group for group in scored if self._lessons[group.turn].hinted is not None and group.key not in shown]
+        able = [group for group in scored if self._turns[group.turn].hinted is not None and group.key not in shown]
         groups = [group for group in able if is_flat(group)]
-        lessons = [self._lessons[group.turn] for group in groups]
+        turns = [self._turns[group.turn] for group in groups]
         with_hint: dict[str, ScoredGroup] = {}
-        for number, piece in enumerate(self._cut(lessons), _FIRST_HINTED_PIECE):
+        for number, piece in enumerate(self._cut(turns), _FIRST_HINTED_PIECE):
             with_hint |= {group.turn: group for group in await self._drawn(step, number, piece, is_hinted=True)}
         data = distil(groups, [with_hint[group.turn] for group in groups]).data
         return data, len(groups), len({one.turn for one in data})
@@ -345,28 +342,28 @@ class Run:
         if not self._can_imitate:
             return ()
         groups = [group for group in scored if is_settled(group)][: max(1, self._recipe.prompts_per_step // 4)]
-        lessons, found = [self._lessons[group.turn] for group in groups], dict[str, ScoredGroup]()
-        for number, piece in enumerate(self._cut(lessons), _FIRST_HOT_PIECE):
+        turns, found = [self._turns[group.turn] for group in groups], dict[str, ScoredGroup]()
+        for number, piece in enumerate(self._cut(turns), _FIRST_HOT_PIECE):
             found |= {
                 group.turn: group
                 for group in await self._drawn(step, number, piece, heat=self._recipe.temperature * RETRY_TEMPERATURE)
             }
         return distil(groups, [found[group.turn] for group in groups], weight=MAX_ADVANTAGE).data
 
-    def _pieces(self, step: int) -> list[list[Lesson]]:
+    def _pieces(self, step: int) -> list[list[TrainingTurn]]:
         """The prompts of a step, cut; those of a piece may have answers of the same length."""
         chosen = choose_prompts(self._pool, self._records[:step], self._recipe.prompts_per_step, self._plan.seed)
-        return self._cut([self._lessons[TurnId(prompt.turn)] for prompt in chosen])
+        return self._cut([self._turns[TurnId(prompt.turn)] for prompt in chosen])
 
-    def _cut(self, lessons: Sequence[Lesson]) -> list[list[Lesson]]:
+    def _cut(self, turns: Sequence[TrainingTurn]) -> list[list[TrainingTurn]]:
         size = self._recipe.prompts_a_piece
-        by_cap = [list(some) for _, some in groupby(sorted(lessons, key=self._cap), self._cap)]
+        by_cap = [list(some) for _, some in groupby(sorted(turns, key=self._cap), self._cap)]
         return [some[at : at + size] for some in by_cap for at in range(0, len(some), size)]
 
-    def _cap(self, lesson: Lesson) -> int:
+    def _cap(self, turn: TrainingTurn) -> int:
         """The longest answer to a prompt that is drawn now."""
         most = token_cap(self._records, self._recipe.max_tokens, longest_demonstration(self._demonstrations))
-        return most if lesson.max_tokens is None else max(1, min(most, lesson.max_tokens))
+        return most if turn.max_tokens is None else max(1, min(most, turn.max_tokens))
 
     async def _known_demonstrations(self) -> list[Demonstration]:
         """Right answers that are known: from the journal, or looked for now."""
@@ -374,7 +371,7 @@ class Run:
             return []
         kept = await run_sync(self._journal.demonstrations)
         if kept is None:
-            kept = await self._find_demonstrations([self._lessons[TurnId(prompt.turn)] for prompt in self._pool])
+            kept = await self._find_demonstrations([self._turns[TurnId(prompt.turn)] for prompt in self._pool])
             await run_sync(self._journal.keep_demonstrations, kept)
             log.info("run_demonstrations run=%s known=%d longest=%d", self._plan.name, len(kept), longest_demonstration(kept))
         return kept
@@ -408,93 +405,15 @@ class Run:
                 drawn += SURE_ANSWER_COPIES * list(zip(sure, likeliest, strict=True))
         return [Rehearsed(list(prompt), list(one.tokens_T), sum(one.logprobs_T)) for prompt, group in drawn for one in group]
 
-    async def _keep_checkpoint(self, label: str) -> None:
-        """Keep the present weights where the schedule wants them; what a better point replaces goes."""
-        due, done = checkpoint_steps(self._records, self._recipe.schedule), len(self._records)
-        if done not in due or await run_sync(self._journal.weights, _name(done)) is not None:
-            return
-        await self._may_go_on("keep")
-        with self._pace.timed("keep"):
-            weights = await self._backend.keep(f"{label}-step-{done:05d}")
-        before = await run_sync(self._journal.all_weights)
-        await run_sync(self._journal.keep_weights, _name(done), weights)
-        wanted = [await run_sync(self._journal.weights, _name(one)) for one in due]
-        for old in before:
-            if old not in wanted:
-                await self._backend.discard(old)
-
-    async def _choose(self, label: str) -> Weights:
-        """The weights of the best checkpoint, under the label where the backend can give them another."""
-        steps = checkpoint_steps(self._records, self._recipe.schedule)
-        if not steps:
-            raise DriftError(f"run {self._plan.name} was dropped before it had learned anything: {self.tally.reason}")
-        scales, margin = self._backend.abilities.scales, self._recipe.golden_margin
-        measured: list[Checkpoint] = []
-        while (missing := to_measure(steps, measured, margin, scales=scales)) is not None:
-            measured.append(await self._checkpoint(label, *missing))
-        chosen = choose_checkpoint(measured, margin)
-        log.info("checkpoint_chosen run=%s chosen=%s of=%s", self._plan.name, chosen, measured)
-        weights = await self._weights(chosen.step)
-        if not scales:
-            return weights
-        await self._may_go_on("keep")
-        return await self._backend.shrink(weights, chosen.scale, label)
-
-    async def _checkpoint(self, label: str, step: int, scale: float) -> Checkpoint:
-        """What weights of this step and size do on the validation prompts and the golden subset."""
-        begun, found = await run_sync(self._journal.measured, "begun"), await run_sync(self._journal.measured, _name(step, scale))
-        if begun is None:
-            begun = Measured(0.0, await self._golden_share(self._plan.start))
-            await run_sync(self._journal.keep_measured, "begun", begun)
-        if found is None:
-            weights = await self._weights(step)
-            weights = weights if scale == 1.0 else await self._smaller(label, step, scale, weights)
-            found = Measured(await self._greedy_reward(weights), await self._golden_share(weights))
-            await run_sync(self._journal.keep_measured, _name(step, scale), found)
-        return Checkpoint(step, scale, found.reward, 100.0 * (found.golden - begun.golden))
-
-    async def _smaller(self, label: str, step: int, scale: float, weights: Weights) -> Weights:
-        kept = await run_sync(self._journal.weights, _name(step, scale))
-        if kept is None:
-            await self._may_go_on("keep")
-            kept = await self._backend.shrink(weights, scale, f"{label}-step-{step:05d}-of-{scale:g}")
-            await run_sync(self._journal.keep_weights, _name(step, scale), kept)
-        return kept
-
-    async def _weights(self, step: int) -> Weights:
-        weights = await run_sync(self._journal.weights, _name(step))
-        if weights is None:
-            raise StaleError(f"run {self._plan.name}: the checkpoint after step {step} is gone")
-        return weights
-
     async def _greedy_reward(self, weights: Weights) -> float:
         """The mean reward of the likeliest answers to the validation prompts."""
         rewards: list[float | None] = []
-        for piece in self._cut([self._lessons[TurnId(prompt.turn)] for prompt in self._validation]):
-            drawn = await self._greedy([lesson.prompt for lesson in piece], self._cap(piece[0]), weights)
-            for scored in await gather_all([self._score(lesson, [one]) for lesson, one in zip(piece, drawn, strict=True)]):
+        for piece in self._cut([self._turns[TurnId(prompt.turn)] for prompt in self._validation]):
+            drawn = await self._checkpoints.greedy([turn.prompt for turn in piece], self._cap(piece[0]), weights)
+            for scored in await gather_all([self._score(turn, [one]) for turn, one in zip(piece, drawn, strict=True)]):
                 rewards += scored
         known = [reward for reward in rewards if reward is not None]
         return sum(known) / len(known) if known else 0.0
-
-    async def _golden_share(self, weights: Weights | None) -> float:
-        """The share of the golden subset that weights pass; None are the untrained ones."""
-        tokeniser, items = self._recipe.tokeniser, self._recipe.golden
-        if tokeniser is None or not items:
-            return 0.0
-        prompts = await run_sync(lambda: [tokeniser.prompt(item.request) for item in items])
-        drawn = await self._greedy(prompts, _GOLDEN_TOKENS, weights)
-        return sum(item.passes(read_answer(one.text)) for item, one in zip(items, drawn, strict=True)) / len(items)
-
-    async def _greedy(self, prompts: Sequence[Sequence[int]], max_tokens: int, weights: Weights | None) -> list[Rollout]:
-        drawing = Drawing(1, max_tokens, 0.0)
-        await self._may_go_on("measure")
-        with self._pace.timed("measure"):
-            if weights is None:
-                drawn = await self._backend.sample_base(prompts, drawing)
-            else:
-                drawn = await self._backend.sample(prompts, drawing, weights)
-        return [group[0] for group in drawn]
 
     async def _may_go_on(self, kind: str) -> None:
         """Wait for a window with room for a piece of this kind; raise where there is no sense in going on."""
@@ -506,13 +425,9 @@ class Run:
         return (self._plan.seed * 1_000_003 + step * 1_009 + piece) % (1 << 62)
 
 
-def _name(step: int, scale: float = 1.0) -> str:
-    return f"{step:05d}-{scale:g}"
-
-
-def _scored(lesson: Lesson, group: Group) -> ScoredGroup:
+def _scored(turn: TrainingTurn, group: DrawnGroup) -> ScoredGroup:
     rewards = tuple(one.reward for one in group.drawn)
-    return ScoredGroup(lesson.turn, lesson.prompt, tuple(rollouts_of(group)), rewards, lesson.key)
+    return ScoredGroup(turn.id, turn.prompt, tuple(rollouts_of(group)), rewards, turn.key)
 
 
 def _record(scored: Sequence[ScoredGroup], *, moved: bool) -> StepRecord:

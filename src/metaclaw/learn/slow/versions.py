@@ -1,17 +1,18 @@
-"""Which weights serve: the one place that loads versions, writes down what they are, and flips the slot.
+"""The versions that serve: promoted, tried on a share of the sessions, watched by the verdicts on their turns, rolled back.
 
-A version is loaded before it is written down, and written down before it answers anybody; so a program that dies in between serves,
-when it is back, what the database says. Going back needs no loading: the version before stays loaded beside the one that serves.
+The database says what is to serve; here it is loaded, and the slot flips. A version that cannot be loaded is tried again: for
+as long as its host cannot be reached, and a few times where its weights are unusable; then it is rolled back, since a trial
+that cannot run holds training up.
 
-What is to serve and cannot be loaded is tried again, later each time. While its host cannot be reached it keeps its place; weights
-that are found unusable again and again are given up, as if they had been rolled back: a trial nobody can take holds training up.
+A version on trial is compared with the one that serves, and is promoted or rolled back. One that serves every session since it
+passed the gate is compared with the turns of the version before it, and is rolled back if it is shown to be worse.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
@@ -19,16 +20,23 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving, Weights
-from metaclaw.errors import TrainingError
-from metaclaw.learn.slow.missing import Missing
+from metaclaw.domain.verdict import Outcome
+from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
 from metaclaw.ports import PolicyHost
-from metaclaw.store import SqlPolicies
+from metaclaw.store import RefusedError, SqlPolicies
+from metaclaw.train import Baseline, LiveReport, LiveRules, LiveRuling, TrialTurn, judge_live
 from metaclaw.upstream import PolicySlot
 
 log = logging.getLogger(__name__)
-
 BY_A_PERSON: Final = "a person promoted it"
 """The note of a version that serves because a person said so."""
+_MOST_LOOKS: Final = 3
+_MOST_REFUSALS: Final = 10
+"""By the pauses between them, about a quarter of an hour."""
+_FIRST_PAUSE_S: Final = 2.0
+_LONGEST_PAUSE_S: Final = 300.0
+_BASELINE: Final = 200
+_NEVER: Final = 1 << 62
 
 
 class Versions:
@@ -51,7 +59,7 @@ class Versions:
         self.is_same = is_same
         self._lock = anyio.Lock()
         self._before = BASE_POLICY
-        self._missing = Missing(now)
+        self._missing = MissingVersions(now)
         self._wanted_now: tuple[int, ...] = ()
         self._given_up: dict[int, str] = {}
         self._unloading: set[asyncio.Task[None]] = set()
@@ -86,7 +94,7 @@ class Versions:
         await self.restore()
 
     async def promote(self, number: int, reason: str, report: GateReport | None = None) -> PolicyVersion:
-        """This version serves everybody from now on; `report` says what it has just passed, if anything. Raises RefusedError or
+        """This version serves every session from now on; `report` says what it has just passed, if anything. Raises RefusedError or
         TrainingError, and changes nothing."""
         async with self._lock:
             version = await self._loaded(number)
@@ -171,7 +179,7 @@ class Versions:
         if serving.version != before:
             self._before = before
         for number in self._host.loaded - {serving.version, serving.canary, self._before}:
-            # Its running answers are finished first, however long they take; nobody waits for that.
+            # Its running answers are finished first, however long they take, without holding this up.
             task = asyncio.create_task(self._host.unload(number), name=f"unload version {number}")
             self._unloading.add(task)
             task.add_done_callback(self._unloading.discard)
@@ -180,7 +188,7 @@ class Versions:
         return [number for number in self._wanted_now if number in self._missing]
 
     async def _nearest(self, number: int) -> int:
-        """This version if it is there, else the nearest before it that is. Nobody else is tried where nobody can be reached."""
+        """This version if it is there, else the nearest before it that is. No other is tried where the host cannot be reached."""
         while number != BASE_POLICY and not await self._is_there(number):
             number = BASE_POLICY if self._missing.is_waited_for(number) else await run_sync(self._policies.before, number)
         return number
@@ -198,3 +206,149 @@ class Versions:
         self._missing.came(number)
         self._given_up.pop(number, None)
         return True
+
+
+class MissingVersions:
+    """What is known of versions that are not there."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._failures: dict[int, _Failure] = {}
+
+    def __contains__(self, version: int) -> bool:
+        return version in self._failures
+
+    def is_due(self, version: int) -> bool:
+        """Whether it may be tried now."""
+        failure = self._failures.get(version)
+        return failure is None or failure.again_at <= self._now()
+
+    def failed(self, version: int, error: TrainingError) -> bool:
+        """It could not be loaded; whether that is news."""
+        before = self._failures.get(version)
+        tries, looks, refusals = (0, 0, 0) if before is None else (before.tries, before.looks, before.refusals)
+        again_at = self._now() + min(_FIRST_PAUSE_S * 2**tries, _LONGEST_PAUSE_S)
+        looks += isinstance(error, WeightsLostError)
+        refusals += not isinstance(error, BackendDownError)
+        self._failures[version] = _Failure(error, tries + 1, looks, refusals, again_at)
+        return before is None or type(before.error) is not type(error)
+
+    def came(self, version: int) -> None:
+        """It was loaded, or is not wanted any more."""
+        self._failures.pop(version, None)
+
+    def is_waited_for(self, version: int) -> bool:
+        """Whether it is missing because its host could not be reached."""
+        failure = self._failures.get(version)
+        return failure is not None and isinstance(failure.error, BackendDownError)
+
+    def is_lost(self, version: int, *, on_trial: bool) -> bool:
+        """Whether there is no hope for it, or, of one on trial, not enough to wait for."""
+        failure = self._failures.get(version)
+        return failure is not None and (failure.looks >= _MOST_LOOKS or (on_trial and failure.refusals >= _MOST_REFUSALS))
+
+    def why(self, version: int) -> str:
+        """What went wrong when it was tried last."""
+        return str(self._failures[version].error)
+
+    def told(self, version: int) -> str:
+        """The same for people, and when it is tried again."""
+        pause_s = max(0.0, self._failures[version].again_at - self._now())
+        return f"{self.why(version)}; tried again in {pause_s:.0f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """`looks` are the tries in which the weights were found unusable, `refusals` those that failed for a reason other than an
+    unreachable host."""
+
+    error: TrainingError
+    tries: int
+    looks: int
+    refusals: int
+    again_at: float
+
+
+class CanaryWatch:
+    """Looks at the evidence whenever it is asked to."""
+
+    def __init__(self, *, policies: SqlPolicies, versions: Versions, share: float, rules: LiveRules | None = None) -> None:
+        self._policies = policies
+        self._versions = versions
+        self._share = share
+        self._rules = rules or LiveRules()
+        self.notice: str | None = None
+
+    async def look(self) -> LiveReport | None:
+        """What the evidence says now, and it is done; None where nothing is on trial or watched."""
+        serving = self._versions.serving
+        if serving.canary is None:
+            return await self._look_back(serving.version)
+        report = await run_sync(self._report, serving.canary, serving.version)
+        try:
+            match report.ruling:
+                case LiveRuling.PROMOTE:
+                    await self._versions.promote(serving.canary, report.reason)
+                case LiveRuling.ROLL_BACK:
+                    await self._versions.rollback(None, report.reason)
+                case LiveRuling.WAIT:
+                    pass
+        except (RefusedError, TrainingError) as error:
+            # A person was quicker: what they decided stands.
+            log.info("canary_decided_elsewhere version=%d reason=%s", serving.canary, error)
+        return report
+
+    async def _look_back(self, version: int) -> LiveReport | None:
+        """Roll back a version that serves every session if its turns fail more often than those of the version before it."""
+        report = None if version == BASE_POLICY else await run_sync(self._since_it_serves, version)
+        if report is None or not report.is_worse:
+            return report
+        try:
+            after = (await self._versions.rollback(None, report.reason)).version
+        except RefusedError as error:
+            log.info("version_rolled_back_elsewhere version=%d reason=%s", version, error)
+            return report
+        serves = f"version {after}" if after else "the untrained model"
+        self.notice = f"version {version} was rolled back: {report.reason}; {serves} serves again"
+        return report
+
+    def _since_it_serves(self, number: int) -> LiveReport | None:
+        """The evidence on a version that serves for the first time; None of one that a person promoted, whose word stands."""
+        version, since = self._policies.version(number), self._policies.since(number)
+        if version is None or since is None or not since.is_first or version.note == BY_A_PERSON:
+            return None
+        before = self._before(self._policies.before(number), since.turn, _BASELINE)
+        found = self._policies.outcomes_by_version({number}, since.turn)
+        decided = [one for one in found if one.outcome is not Outcome.UNKNOWN][: self._rules.settle_after]
+        turns = [TrialTurn(one.session, True, 1.0, one.outcome, one.skills) for one in decided]
+        return judge_live(turns, replace(self._rules, settle_after=_NEVER), before)
+
+    def _report(self, canary: int, serving: int) -> LiveReport:
+        since = self._policies.since(canary)
+        cursor = 0 if since is None else since.turn
+        found = self._policies.outcomes_by_version({canary, serving}, cursor)
+        # Where the canary answers every session, a turn of the other was under way when it began; it says nothing of chance.
+        told_to_one = self._told_to_one(canary, serving)
+        turns = [
+            TrialTurn(
+                one.session,
+                one.version == canary,
+                self._share,
+                one.outcome,
+                tuple(name for name in one.skills if name not in told_to_one),
+            )
+            for one in found
+            if self._share < 1.0 or one.version == canary
+        ]
+        return judge_live(turns, self._rules, self._before(serving, cursor) if self._share == 1.0 else None)
+
+    def _told_to_one(self, canary: int, serving: int) -> frozenset[SkillName]:
+        """Skills in the prompts of one of the two only, since the other has absorbed them: of these the coin tells nothing."""
+        absorbed = self._versions.serving.absorbed
+        return absorbed.get(canary, frozenset()) ^ absorbed.get(serving, frozenset())
+
+    def _before(self, serving: int, cursor: int, most: int = 10_000) -> Baseline | None:
+        """What the serving version did before the other began, in its newest `most` turns."""
+        past = [one.outcome for one in self._policies.outcomes_by_version({serving}, 0, before=cursor, limit=most)]
+        passed, failed = past.count(Outcome.PASS), past.count(Outcome.FAIL)
+        return Baseline(passed, passed + failed) if passed + failed else None

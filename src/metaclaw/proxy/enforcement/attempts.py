@@ -19,8 +19,7 @@ from metaclaw.proxy.held_rules import HeldRule, Ruling
 from metaclaw.proxy.http.body import list_key, parse_object
 from metaclaw.proxy.true_answers import append_items
 from metaclaw.proxy.turn_builder import TurnBuilder
-from metaclaw.wires import HeldCall, encode_json, wire_format
-from metaclaw.wires.attempt import plain_text
+from metaclaw.wires import HeldCall, encode_json, plain_text, wire_format
 
 MOST_RETRIES: Final = 2
 

@@ -67,10 +67,10 @@ async def ignore_failure(leaving: Awaitable[None]) -> None:
         log.info("nothing was given back error=%s", error)
 
 
-class Reachability:
+class ServerReach:
     """Whether a server can be reached at all, asked for anew only every few seconds.
 
-    SDKs try again for minutes before they say that nobody is there; a request that somebody waits for cannot.
+    SDKs retry for minutes before they report an unreachable server; a request that a client waits for cannot.
     """
 
     def __init__(self, url: str | None, *, timeout_s: float = 3.0, fresh_s: float = 5.0) -> None:
@@ -82,7 +82,7 @@ class Reachability:
         self._until = 0.0
 
     async def check(self) -> None:
-        """Raises BackendDownError if nobody listens there."""
+        """Raises BackendDownError if no server listens there."""
         now = asyncio.get_running_loop().time()
         if self._address is None or now < self._until:
             return
@@ -98,7 +98,7 @@ class Reachability:
         self._until = now + self._fresh_s
 
     async def during(self, work: Awaitable[T]) -> T:
-        """What the work gives. Raises BackendDownError, and gives it up, as soon as it is seen that nobody is there any more."""
+        """What the work gives. Raises BackendDownError, and gives it up, as soon as the server is seen to be gone."""
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait([task], timeout=self._fresh_s))[0]:
@@ -130,7 +130,7 @@ def _tell(loop: asyncio.AbstractEventLoop, say: Callable[[], None], answer: "asy
         if not answer.done():
             say()
 
-    # Nobody waits any more where the loop has ended meanwhile.
+    # The loop may have ended meanwhile.
     if not loop.is_closed():
         loop.call_soon_threadsafe(deliver)
 

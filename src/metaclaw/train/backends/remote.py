@@ -25,7 +25,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends.blocking_calls import gather_all, ignore_failure
-from metaclaw.train.backends.service import DrawnSequence, Sampler, SampleRequest, Service, Trainee, check_data
+from metaclaw.train.backends.service import DrawnSequence, SampleRequest, Service, ServiceSampler, Trainee, check_data
 from metaclaw.train.backends.step import distance, fold, send_step, summarise
 
 log = logging.getLogger(__name__)
@@ -163,7 +163,7 @@ class RemoteBackend:
         await self._samplers.release(weights)
 
     async def release(self, weights: Weights) -> None:
-        """These kept weights answer nobody any more; what their sampler holds on the service is given back."""
+        """These kept weights are not served any more; give back what their sampler holds on the service."""
         await self._samplers.release(weights)
 
     async def close(self, *, discard: bool) -> None:
@@ -200,7 +200,7 @@ class RemoteBackend:
         return folded, sum(map(distance, now, reference))
 
     @asynccontextmanager
-    async def _trusting(self, sampler: Sampler) -> AsyncIterator[Sampler]:
+    async def _trusting(self, sampler: ServiceSampler) -> AsyncIterator[ServiceSampler]:
         """Inside, a sampler is asked; one that fails is not asked again."""
         try:
             yield sampler
@@ -209,7 +209,7 @@ class RemoteBackend:
                 self._later(sampler.aclose(), "leaving a sampler")
             raise
 
-    async def _draw(self, sampler: Sampler, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+    async def _draw(self, sampler: ServiceSampler, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
         return await gather_all(
             [
                 self._rollouts(
@@ -222,7 +222,7 @@ class RemoteBackend:
             ]
         )
 
-    async def _rollouts(self, sampler: Sampler, request: SampleRequest) -> list[Rollout]:
+    async def _rollouts(self, sampler: ServiceSampler, request: SampleRequest) -> list[Rollout]:
         drawn = await sampler.sample(request)
         if len(drawn) != request.count:
             raise TrainingError(f"{self.name} drew {len(drawn)} rollouts where {request.count} were asked for")
@@ -239,7 +239,7 @@ class RemoteBackend:
         except ValueError as error:
             raise TrainingError(f"{self.name} drew something that is no rollout: {error}") from error
 
-    async def _sampler(self, weights: Weights | None) -> Sampler:
+    async def _sampler(self, weights: Weights | None) -> ServiceSampler:
         if weights is not None:
             return await self._samplers.kept(self._ours(weights))
         run = self._open_run()
@@ -281,12 +281,12 @@ class Samplers:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._base: Sampler | None = None
-        self._present: Sampler | None = None
-        self._kept: dict[str, Sampler] = {}
+        self._base: ServiceSampler | None = None
+        self._present: ServiceSampler | None = None
+        self._kept: dict[str, ServiceSampler] = {}
         self._lock = asyncio.Lock()
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         """Of the untrained model."""
         if self._base is not None:
             return self._base
@@ -295,14 +295,14 @@ class Samplers:
                 self._base = await self._service.base()
             return self._base
 
-    async def present(self, trainee: Trainee, name: str) -> Sampler:
+    async def present(self, trainee: Trainee, name: str) -> ServiceSampler:
         """Of what the trainee is now, published under this name if it is not yet."""
         async with self._lock:
             if self._present is None:
                 self._present = await self._service.present(trainee, await trainee.publish(name, for_good=False))
             return self._present
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         """Of kept weights; the one that was asked for longest ago gives way."""
         # An answer does not wait for samplers that are being made for others.
         if (ready := self._again(weights)) is not None:
@@ -319,7 +319,7 @@ class Samplers:
         """The trainee has changed."""
         self._present = None
 
-    def forget(self, sampler: Sampler) -> bool:
+    def forget(self, sampler: ServiceSampler) -> bool:
         """One that failed: a server that was started again does not know it any more. Whether it was ours to give back."""
         self._base = None if sampler is self._base else self._base
         self._present = None if sampler is self._present else self._present
@@ -329,7 +329,7 @@ class Samplers:
         return bool(failed)
 
     async def release(self, weights: Weights) -> None:
-        """Nobody asks these weights any more."""
+        """Close the sampler of these weights."""
         async with self._lock:
             sampler = self._kept.pop(weights.adapter, None)
             if sampler is not None:
@@ -343,18 +343,18 @@ class Samplers:
         for sampler in kept.values():
             await ignore_failure(sampler.aclose())
 
-    def _again(self, weights: Weights) -> Sampler | None:
+    def _again(self, weights: Weights) -> ServiceSampler | None:
         sampler = self._kept.pop(weights.adapter, None)
         if sampler is not None:
             self._kept[weights.adapter] = sampler
         return sampler
 
 
-async def _score_all(sampler: Sampler, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
+async def _score_all(sampler: ServiceSampler, pairs: Sequence[Pair]) -> list[tuple[float, ...]]:
     return await gather_all([_score(sampler, tuple(prompt), tuple(tokens)) for prompt, tokens in pairs])
 
 
-async def _score(sampler: Sampler, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> tuple[float, ...]:
+async def _score(sampler: ServiceSampler, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> tuple[float, ...]:
     if not prompt or not tokens:
         raise TrainingError("only tokens that follow others can be scored")
     scores = await sampler.score(prompt + tokens)

@@ -72,7 +72,7 @@ class SampleRequest:
     top_k: int = 0
 
 
-class Sampler(Protocol):
+class ServiceSampler(Protocol):
     """Weights that answer. `is_raw` says that log-probabilities are at temperature 1 whatever the sampling temperature was."""
 
     @property
@@ -116,13 +116,13 @@ class Service(Protocol):
     async def restore(self, state: str) -> Trainee:
         """Go on from a kept state, optimiser included."""
 
-    async def present(self, trainee: Trainee, adapter: str) -> Sampler:
+    async def present(self, trainee: Trainee, adapter: str) -> ServiceSampler:
         """A sampler of what the trainee has just published, good until its next step."""
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         """A sampler of kept weights, whatever is trained meanwhile."""
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         """A sampler of the untrained model."""
 
     async def aclose(self) -> None: ...

@@ -15,12 +15,12 @@ from typing import TypeVar
 from metaclaw.domain.batch import Adam
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.blocking_calls import Reachability, bounded, run_in_thread
+from metaclaw.train.backends.blocking_calls import ServerReach, bounded, run_in_thread
 from metaclaw.train.backends.remote import RemoteBackend
 from metaclaw.train.backends.sdk import (
     EXPIRY_S,
-    Pending,
     Saved,
+    TinkerPending,
     TinkerSamplingClient,
     TinkerSdk,
     TinkerServiceClient,
@@ -32,7 +32,7 @@ from metaclaw.train.backends.sdk import (
     make_sampling,
     retryable_error,
 )
-from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, Sampler, SampleRequest
+from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, SampleRequest, ServiceSampler
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,8 @@ class TinkerService:
         self._base_url = base_url
         self._api_key = api_key or (_NO_KEY if base_url else None)
         self._reduction = reduction
-        self.reach = Reachability(base_url)
-        """The SDK itself tries for minutes before it says that nobody is there, and goes on waiting for a server that has died."""
+        self.reach = ServerReach(base_url)
+        """The SDK itself retries for minutes before it reports an unreachable server, and goes on waiting for one that has died."""
         self._connecting: asyncio.Future[TinkerServiceClient] | None = None
 
     async def create(self, rank: int, seed: int) -> "TinkerTrainee":
@@ -97,11 +97,11 @@ class TinkerService:
         """A new model with saved weights and optimiser."""
         return await self._trainee(f"go on from {state}", lambda it: it.create_training_client_from_state_with_optimizer(state))
 
-    async def present(self, trainee: object, adapter: str) -> Sampler:
+    async def present(self, trainee: object, adapter: str) -> ServiceSampler:
         """By its path; on every server it answers with these weights until the trainee's next step."""
         return await self._sampler(adapter)
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         """By its path where paths are independent of models in training, else restored into a place of its own."""
         if "/sampler_weights/" in weights.adapter:
             return await self._sampler(weights.adapter)
@@ -110,7 +110,7 @@ class TinkerService:
         trainee = await self.restore(weights.training)
         return await self._sampler(await trainee.publish("serving", for_good=False), trainee)
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         """The untrained model by its name."""
         return await self._sampler(None)
 
@@ -139,7 +139,7 @@ class TinkerService:
         async with bounded(f"{self.name}: cannot unload {model}", self.waits.connect_s, self.foreign):
             await run_in_thread(post, self.waits.connect_s)
 
-    async def wait(self, what: str, pending: Pending[T], timeout_s: float) -> T:
+    async def wait(self, what: str, pending: TinkerPending[T], timeout_s: float) -> T:
         """What a request that was sent gives."""
         async with bounded(f"{self.name}: {what}", timeout_s, self.foreign):
             return await self.reach.during(pending.result_async())
@@ -231,7 +231,7 @@ class TinkerTrainee:
             await self._service.unload(self._client.model_id)
 
     async def _saved(
-        self, what: str, save: Callable[[str, int | None], Awaitable[Pending[Saved]]], name: str, for_good: bool
+        self, what: str, save: Callable[[str, int | None], Awaitable[TinkerPending[Saved]]], name: str, for_good: bool
     ) -> str:
         service = self._service
         await service.reach.check()

@@ -12,7 +12,7 @@ from metaclaw.domain.batch import Adam
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.blocking_calls import Reachability, bounded, run_in_thread
+from metaclaw.train.backends.blocking_calls import ServerReach, bounded, run_in_thread
 from metaclaw.train.backends.remote import RemoteBackend
 from metaclaw.train.backends.sdk import (
     EXPIRY_S,
@@ -27,7 +27,7 @@ from metaclaw.train.backends.sdk import (
     make_datum,
     make_sampling,
 )
-from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, Sampler, SampleRequest
+from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, SampleRequest, ServiceSampler
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class WeaverService:
         self._base_model = base_model
         self._base_url = base_url
         self._api_key = api_key
-        self._reach = Reachability(base_url)
+        self._reach = ServerReach(base_url)
         self._client: WeaverServiceClient | None = None
 
     async def create(self, rank: int, seed: int) -> "WeaverTrainee":
@@ -90,15 +90,15 @@ class WeaverService:
         await self.call(f"cannot load {state}", lambda: model.load_state_with_optimizer(found["path"]), self.waits.train_s)
         return trainee
 
-    async def present(self, trainee: object, adapter: str) -> Sampler:
+    async def present(self, trainee: object, adapter: str) -> ServiceSampler:
         """By its path."""
         return await self._sampler(adapter)
 
-    async def kept(self, weights: Weights) -> Sampler:
+    async def kept(self, weights: Weights) -> ServiceSampler:
         """By its path, which is independent of models in training."""
         return await self._sampler(weights.adapter)
 
-    async def base(self) -> Sampler:
+    async def base(self) -> ServiceSampler:
         """The untrained model by its name."""
         return await self._sampler(None)
 

@@ -149,7 +149,7 @@ class LoadingHost:
             await self._drop(version)
             complaint = await self._ask(*self._dialect.load(name_of(version), folder))
         if complaint is not None:
-            # It reads our folders. What else it may have against a version nobody knows; one that is not all there it never loads.
+            # The server reads our folders: it can never load an adapter that is not complete. Other refusals may pass.
             kind = TrainingError if is_whole(Path(folder)) else WeightsLostError
             raise kind(f"version {version} cannot be loaded by {self._admin.url}: {complaint}")
 
@@ -201,7 +201,7 @@ class SglangRoutes:
     """SGLang's routes for adapters."""
 
     def load(self, name: str, folder: str) -> tuple[str, Json]:
-        """Not pinned: the server may move it out of the way while nobody asks for it."""
+        """Not pinned: the server may evict it while it is not asked for."""
         return "/load_lora_adapter", {"lora_name": name, "lora_path": folder, "pinned": False}
 
     def unload(self, name: str) -> tuple[str, Json]:

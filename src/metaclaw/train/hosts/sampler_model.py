@@ -105,7 +105,7 @@ class SamplerModel:
         yield speech.end(is_whole=rollout.is_whole)
 
     async def aclose(self) -> None:
-        """The service is closed by whoever trains on it."""
+        """The service is closed by the training backend."""
 
     def _weights(self, version: int) -> Weights | None:
         if version == BASE_POLICY:

@@ -123,7 +123,7 @@ class VllmModel:
         yield speech.end(is_whole=is_whole)
 
     async def aclose(self) -> None:
-        """The provider is closed by whoever made it."""
+        """The provider is closed by its owner."""
 
     @cached_property
     def _vocabulary(self) -> "Vocabulary":

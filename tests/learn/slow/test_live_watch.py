@@ -9,8 +9,7 @@ import pytest
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.slow.versions import BY_A_PERSON
-from metaclaw.learn.slow.watch import CanaryWatch
+from metaclaw.learn.slow.versions import BY_A_PERSON, CanaryWatch
 from metaclaw.train.live import LiveRuling
 from tests.learn.slow.stage import STARS, Stage
 

@@ -1,6 +1,6 @@
-"""Which turns a run learns from, and which the gate is kept for: read from the ledger, through the one predicate.
+"""Which turns a run learns from, and which are kept for the gate: read from the ledger, through one predicate.
 
-A share of all turns, by a hash of their names, is never trained on: the gate compares weights on them.
+A share of all turns, by a hash of their ids, is never trained on: the gate compares weights on them.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,6 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import WireError
 from metaclaw.learn.replay.prompt import UnplayableError, sent_request
-from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.store import LedgerReader, SqlBatches, TrainingBatch
 from metaclaw.train import is_held_out
@@ -37,7 +36,7 @@ def _no_hint(turn: Turn, step: Step) -> tuple[int, ...] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class LeastTurns:
     """What a run needs to begin: so many turns, and among them so many that no run has had. Without the second, turns of a run that
     came to nothing would be trained on again and again."""
 
@@ -46,11 +45,27 @@ class Least:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingTurns:
     """Turns that may train now, and how many of them no run has had."""
 
     turns: int
     new: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTurn:
+    """A turn to learn from: exactly the tokens the policy saw, and the step, by which answers are scored.
+
+    `hinted` is the same prompt with a hint in it , where there is one. `max_tokens` is the longest answer
+    the client asked for, where it said.
+    """
+
+    id: TurnId
+    prompt: tuple[int, ...]
+    step: Step
+    key: str
+    hinted: tuple[int, ...] | None = None
+    max_tokens: int | None = None
 
 
 class QueryTurns:
@@ -85,7 +100,7 @@ class QueryTurns:
         """Whether a turn is kept for the gate."""
         return is_held_out(turn, self._held_out_share)
 
-    def open_batch(self, least: Least, most: int, seed: int) -> int | None:
+    def open_batch(self, least: LeastTurns, most: int, seed: int) -> int | None:
         """A new batch of the newest turns that may train now, at most `most`, and of up to as many turns that trained earlier
         versions, so that what these learned is not lost; None while there are too few."""
         clocks = self.clocks()
@@ -95,37 +110,37 @@ class QueryTurns:
         again = self._trainable(clocks, len(found), again=True)
         return self._batches.open_batch(clocks.version, (*found, *again), seed)
 
-    def has_enough(self, least: Least) -> bool:
+    def has_enough(self, least: LeastTurns) -> bool:
         """Whether a run may begin."""
         # Turns of runs that came to nothing may be the newest: the new ones are looked for behind them.
         return self._are_enough(self._trainable(self.clocks(), least.turns if not least.new else _MOST_COUNTED), least)
 
-    def waiting(self, size: int) -> Waiting:
+    def waiting(self, size: int) -> WaitingTurns:
         """The turns that may train now, counted up to `size`, and those of them that no run has had yet."""
         found = self._trainable(self.clocks(), size)
-        return Waiting(len(found), self._batches.untried(found))
+        return WaitingTurns(len(found), self._batches.untried(found))
 
     def unscorable(self) -> int:
         """How many of the newest turns would train if anything could score answers to them."""
         clocks = self.clocks()
         return sum(not self._is_scorable(turn, clocks) for turn in self._eligible(clocks, _MOST_COUNTED, self.is_held_out))
 
-    def _are_enough(self, found: tuple[TurnId, ...], least: Least) -> bool:
+    def _are_enough(self, found: tuple[TurnId, ...], least: LeastTurns) -> bool:
         return len(found) >= least.turns and (least.new == 0 or self._batches.untried(found) >= least.new)
 
     def kept(self, size: int) -> int:
         """How many turns the gate has now, counted up to `size`."""
         return len(self._eligible(self.clocks(), size, lambda turn: not self.is_held_out(turn)))
 
-    def held_out(self, most: int) -> list[Lesson]:
+    def held_out(self, most: int) -> list[TrainingTurn]:
         """Turns that might train but are kept for the gate, the newest first."""
         clocks = self.clocks()
         found = self._eligible(clocks, most, lambda turn: not self.is_held_out(turn))
-        return [lesson for turn in found if self._is_scorable(turn, clocks) and (lesson := self._lesson(turn)) is not None]
+        return [one for turn in found if self._is_scorable(turn, clocks) and (one := self._training_turn(turn)) is not None]
 
-    def lessons(self, batch: TrainingBatch) -> list[Lesson]:
+    def of_batch(self, batch: TrainingBatch) -> list[TrainingTurn]:
         """The turns of a batch that are still there and can be read."""
-        return [lesson for turn in batch.turns if (lesson := self._lesson(turn)) is not None]
+        return [one for turn in batch.turns if (one := self._training_turn(turn)) is not None]
 
     def is_outdated(self, batch: TrainingBatch) -> bool:
         """Whether rules or skills have changed for the speakers of all its turns. While some turns are current the run goes on with
@@ -168,13 +183,15 @@ class QueryTurns:
             known[turn] = step is not None and self._can_score(step)
         return known[turn]
 
-    def _lesson(self, turn: TurnId) -> Lesson | None:
+    def _training_turn(self, turn: TurnId) -> TrainingTurn | None:
         recorded, step = self._reader.turn(turn), self._recorded.step(turn)
         if recorded is None or step is None or recorded.turn.tokens is None:
             return None
         # A hash, because it is kept in a file, and names may be taken from what a person said.
         key = combined_hash(step.stamp.skills)
-        return Lesson(turn, recorded.turn.tokens.prompt_ids, step, key, self._hint(recorded.turn, step), _max_tokens(recorded.turn))
+        return TrainingTurn(
+            turn, recorded.turn.tokens.prompt_ids, step, key, self._hint(recorded.turn, step), _max_tokens(recorded.turn)
+        )
 
 
 def _max_tokens(turn: Turn) -> int | None:

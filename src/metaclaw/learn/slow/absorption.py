@@ -1,10 +1,8 @@
-"""Skill → weight metabolism: under the weights that serve, does a skill still have to be told?
+"""Which skills a version has absorbed: with the weights that serve, does a skill still have to stand in the prompt?
 
-Recorded prompts in which it stood are answered with it and without it by the same weights; where leaving it out costs nothing, it
-is absorbed by that version and leaves its prompts. The note belongs to the version: other weights are told again.
-
-Where the prompts there are do not decide, the evidence is kept, and goes on when there are more of them: one bet, however often one
-looks (`train.metabolism`).
+Recorded prompts in which the skill stood are answered with it and without it by the same weights; where leaving it out costs
+nothing, it is absorbed by that version and leaves its prompts. Where the prompts do not decide, the evidence is kept and goes
+on when there are more of them (`train.absorption`).
 """
 
 import logging
@@ -22,8 +20,8 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.step import Step
 from metaclaw.errors import EngineError, WireError
 from metaclaw.learn.replay.prompt import ReplayPrompt, UnplayableError
-from metaclaw.learn.slow.recipe import Lesson
 from metaclaw.learn.slow.rewards import Rewards
+from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets
@@ -38,7 +36,7 @@ _DRAWS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PromptPair:
     """A recorded prompt with a skill and without."""
 
     turn: TurnId
@@ -48,7 +46,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class SkillPrompts:
     """How prompts are put together again. `generation` gives the skills that were in force then."""
 
     reader: LedgerReader
@@ -57,13 +55,13 @@ class Prompts:
     generation: Callable[[int], SkillGeneration | None]
     budgets: Budgets
 
-    def told(self, skill: Skill, lessons: Sequence[Lesson]) -> list[Told]:
+    def told(self, skill: Skill, turns: Sequence[TrainingTurn]) -> list[PromptPair]:
         """The prompts among these in which the skill stood. Blocks."""
-        found = [self._one(skill, lesson) for lesson in lessons if skill.name in lesson.step.stamp.skills]
+        found = [self._one(skill, turn) for turn in turns if skill.name in turn.step.stamp.skills]
         return [one for one in found if one is not None]
 
-    def _one(self, skill: Skill, lesson: Lesson) -> Told | None:
-        recorded = self.reader.turn(lesson.turn)
+    def _one(self, skill: Skill, turn: TrainingTurn) -> PromptPair | None:
+        recorded = self.reader.turn(turn.id)
         generation = None if recorded is None else self.generation(recorded.turn.stamp.generation)
         if recorded is None or generation is None:
             return None
@@ -73,9 +71,9 @@ class Prompts:
             arms = ReplayPrompt(recorded.turn, known, own_words, self.budgets).arms(skill, ())
             prompts = [self.tokeniser.prompt(plain(arm)) for arm in (arms.with_skill, arms.without)]
         except (UnplayableError, WireError, EngineError) as error:
-            log.info("skill_not_weighed hash=%s turn=%s reason=%s", skill.content_hash, lesson.turn, error)
+            log.info("skill_not_weighed hash=%s turn=%s reason=%s", skill.content_hash, turn.id, error)
             return None
-        return Told(lesson.turn, lesson.step, prompts[0], prompts[1])
+        return PromptPair(turn.id, turn.step, prompts[0], prompts[1])
 
 
 @dataclass(slots=True)
@@ -87,14 +85,14 @@ class _Weighing:
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class AbsorbedSkills:
     """What a version needs no more; `is_open` where more prompts could tell of further skills."""
 
     absorbed: frozenset[SkillName]
     is_open: bool
 
 
-class Metabolism:
+class AbsorptionTest:
     """Finds out what a version has absorbed."""
 
     def __init__(
@@ -102,7 +100,7 @@ class Metabolism:
         *,
         backend: TrainingBackend,
         rewards: Rewards,
-        prompts: Prompts,
+        prompts: SkillPrompts,
         windows: Windows,
         max_tokens: int,
         temperature: float,
@@ -116,23 +114,23 @@ class Metabolism:
         self._version = BASE_POLICY
         self._weighed: dict[str, _Weighing] = {}
 
-    async def digest(
-        self, version: PolicyVersion, inherited: frozenset[SkillName], skills: Sequence[Skill], lessons: Sequence[Lesson]
-    ) -> Digest:
+    async def find(
+        self, version: PolicyVersion, inherited: frozenset[SkillName], skills: Sequence[Skill], turns: Sequence[TrainingTurn]
+    ) -> AbsorbedSkills:
         """Which of these skills the version needs no more. Raises TrainingError."""
         if version.number != self._version:
             self._version, self._weighed = version.number, {}
         findings: dict[SkillName, Absorption] = {}
         for skill in skills:
-            told = await run_sync(self._prompts.told, skill, lessons)
+            told = await run_sync(self._prompts.told, skill, turns)
             findings[skill.name] = Absorption.UNDECIDED
             if len(told) >= _LEAST_PROMPTS:
                 weighing = self._weighed.setdefault(skill.content_hash, _Weighing())
                 findings[skill.name] = await self._weigh(version, skill, told, weighing)
         absorbed = absorbed_by(inherited & {skill.name for skill in skills}, findings)
-        return Digest(absorbed, Absorption.UNDECIDED in findings.values())
+        return AbsorbedSkills(absorbed, Absorption.UNDECIDED in findings.values())
 
-    async def _weigh(self, version: PolicyVersion, skill: Skill, told: Sequence[Told], seen: _Weighing) -> Absorption:
+    async def _weigh(self, version: PolicyVersion, skill: Skill, told: Sequence[PromptPair], seen: _Weighing) -> Absorption:
         report = judge_absorption(seen.pairs)
         for again in range(_DRAWS):
             fresh = [one for one in told if (one.turn, again) not in seen.tried]

@@ -6,9 +6,9 @@ import pytest
 
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.errors import MissingPackageError
-from metaclaw.learn.slow.lessons import Least
-from metaclaw.learn.slow.loop import Rules
-from metaclaw.learn.slow.run import DriftError
+from metaclaw.learn.slow.loop import LoopRules
+from metaclaw.learn.slow.run_checkpoints import DriftError
+from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.store import BatchState
 from tests.learn.slow.stage import Stage
 
@@ -27,7 +27,7 @@ async def test_a_run_takes_all_turns_that_may_train(tmp_path: Path) -> None:
     stage.talk(40)
     waiting = stage.turns.waiting(100)
     assert waiting.turns == waiting.new > 8
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     assert len(stage.batches.turns_of(1)) == waiting.turns
     assert stage.turns.waiting(100).turns == 0
 
@@ -35,12 +35,12 @@ async def test_a_run_takes_all_turns_that_may_train(tmp_path: Path) -> None:
 async def test_the_next_run_draws_prompts_of_earlier_ones_again_but_at_most_as_many_as_new_ones(tmp_path: Path) -> None:
     stage = Stage(tmp_path, batch_most=100)
     stage.talk(60)
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     first = set(stage.batches.turns_of(1))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
     stage.talk(20)
     new = stage.turns.waiting(100).turns
-    assert stage.turns.open_batch(Least(8), 100, 1) == 2
+    assert stage.turns.open_batch(LeastTurns(8), 100, 1) == 2
     second = set(stage.batches.turns_of(2))
     assert len(second - first) == new
     assert len(second & first) == new < len(first)
@@ -50,7 +50,7 @@ async def test_the_next_run_draws_prompts_of_earlier_ones_again_but_at_most_as_m
 async def test_a_run_that_came_to_nothing_gives_its_turns_back_and_is_not_repeated_by_itself(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.talk(20)
-    rules = Rules(8, 0.0, 8)
+    rules = LoopRules(8, 0.0, 8)
     waiting = stage.turns.waiting(8)
     fail(stage, DriftError("it drifted"))
     assert await stage.slow.once(rules.least)
@@ -60,7 +60,7 @@ async def test_a_run_that_came_to_nothing_gives_its_turns_back_and_is_not_repeat
     again = stage.turns.waiting(8)
     assert (again.turns, again.new) == (waiting.turns, 0)
     stage.backend.before = lambda: None
-    assert await stage.slow.once(Least(1))  # a person asked for it
+    assert await stage.slow.once(LeastTurns(1))  # a person asked for it
     assert set(stage.batches.turns_of(2)) == set(stage.batches.turns_of(1))
     assert stage.policies.versions()
 
@@ -68,7 +68,7 @@ async def test_a_run_that_came_to_nothing_gives_its_turns_back_and_is_not_repeat
 async def test_given_back_turns_train_again_with_a_few_new_ones(tmp_path: Path) -> None:
     stage = Stage(tmp_path, batch_most=100)
     stage.talk(20)
-    least = Rules(8, 0.0, 100).least
+    least = LoopRules(8, 0.0, 100).least
     fail(stage, DriftError("it drifted"))
     assert await stage.slow.once(least)
     assert not stage.turns.has_enough(least)
@@ -81,7 +81,7 @@ async def test_turns_of_a_rejected_version_may_train_again(tmp_path: Path) -> No
     stage = Stage(tmp_path)
     stage.talk(20)
     found = stage.turns.waiting(8)
-    number = stage.turns.open_batch(Least(8), 8, 1)
+    number = stage.turns.open_batch(LeastTurns(8), 8, 1)
     stage.policies.publish(Weights("toy", "nowhere"), parent=0, base="toy", batch=number)
     assert stage.turns.waiting(8).turns < found.turns
     stage.policies.reject(1)
@@ -93,7 +93,7 @@ async def test_turns_that_nothing_can_score_are_neither_drawn_nor_spent(tmp_path
     turns = [turn for turn in stage.talk(40) if not stage.turns.is_held_out(turn)]
     stage.unscorable = set(turns[:5])
     assert stage.turns.unscorable() == 5
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     assert set(stage.batches.turns_of(1)) == set(turns[5:])
     assert all(stage.reader.role_of(turn) is None for turn in turns[:5])
 
@@ -103,12 +103,12 @@ async def test_a_missing_package_spends_no_turn_and_says_what_to_install(tmp_pat
     stage.talk(40)
     fail(stage, MissingPackageError("no transformers: pip install 'metaclaw-proxy[transformers]'"))
     for _ in range(8):
-        assert await stage.slow.once(Least(8))
+        assert await stage.slow.once(LeastTurns(8))
     batch = stage.batches.open_batch_now()
     assert batch is not None
     assert (batch.number, batch.state) == (1, BatchState.OPEN)
     assert "pip install 'metaclaw-proxy[transformers]'" in str(stage.slow.trouble)
     stage.backend.before = lambda: None
-    assert await stage.slow.once(Least(8))
+    assert await stage.slow.once(LeastTurns(8))
     assert str(stage.slow.trouble) == "None"
     assert [version.batch for version in stage.policies.versions()] == [1]
