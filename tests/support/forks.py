@@ -264,7 +264,7 @@ def _become(request: int, handles: Sequence[int], for_programs: socket.socket) -
     return name
 
 
-_IMPORTED_AT_START: Final = ("metaclaw.cli.root", "metaclaw.cli.start", "anyio._backends._asyncio", "jinja2", "uvloop")
+_IMPORTED_AT_START: Final = ("metaclaw.cli.root", "metaclaw.cli.lifecycle", "anyio._backends._asyncio", "jinja2", "uvloop")
 """What a program that starts would otherwise import itself."""
 
 
