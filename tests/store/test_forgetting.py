@@ -161,6 +161,27 @@ async def test_what_was_learned_from_a_session_is_told_and_told_again(
     assert forgetting.forget_session(SessionId("s_1")) == ForgetResult(0, 0)
 
 
+async def test_a_rule_whose_candidate_was_not_saved_before_a_crash_is_forgotten_by_the_turn_it_names(
+    ledger: SqlLedger, database: Database, forgetting: SqlForgetting, new_turn: TurnMaker
+) -> None:
+    mine, others = new_turn("s_1", stamp=NOW), new_turn("s_2", stamp=NOW)
+    await record(ledger, mine, others)
+    rules: list[Skill] = []
+    for turn in (mine, others):
+        name = SkillName(f"from-{turn.session}".replace("_", "-"))
+        rules.append(Skill(name, "always", "do", author=Authorship.INSTRUCTION, extra={"source": turn.id}))
+        resting_on = LearnedFrom(0, (turn.id,), CandidateId(f"c_{name}"))
+        SqlGenerations(database).publish(rules, "noted", learned=resting_on)
+    assert forgetting.forget_session(SessionId("s_1")).skills == ("from-s-1",)
+    assert not forgetting.erase("forgotten")
+    SqlGenerations(database).publish(rules[1:], "retired")
+    assert forgetting.erase("forgotten")
+    assert forgetting.derived_data().names == frozenset()
+    kept = SqlGenerations(database).at(2)
+    assert kept is not None
+    assert [skill.name for skill in kept.skills] == ["from-s-2"]
+
+
 @pytest.mark.parametrize("kind", ["rule", "skill"])
 async def test_a_forgotten_rule_is_cleared_from_prompts_that_do_not_name_it_and_a_forgotten_skill_from_lists(
     ledger: SqlLedger, reader: LedgerReader, database: Database, forgetting: SqlForgetting, new_turn: TurnMaker, kind: str

@@ -12,7 +12,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, d
 from metaclaw.domain.candidate import CandidateId, Change, Proposal, Standing
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship
-from metaclaw.store.column_values import ResultRow, pack_names, pack_text, unpack_document, unpack_names, unpack_text
+from metaclaw.store.column_values import ResultRow, pack_names, pack_text, unpack_document, unpack_json, unpack_names, unpack_text
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.learning_schema import (
     attempts,
@@ -78,7 +78,7 @@ def find_derived_data(connection: Connection, session: SessionId | None) -> Deri
     is_mine = true() if session is None else forgotten.c.session == pack_text(session)
     taught = select(lessons.c.candidate).join(forgotten, forgotten.c.turn == lessons.c.turn).where(is_mine)
     ids, accepted = _lineage(connection, set(connection.execute(taught).scalars()))
-    rows = _tainted(connection, set(ids), accepted)
+    rows = _tainted(connection, {*ids, *_unsaved(connection, is_mine)}, accepted)
     carriers = _carriers(connection, rows)
     query = (
         select(forgotten_batches.c.batch).join(forgotten, forgotten.c.turn == forgotten_batches.c.turn).where(is_mine).distinct()
@@ -113,6 +113,21 @@ def _lineage(connection: Connection, taught: set[str]) -> tuple[list[str], set[s
             ids.append(row.id)
             names |= {unpack_text(row.name)} if row.standing == Standing.ACCEPTED.value else set()
     return ids, names
+
+
+def _unsaved(connection: Connection, is_mine: ColumnElement[bool]) -> set[str]:
+    """Candidates whose rule is in force though they were not saved: the program was killed in between. The rule names the turn it
+    comes from."""
+    is_saved = select(candidates.c.id).where(candidates.c.id == generations.c.candidate).exists()
+    query = (
+        select(generations.c.candidate, skill_texts.c.extra)
+        .join(memberships, memberships.c.since == generations.c.number)
+        .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
+        .where(generations.c.candidate.is_not(None), ~is_saved)
+    )
+    sources = {str(unpack_json(row.extra).get("source")): str(row.candidate) for row in connection.execute(query)}
+    unwanted = select(forgotten.c.turn).where(is_mine, forgotten.c.turn.in_([pack_text(turn) for turn in sources]))
+    return {sources[unpack_text(turn)] for turn in connection.execute(unwanted).scalars()}
 
 
 def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[ResultRow]:
