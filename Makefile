@@ -16,8 +16,10 @@ run: install
 demo: install
 	@$(BIN)/metaclaw demo --unattended
 
+# One worker more than cores: much of the tests' time is waiting for programs.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(1 + (os.cpu_count() or 1))")
 test: $(VENV)/.dev
-	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The slow loop's story told with the real 135M model; minutes on two cores that have nothing else to do.
 test-training: $(VENV)/.dev

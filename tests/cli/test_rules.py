@@ -363,6 +363,18 @@ def test_a_held_rule_without_a_check_of_calls_says_that_it_holds_nothing(home: P
     assert "tool calls that break it do not reach the agent" in " ".join(metaclaw("rules", "show", name).out.split())
 
 
+@pytest.mark.parametrize(
+    ("check", "told"),
+    [
+        ((), "nothing is held"),
+        (("--check", "not: maybe"), "nothing is held"),
+        (("--check", "not in calls of shell: pip"), "held: tool"),
+    ],
+)
+def test_adding_a_rule_that_is_to_hold_says_whether_it_can(home: Path, check: tuple[str, ...], told: str) -> None:
+    assert f"\n{told}" in metaclaw("rules", "add", "Never say maybe.", *check, "--enforce", "hold").out
+
+
 def test_enforce_without_an_argument_says_whether_rules_hold(home: Path) -> None:
     assert "no rule is held" in metaclaw("enforce").out
     metaclaw("rules", "add", "--example", "no-force-push", "--enforce", "hold")

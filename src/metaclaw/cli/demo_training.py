@@ -53,7 +53,7 @@ learning_rate = 0.0006
 batch_turns = 16
 prompts_per_step = 4
 group_size = 8
-steps = 24
+steps = 18
 max_new_tokens = 24
 held_out_share = 0.3
 {base}

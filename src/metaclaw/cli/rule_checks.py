@@ -71,6 +71,12 @@ def check_facts(view: "Mapping[str, Json]") -> list[tuple[str, object]]:
     return [*pairs, *([("question", view["question"])] if view["question"] else [])]
 
 
+def tell_enforcement(view: "Mapping[str, Json]") -> None:
+    """Print what holding a new rule comes to; nothing for a rule that is not to hold."""
+    if view.get("enforce") == "hold":
+        click.echo(_ENFORCE["hold"] if view.get("can_hold") else _HOLDS_NOTHING)
+
+
 def tell_questions(views: "Iterable[Mapping[str, Json]]") -> None:
     """Print the questions that wait for the person."""
     for view in views:

@@ -11,7 +11,15 @@ from metaclaw.cli.compliance import compliance_of, followed_by_agent, in_words, 
 from metaclaw.cli.home import read_in_force, retired
 from metaclaw.cli.output import ask as confirm
 from metaclaw.cli.output import json_option, moment, plain, plain_block, print_facts, print_json, print_table
-from metaclaw.cli.rule_checks import check_changes, check_facts, check_options, example_fields, examples, tell_questions
+from metaclaw.cli.rule_checks import (
+    check_changes,
+    check_facts,
+    check_options,
+    example_fields,
+    examples,
+    tell_enforcement,
+    tell_questions,
+)
 from metaclaw.cli.rule_files import export, import_
 from metaclaw.errors import MetaClawError, SkillError
 
@@ -146,6 +154,7 @@ def add(
         click.echo(f"That is in force already: {plain(facts.get('name'))}.")
     else:
         click.echo(f"Noted: {plain(facts.get('name'))} ({_where(facts)}). Take it back with: metaclaw undo")
+        tell_enforcement(facts)
         tell_questions([facts])
 
 
