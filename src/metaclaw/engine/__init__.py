@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from metaclaw.engine.adapter_check import is_whole
 from metaclaw.engine.client import MODEL_ID, EmbeddedModel
 from metaclaw.engine.frames import Generate
-from metaclaw.engine.prompt import Prompt, build_prompt, make_message
-from metaclaw.engine.tokeniser import FolderTokeniser
+from metaclaw.engine.prompt import FolderTokeniser, Prompt, build_prompt, make_message
 from metaclaw.engine.tool_calls import CallParser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.training_pause import TrainingPause

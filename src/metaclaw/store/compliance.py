@@ -27,7 +27,9 @@ from metaclaw.domain.compliance import (
 from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd, ShownCall, TrueAnswer
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Enforcement, Turn
-from metaclaw.store.column_values import (
+from metaclaw.store.cursors import present, read_cursor, write_cursor
+from metaclaw.store.database import Database, utc_now
+from metaclaw.store.rows import (
     ResultRow,
     Values,
     pack_instant,
@@ -38,8 +40,6 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.cursors import present, read_cursor, write_cursor
-from metaclaw.store.database import Database, utc_now
 from metaclaw.store.schema import events, held_rules, memberships, rule_counts, rule_results, true_answers, turn_attempts, turns
 
 _CURSOR = "compliance"

@@ -13,7 +13,6 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import TurnKind
-from metaclaw.store.column_values import ResultRow, pack_instant, pack_text, unpack_text
 from metaclaw.store.cursors import SqlCursors, write_cursor
 from metaclaw.store.database import Database, RefusedError, store_errors, utc_now
 from metaclaw.store.deduplication import remove_bodies
@@ -21,6 +20,7 @@ from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.policy_versions import give_up
 from metaclaw.store.records import BatchState, ForgetResult
+from metaclaw.store.rows import ResultRow, pack_instant, pack_text, unpack_text
 from metaclaw.store.schema import (
     batch_turns,
     batches,

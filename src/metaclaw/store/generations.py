@@ -20,7 +20,10 @@ from metaclaw.domain.skill import (
     SkillState,
     library_hash,
 )
-from metaclaw.store.column_values import (
+from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.deduplication import content_id
+from metaclaw.store.records import ChangesSince, GenerationRow, InForce
+from metaclaw.store.rows import (
     ResultRow,
     Value,
     Values,
@@ -33,9 +36,6 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.deduplication import content_id
-from metaclaw.store.records import ChangesSince, GenerationRow, InForce
 from metaclaw.store.schema import (
     attempts,
     candidates,

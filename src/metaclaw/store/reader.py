@@ -27,14 +27,6 @@ from metaclaw.domain.session import SessionTrace
 from metaclaw.domain.turn import Exchange, Placement, Splice, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
-from metaclaw.store.column_values import (
-    ResultRow,
-    pack_instant,
-    pack_text,
-    unpack_instant,
-    unpack_optional,
-    unpack_text,
-)
 from metaclaw.store.compliance import IS_ATTEMPT, enforcement_of
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
@@ -47,6 +39,23 @@ from metaclaw.store.records import (
     RecordedTurn,
     SessionRow,
     TurnRow,
+)
+from metaclaw.store.rows import (
+    ResultRow,
+    draw_of,
+    drawn_turn_of,
+    event_of,
+    pack_instant,
+    pack_text,
+    placement_of,
+    scope_of,
+    session_of,
+    tokens_of,
+    turn_of,
+    turn_row_of,
+    unpack_instant,
+    unpack_optional,
+    unpack_text,
 )
 from metaclaw.store.schema import (
     candidates,
@@ -63,17 +72,6 @@ from metaclaw.store.schema import (
     tokens,
     translations,
     turns,
-)
-from metaclaw.store.turn_rows import (
-    draw_of,
-    drawn_turn_of,
-    event_of,
-    placement_of,
-    scope_of,
-    session_of,
-    tokens_of,
-    turn_of,
-    turn_row_of,
 )
 from metaclaw.store.verdicts import STANDING, standing_of, with_standing
 

@@ -1,6 +1,6 @@
 """The tables as queries name them: columns and their types. Keys, constraints, indices, triggers and views are in `migrations/`.
 
-Instants are whole microseconds since 1970 in UTC (`_us`), names and free text are packed by `column_values.pack_text`, bytes are
+Instants are whole microseconds since 1970 in UTC (`_us`), names and free text are packed by `rows.pack_text`, bytes are
 bytes. `seq` numbers are given by the database, grow, and are never given again: they are the cursors readers resume from.
 
 Rows about a turn are never updated; what a turn later turns out to be (a verdict, a role, a draw, a batch it is in) comes in tables

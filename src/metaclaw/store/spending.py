@@ -8,9 +8,9 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, select, 
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.spending import Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
-from metaclaw.store.column_values import ResultRow, pack_text, unpack_instant, unpack_text
 from metaclaw.store.cursors import present, read_cursor
 from metaclaw.store.database import Database
+from metaclaw.store.rows import ResultRow, pack_text, unpack_instant, unpack_text
 from metaclaw.store.schema import candidates, cursors, memberships, spending, turns
 
 _CURSOR = "spending of turns"

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -26,7 +26,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Object, encode_text, object_of, text_of
+from metaclaw.wires.fields import Object, encode_text, list_of, object_of, text_of
 from metaclaw.wires.format import wire_format
 
 _MAX_NAME_CHARS = 64
@@ -126,7 +126,7 @@ def _additional(request: ChatRequest) -> Iterator[Opaque]:
     for message in request.messages:
         for part in message.parts:
             if isinstance(part, Opaque) and (value := object_of(part.value)).get("type") == "additional_tools":
-                yield from (Opaque(part.wire, tool) for tool in _items(value.get("tools")))
+                yield from (Opaque(part.wire, tool) for tool in list_of(value.get("tools")))
 
 
 def custom_offer(value: Object, namespace: str | None) -> ToolOffer:
@@ -141,10 +141,6 @@ def _grammar(format_: Object) -> str:
     rules = object_of(format_.get("grammar")) or format_
     definition = text_of(rules.get("definition"))
     return f"The input must follow this {text_of(rules.get('syntax')) or 'formal'} grammar:\n{definition}" if definition else ""
-
-
-def _items(value: Json) -> Iterable[Json]:
-    return value if isinstance(value, list) else ()
 
 
 def plain(request: ChatRequest) -> ChatRequest:

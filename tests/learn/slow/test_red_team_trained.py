@@ -20,7 +20,7 @@ from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
-from metaclaw.engine.tokeniser import FolderTokeniser
+from metaclaw.engine.prompt import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.pace import Pace
