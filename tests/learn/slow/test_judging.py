@@ -14,6 +14,7 @@ from metaclaw.domain.chat import ChatRequest, Completion, Finish, Text, Usage
 from metaclaw.domain.policy import PolicyState
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.slow.loop import LoopState
+from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
@@ -178,6 +179,16 @@ def test_a_run_within_the_budget_keeps_its_size_and_one_beyond_it_has_many_small
     assert small.prompts < larger.prompts < 32
     assert larger.tokens <= 1_000_000
     assert fit_to_budget(whole, 0) == RunSize(4, 8, small.tokens_a_step)
+
+
+def test_a_run_that_was_made_smaller_has_a_short_warm_up_a_lower_rate_and_few_validation_prompts() -> None:
+    whole = Recipe(has_fixed_rate=False)
+    assert whole.step_adam.learning_rate == 3e-4
+    assert whole.resized(RunSize(32, 200)) == whole
+    small = whole.resized(RunSize(4, 20, 6_000))
+    assert (small.schedule.most, small.schedule.warm_up, small.validation) == (20, 4, 12)
+    assert small.step_adam.learning_rate == 2.5e-4
+    assert replace(small, has_fixed_rate=True).step_adam.learning_rate == 3e-4
 
 
 def test_turns_that_a_check_scores_cost_nothing() -> None:

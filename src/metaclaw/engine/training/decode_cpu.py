@@ -90,7 +90,7 @@ class _Ranks:
         for some in _passes(self._pieces()):
             check()
             rows = self._read_pieces(some)
-            for piece, its_rows in zip(some, rows.split([len(piece.tokens) for piece in some]), strict=True):
+            for piece, its_rows in zip(some, torch.split(rows, [len(piece.tokens) for piece in some]), strict=True):
                 lasts[piece.group] = its_rows[-1]
         return torch.stack([lasts[group] for group in range(self._groups)])
 
@@ -151,7 +151,7 @@ class _Ranks:
 
         def attend(number: int, mixed: Tensor) -> Tensor:
             # One after the other: what a piece takes over may have been read in the same pass.
-            parts = mixed.split(lengths)
+            parts = torch.split(mixed, lengths)
             return torch.cat([self._attend_piece(number, piece, part) for piece, part in zip(pieces, parts, strict=True)])
 
         positions = torch.cat([torch.arange(piece.start, piece.start + len(piece.tokens)) for piece in pieces])

@@ -144,7 +144,13 @@ class Recipe:
         sized = replace(self, prompts_per_step=size.prompts, steps=size.steps)
         if not size.tokens_a_step:
             return sized
-        return replace(sized, validation=min(self.validation, _JUDGED_VALIDATION), validate_every=0, settle_every=self.settle)
+        return replace(
+            sized,
+            warm_up=min(self.warm_up, max(2, size.steps // 5)),
+            validation=min(self.validation, _JUDGED_VALIDATION),
+            validate_every=0,
+            settle_every=self.settle,
+        )
 
     @property
     def schedule(self) -> ScheduleRules:

@@ -13,7 +13,7 @@ from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.journal import Journal, Measured
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Recipe
-from metaclaw.ports import RunPlan, TrainingBackend
+from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train import Checkpoint, GoldenItem, StepRecord, checkpoint_steps, choose_checkpoint, read_answer, to_measure
 
 log = logging.getLogger(__name__)
@@ -124,7 +124,7 @@ class RunCheckpoints:
         # Answers are as long as in the gate, so that both measure the same.
         for room, some in groupby(sorted(items, key=_room), _room):
             asked = list(some)
-            prompts = await run_sync(lambda asked=asked: [tokeniser.prompt(item.request) for item in asked])
+            prompts = await run_sync(_prompts, tokeniser, asked)
             drawn = await self.greedy(prompts, room, draw)
             passed += sum(item.passes(read_answer(one.text)) for item, one in zip(asked, drawn, strict=True))
         return passed / len(items)
@@ -139,6 +139,10 @@ class RunCheckpoints:
         with self._pace.timed("measure"):
             drawn = await draw(prompts, Drawing(1, max_tokens, 0.0))
         return [group[0] for group in drawn]
+
+
+def _prompts(tokeniser: Tokeniser, items: Sequence[GoldenItem]) -> list[tuple[int, ...]]:
+    return [tokeniser.prompt(item.request) for item in items]
 
 
 def _room(item: GoldenItem) -> int:
