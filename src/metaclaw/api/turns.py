@@ -333,6 +333,7 @@ class WhyRoutes:
             "reminded": _names_at(turn, REMINDER),
             "reminders_left_out": _names_at(turn, WITHHELD),
             "enforced": [enforced_view(one) for one in (() if turn.enforcement is None else turn.enforcement.rules)],
+            "broken": [{"rule": rule, "reason": reason} for rule, reason in self.reader.broken_rules(turn.id)],
             "attempts": [_attempt(one) for one in (() if turn.enforcement is None else turn.enforcement.attempts)],
             "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
         }
