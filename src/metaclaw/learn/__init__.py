@@ -101,7 +101,7 @@ _LOADED_ON_USE = {
     "OwnerActions": "owner",
     "SkillFacts": "owner",
     "SlowLearning": "slow.assembly",
-    "newest_curve": "slow.curve",
+    "newest_curve": "slow.journal",
     "StepBuilder": "steps",
     "read_request": "steps",
 }
