@@ -1,5 +1,6 @@
 """Held rules: calls that break them reach no client, on every wire, streamed and whole, and later requests hold what was said."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from tests.support.holding import Agent, Got, ResponsesAgent, new_agent, write_rule
 from tests.support.program import NOT_LEARNING, Program, providers_toml
-from tests.support.scripted_model import ScriptedModel, call, say
+from tests.support.scripted_model import ScriptedModel, Step, call, say
 from tests.support.strict_provider import BAD, GOOD, StrictProvider
 
 TARGETS = [
@@ -243,3 +244,35 @@ def test_a_model_that_has_nothing_to_say_after_a_refusal_leaves_no_empty_answer(
         assert program.stop() == 0
     assert commands(got) == []
     assert "breaks the rule `no-force-push`, and the model had nothing else to say" in got.text
+
+
+def loose_step(command: str, stream: bool, **changed: Any) -> Step:
+    """A call as some servers write it: without an id, or with its arguments as an object."""
+    call = {"index": 0, "type": "function", "function": {"name": "bash", "arguments": {"command": command}}} | changed
+    head = {"id": "c1", "model": "m", "created": 1}
+    if not stream:
+        choice = {"index": 0, "message": {"role": "assistant", "tool_calls": [call]}, "finish_reason": "tool_calls"}
+        return lambda request: (200, {**head, "object": "chat.completion", "choices": [choice]})
+    chunks: list[dict[str, Any]] = [{"delta": {"tool_calls": [call]}}, {"delta": {}, "finish_reason": "tool_calls"}]
+    events = [json.dumps({**head, "object": "chat.completion.chunk", "choices": [{"index": 0, **one}]}) for one in chunks]
+    body = "".join(f"data: {event}\n\n" for event in (*events, "[DONE]")).encode()
+    return lambda request: (200, body)
+
+
+def test_a_call_without_an_id_or_with_an_object_of_arguments_fails_no_request(tmp_path: Path) -> None:
+    words = json.dumps({"command": GOOD})
+    kinds: list[dict[str, Any]] = [{}, {"id": "k1"}, {"function": {"name": "bash", "arguments": words}}, {"id": None}]
+    cases = [(kind, stream) for kind in kinds for stream in (False, True)]
+    steps = [loose_step(GOOD, stream, **kind) for kind, stream in cases]
+    steps += [step for _, stream in cases for step in (loose_step(BAD, stream), loose_step(GOOD, stream))]
+    with ScriptedModel(steps) as model:
+        program = Program(tmp_path / "home", CHAT_ONLY.format(url=model.url), env=NOT_LEARNING)
+        write_rule(program)
+        program.start()
+        got = []
+        for _, stream in [*cases, *cases]:
+            body = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": "Push it."}]}
+            answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=60)
+            got.append((answer.status_code, GOOD in answer.text, "--force" in answer.text))
+        assert program.stop() == 0
+    assert got == [(200, True, False)] * len(got)

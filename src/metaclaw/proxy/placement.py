@@ -17,13 +17,13 @@ request only: the next one of the client does not have it, and neither do we rep
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from metaclaw.domain.chat import Json, Wire
+from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.policy import BASE_POLICY
@@ -31,7 +31,6 @@ from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import REMINDER, WITHHELD, Draw, Placement, Scope, Splice, Stamp, TurnKind, listed_names
 from metaclaw.proxy.assignment import SkillAssignment
-from metaclaw.proxy.http.body import Body, Listed
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, Reminders
 from metaclaw.proxy.splice import Spliced, placement_splices
@@ -150,7 +149,6 @@ class Placer:
         self._today = today
         self._max_sessions = max_sessions
         self._reminders = reminders
-        self._brought = ClientSkills()
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
@@ -254,7 +252,7 @@ class Placer:
             in_full = {name for placement in kept for name in placement.skills}
             rules = tuple([rule for rule in rules if rule.name not in in_full])
             full, listed = tuple([skill for skill in full if skill.name not in in_full]), ()
-        if full and (brought := self._brought.among(full, incoming.body, incoming.json)):
+        if full and (brought := brought_by_client(full, incoming.body)):
             full = tuple([skill for skill in full if skill not in brought])
         draws: tuple[Draw, ...] = ()
         if full:
@@ -404,49 +402,7 @@ def _names(words: tuple[str, ...], rule: Skill) -> bool:
     return any(word in said for word in words)
 
 
-_KEPT_SETS = 8
-_KEPT_MESSAGES = 4_096
-
-
-class ClientSkills:
-    """Remembers messages that have none of some names in them, by a hash that means nothing outside this process."""
-
-    def __init__(self) -> None:
-        self._free_of: OrderedDict[tuple[bytes, ...], set[int]] = OrderedDict()
-
-    def among(self, skills: Sequence[Skill], body: bytes, parsed: Mapping[str, Json]) -> list[Skill]:
-        """Those of the skills that the client has brought."""
-        names = [skill.name.encode() for skill in skills]
-        listed = parsed.listed if isinstance(parsed, Body) else None
-        if listed is not None and not self._may_hold(names, body, listed):
-            return []
-        named = [skill for skill, name in zip(skills, names, strict=True) if name in body]
-        return [skill for skill in named if _is_present(skill, body)] if named else named
-
-    def _may_hold(self, names: list[bytes], body: bytes, listed: Listed) -> bool:
-        """Whether one of the names may stand in the body: in a message that is new, or beside the messages."""
-        free = self._known(tuple(names))
-        fresh = [raw for raw in listed.raws if hash(raw) not in free]
-        beside = (body[: listed.spans[0][0]], body[listed.spans[-1][1] :])
-        for text in (*beside, *fresh):
-            for name in names:
-                if name in text:
-                    return True
-        if len(free) + len(fresh) > _KEPT_MESSAGES:
-            free.clear()
-        free.update(map(hash, fresh))
-        return False
-
-    def _known(self, names: tuple[bytes, ...]) -> set[int]:
-        free = self._free_of.get(names)
-        if free is None:
-            free = self._free_of[names] = set()
-            if len(self._free_of) > _KEPT_SETS:
-                self._free_of.popitem(last=False)
-        else:
-            self._free_of.move_to_end(names)
-        return free
-
-
-def _is_present(skill: Skill, body: bytes) -> bool:
-    return already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))
+def brought_by_client(skills: Sequence[Skill], body: bytes) -> list[Skill]:
+    """Those of the skills that the client has put into its request itself."""
+    named = [skill for skill in skills if skill.name.encode() in body]
+    return [skill for skill in named if already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))]

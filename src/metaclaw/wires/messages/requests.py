@@ -27,7 +27,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, encode_text, object_of, text_of, wrong_type
+from metaclaw.wires.fields import Fields, Object, object_of, text_of, wrong_type
 from metaclaw.wires.format import RequestEdit
 from metaclaw.wires.tools import ToolOffer
 from metaclaw.wires.translation import (
@@ -140,7 +140,7 @@ def thinking(fields: Fields, *, redacted: bool) -> Reasoning:
 def tool_use(fields: Fields) -> ToolCall:
     """A block that calls a tool; its input is an object on this wire and JSON text in the domain."""
     identity, name = fields.text("id"), fields.text("name")
-    return ToolCall(identity, name, encode_text(fields.maybe_object("input") or {}), fields.rest())
+    return ToolCall(identity, name, fields.json_text("input") or "{}", fields.rest())
 
 
 def _image(fields: Fields) -> Image | None:
