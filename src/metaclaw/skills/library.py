@@ -67,7 +67,8 @@ class Selection(NamedTuple):
 
 class InScope(NamedTuple):
     """Rules and skills in scope for one speaker, for any request. `replaced` are names that more specific ones stand in for;
-    `skills` is None where they are too many to list; `until` is the last day on which all of it holds; `cached` are selections made so far."""
+    `skills` is None where they are too many to list; `until` is the last day on which all of it holds; `cached` are selections
+    made so far."""
 
     rank: dict[str, int]
     replaced: frozenset[str]
