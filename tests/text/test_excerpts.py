@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.text import answer_documents, cut_middle, fair_shares, json_documents, shorten
+from metaclaw.text import answer_documents, cut_middle, fair_shares, shorten
+from metaclaw.text.excerpts import json_documents
 
 
 def test_documents_between_words_come_in_their_order() -> None:

@@ -6,7 +6,6 @@ from metaclaw.skills.block import (
     estimate_tokens,
     is_listed_in,
     is_placed_in,
-    listed_line,
     remove_blocks,
     render_block,
     render_reminder,
@@ -31,7 +30,7 @@ from metaclaw.skills.checks import (
 )
 from metaclaw.skills.checks.answer import documents_at, texts_at
 from metaclaw.skills.checks.screen import Screen, screen_of
-from metaclaw.skills.evolve.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolution, Evolver, read_skills
+from metaclaw.skills.evolve.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, read_skills
 from metaclaw.skills.evolve.failures import CORRECTION_READ, Failure, FailureGroup, group_failures, is_spoken_against, ripe_groups
 from metaclaw.skills.explanation import Considered, Fate, explain
 from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill, read_skill, remove_skill, render_skill, write_skill
@@ -127,7 +126,6 @@ __all__ = [
     "CheckKind",
     "Considered",
     "Decision",
-    "Evolution",
     "Evolver",
     "Failure",
     "FailureGroup",
@@ -183,7 +181,6 @@ __all__ = [
     "kind_of",
     "lenience_trouble",
     "lint",
-    "listed_line",
     "may_be_withheld",
     "measure_uplift",
     "named_apart",

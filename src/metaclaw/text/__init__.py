@@ -1,6 +1,6 @@
 """Plain text: hidden characters, sentences, terms, word lists, JSON inside prose, and cutting to a limit."""
 
-from metaclaw.text.excerpts import answer_documents, cut_middle, fair_shares, json_documents, shorten
+from metaclaw.text.excerpts import answer_documents, cut_middle, fair_shares, shorten
 from metaclaw.text.sentences import (
     BASE64,
     HEX,
@@ -45,7 +45,6 @@ __all__ = [
     "instructions",
     "introduces_rules",
     "is_imperative",
-    "json_documents",
     "list_terms",
     "list_words",
     "may_contain_hidden",
