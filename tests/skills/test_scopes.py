@@ -8,7 +8,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills import ShelfView, applies, applying, scope_of_lesson
-from metaclaw.skills.library import MOST_STANDING, SkillLibrary
+from metaclaw.skills.library import MOST_STANDING
 from metaclaw.skills.scopes import fault_of, most_specific, overrides_of
 
 TEAMS = {"backend": ("alice", "bob"), "design": ("carol",), "empty": ()}
@@ -20,8 +20,7 @@ def skill(name: str, scope: str | None, trigger: str = "When descaling the boile
 
 
 def view(*skills: Skill) -> ShelfView:
-    library = SkillLibrary.of(skills)
-    return ShelfView(1, library.hash, library.index)
+    return ShelfView.of(1, skills)
 
 
 def found(view: ShelfView, scope: Scope | None, limit: int = 3) -> list[str]:
