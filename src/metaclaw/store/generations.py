@@ -38,10 +38,19 @@ from metaclaw.store.column_values import (
 )
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.deduplication import content_id
-from metaclaw.store.learning_schema import attempts, candidates, forgotten
-from metaclaw.store.learning_schema import unwritten as owed
 from metaclaw.store.records import ChangesSince, GenerationRow, InForce
-from metaclaw.store.schema import events, generations, memberships, scope_libraries, skill_texts, team_members
+from metaclaw.store.schema import (
+    attempts,
+    candidates,
+    events,
+    forgotten,
+    generations,
+    memberships,
+    scope_libraries,
+    skill_texts,
+    team_members,
+)
+from metaclaw.store.schema import unwritten as owed
 from metaclaw.store.turn_writer import Insertion, once
 
 _TEXTS_AT_ONCE = 64
