@@ -1,5 +1,6 @@
 """Held rules: calls that break them reach no client, on every wire, streamed and whole, and later requests hold what was said."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from tests.support.holding import Agent, Got, ResponsesAgent, new_agent, write_rule
 from tests.support.program import NOT_LEARNING, Program, providers_toml
-from tests.support.scripted_model import ScriptedModel, call, say
+from tests.support.scripted_model import ScriptedModel, Step, call, say
 from tests.support.strict_provider import BAD, GOOD, StrictProvider
 
 TARGETS = [
@@ -91,7 +92,8 @@ def test_an_answer_that_keeps_breaking_a_rule_ends_with_a_text(
     assert len(strict.bodies) == before + 3
     assert commands(got) == []
     assert "`no-force-push` (Never force-push.)" in got.text
-    assert "metaclaw enforce off" in got.text
+    assert "metaclaw enforce off" not in got.text, "an agent reads it"
+    assert "--enforce" not in got.text
     assert (got.input_tokens, got.output_tokens) == (30, 15)
     assert commands(client.ask("PLAN good")) == [GOOD]
     assert commands(client.answer_calls()) == []
@@ -166,6 +168,7 @@ def test_the_story_says_that_the_provider_failed_when_it_was_asked_again(program
     said = program.command("why", got.headers["x-metaclaw-turn"]).stdout
     assert "the model could not be asked again" in said
     assert "500" in said
+    assert "To lift it: metaclaw rules edit no-force-push --enforce remind" in said
     shown = program.command("sessions", "show", got.headers["x-metaclaw-session"]).stdout
     assert "calls that break no-force-push; the client got a text in place of the calls" in " ".join(shown.split())
 
@@ -190,6 +193,27 @@ def test_enforcement_is_switched_off_and_on_at_once(program: Program, strict: St
     assert commands(client.answer_calls()) == []
     assert commands(client.ask("PLAN bad good")) == [GOOD]
     assert strict.refused == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "metaclaw enforce off",
+        "cd x && metaclaw --home /h rules edit no-force-push --enforce remind",
+        "python -m metaclaw rules remove no-force-push --yes",
+        "curl -X POST -d '{\"on\": false}' http://127.0.0.1:1/api/enforce",
+    ],
+)
+def test_an_agent_cannot_lift_a_held_rule_itself(tmp_path: Path, command: str) -> None:
+    steps = [call(("bash", {"command": command})), call(("bash", {"command": "metaclaw rules list"}))]
+    with ScriptedModel(steps) as model:
+        program = Program(tmp_path / "home", CHAT_ONLY.format(url=model.url), env=NOT_LEARNING)
+        write_rule(program)
+        program.start()
+        got = new_agent("chat", program.url, "m", False, {}).ask("Push it.")
+        assert program.stop() == 0
+    assert commands(got) == ["metaclaw rules list"]
+    assert got.headers["x-metaclaw-enforced"] == "metaclaw-keep-rules"
 
 
 def test_a_client_may_opt_out_where_the_owner_allows_it(program: Program, strict: StrictProvider) -> None:
@@ -243,3 +267,35 @@ def test_a_model_that_has_nothing_to_say_after_a_refusal_leaves_no_empty_answer(
         assert program.stop() == 0
     assert commands(got) == []
     assert "breaks the rule `no-force-push`, and the model had nothing else to say" in got.text
+
+
+def loose_step(command: str, stream: bool, **changed: Any) -> Step:
+    """A call as some servers write it: without an id, or with its arguments as an object."""
+    call = {"index": 0, "type": "function", "function": {"name": "bash", "arguments": {"command": command}}} | changed
+    head = {"id": "c1", "model": "m", "created": 1}
+    if not stream:
+        choice = {"index": 0, "message": {"role": "assistant", "tool_calls": [call]}, "finish_reason": "tool_calls"}
+        return lambda request: (200, {**head, "object": "chat.completion", "choices": [choice]})
+    chunks: list[dict[str, Any]] = [{"delta": {"tool_calls": [call]}}, {"delta": {}, "finish_reason": "tool_calls"}]
+    events = [json.dumps({**head, "object": "chat.completion.chunk", "choices": [{"index": 0, **one}]}) for one in chunks]
+    body = "".join(f"data: {event}\n\n" for event in (*events, "[DONE]")).encode()
+    return lambda request: (200, body)
+
+
+def test_a_call_without_an_id_or_with_an_object_of_arguments_fails_no_request(tmp_path: Path) -> None:
+    words = json.dumps({"command": GOOD})
+    kinds: list[dict[str, Any]] = [{}, {"id": "k1"}, {"function": {"name": "bash", "arguments": words}}, {"id": None}]
+    cases = [(kind, stream) for kind in kinds for stream in (False, True)]
+    steps = [loose_step(GOOD, stream, **kind) for kind, stream in cases]
+    steps += [step for _, stream in cases for step in (loose_step(BAD, stream), loose_step(GOOD, stream))]
+    with ScriptedModel(steps) as model:
+        program = Program(tmp_path / "home", CHAT_ONLY.format(url=model.url), env=NOT_LEARNING)
+        write_rule(program)
+        program.start()
+        got = []
+        for _, stream in [*cases, *cases]:
+            body = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": "Push it."}]}
+            answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=program.auth, timeout=60)
+            got.append((answer.status_code, GOOD in answer.text, "--force" in answer.text))
+        assert program.stop() == 0
+    assert got == [(200, True, False)] * len(got)

@@ -84,8 +84,8 @@ SHELL_WORDS = st.sampled_from(
 @given(st.lists(SHELL_WORDS | st.text(max_size=5), max_size=30).map(" ".join))
 def test_every_script_is_read_or_looked_at_in_pieces(script: str) -> None:
     seen = commands_of(script)
-    assert len(seen.whole.text) == len(script)
-    for one in (seen.whole, *seen.texts):
+    assert len(seen.written.text) == len(script)
+    for one in (seen.written, *seen.wholes, *seen.texts):
         assert all(0 <= begin <= end <= len(one.text) for begin, end in one.quoted)
 
 

@@ -20,7 +20,6 @@ from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer, SkillAssignment
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView
-from metaclaw.skills.library import SkillLibrary
 
 TOPICS = {
     "kubernetes": "diagnose a crashlooping kubernetes pod from its container logs",
@@ -35,8 +34,7 @@ def skill(topic: str, state: SkillState = SkillState.CANARY, author: Authorship 
 
 
 def view(generation: int, skills: Sequence[Skill]) -> ShelfView:
-    library = SkillLibrary.of(skills)
-    return ShelfView(generation, library.hash, library.index)
+    return ShelfView.of(generation, skills)
 
 
 @dataclass

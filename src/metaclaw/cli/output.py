@@ -23,6 +23,13 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")(command)
 
 
+def own_command() -> str:
+    """How this program is called: its path where the name alone is not found."""
+    called = sys.argv[0]
+    is_path = called.endswith("/metaclaw") and shutil.which("metaclaw") is None
+    return called if is_path else "metaclaw"
+
+
 def print_json(facts: Mapping[str, object]) -> None:
     """Facts for programs: one JSON object, ASCII only, so that no terminal or pipe can spoil it."""
     click.echo(json.dumps(facts, indent=2, default=_plain_value))
@@ -120,6 +127,11 @@ def plain(value: object) -> str:
     """A value on one line, with anything unprintable shown as an escape."""
     text = "–" if value is None or value == "" else str(value)
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def agent_name(name: object) -> str:
+    """The name of an agent for people; one that the proxy does not recognise has none."""
+    return "agent not known" if name == "unknown" else plain(name)
 
 
 def plain_block(text: str) -> str:

@@ -72,7 +72,8 @@ _TABLES: Final[dict[str, dict[ToolClass, str]]] = {
         " terminal_exec run_script execute_ipython_cell code_interpreter python run_python start_process",
         ToolClass.EDIT: "str_replace_editor str_replace_based_edit_tool str_replace text_editor file_editor edit_file edit_block"
         " write_to_file replace_in_file create_file create_new_file insert_edit_into_file replace_string_in_file search_replace"
-        " apply_diff apply_edit insert_content delete_file update_file file_write move_file rename_file reapply write_files",
+        " apply_diff apply_edit insert_content delete_file update_file file_write move_file rename_file reapply write_files"
+        " save_file create_or_update_file fs_write write_text_file",
         ToolClass.READ: "view_file open_file view file_read list_files read_files get_file_contents search_code codebase_search"
         " file_search read_multiple_files cat",
         ToolClass.WEB: "fetch fetch_url web_browse http_request http_get open_url browse browser_action url_fetch visit_page"
@@ -89,7 +90,10 @@ _NAMESPACE: Final = re.compile(r".*(?:__|[./:])")
 _VIEWING: Final = _words("view read")
 _EDITORS: Final = _words("strreplaceeditor strreplacebasededittool texteditor fileeditor")
 _CODE_TOOLS: Final = _words("repl executecode executepythoncode executeipythoncell codeinterpreter python runpython")
-_COMMAND_KEYS: Final = _words("command cmd commands shell_command shellCommand command_line commandLine argv script")
+_COMMAND_KEYS: Final = _words("command cmd commands shellcommand commandline cmdline argv script")
+_PATH_KEYS: Final = _words("path filepath file filename targetfile absolutepath notebookpath uri")
+_TEXT_KEYS: Final = _words("content contents newstring newstr newtext filetext text codeedit replacement diff patch edits")
+_CHANGING: Final = _words("write edit save create update patch replace insert append modify overwrite put upsert change")
 _NAME_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _RUNNING: Final = _words(
     "run runner exec execute executor process shell bash sh zsh terminal tty console command cmd commands spawn invoke ssh script"
@@ -111,14 +115,20 @@ _CLASSES: Final = {_plain(name): kind for table in CLIENT_TOOLS.values() for nam
 def tool_class(name: str, arguments: object = None) -> ToolClass | None:
     """The class of a tool, whatever its spelling and the server or namespace before its name; None for a tool of no class.
 
-    `arguments` tell which of both an editor does that also shows files, and that an unknown tool takes a command: one whose name
-    speaks of running something, or whose command has several words.
+    `arguments` tell which of both an editor does that also shows files, and what an unknown tool takes: a command, where its name
+    speaks of running something or the command has several words; or a file and its new text, where its name speaks of changing.
     """
     given = arguments if isinstance(arguments, dict) else {}
     last = _plain(_NAMESPACE.sub("", name))
     if last in _EDITORS and given.get("command") in _VIEWING:
         return ToolClass.READ
-    return _CLASSES.get(_plain(name)) or _CLASSES.get(last) or (ToolClass.SHELL if _takes_command(name, given) else None)
+    known = _CLASSES.get(_plain(name)) or _CLASSES.get(last)
+    if known is not None or not given:
+        return known
+    keys = {_plain(key): value for key, value in given.items() if isinstance(key, str)}
+    if _takes_command(name, keys):
+        return ToolClass.SHELL
+    return ToolClass.EDIT if _changes_file(name, keys) else None
 
 
 @lru_cache(1024)
@@ -142,3 +152,8 @@ def _takes_command(name: str, arguments: Mapping[str, object]) -> bool:
         return False
     words = {word.lower() for word in _NAME_WORDS.findall(name)}
     return not words.isdisjoint(_RUNNING) or any(isinstance(one, str) and " " in one.strip() for one in found)
+
+
+def _changes_file(name: str, arguments: Mapping[str, object]) -> bool:
+    words = {word.lower() for word in _NAME_WORDS.findall(name)}
+    return not (words.isdisjoint(_CHANGING) or _PATH_KEYS.isdisjoint(arguments) or _TEXT_KEYS.isdisjoint(arguments))

@@ -175,6 +175,18 @@ class SqlCompliance:
                 for row in connection.execute(query)
             ]
 
+    def broken_in(self, turn: TurnId) -> list[tuple[SkillName, str]]:
+        """The rules that a turn broke and that were not held, with the reasons."""
+        query = (
+            select(rule_counts.c.rule, rule_results.c.reason)
+            .join(rule_results, rule_results.c.count == rule_counts.c.seq)
+            .join(turns, turns.c.seq == rule_results.c.turn)
+            .where(turns.c.id == pack_text(turn), rule_counts.c.result == RuleResult.BROKEN.value)
+            .order_by(rule_counts.c.rule)
+        )
+        with self._database.reading("reading which rules a turn broke") as connection:
+            return [(SkillName(unpack_text(row.rule)), unpack_text(row.reason or "")) for row in connection.execute(query)]
+
     def _add(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
         """Count results, in few statements: every other writer waits meanwhile."""
         if not found:

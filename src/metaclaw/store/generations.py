@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, ScalarSelect, and_, bindparam, delete, func, insert, or_, select, update
 
-from metaclaw.domain.audience import Audience, audience_hashes, audience_of, placed_hash
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import (
+    Audience,
     Authorship,
     GenerationChange,
     LearnedFrom,
@@ -18,7 +18,10 @@ from metaclaw.domain.skill import (
     SkillChange,
     SkillGeneration,
     SkillState,
+    audience_hashes,
+    audience_of,
     library_hash,
+    placed_hash,
 )
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.deduplication import content_id

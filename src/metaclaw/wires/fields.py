@@ -61,6 +61,10 @@ class Fields:
     def maybe_text(self, key: str) -> str | None:
         return self.text(key) if self._has(key) else None
 
+    def json_text(self, key: str) -> str:
+        """A text, or any other JSON as its text; absent is empty."""
+        return json_text(self.pop(key))
+
     def maybe_int(self, key: str) -> int | None:
         value = self.pop(key)
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
@@ -181,6 +185,11 @@ def literal(text: str) -> bytes:
 def encode_text(value: Json) -> str:
     """Compact JSON as text."""
     return encode(value).decode()
+
+
+def json_text(value: Json) -> str:
+    """A call's arguments as text: some servers give them as an object, and some leave them out."""
+    return value if isinstance(value, str) else "" if value is None else encode_text(value)
 
 
 def _encodable(value: Json) -> Json:

@@ -4,10 +4,10 @@ import logging
 import time
 from collections.abc import Sequence
 
-from metaclaw.domain.chat import ChatRequest, Completion, Message, Wire
+from metaclaw.domain.chat import ChatRequest, Completion, Finish, Message, ToolCall, Wire
 from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.domain.turn import apply_splices
-from metaclaw.errors import WireError
+from metaclaw.errors import UpstreamError, WireError
 from metaclaw.proxy.dispatch import Generated, Limits, Opened, Opener, Relayed, Translated
 from metaclaw.proxy.enforcement.ask_again import AskAgain, Heard, end_of
 from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, text_of
@@ -82,7 +82,7 @@ class Hold:
         if draft.footer is None:
             draft.show(shown)
         self._outlet.send(stream.tail.held())
-        completion = _read(wire, draft.said, stream=True)
+        completion = _read(wire, draft.said, calls, stream=True)
         self._attempts.add(Attempt(self._sent(), draft.said, True, completion, calls, ruling, draft.incoming.began))
         return await self._ask_again.streaming(wire_format(wire).resumed_writer(self._request(), shown))
 
@@ -95,7 +95,7 @@ class Hold:
             return await relay(draft, opened, self._client, self._limits)
         draft.streamed = False
         self._outlet.headers = raw_headers(opened.headers)
-        completion = wire_format(wire).parse_answer(body)
+        completion = _read(wire, body, calls, stream=False)
         self._attempts.add(Attempt(self._sent(), body, False, completion, calls, ruling, draft.incoming.began))
         return await self._ask_again.whole(self._request())
 
@@ -125,7 +125,7 @@ class Hold:
     async def _judge(self, calls: Sequence[HeldCall], said: bytes | None, text: str = "") -> Ruling:
         programs = any(isinstance(rule.check, ProgramCheck) for rule in self._rules)
         if programs and said is not None:
-            text = text_of(_read(self._draft.incoming.wire, said, stream=self._draft.streamed))
+            text = text_of(_read(self._draft.incoming.wire, said, calls, stream=self._draft.streamed))
         ruling = await self._enforcer.judge.judge(self._rules, calls, text, self._conversation() if programs else None)
         for rule, reason in ruling.failed:
             log.warning("check_failed rule=%s turn=%s reason=%s", rule.name, self._draft.id, reason)
@@ -155,9 +155,14 @@ class Hold:
             return ChatRequest(incoming.wire, incoming.model, (), stream=incoming.stream, include_usage=wants)
 
 
-def _read(wire: Wire, said: bytes, *, stream: bool) -> Completion:
+def _read(wire: Wire, said: bytes, calls: Sequence[HeldCall], *, stream: bool) -> Completion:
+    """An answer in the client's wire; of one that cannot be read, just its calls."""
     format_ = wire_format(wire)
-    if not stream:
-        return format_.parse_answer(said)
-    reader = format_.reader()
-    return collect([*reader.feed(said), *reader.close()])
+    try:
+        if not stream:
+            return format_.parse_answer(said)
+        reader = format_.reader()
+        return collect([*reader.feed(said), *reader.close()])
+    except (UpstreamError, WireError) as error:
+        log.info("answer_unread wire=%s error=%s", wire, error)
+        return Completion("", "", tuple(ToolCall(call.id, call.name, call.arguments) for call in calls), Finish.TOOL_CALLS)

@@ -41,7 +41,7 @@ class RelayedStream:
     def facts(self) -> Facts:
         """What the stream says of itself. Raises UpstreamError where it broke off."""
         facts = streamed_facts(self._draft.incoming.wire, self._draft.said)
-        if facts.error is not None or facts.finish is None:
+        if facts.error is not None or (facts.finish is None and not self._is_whole):
             raise UpstreamError(facts.error or f"provider {self._draft.provider} ended its stream before the answer was whole")
         return facts
 

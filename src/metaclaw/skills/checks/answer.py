@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from metaclaw.domain.chat import Json, Message, Part, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.check import Conversation, PatternCheck, Place, Where
+from metaclaw.domain.tool_classes import ToolClass
 from metaclaw.skills.checks.calls import SeenCall, seen_calls, strings_in
-from metaclaw.skills.checks.commands import SeenText, commands_of, names_operator
+from metaclaw.skills.checks.commands import SeenText, code_texts, commands_of, names_operator
 
 MAX_ANSWER_CHARS = 200_000
 MAX_CALL_CHARS = 4_000_000
@@ -71,7 +72,8 @@ def _calls_json(answer: Sequence[Part]) -> list[Json]:
 
 def _actions(answer: Sequence[Part], *, is_new: bool) -> Iterator[Json]:
     for part in answer:
-        for call in seen_calls(part) if isinstance(part, ToolCall) else ():
+        # Files that a script writes come first, so that the commands behind them are later actions.
+        for call in sorted(seen_calls(part), key=lambda one: bool(one.name)) if isinstance(part, ToolCall) else ():
             for text in call.texts:
                 action: dict[str, Json] = {"class": None if call.kind is None else call.kind.value, "text": text, "is_new": is_new}
                 yield action | ({"commands": list[Json](commands_of(text).lines)} if call.takes_script else {})
@@ -86,12 +88,12 @@ def texts_at(answer: Sequence[Part], where: Where) -> list[str]:
 
 
 def pattern_texts(answer: Sequence[Part], check: PatternCheck) -> list[SeenText]:
-    """The texts that a pattern looks at. Of a shell's script these are the commands; the whole of it only for a pattern that must
-    be found or names an operator. The arguments of such a call as written only for a pattern that names a quotation mark."""
+    """The texts that a pattern looks at. Of a shell's script these are the commands; all of it only for a pattern that must be
+    found or names an operator, and as it is written only for one that must be found or names a quotation mark."""
     if check.where.place is Place.ANSWER:
         return [SeenText(text) for text in texts_at(answer, check.where)]
     is_whole = check.must_match or names_operator(check.pattern)
-    is_written = '"' in check.pattern
+    is_written = check.must_match or '"' in check.pattern or "'" in check.pattern
     tools = check.where.tools
     return [one for call in _seen(answer, tools) for one in _texts_of(call, tools, is_whole=is_whole, is_written=is_written)]
 
@@ -145,11 +147,14 @@ def _texts_of(call: SeenCall, tools: Sequence[str], *, is_whole: bool, is_writte
     """What a pattern looks at in a call: of a class, the commands or the files; else the arguments as written and as they read."""
     is_by_class = call.is_of_class(tools)
     if not call.takes_script:
+        if call.kind is ToolClass.SHELL:
+            return [one for text in (call.texts if is_by_class else [_as_it_reads(call)]) for one in code_texts(text)]
         return [SeenText(text) for text in (call.texts if is_by_class else [_as_it_reads(call)])]
-    found = [] if is_by_class else [SeenText(call.written if is_written else call.other_arguments())]
+    is_json = '"' in call.written and is_written
+    found = [] if is_by_class else [SeenText(call.written if is_json else call.other_arguments())]
     for text in call.texts:
         commands = commands_of(text)
-        found += [*([commands.whole] if is_whole else []), *commands.texts]
+        found += [*([commands.written] if is_written else []), *(commands.wholes if is_whole else []), *commands.texts]
     return found
 
 

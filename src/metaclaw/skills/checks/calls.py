@@ -5,6 +5,7 @@ its path on the first line and the new text below, one for each file of a patch.
 """
 
 import json
+import posixpath
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,17 +15,20 @@ from typing import Final
 
 from metaclaw.domain.chat import Json, ToolCall
 from metaclaw.domain.tool_classes import ToolClass, is_named, runs_code, tool_class
+from metaclaw.skills.checks.code import literals_of
+from metaclaw.skills.checks.commands import commands_of
+from metaclaw.skills.checks.shell import read_script
+from metaclaw.skills.checks.shell_words import ShellSyntaxError
 
 _MOST_CALLS: Final = 64
 _MOST_DEPTH: Final = 4
 _MOST_COMMAND_CHARS: Final = 20_000
 _NAME_KEYS: Final = ("tool_name", "toolName", "tool", "recipient_name", "name", "id", "function")
 _ARGUMENT_KEYS: Final = ("args", "arguments", "parameters", "params", "input", "tool_input", "toolInput")
-_BATCH_KEYS: Final = ("tool_uses", "tool_calls", "calls", "invocations")
-_COMMAND_KEYS: Final = (
-    *("command", "cmd", "commands", "script", "shell_command", "shellCommand", "command_line", "commandLine", "code", "chars"),
-    *("input", "argv"),
-)
+_BATCH_KEYS: Final = ("tool_uses", "tool_calls", "calls", "invocations", "steps", "actions", "tasks", "operations", "requests")
+_COMMAND_KEYS: Final = ("command", "cmd", "commands", "shellcommand", "commandline", "cmdline", "argv")
+_INPUT_KEYS: Final = ("script", "code", "chars", "input", "data", "text")
+_ENVIRONMENT_KEYS: Final = ("env", "environment", "envvars", "environmentvariables")
 _PATH_KEYS: Final = (
     *("file_path", "path", "filePath", "filepath", "file", "filename", "target_file", "absolute_path", "notebook_path", "uri"),
     *("relative_workspace_path", "source", "destination", "new_path", "newPath"),
@@ -35,12 +39,9 @@ _NEW_TEXT_KEYS: Final = (
 )
 _EDIT_LIST_KEYS: Final = ("edits", "replacements", "changes", "files")
 _SHELLS: Final = frozenset(("bash", "sh", "zsh", "dash", "ksh", "fish", "pwsh", "powershell", "cmd"))
-_STARTS_SHELL: Final = re.compile(r"(?i)(?:sh|powershell|cmd)(?:\.exe)?['\"]?\s+(?:\S+\s+){0,6}?['\"]?[-/]\w*c")
+_STARTS_SHELL: Final = re.compile(r"(?i)\s*\S{0,60}(?:sh|powershell|cmd)(?:\.exe)?['\"]?\s+(?:\S+\s+){0,6}?['\"]?[-/]\w*c")
 _SCRIPT_OPTION: Final = re.compile(r"-\w*c|/c|-command", re.IGNORECASE)
 _JAVASCRIPT_CALL: Final = re.compile(r"\btools\s*\.\s*(\w+)\s*\(")
-_LITERAL: Final = re.compile(r""""((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|`((?:[^`\\]|\\.)*)`""", re.DOTALL)
-_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
-_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
 _PATCH_BEGIN: Final = "*** Begin Patch"
 _PATCH_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$")
 _DIFF_FILE: Final = re.compile(r"^(?:\+\+\+|---) (?:[ab]/)?(\S.*?)(?:\t.*)?$")
@@ -76,7 +77,8 @@ class SeenCall:
         """The arguments without the command."""
         if not isinstance(self.arguments, dict):
             return ""
-        return json.dumps({key: value for key, value in self.arguments.items() if key not in _COMMAND_KEYS}, ensure_ascii=False)
+        left = {key: value for key, value in self.arguments.items() if plain_key(key) not in (*_COMMAND_KEYS, *_INPUT_KEYS)}
+        return json.dumps(left, ensure_ascii=False)
 
 
 def seen_calls(call: ToolCall) -> tuple[SeenCall, ...]:
@@ -120,7 +122,10 @@ def _walk(name: str, written: str, arguments: Json, depth: int) -> Iterator[Seen
         yield SeenCall(name, written, arguments, None, ())
         yield from _javascript_calls(name, source)
         return
-    yield SeenCall(name, written, arguments, kind, () if kind is None else tuple(filter(str.strip, _texts(kind, arguments))))
+    call = SeenCall(name, written, arguments, kind, () if kind is None else tuple(filter(str.strip, _texts(kind, arguments))))
+    yield call
+    if call.takes_script and (edits := tuple(edit for text in call.texts for edit in _shell_edits(text))):
+        yield SeenCall("", "", None, ToolClass.EDIT, edits)
     if kind is None and isinstance(arguments, dict) and depth < _MOST_DEPTH:
         for inner_name, inner in _wrapped(arguments):
             yield from _walk(inner_name, json.dumps(inner, ensure_ascii=False), inner, depth + 1)
@@ -136,6 +141,8 @@ def _wrapped(arguments: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
         inner = next((one[key] for key in _ARGUMENT_KEYS if isinstance(one.get(key), dict | str)), None)
         if name and inner is not None:
             yield name, decoded(inner) if isinstance(inner, str) else inner
+        elif one is not arguments and any(plain_key(key) in _COMMAND_KEYS for key in one):
+            yield "shell", one
 
 
 def _javascript(arguments: Json) -> str | None:
@@ -145,7 +152,7 @@ def _javascript(arguments: Json) -> str | None:
 
 
 def _javascript_calls(name: str, source: str) -> Iterator[SeenCall]:
-    literals = [_unescaped(next(filter(None, match.groups()), "")) for match in _LITERAL.finditer(source[:_MOST_COMMAND_CHARS])]
+    literals = literals_of(source)
     called = dict.fromkeys(_JAVASCRIPT_CALL.findall(source))
     patches = [one for one in literals if _PATCH_BEGIN in one]
     rest = [one for one in literals if _PATCH_BEGIN not in one]
@@ -154,18 +161,10 @@ def _javascript_calls(name: str, source: str) -> Iterator[SeenCall]:
         if kind is ToolClass.EDIT and patches:
             texts = tuple(text for patch in patches for text in _patched(patch))
         elif kind is ToolClass.SHELL:
-            texts = tuple(text for one in rest for text in _commands(one))
+            texts = tuple(line for one in rest for line in _lines(one))
         else:
             texts = ("\n".join(rest),)
         yield SeenCall(inner, source, source, kind, tuple(filter(str.strip, texts)))
-
-
-def _unescaped(text: str) -> str:
-    def plain(match: re.Match[str]) -> str:
-        sign = match[1]
-        return chr(int(sign[1:], 16)) if len(sign) > 1 else _ESCAPED.get(sign, sign)
-
-    return _ESCAPE.sub(plain, text)
 
 
 def _texts(kind: ToolClass, arguments: Json) -> Iterator[str]:
@@ -179,52 +178,76 @@ def _texts(kind: ToolClass, arguments: Json) -> Iterator[str]:
 
 
 def _commands(arguments: Json) -> list[str]:
-    """The commands that a call runs."""
-    if isinstance(arguments, dict):
-        value = next((arguments[key] for key in _COMMAND_KEYS if arguments.get(key)), None)
-        more = arguments.get("args")
-        if isinstance(value, str) and isinstance(more, list):
-            value = [value, *more]
-        found = _lines(value)
-        return found or _lines(list(strings_in(arguments)), is_argv=False)
-    return _lines(arguments)
+    """The commands that a call runs, behind the variables that it sets for them."""
+    if not isinstance(arguments, dict):
+        return _lines(arguments)
+    given = {plain_key(key): value for key, value in arguments.items() if value}
+    values = [given[key] for key in _COMMAND_KEYS if key in given] or [given[key] for key in _INPUT_KEYS if key in given][:1]
+    more = given.get("args")
+    if values and isinstance(values[0], str) and isinstance(more, list):
+        values[0] = [values[0], *more]
+    found = [line for value in values for line in _lines(value)] or _lines(list(strings_in(arguments)), is_argv=False)
+    variables = next((value for key in _ENVIRONMENT_KEYS if isinstance(value := given.get(key), dict)), {})
+    return [
+        *(f"{key}={shlex.quote(value)}" for key, value in variables.items() if isinstance(value, str) and key.isidentifier()),
+        *found,
+    ]
+
+
+@lru_cache(1024)
+def plain_key(key: str) -> str:
+    """A key without its spelling: `CommandLine`, `command_line` and `COMMANDLINE` mean the same."""
+    return "".join(filter(str.isalnum, key)).lower()
 
 
 def _lines(value: Json, *, is_argv: bool = True) -> list[str]:
     if isinstance(value, str):
         listed = decoded(value) if value.lstrip().startswith("[") else None
-        return _lines(listed) if isinstance(listed, list) and listed else _scripts(value)
+        return _lines(listed) if isinstance(listed, list) and listed else [_unwrapped(value)]
     words = [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
     if not words:
         return []
     # A list of whole commands, or the words of one.
     if not is_argv or (" " in words[0].strip() and not words[0].startswith("/")):
-        return [line for word in words for line in _scripts(word)]
-    return _of_words(words, shlex.join(words), 0)
+        return [_unwrapped(word) for word in words]
+    return [_unwrapped(shlex.join(words))]
 
 
-def _scripts(command: str, depth: int = 0) -> list[str]:
-    """The command; what a shell in it is given to run stands below it, or in its place where there is nothing else."""
-    if len(command) > _MOST_COMMAND_CHARS or depth > _MOST_DEPTH or not _STARTS_SHELL.search(command):
-        return [command]
-    try:
-        words = shlex.split(command)
-    except ValueError:
-        return [command]
-    return _of_words(words, command, depth)
+def _unwrapped(command: str) -> str:
+    """The script that a command gives to a shell, where it does nothing else."""
+    for _ in range(_MOST_DEPTH):
+        if len(command) > _MOST_COMMAND_CHARS or not _STARTS_SHELL.match(command):
+            break
+        try:
+            commands = read_script(command).commands
+        except ShellSyntaxError:
+            break
+        texts = [word.text for word in commands[0].words] if len(commands) == 1 else []
+        is_plain = bool(texts) and not (commands[0].assignments or commands[0].given or commands[0].writes or commands[0].reads)
+        if not is_plain or re.split(r"[/\\]", texts[0])[-1].lower().removesuffix(".exe") not in _SHELLS:
+            break
+        if len(texts) < 3 or not _SCRIPT_OPTION.fullmatch(texts[-2]) or not all(one.startswith(("-", "/")) for one in texts[1:-2]):
+            break
+        command = texts[-1]
+    return command
 
 
-def _of_words(words: Sequence[str], command: str, depth: int) -> list[str]:
-    found: list[str] = []
-    is_all = True
-    for at, word in enumerate(words):
-        if re.split(r"[/\\]", word)[-1].lower().removesuffix(".exe") not in _SHELLS:
-            continue
-        option = next((i for i in range(at + 1, min(at + 8, len(words))) if _SCRIPT_OPTION.fullmatch(words[i])), None)
-        if option is not None and option + 1 < len(words):
-            found += _scripts(words[option + 1], depth + 1)
-            is_all &= at == 0 and option + 2 >= len(words)
-    return found if found and is_all else [command, *found]
+def _shell_edits(script: str) -> Iterator[str]:
+    """What a script does to files: what it writes by redirection, changes in place, or patches."""
+    commands = commands_of(script)
+    if _PATCH_BEGIN in script:
+        patches = [one.text for one in commands.texts if one.text.lstrip().startswith(_PATCH_BEGIN)]
+        yield from (edit for patch in patches or [script] for edit in _patched(patch))
+    elif "\n+++ " in script:
+        yield from (edit for one in commands.texts if re.match(r"(?:diff |--- )", one.text) for edit in _patched(one.text))
+    for path, text in commands.files:
+        yield "\n".join((_normal_path(path), text, ""))
+
+
+def _normal_path(path: str) -> str:
+    """A path without `.` and `..`; one with a scheme stays."""
+    is_plain = "://" not in path and (path.startswith("./") or "/./" in path or "../" in path or "//" in path)
+    return posixpath.normpath(path) if is_plain else path
 
 
 def _edits(arguments: Json) -> Iterator[str]:
@@ -246,7 +269,7 @@ def _edits(arguments: Json) -> Iterator[str]:
             texts += [value for key in _NEW_TEXT_KEYS if isinstance(value := one.get(key), str)]
     replaced = [piece for text in texts for piece in (_replacements(text) or [text])]
     for path in paths:
-        yield "\n".join((path, *replaced, ""))
+        yield "\n".join((_normal_path(path), *replaced, ""))
     if not paths and replaced:
         yield "\n".join(("", *replaced))
 
@@ -273,12 +296,12 @@ def _patched(patch: str) -> Iterator[str]:
         named = _PATCH_FILE.match(line) or _DIFF_FILE.match(line)
         if named is not None:
             if path and (added or named[1] != path):
-                yield "\n".join((path, *added, ""))
+                yield "\n".join((_normal_path(path), *added, ""))
             if named[1] != "/dev/null":
                 path, added = named[1].strip(), []
         elif line.startswith("+"):
             added.append(line[1:])
     if path or added:
-        yield "\n".join((path, *added, ""))
+        yield "\n".join((_normal_path(path), *added, ""))
     else:
         yield f"\n{patch}"

@@ -1,42 +1,40 @@
 """A reader of shell scripts: which simple commands a script runs, with their words as the shell would pass them on.
 
-It reads what the shells of POSIX have in common: quotes, escapes, lines that go on, comments, pipes, lists, substitutions, here
-documents, and variables that the script itself sets to a text. It runs nothing and knows no files. The time is linear in the
-length, and nesting is bounded. What it cannot read raises `ShellSyntaxError`; a shell would mostly refuse that, too.
+It reads what the shells of POSIX have in common: quotes, escapes, lines that go on, comments, pipes, lists, groups, functions,
+substitutions, here documents, and variables that the script itself sets to a text. It runs nothing and knows no files. The time is
+linear in the length, and nesting is bounded. What it cannot read raises `ShellSyntaxError`; a shell would mostly refuse that, too.
 """
 
 import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from metaclaw.skills.checks.shell_words import (
+    EXPANDED,
+    MOST_VALUE_CHARS,
+    ShellSyntaxError,
+    Word,
+    WordReader,
+    quoted_text,
+    unescaped,
+)
+
+_RESERVED: Final = dict.fromkeys(range(4), "�")  # signs that the reader of words uses itself
 _MOST_DEPTH: Final = 8
 _MOST_COMMANDS: Final = 1_000
 _MOST_LISTS: Final = 10_000
-_MOST_VALUE_CHARS: Final = 2_000
+_MOST_FED: Final = 64
 _BLANKS: Final = re.compile(r"(?:[ \t\r]|\\\r?\n)*")
-_PLAIN: Final = re.compile(r"[^\s\\'\"`$<>|&;()]+")
-_IN_DOUBLE: Final = re.compile(r'[^\\"`$]+')
 _REDIRECTION: Final = re.compile(r"(?:\d{0,3}(?:<<<|<<-?|<>|<&|>&|>>|>\||<|>)|&>>?)")
-_VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)\}|[@*#?$!-])")
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*\+?=")
-_ANSI_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{1,2}|u[0-9a-fA-F]{1,4}|[0-7]{1,3}|.)", re.DOTALL)
-_ANSI_SIGNS: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]\s]{0,40}\])?\+?=")
+_FUNCTION: Final = re.compile(r"\(\s*\)\s*")
 _SIGNS: Final = ("", "\n", ";", "&", "|", "(", ")")
 _LONG_OPERATORS: Final = ("||", "&&", ";;")
-_EXPANDED: Final = ("$(", "`")
-
-
-class ShellSyntaxError(ValueError):
-    """A script that is not complete, or nested too deeply."""
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A word of a command: its text without quotes, and where it stands in the script."""
-
-    text: str
-    begin: int
-    end: int
+_OPENERS: Final = frozenset(("{", "if", "while", "until", "for", "case", "select"))
+_CLOSERS: Final = frozenset(("}", "fi", "done", "esac"))
+KEYWORDS: Final = frozenset(("then", "elif", "else", "do", "time", "!", "coproc", "if", "while", "until", "{")) | _CLOSERS
+"""Words of the language before a command."""
+_DECLARING: Final = frozenset(("export", "declare", "readonly", "typeset", "local"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +46,10 @@ class Given:
     end: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Command:
-    """A simple command. `writes` are the files its output goes to; `is_fed` says that a pipe leads into it."""
+    """A simple command. `writes` are the files its output goes to, `reads` those of its input; `is_fed` says that a pipe leads
+    into it."""
 
     begin: int
     end: int = 0
@@ -59,27 +58,28 @@ class Command:
     words: list[Word] = field(default_factory=list)
     given: list[Given] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
+    reads: list[Word] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.assignments or self.words or self.given or self.writes)
+        return bool(self.assignments or self.words or self.given or self.writes or self.reads)
 
 
 @dataclass(slots=True)
 class Pipeline:
-    """Commands with pipes between them, and where they stand in the script."""
+    """Commands with pipes between them; those of a group count as each of them."""
 
     commands: list[Command]
-    begin: int
-    end: int
 
 
 @dataclass(slots=True)
 class Script:
-    """The commands of a script in their order, those of substitutions included, its pipelines, and the places of its comments."""
+    """The commands of a script in their order, those of substitutions included, its pipelines of several commands, the bodies of
+    its functions, and the places of its comments."""
 
     source: str
     commands: list[Command] = field(default_factory=list)
     pipelines: list[Pipeline] = field(default_factory=list)
+    functions: dict[str, str] = field(default_factory=dict)
     comments: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -91,70 +91,118 @@ class _HereDocument:
     strips_tabs: bool
 
 
+@dataclass(slots=True)
+class _Group:
+    """Commands between a word or sign that opens and one that closes. `function` is the name of the one whose body they are."""
+
+    opener: str
+    first: int
+    begin: int
+    function: str
+    feeders: list[Command]
+
+
 def read_script(source: str, variables: dict[str, str] | None = None) -> Script:
     """The commands of a script. `variables` are known values, and get those that the script sets. Raises ShellSyntaxError."""
-    return _Reader(source, {} if variables is None else variables).read()
+    return _Reader(source.translate(_RESERVED), {} if variables is None else variables).read()
 
 
-class _Reader:
+class _Reader(WordReader):
     def __init__(self, source: str, variables: dict[str, str], depth: int = 0) -> None:
-        self._source = source
-        self._variables = variables
-        self._at = 0
+        super().__init__(source, variables)
         self._depth = depth
         self._script = Script(source)
         self._awaited: list[_HereDocument] = []
         self._lists = 0
+        self._groups: list[_Group] = []
+        self._closed: list[Command] = []
+        self._function = ""
 
     def read(self) -> Script:
-        self._list("")
+        self._read_list("")
         return self._script
 
-    def _list(self, closer: str) -> None:
-        """Read commands up to the end, or up to the sign that closes them."""
+    def _command_count(self) -> int:
+        return len(self._script.commands)
+
+    def _read_list(self, closer: str) -> None:
         self._depth += 1
         if self._depth > _MOST_DEPTH:
             raise ShellSyntaxError("nested too deeply")
         outer, self._awaited = self._awaited, []
+        groups, self._groups = self._groups, []
         parentheses, is_open = 0, True
         while is_open:
-            sign = self._pipeline()
+            sign, pipeline = self._pipeline()
             self._lists += 1
             if self._lists > _MOST_LISTS:
                 raise ShellSyntaxError("too many commands")
             is_open = sign != "" and not (sign == closer and not parentheses)
+            if is_open and sign == "(" and self._begins_function(pipeline):
+                continue
             if is_open:
                 parentheses += (sign == "(") - (sign == ")" and parentheses > 0)
                 self._at += 2 if self._source.startswith(_LONG_OPERATORS, self._at) else 1
+                if sign == "(":
+                    self._open("(", self._at, pipeline, self._command_count())
+                elif sign == ")":
+                    self._close(self._at - 1)
             if sign == "\n":
                 self._here_documents()
         if sign != closer:
             raise ShellSyntaxError("a substitution is not closed")
         self._here_documents()
-        self._awaited = outer
+        self._awaited, self._groups = outer, groups
         self._depth -= 1
 
-    def _pipeline(self) -> str:
-        """Read commands with pipes between them; the sign behind them."""
-        pipeline = Pipeline([], -1, 0)
-        is_fed = False
+    def _begins_function(self, pipeline: list[Command]) -> bool:
+        """Whether this is `name ()`; then it is read, and the group that follows is its body."""
+        found = _FUNCTION.match(self._source, self._at)
+        words = pipeline[-1].words if pipeline else []
+        if found is None or len(words) not in (1, 2):
+            return False
+        self._function = words[-1].text
+        self._at = found.end()
+        return True
+
+    def _open(self, opener: str, begin: int, feeders: list[Command], first: int) -> None:
+        self._groups.append(_Group(opener, first, begin, self._function, feeders))
+        self._function = ""
+
+    def _close(self, end: int) -> None:
+        if self._groups:
+            group = self._groups.pop()
+            self._closed = self._script.commands[group.first :][:_MOST_FED]
+            if group.function:
+                self._script.functions[group.function] = self._source[group.begin : end]
+
+    def _pipeline(self) -> tuple[str, list[Command]]:
+        """Read commands with pipes between them; the sign behind them, and those that feed what follows it."""
+        feeders: list[Command] = []
         while True:
             self._skip_blanks()
-            command = Command(self._at, is_fed=is_fed)
+            command = Command(self._at)
             sign = self._command(command)
-            if pipeline.begin < 0:
-                pipeline.begin = command.begin
             if command:
-                self._end(command)
-                pipeline.commands.append(command)
+                self._closed = []
+                self._end(command, feeders)
+                self._feed(feeders, command)
             if sign != "|" or self._source.startswith("||", self._at):
                 break
             self._at += 2 if self._source.startswith("|&", self._at) else 1
-            is_fed = True
-        if pipeline.commands:
-            pipeline.end = self._end_of(pipeline.begin)
-            self._script.pipelines.append(pipeline)
-        return sign
+            feeders = [*feeders, *(self._closed or ([command] if command else []))]
+            self._closed = []
+        if not command:
+            self._closed = []
+        return sign, feeders if sign == "(" and not command else [command]
+
+    def _feed(self, feeders: list[Command], command: Command) -> None:
+        """Note which commands feed this one, by a pipe before it or before its group."""
+        for group in self._groups:
+            feeders = [*group.feeders, *feeders]
+        if feeders:
+            command.is_fed = True
+            self._script.pipelines.append(Pipeline([*feeders[-_MOST_FED:], command]))
 
     def _command(self, command: Command) -> str:
         """Read the words of a command; the sign behind them."""
@@ -173,31 +221,89 @@ class _Reader:
             elif redirection is not None and not source.startswith("(", redirection.end()):
                 self._redirect(command, redirection)
             else:
-                self._take(command, self._word())
+                self._take(command)
 
     def _skip_blanks(self) -> None:
         blanks = _BLANKS.match(self._source, self._at)
         assert blanks is not None
         self._at = blanks.end()
 
-    def _end(self, command: Command) -> None:
-        command.end = self._end_of(command.begin)
+    def _end(self, command: Command, feeders: list[Command]) -> None:
+        command.end = command.begin + len(self._source[command.begin : self._at].rstrip(" \t\r\n\\"))
         self._script.commands.append(command)
         if len(self._script.commands) > _MOST_COMMANDS:
             raise ShellSyntaxError("too many commands")
-        if not command.words:
+        for place, word in enumerate(command.words):
+            if word.text in _CLOSERS:
+                self._close(word.begin)
+            elif word.text in _OPENERS:
+                self._open(word.text, word.end, feeders, self._command_count() - 1)
+                if word.text in ("for", "case", "select"):
+                    break
+            elif word.text == "function" and place + 1 < len(command.words):
+                self._function = command.words[place + 1].text
+            elif word.text not in KEYWORDS and (place == 0 or command.words[place - 1].text != "function"):
+                break
+        self._remember(command)
+
+    def _remember(self, command: Command) -> None:
+        """Keep the variables that a command sets."""
+        texts = [word.text for word in command.words]
+        while texts and texts[0] in KEYWORDS:
+            texts = texts[1:]
+        if not texts:
             for word in command.assignments:
-                name, _, value = word.text.partition("=")
-                self._variables[name.rstrip("+")] = value[:_MOST_VALUE_CHARS]
+                self._assign(word.text)
+            return
+        match texts[0]:
+            case "for" | "select" if len(texts) > 3 and texts[2] == "in":
+                self._variables[texts[1]] = " ".join(texts[3:])[:MOST_VALUE_CHARS]
+            case "set" if "--" in texts:
+                self._set_arguments(texts[texts.index("--") + 1 :])
+            case "read" if command.given and len(texts) > 1:
+                self._variables[texts[-1]] = command.given[0].text[:MOST_VALUE_CHARS]
+            case name if name in _DECLARING:
+                for text in texts[1:]:
+                    self._assign(text)
+            case _:
+                return
 
-    def _end_of(self, begin: int) -> int:
-        return begin + len(self._source[begin : self._at].rstrip(" \t\r\n\\"))
+    def _set_arguments(self, texts: list[str]) -> None:
+        self._variables |= {str(place): text for place, text in enumerate(texts[:64], 1)}
+        self._variables["@"] = " ".join(texts)[:MOST_VALUE_CHARS]
 
-    def _take(self, command: Command, word: Word) -> None:
-        if not command.words and _ASSIGNMENT.match(self._source, word.begin) and _ASSIGNMENT.match(word.text):
-            command.assignments.append(word)
+    def _assign(self, text: str) -> None:
+        head = _ASSIGNMENT.match(text)
+        if head is not None:
+            before = self._variables.get(head[1], "") if head[0].endswith("+=") else ""
+            self._variables[head[1]] = (before + text[head.end() :])[:MOST_VALUE_CHARS]
+
+    def _take(self, command: Command) -> None:
+        """Read the next word; the first ones may be assignments, also of lists."""
+        begin = self._at
+        is_assignment = not command.words and _ASSIGNMENT.match(self._source, begin) is not None
+        words = self._words()
+        if is_assignment and words and _ASSIGNMENT.match(words[0].text):
+            text = " ".join(word.text for word in words)
+            if self._source.startswith("(", self._at) and text.endswith("="):
+                text += self._listed()
+            command.assignments.append(Word(text, begin, self._at, words[0].inner))
         else:
-            command.words.append(word)
+            command.words += words
+
+    def _listed(self) -> str:
+        """The words between the parentheses of `name=(…)`."""
+        self._at += 1
+        texts: list[str] = []
+        while True:
+            while self._source.startswith(("\n", " ", "\t", "\r"), self._at):
+                self._at += 1
+            if self._source.startswith(")", self._at):
+                self._at += 1
+                return " ".join(texts)
+            if self._at >= len(self._source):
+                raise ShellSyntaxError("a list is not closed")
+            texts += [word.text for word in self._words()]
 
     def _redirect(self, command: Command, redirection: re.Match[str]) -> None:
         self._at = redirection.end()
@@ -212,6 +318,8 @@ class _Reader:
             self._awaited.append(_HereDocument(command, word.text, is_literal, operator == "<<-"))
         elif operator == "<<<":
             command.given.append(Given(word.text, word.begin, word.end))
+        elif operator == "<":
+            command.reads.append(word)
         elif ">" in operator:
             command.writes.append(word.text)
 
@@ -229,8 +337,8 @@ class _Reader:
                 stop = self._at
             text = "\n".join(lines)
             one.command.given.append(Given(text, begin, stop))
-            if not one.is_literal and any(sign in text for sign in _EXPANDED):
-                self._read_apart(_expanded_parts(text))
+            if not one.is_literal and any(sign in text for sign in EXPANDED):
+                self._read_apart(quoted_text(text))
         self._awaited = []
 
     def _line(self) -> str:
@@ -241,142 +349,48 @@ class _Reader:
         return line
 
     def _read_apart(self, text: str) -> None:
-        """Read what is run within another text: its commands count as the script's own, without places."""
+        """The commands of another text count as the script's own, without places."""
         for command in _Reader(text, self._variables, self._depth).read().commands:
-            self._script.commands.append(_placeless(command))
+            command.begin = command.end = 0
+            self._script.commands.append(command)
 
-    def _word(self) -> Word:
-        source, begin = self._source, self._at
-        pieces: list[str] = []
-        while self._at < len(source):
-            plain = _PLAIN.match(source, self._at)
-            if plain is not None:
-                pieces.append(plain[0])
-                self._at = plain.end()
-                continue
-            sign = source[self._at]
-            if sign == "\\":
-                pieces.append("" if source.startswith(("\\\n", "\\\r\n"), self._at) else source[self._at + 1 : self._at + 2])
-                self._at += 3 if source.startswith("\\\r\n", self._at) else 2
-            elif sign == "'":
-                pieces.append(self._single())
-            elif sign == '"':
-                pieces.append(self._double())
-            elif sign == "`":
-                pieces.append(self._backquoted())
-            elif sign == "$":
-                pieces.append(self._dollar(is_quoted=False))
-            elif source.startswith(("<(", ">("), self._at):
-                pieces.append(self._substitution())
-            else:
-                break
-        if self._at == begin:
-            raise ShellSyntaxError(f"{source[begin : begin + 1]!r} is not expected here")
-        return Word("".join(pieces), begin, self._at)
-
-    def _single(self) -> str:
-        end = self._source.find("'", self._at + 1)
-        if end < 0:
-            raise ShellSyntaxError("a quote is not closed")
-        text = self._source[self._at + 1 : end]
-        self._at = end + 1
-        return text
-
-    def _double(self) -> str:
-        source = self._source
-        self._at += 1
-        pieces: list[str] = []
-        while self._at < len(source):
-            plain = _IN_DOUBLE.match(source, self._at)
-            if plain is not None:
-                pieces.append(plain[0])
-                self._at = plain.end()
-                continue
-            sign = source[self._at]
-            if sign == '"':
-                self._at += 1
-                return "".join(pieces)
-            if sign == "\\":
-                escaped = source[self._at + 1 : self._at + 2]
-                pieces.append("" if escaped == "\n" else escaped if escaped in '$`"\\' else f"\\{escaped}")
-                self._at += 2
-            else:
-                pieces.append(self._backquoted() if sign == "`" else self._dollar(is_quoted=True))
-        raise ShellSyntaxError("a quote is not closed")
-
-    def _dollar(self, *, is_quoted: bool) -> str:
-        source, at = self._source, self._at
-        if source.startswith("$((", at):
-            end = source.find("))", at)
-            if end >= 0:
-                self._at = end + 2
-                return source[at : self._at]
-        if source.startswith("$(", at):
-            return self._substitution()
-        if source.startswith("$'", at) and not is_quoted:
-            return self._ansi()
-        if source.startswith('$"', at) and not is_quoted:
-            self._at += 1
-            return self._double()
-        variable = _VARIABLE.match(source, at)
-        if variable is not None:
-            self._at = variable.end()
-            name = variable[1] or variable[2]
-            return self._variables.get(name, variable[0]) if name else "" if variable[0] in ("$@", "$*") else variable[0]
-        if source.startswith("${", at):
-            end = source.find("}", at)
-            if end < 0:
-                raise ShellSyntaxError("a variable is not closed")
-            self._at = end + 1
-            return source[at : self._at]
-        self._at += 1
-        return "$"
-
-    def _ansi(self) -> str:
-        source, at = self._source, self._at + 2
-        end = at
-        while end < len(source) and source[end] != "'":
-            end += 2 if source[end] == "\\" else 1
-        if end >= len(source):
-            raise ShellSyntaxError("a quote is not closed")
-        self._at = end + 1
-        return _ANSI_ESCAPE.sub(_ansi_sign, source[at:end])
-
-    def _substitution(self) -> str:
-        """`$(…)`, `<(…)` or `>(…)`: as written, or the text that `cat` gives back from a here document."""
-        begin, first = self._at, len(self._script.commands)
-        self._at += 2
-        self._list(")")
-        self._at += 1
-        inner = self._script.commands[first:]
-        if len(inner) == 1 and [word.text for word in inner[0].words] == ["cat"] and len(inner[0].given) == 1:
-            return inner[0].given[0].text
-        return self._source[begin : self._at]
-
-    def _backquoted(self) -> str:
-        source, begin = self._source, self._at
-        end = begin + 1
-        while end < len(source) and source[end] != "`":
-            end += 2 if source[end] == "\\" else 1
-        if end >= len(source):
-            raise ShellSyntaxError("a substitution is not closed")
-        self._at = end + 1
-        self._read_apart(re.sub(r"\\([$`\\])", r"\1", source[begin + 1 : end]))
-        return source[begin : self._at]
+    def _printed(self, first: int) -> str | None:
+        inner = [command for command in self._script.commands[first:] if command.words]
+        if len(inner) != 1:
+            return None
+        (command,) = inner
+        name, *texts = [word.text for word in command.words]
+        if name == "cat" and not texts and len(command.given) == 1:
+            return command.given[0].text
+        if command.given or command.reads:
+            return None
+        if name in ("which", "command", "type") and texts and (name == "which" or texts[0] in ("-v", "-p")):
+            return texts[-1]
+        return printed_text(name, texts)
 
 
-def _ansi_sign(match: re.Match[str]) -> str:
-    sign = match[1]
-    if sign[0] in "xu" and len(sign) > 1:
-        return chr(int(sign[1:], 16))
-    return chr(int(sign, 8) % 256) if sign[0] in "01234567" else _ANSI_SIGNS.get(sign, sign if sign in "'\"\\?" else f"\\{sign}")
+def printed_text(name: str, texts: list[str]) -> str | None:
+    """What a command prints, where that is just its words."""
+    if name in ("echo", "print"):
+        is_escaped = bool(texts) and texts[0].startswith("-") and "e" in texts[0]
+        text = " ".join(texts[1:] if texts and re.fullmatch("-[neE]+", texts[0]) else texts)
+        return unescaped(text) if is_escaped else text
+    texts = texts[1:] if texts[:1] == ["--"] else texts
+    if name == "printf" and texts:
+        return _formatted(texts[0], texts[1:]).rstrip("\n")
+    return None
 
 
-def _expanded_parts(text: str) -> str:
-    """A here document as words in double quotes, so that only its substitutions are read."""
-    return ': "' + text.replace('"', '\\"') + '"'
+def _formatted(form: str, values: list[str]) -> str:
+    """What `printf` prints, as far as texts go: a format is used again while values are left."""
+    left = list(values)
 
+    def value(match: re.Match[str]) -> str:
+        return "%" if match[0] == "%%" else left.pop(0) if left else ""
 
-def _placeless(command: Command) -> Command:
-    command.begin = command.end = 0
-    return command
+    pieces = [re.sub(r"%(?:%|[-+ 0-9.]*[a-zA-Z])", value, unescaped(form))]
+    for _ in range(16):
+        if not left or "%" not in form.replace("%%", ""):
+            break
+        pieces.append(re.sub(r"%(?:%|[-+ 0-9.]*[a-zA-Z])", value, unescaped(form)))
+    return "".join(pieces)

@@ -75,7 +75,8 @@ def _parts(message: Fields) -> Iterable[Part]:
         if isinstance(text, str) and text:
             yield Text(text)
     for number, call in enumerate(message.maybe_list("tool_calls") or ()):
-        found = tool_call(call, f"{message.path('tool_calls')}[{number}]")
+        known = call if text_of(object_of(call).get("id")) else {**object_of(call), "id": f"call_{number}"}
+        found = tool_call(known, f"{message.path('tool_calls')}[{number}]")
         yield ToolCall(found.id, found.name, found.arguments)
 
 
@@ -270,7 +271,7 @@ class ChatMeaning:
         index = number if given is None else given
         identity = call.maybe_text("id") or ""
         function = Fields(call.maybe_object("function") or {}, "choices[].delta.tool_calls[].function")
-        name, arguments = function.maybe_text("name") or "", function.maybe_text("arguments") or ""
+        name, arguments = function.maybe_text("name") or "", function.json_text("arguments")
         known = self._calls.get(index)
         if known is None or (identity and known[1] and identity != known[1]):
             ours = self._call_count

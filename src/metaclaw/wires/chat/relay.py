@@ -8,7 +8,7 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.wires.chat.answers import ChatWriter
-from metaclaw.wires.fields import Object, decode_object, list_of, object_of, text_of
+from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import (
     Attempt,
@@ -120,16 +120,19 @@ def calls_of(message: Object) -> list[HeldCall]:
             found.append(HeldCall(identity, text_of(custom.get("name")), custom_arguments(text_of(custom.get("input"))), "custom"))
         else:
             function = object_of(call.get("function"))
-            found.append(HeldCall(identity, text_of(function.get("name")), text_of(function.get("arguments")), "function"))
+            found.append(HeldCall(identity, text_of(function.get("name")), json_text(function.get("arguments")), "function"))
     if isinstance(message.get("function_call"), dict):
         old = object_of(message["function_call"])
-        found.append(HeldCall("", text_of(old.get("name")), text_of(old.get("arguments")), "function_call"))
+        found.append(HeldCall("", text_of(old.get("name")), json_text(old.get("arguments")), "function_call"))
     return found
 
 
 def _known_call(call: Json, held: HeldCall) -> Object:
-    """A call as a request says it: with an id, and without its place in a stream."""
-    return {**{key: value for key, value in object_of(call).items() if key != "index"}, "id": held.id}
+    """A call as a request says it: with an id, its arguments as text, and without its place in a stream."""
+    known: Object = {**{key: value for key, value in object_of(call).items() if key != "index"}, "id": held.id}
+    if isinstance(known.get("function"), dict):
+        known["function"] = {**object_of(known["function"]), "arguments": held.arguments}
+    return known
 
 
 def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:

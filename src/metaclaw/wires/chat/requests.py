@@ -165,7 +165,7 @@ def tool_call(value: Json, at: str) -> ToolCall:
         custom = Fields(fields.pop("custom"), fields.path("custom"))
         return ToolCall(identity, custom.text("name"), custom_arguments(custom.text("input")), {**fields.rest(), "type": "custom"})
     function = Fields(fields.pop("function"), fields.path("function"))
-    return ToolCall(identity, function.text("name"), function.maybe_text("arguments") or "", fields.rest())
+    return ToolCall(identity, function.text("name"), function.json_text("arguments"), fields.rest())
 
 
 def _tool(value: Json, at: str) -> Tool | Opaque:

@@ -7,7 +7,7 @@ import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.enforcement import TrueAnswer
-from metaclaw.wires.fields import Object, decode_object, encode_text, list_of, object_of, text_of
+from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import (
     Attempt,
@@ -40,11 +40,12 @@ def read_attempt(said: bytes, *, stream: bool) -> Attempt:
     # An empty text is said by some servers and taken back by none.
     kept: list[Json] = [block for block in blocks if block.get("type") != "text" or block.get("text")]
     calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
+    is_exact = is_exact and all(call.id and isinstance(read_json(call.arguments), dict) for call in calls)
     return Attempt(identity, ({"role": "assistant", "content": kept},), calls, is_exact)
 
 
 def _call(block: Object) -> HeldCall:
-    return HeldCall(text_of(block.get("id")), text_of(block.get("name")), encode_text(object_of(block.get("input"))), "tool_use")
+    return HeldCall(text_of(block.get("id")), text_of(block.get("name")), json_text(block.get("input")) or "{}", "tool_use")
 
 
 def _streamed(said: bytes) -> tuple[str, list[Object], bool]:
@@ -209,8 +210,8 @@ def _streamed_calls(events: Iterable[bytes]) -> list[HeldCall]:
         index = body.get("index")
         if _begins_block(body):
             block = object_of(body.get("content_block"))
-            given = object_of(block.get("input"))
-            blocks[index] = [text_of(block.get("id")), text_of(block.get("name")), *([encode_text(given)] if given else [])]
+            given = json_text(block.get("input") or None)
+            blocks[index] = [text_of(block.get("id")), text_of(block.get("name")), given]
         elif body.get("type") == "content_block_delta" and index in blocks:
             blocks[index].append(text_of(object_of(body.get("delta")).get("partial_json")))
     return [HeldCall(block[0], block[1], "".join(block[2:]) or "{}", "tool_use") for block in blocks.values()]

@@ -27,7 +27,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, encode_text, object_of, text_of
+from metaclaw.wires.fields import Fields, Object, object_of, text_of
 from metaclaw.wires.format import RequestEdit
 from metaclaw.wires.translation import (
     DEFAULT_MAX_TOKENS,
@@ -128,7 +128,7 @@ def thinking(fields: Fields, *, redacted: bool) -> Reasoning:
 def tool_use(fields: Fields) -> ToolCall:
     """A block that calls a tool; its input is an object on this wire and JSON text in the domain."""
     identity, name = fields.text("id"), fields.text("name")
-    return ToolCall(identity, name, encode_text(fields.maybe_object("input") or {}), fields.rest())
+    return ToolCall(identity, name, fields.json_text("input") or "{}", fields.rest())
 
 
 def _image(fields: Fields) -> Image | None:

@@ -6,7 +6,7 @@ from typing import Final
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import new_id
-from metaclaw.wires.fields import Object, decode_object, encode_text, list_of, object_of, text_of
+from metaclaw.wires.fields import Object, decode_object, encode_text, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import Attempt, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
 from metaclaw.wires.responses.streams import ResponsesWriter
@@ -36,7 +36,7 @@ def read_attempt(said: bytes, *, stream: bool) -> Attempt:
         output = body.get("output")
         identity, items = text_of(body.get("id")), list(list_of(output))
     calls = tuple(held for item in items if (held := held_call(object_of(item))) is not None)
-    return Attempt(identity, tuple(items), calls, all(call.kind in _REFUSABLE for call in calls))
+    return Attempt(identity, tuple(items), calls, all(call.id and call.kind in _REFUSABLE for call in calls))
 
 
 def _streamed(said: bytes) -> tuple[str, list[Json]]:
@@ -67,7 +67,7 @@ def held_call(item: Object) -> HeldCall | None:
     name = flat_name(text_of(item.get("namespace")) or None, text_of(item.get("name")))
     if kind == "custom_tool_call":
         return HeldCall(identity, name, custom_arguments(text_of(item.get("input"))), kind)
-    return HeldCall(identity, name, text_of(item.get("arguments")), kind)
+    return HeldCall(identity, name, json_text(item.get("arguments")), kind)
 
 
 def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:

@@ -164,7 +164,7 @@ def reasoning(fields: Fields) -> Reasoning:
 
 def function_call(fields: Fields) -> ToolCall:
     """A call of a function; the item's own id, status and namespace are kept beside it."""
-    return ToolCall(fields.text("call_id"), fields.text("name"), fields.maybe_text("arguments") or "", fields.rest())
+    return ToolCall(fields.text("call_id"), fields.text("name"), fields.json_text("arguments"), fields.rest())
 
 
 def custom_call(fields: Fields) -> ToolCall:
