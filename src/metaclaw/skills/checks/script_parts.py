@@ -105,9 +105,10 @@ def find_roles(script: Script, places: Sequence[tuple[Command, list[Word]]]) -> 
             role = roles.code if program_name(texts[0]) in INTERPRETERS else roles.scripts
             for word in (*words[1:], *command.reads):
                 role |= set(script.commands[word.inner[0] : word.inner[1]])
+    printed_of = {command: printed_by(texts) for command, texts in texts_of.items()} if script.pipelines else {}
     for pipeline in script.pipelines:
         *feeders, last = pipeline.commands
-        _feed(roles, feeders, last, texts_of, files)
+        _feed(roles, feeders, last, texts_of, printed_of, files)
     run = {name.removeprefix("./") for name in files}
     for pipeline in script.pipelines:
         *feeders, last = pipeline.commands
@@ -119,7 +120,14 @@ def find_roles(script: Script, places: Sequence[tuple[Command, list[Word]]]) -> 
     return roles
 
 
-def _feed(roles: Roles, feeders: list[Command], last: Command, texts_of: dict[Command, list[str]], files: set[str]) -> None:
+def _feed(
+    roles: Roles,
+    feeders: list[Command],
+    last: Command,
+    texts_of: dict[Command, list[str]],
+    printed_of: dict[Command, str | None],
+    files: set[str],
+) -> None:
     texts = bare_words(texts_of.get(last, []))
     name = program_name(texts[0]) if texts else ""
     if last in roles.readers:
@@ -132,7 +140,7 @@ def _feed(roles: Roles, feeders: list[Command], last: Command, texts_of: dict[Co
     if "xargs" in (texts_of.get(last) or [""])[:4]:
         for feeder in feeders:
             roles.arguments.setdefault(feeder, []).append(texts_of[last])
-    printed = [text for feeder in feeders if (text := printed_by(texts_of.get(feeder, []))) is not None]
+    printed = [text for feeder in feeders if (text := printed_of.get(feeder)) is not None]
     if printed:
         roles.fed[last] = "\n".join(printed)
 
