@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.support import forks
 from tests.support.depth import IS_NIGHTLY
 
 
@@ -22,6 +23,9 @@ def pytest_configure() -> None:
     settings.register_profile("usual", deadline=None, max_examples=50)
     settings.register_profile("nightly", deadline=None, max_examples=500)
     settings.load_profile("nightly" if IS_NIGHTLY else "usual")
+    forks.fork_engines()
+    # Importing makes a million objects that stay: looking through them again and again would take seconds in each process.
+    gc.disable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -41,6 +45,7 @@ def _is_of_another_target(item: pytest.Item) -> bool:
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what stays to the end: the imported modules and the tests."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

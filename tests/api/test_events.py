@@ -34,6 +34,7 @@ class Follower:
         self._asked = False
         self._left = anyio.Event()
         self._more = anyio.Event()
+        self._ended = anyio.Event()
 
     async def receive(self) -> dict[str, Any]:
         if not self._asked:
@@ -46,6 +47,8 @@ class Follower:
         self.status = message.get("status", self.status)
         self.text += message.get("body", b"").decode()
         self._more.set()
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            self._ended.set()
 
     def leave(self) -> None:
         self._left.set()
@@ -55,6 +58,14 @@ class Follower:
             while words not in self.text:
                 self._more = anyio.Event()
                 await self._more.wait()
+
+    async def end(self) -> None:
+        """Wait until the response has ended, without leaving."""
+        await self._ended.wait()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
 
     @property
     def events(self) -> list[dict[str, str]]:
@@ -136,6 +147,8 @@ async def test_a_program_that_stops_lets_its_followers_go(stage: Stage) -> None:
     async with following(stage) as follower:
         await follower.until(": events of MetaClaw")
         stage.api.stop()
+        await follower.end()
+    assert follower.has_ended
 
 
 class Flaky(LedgerReader):

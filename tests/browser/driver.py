@@ -43,11 +43,11 @@ class PageDriver:
             self.browser.run(f"document.querySelector({json.dumps(f'{form} [name={name}]')}).value = {json.dumps(value)}")
         self.browser.run(f"document.querySelector({json.dumps(form)}).requestSubmit()")
 
-    def sees(self, text: str) -> None:
+    def assert_shows(self, text: str) -> None:
         """Wait until the page shows this text."""
         self.browser.wait_for(f"document.body !== null && document.body.innerText.includes({json.dumps(text)})")
 
-    def misses(self, text: str, within: str = "#content") -> None:
+    def assert_hides(self, text: str, within: str = "#content") -> None:
         """Wait until a part of the page no longer shows this text."""
         self.browser.wait_for(f"!document.querySelector({json.dumps(within)}).innerText.includes({json.dumps(text)})")
 

@@ -91,26 +91,26 @@ def test_a_rule_shows_which_agent_follows_it_and_is_held_in_one_click(program: P
         call_tools(program, agent, tools)
     program.wait_for(f"/api/rules/{name}", lambda rule: rule["compliance"]["broken"] == 3)
     page.open("/ui/rules")
-    page.sees("followed in 0 of 3 turns")
+    page.assert_shows("followed in 0 of 3 turns")
     page.open(path)
-    page.sees("codex: followed in 0 of 2 turns")
-    page.sees("opencode: followed in 0 of 1 turn")
+    page.assert_shows("codex: followed in 0 of 2 turns")
+    page.assert_shows("opencode: followed in 0 of 1 turn")
     page.press("Where it was broken")
-    page.sees("by codex")
+    page.assert_shows("by codex")
     page.open("/")
     page.press("Hold it", "#waits")
-    page.sees("Calls that break it are held back")
-    page.misses("Hold calls that break this rule?")
+    page.assert_shows("Calls that break it are held back")
+    page.assert_hides("Hold calls that break this rule?")
     assert program.get(f"/api/rules/{name}")["enforce"] == "hold"
     page.press("Undo", "#notice")
-    page.sees("Hold calls that break this rule?")
+    page.assert_shows("Hold calls that break this rule?")
     page.open("/ui/rules")
     page.press("Hold it", "#waits")
-    page.sees("holds calls that break it")
+    page.assert_shows("holds calls that break it")
     httpx.post(f"{program.url}/api/enforce", json={"on": False}, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
     page.open("/ui/rules")
     page.press("Switch it on", "#rules")
-    page.sees("Held rules hold calls back again.")
+    page.assert_shows("Held rules hold calls back again.")
     assert program.get("/api/enforce")["on"]
     assert page.findings() == []
     page.open(path)
@@ -121,51 +121,51 @@ def test_a_rule_without_a_check_gets_one_on_the_page(program: Program, page: Pag
     said = {"text": "Never, ever force-push!"}
     added = httpx.post(f"{program.url}/api/rules", json=said, headers=program.auth, timeout=PATIENCE_S).raise_for_status().json()
     page.open(f"/ui/rules/{added['name']}#edit")
-    page.sees("it needs a check of tool calls")
+    page.assert_shows("it needs a check of tool calls")
     page.fill("#edit form", check="not in calls: push .*--force", enforce="hold")
-    page.sees("Changed: Never, ever force-push!")
-    page.sees("holds calls that break it")
+    page.assert_shows("Changed: Never, ever force-push!")
+    page.assert_shows("holds calls that break it")
     changed = program.get(f"/api/rules/{added['name']}")
     assert (changed["check"], changed["enforce"], changed["question"]) == ("not in calls: push .*--force", "hold", None)
 
 
 def test_learned_skills_are_put_in_force_or_turned_away(program: Program, page: PageDriver) -> None:
     page.open("/ui/rules")
-    page.sees("uses-a-host")
+    page.assert_shows("uses-a-host")
     assert page.findings() == []
     page.press("Put in force", "[aria-label='uses-a-host']")
-    page.sees("uses-a-host is in force")
+    page.assert_shows("uses-a-host is in force")
     page.press("Reject", "[aria-label='writes-dates']")
     page.agree()
-    page.sees("writes-dates is rejected")
+    page.assert_shows("writes-dates is rejected")
     live = {one["name"] for one in program.get("/api/skills")["skills"]}
     assert "uses-a-host" in live
     assert "writes-dates" not in live
     page.press("Accept it after all", "#notice")
-    page.sees("writes-dates is in force, as yours")
+    page.assert_shows("writes-dates is in force, as yours")
 
 
 def test_a_version_is_promoted_and_rolled_back(program: Program, page: PageDriver) -> None:
     page.open("/ui/training")
-    page.sees("Version 1 answers")
-    page.sees("On 40 held-out prompts: better on 12, worse on 3")
+    page.assert_shows("Version 1 answers")
+    page.assert_shows("On 40 held-out prompts: better on 12, worse on 3")
     page.press("Promote", "#versions")
     page.agree()
-    page.sees("Version 2 answers now.")
+    page.assert_shows("Version 2 answers now.")
     assert program.get("/api/policy")["policy_version"] == 2
     assert page.findings() == []
     page.press("Roll back", "#versions")
     page.agree()
-    page.sees("Version 1 answers again.")
+    page.assert_shows("Version 1 answers again.")
     assert program.get("/api/policy")["policy_version"] == 1
     page.press("Promote version 2 again", "#notice")
-    page.sees("Version 2 answers now.")
+    page.assert_shows("Version 2 answers now.")
 
 
 def test_training_begins_now_or_the_page_says_why_no_turn_may_train(program: Program, page: PageDriver) -> None:
     page.open("/ui/training")
     page.press("Train now")
-    page.sees("No turn may train now")
+    page.assert_shows("No turn may train now")
     folder = program.home / "skills" / "letters"
     folder.mkdir()
     (folder / "SKILL.md").write_text(CHECKED)
@@ -178,4 +178,4 @@ def test_training_begins_now_or_the_page_says_why_no_turn_may_train(program: Pro
     program.wait_for("/api/status", lambda status: status["counts"]["verdicts"]["pass"] + status["counts"]["verdicts"]["fail"] >= 8)
     page.open("/ui/training")
     page.press("Train now")
-    page.sees("Training begins now with")
+    page.assert_shows("Training begins now with")

@@ -51,17 +51,17 @@ def test_no_page_has_a_serious_finding(program: Program, agents: dict[str, Agent
 def test_lessons_are_narrowed_kept_and_taken_back(program: Program, agents: dict[str, Agent], page: PageDriver) -> None:
     page.open("/")
     page.press("Keep", "#learned")
-    page.sees("stays in force without an end")
+    page.assert_shows("stays in force without an end")
     page.press("Only this project", "#learned")
-    page.sees("applies only in /home/ada/shop now")
+    page.assert_shows("applies only in /home/ada/shop now")
     page.press("Undo", "#notice")
-    page.sees("Taken back")
+    page.assert_shows("Taken back")
     before = len(program.get("/api/rules")["rules"])
     page.press("Undo", "#learned")
     page.agree()
-    page.sees("Taken back")
+    page.assert_shows("Taken back")
     page.press("Bring it back", "#notice")
-    page.sees("Taken back")
+    page.assert_shows("Taken back")
     assert len(program.get("/api/rules")["rules"]) == before
 
 
@@ -70,18 +70,18 @@ def test_a_skill_is_edited_pinned_retired_and_restored(program: Program, agents:
     page.open(path)
     page.press("Retire")
     page.agree()
-    page.sees("is retired")
+    page.assert_shows("is retired")
     page.press("Restore", "#notice")
-    page.sees("is in force again")
+    page.assert_shows("is in force again")
     page.open(path)
     page.fill("#edit form", body="Apply migrations first.")
-    page.sees("it is yours now")
+    page.assert_shows("it is yours now")
     assert program.get("/api/skills/migrate-before-deploy")["body"] == "Apply migrations first."
     page.open(path)
     page.press("Unpin")
-    page.sees("no longer pinned")
+    page.assert_shows("no longer pinned")
     page.press("Pin")
-    page.sees("is pinned")
+    page.assert_shows("is pinned")
 
 
 def test_a_rule_is_edited_and_everything_goes_back_to_an_earlier_generation(
@@ -89,14 +89,14 @@ def test_a_rule_is_edited_and_everything_goes_back_to_an_earlier_generation(
 ) -> None:
     page.open("/ui/rules/never-push-to-main-open-a-pull-request#edit")
     page.fill("#edit form", text="Never push to main or to a release branch.")
-    page.sees("Changed: Never push to main or to a release branch.")
+    page.assert_shows("Changed: Never push to main or to a release branch.")
     page.open("/ui/rules")
     page.browser.run("document.getElementById('history-list').open = true")
     page.press("Go back", "#history")
     page.agree()
-    page.sees("are in force again")
+    page.assert_shows("are in force again")
     page.press("Return to where you were", "#notice")
-    page.sees("are in force again")
+    page.assert_shows("are in force again")
 
 
 def test_a_turn_is_rated_with_a_comment_and_found_by_its_words(
@@ -107,9 +107,9 @@ def test_a_turn_is_rated_with_a_comment_and_found_by_its_words(
     page.press("Say why")
     page.browser.run("document.querySelector('.comment textarea').value = 'It waited for the right thing.'")
     page.press("Good", ".comment")
-    page.sees("It waited for the right thing.")
+    page.assert_shows("It waited for the right thing.")
     page.open("/ui/sessions?q=flaky")
-    page.sees("1 session found")
+    page.assert_shows("1 session found")
     assert page.browser.run("document.querySelector('mark.placed')") is None
     page.open(f"/ui/turns/{agents['export-again'].turn}")
     assert "Use uv instead of pip" in page.browser.run("document.querySelector('mark.placed').innerText")
@@ -123,8 +123,8 @@ def test_keys_move_and_the_page_works_without_its_script(program: Program, agent
     page.browser.wait_for("document.activeElement.matches('[data-entry]')")
     page.browser.send("Emulation.setScriptExecutionDisabled", value=True)
     page.browser.send("Page.navigate", url=f"{page.url}/ui/rules")
-    page.sees("Your rules and facts")
+    page.assert_shows("Your rules and facts")
     page.browser.run(
         "[...document.querySelectorAll('#rules form')].find((one) => one.action.includes('rule-remove')).requestSubmit()"
     )
-    page.sees("Sure?")
+    page.assert_shows("Sure?")

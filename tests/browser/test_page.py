@@ -20,24 +20,24 @@ def say(program: Program, words: str, **headers: str) -> httpx.Response:
 def test_a_person_keeps_their_rules_on_the_page(program: Program, page: PageDriver) -> None:
     page.open("/ui/rules")
     page.fill("#add form", text="Use <b>uv</b> & not pip.", workspace="/srv/shop", when="installing")
-    page.sees("Noted: Use <b>uv</b> & not pip.")
+    page.assert_shows("Noted: Use <b>uv</b> & not pip.")
     (rule,) = program.get("/api/rules")["rules"]
     assert (rule["text"], rule["workspace"], rule["when"]) == ("Use <b>uv</b> & not pip.", "/srv/shop", "installing")
     assert page.browser.run("document.querySelector('#rules b')") is None, "words are never HTML"
     page.press("Everywhere", "#rules")
-    page.sees("applies in every project now")
+    page.assert_shows("applies in every project now")
     assert program.get("/api/rules")["rules"][0]["workspace"] is None
     page.press("Remove", "#rules")
     page.agree()
-    page.sees("No longer in force: Use")
+    page.assert_shows("No longer in force: Use")
     assert program.get("/api/rules")["rules"] == []
     page.press("Restore", "#notice")
-    page.sees("is in force again")
+    page.assert_shows("is in force again")
     assert len(program.get("/api/rules")["rules"]) == 1
     page.open("/")
     page.press("Undo the last lesson")
     page.agree()
-    page.sees("Taken back")
+    page.assert_shows("Taken back")
     assert program.get("/api/rules")["rules"] == []
 
 
@@ -46,7 +46,7 @@ def test_what_is_noted_elsewhere_appears_on_today(program: Program, page: PageDr
     page.browser.wait_for("document.getElementById('live-text').textContent === 'live'")
     said = {"text": "Answer in French."}
     httpx.post(f"{program.url}/api/rules", json=said, headers=program.auth, timeout=PATIENCE_S).raise_for_status()
-    page.sees("Answer in French.")
+    page.assert_shows("Answer in French.")
 
 
 def test_hostile_words_are_shown_as_text_and_a_turn_is_rated_in_one_click(program: Program, page: PageDriver) -> None:
@@ -57,12 +57,12 @@ def test_hostile_words_are_shown_as_text_and_a_turn_is_rated_in_one_click(progra
     assert next(one["title"] for one in listed["sessions"] if one["id"] == session).startswith("<img src=x")
     for path in ("/ui/sessions", f"/ui/sessions/{session}", f"/ui/turns/{turn}", "/ui/sessions?q=onerror"):
         page.open(path)
-        page.sees("onerror=")
+        page.assert_shows("onerror=")
         assert page.browser.run("document.title") != "taken"
         assert page.browser.run("document.querySelectorAll('main img, main script').length") == 0
     page.open(f"/ui/sessions/{session}")
     page.press("Bad")
-    page.sees("Noted: this answer was bad.")
+    page.assert_shows("Noted: this answer was bad.")
     assert program.get(f"/api/turns/{turn}")["verdict"]["outcome"] == "fail"
 
 

@@ -156,7 +156,7 @@ def new_origins() -> Origins:
     return Origins(now=lambda: datetime(2026, 11, 15, tzinfo=UTC))
 
 
-def check(seen: dict[str, str], origin: Origin, expected: Expected) -> None:
+def assert_expected(seen: dict[str, str], origin: Origin, expected: Expected) -> None:
     assert seen.setdefault(expected.session, origin.session) == origin.session
     assert len(set(seen.values())) == len(seen)
     assert (origin.agent, origin.kind_reason) == (expected.agent, expected.reason)
@@ -174,7 +174,7 @@ def check(seen: dict[str, str], origin: Origin, expected: Expected) -> None:
 def test_a_real_client_is_followed_through_its_session(shared: Path, client: str) -> None:
     origins, seen = new_origins(), dict[str, str]()
     for expected in SEQUENCES[client]:
-        check(seen, identify(origins, load(shared, expected.capture)), expected)
+        assert_expected(seen, identify(origins, load(shared, expected.capture)), expected)
 
 
 def test_all_clients_at_once_are_told_apart(shared: Path) -> None:
@@ -184,7 +184,7 @@ def test_all_clients_at_once_are_told_apart(shared: Path) -> None:
     for step in range(longest):
         for sequence in SEQUENCES.values():
             if step < len(sequence):
-                check(seen, identify(origins, load(shared, sequence[step].capture)), sequence[step])
+                assert_expected(seen, identify(origins, load(shared, sequence[step].capture)), sequence[step])
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex", "openclaw"])

@@ -83,7 +83,7 @@ def test_status_tells_a_person_how_it_is(home: Path, capsys: pytest.CaptureFixtu
     assert "Nothing is wrong" not in "\n".join(brief)
     for words in (
         "skills_only, running for 2 h 5 min",
-        "1 turn in 2 sessions, 1 going on",
+        "1 turn in 2 sessions, 1 of them open",
         "1 of 2 in order",
         "retention: deletes nothing",
         "3 skills, generation 4",

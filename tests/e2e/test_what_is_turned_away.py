@@ -36,7 +36,8 @@ def test_rules_about_tools_with_numbers_are_learned_under_readable_names(learner
         Talk(learner, **{"X-User-Id": "ann"}).say(rule)
     Talk(learner, **{"X-User-Id": "bob"}).say(next(iter(RULES)))
     wanted = {*RULES.values(), "use-uv-pip-25-with-py3-on-x86-2"}
-    learner.wait_for("/api/skills", lambda facts: {skill["name"] for skill in facts["skills"]} == wanted, 30)
+    learner.wait_for("/api/skills", lambda facts: len(facts["skills"]) >= len(wanted))
+    assert skills_in_force(learner) == wanted
 
 
 def test_status_says_what_was_rejected_and_why(learner: Program, teacher: Teacher) -> None:
@@ -61,7 +62,8 @@ def test_a_session_with_an_id_of_one_character_can_be_learned_from(learner: Prog
     talk = Talk(learner, **{"X-Session-Id": session})
     talk.say(TASK.format(3))
     talk.say(CORRECTION)
-    learner.wait_for("/api/skills", lambda facts: [skill["name"] for skill in facts["skills"]] == ["iso-release-dates"], 30)
+    learner.wait_for("/api/skills", lambda facts: facts["skills"])
+    assert skills_in_force(learner) == {"iso-release-dates"}
 
 
 def test_a_check_that_cannot_be_read_is_told_by_status_doctor_and_skills_show(learner: Program) -> None:

@@ -112,7 +112,7 @@ def installed(wheel: Path, folder: Path, extra: str = "") -> Path:
     return python
 
 
-def play(program: Installed, model: ScriptedModel) -> None:
+def assert_serves_and_learns(program: Installed, model: ScriptedModel) -> None:
     """Serve, take a rule from what somebody says, place it, take it back."""
     where = [str(program.python), "-c", "import metaclaw; print(metaclaw.__file__)"]
     found = subprocess.run(where, capture_output=True, text=True, env=program.env, cwd=program.home.parent, check=True).stdout
@@ -158,13 +158,13 @@ def program(wheel: Path, tmp_path: Path) -> Callable[[Callable[[Path, Path], Pat
 @pytest.mark.slow
 def test_the_wheel_serves_and_learns_a_rule(program: Callable[..., Installed]) -> None:
     with ScriptedModel([answer]) as model:
-        play(program(unpacked), model)
+        assert_serves_and_learns(program(unpacked), model)
 
 
 @pytest.mark.of_target("test-wheel", IS_FULL)
 def test_a_clean_environment_serves_and_learns_a_rule(program: Callable[..., Installed]) -> None:
     with ScriptedModel([answer]) as model:
-        play(program(installed), model)
+        assert_serves_and_learns(program(installed), model)
 
 
 @pytest.mark.of_target("test-wheel", IS_FULL)

@@ -291,7 +291,13 @@ async def test_a_stopped_trainer_does_not_outlive_a_program_that_is_killed(model
     command = [sys.executable, "-c", _PARENT, str(model), str(tmp_path)]
     out = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=_PATIENCE_S)
     pid = int(out.stdout)
-    await _until(lambda: not Path(f"/proc/{pid}/stat").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text())
+    await _until(lambda: not _lives(pid))
+    assert not _lives(pid)
+
+
+def _lives(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and ") Z " not in stat.read_text()
 
 
 async def test_the_program_imports_nothing_heavy_for_it() -> None:

@@ -62,7 +62,7 @@ def _turned(rows: Tensor) -> Tensor:
     return (rows * angles.cos() + torch.cat((-two, one), dim=-1) * angles.sin()).to(rows.dtype)
 
 
-def _compare(
+def _assert_same_as_alone(
     sequences: list[tuple[list[int], list[int]]], kernel: Kernel, device: torch.device, dtype: torch.dtype, tolerance: float
 ) -> None:
     packed = pack(sequences, device)
@@ -89,14 +89,14 @@ def _compare(
 def test_sequences_that_share_a_beginning_get_what_each_would_get_alone(
     kernel: Kernel, sequences: list[tuple[list[int], list[int]]]
 ) -> None:
-    _compare(sequences, kernel, torch.device("cpu"), torch.float32, 2e-5)
+    _assert_same_as_alone(sequences, kernel, torch.device("cpu"), torch.float32, 2e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("sequences", [_FEW, _ALIKE], ids=["few", "alike"])
 def test_the_same_on_a_gpu_in_half_precision(sequences: list[tuple[list[int], list[int]]]) -> None:
     device = torch.device("cuda")
-    _compare(sequences, FlashOnCuda(device), device, torch.bfloat16, 0.06)
+    _assert_same_as_alone(sequences, FlashOnCuda(device), device, torch.bfloat16, 0.06)
 
 
 def test_turning_back_undoes_turning() -> None:

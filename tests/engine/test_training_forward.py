@@ -70,7 +70,7 @@ def _gradients(learner: Learner, adapter: Adapter) -> dict[str, Pair]:
     return dict(gradients.pairs)
 
 
-def _check_against_transformers(folder: Path, vocabulary: int) -> None:
+def _assert_same_as_transformers(folder: Path, vocabulary: int) -> None:
     learner = Learner(folder, rank=4, seed=0)
     adapter = _randomised(learner.adapter(), 0.02)
     learner.adopt(adapter)
@@ -91,12 +91,12 @@ def _check_against_transformers(folder: Path, vocabulary: int) -> None:
 
 
 def test_a_small_model_gives_the_numbers_and_gradients_of_transformers(tmp_path: Path) -> None:
-    _check_against_transformers(make_tiny_model(tmp_path / "tiny"), VOCABULARY)
+    _assert_same_as_transformers(make_tiny_model(tmp_path / "tiny"), VOCABULARY)
 
 
 @pytest.mark.nightly
 def test_the_real_model_gives_the_numbers_and_gradients_of_transformers(folder: Path) -> None:
-    _check_against_transformers(folder, 49_152)
+    _assert_same_as_transformers(folder, 49_152)
 
 
 def test_running_each_layer_twice_changes_no_gradient(tmp_path: Path) -> None:

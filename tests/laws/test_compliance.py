@@ -57,10 +57,10 @@ def test_counts_are_those_of_the_turns_that_are_there(
     made: list[tuple[SessionId, str, dict[SkillName, RuleResult]]], data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        check(Path(folder), made, data)
+        assert_counts_hold(Path(folder), made, data)
 
 
-def check(folder: Path, made: list[tuple[SessionId, str, dict[SkillName, RuleResult]]], data: st.DataObject) -> None:
+def assert_counts_hold(folder: Path, made: list[tuple[SessionId, str, dict[SkillName, RuleResult]]], data: st.DataObject) -> None:
     database = open_database(f"sqlite:///{folder / 'ledger.db'}")
     try:
         SqlGenerations(database).publish([Skill(name, "always", "Do.", extra={"kind": "rule"}) for name in RULES], "noted")

@@ -31,7 +31,7 @@ from metaclaw.errors import UpstreamError
 from metaclaw.skills import GateMode, remove_skill
 from metaclaw.store import Database, RefusedError, open_database
 from tests.learn.house import CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, running
-from tests.support.machines import check_machine
+from tests.support.machines import assert_machine_holds
 
 T = TypeVar("T")
 PEOPLE = [Scope("ada"), Scope("bob")]
@@ -315,10 +315,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 
 def test_whatever_happens_what_is_learned_is_learned_once_and_lawfully(stage: dict[str, Any]) -> None:
-    check_machine(Loops, stage, examples=8, steps=25)
+    assert_machine_holds(Loops, stage, examples=8, steps=25)
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_so_it_is_over_longer_sequences(stage: dict[str, Any]) -> None:
-    check_machine(Loops, stage, examples=15, steps=30)
+    assert_machine_holds(Loops, stage, examples=15, steps=30)

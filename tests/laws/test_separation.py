@@ -42,7 +42,7 @@ from metaclaw.store import (
 )
 from metaclaw.store.turn_writer import TurnWriter
 from tests.support.depth import tries
-from tests.support.machines import check_machine, migrated_copies
+from tests.support.machines import assert_machine_holds, migrated_copies
 from tests.support.postgres import running_postgres
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -469,17 +469,17 @@ def postgres_urls() -> Iterator[Callable[[], str]]:
 
 
 def test_whatever_happens_in_whatever_order_support_and_query_stay_apart(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=15, steps=30)
+    assert_machine_holds(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=15, steps=30)
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_so_they_do_over_longer_sequences(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
+    assert_machine_holds(Separation, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
 
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
-    check_machine(
+    assert_machine_holds(
         Separation, {"fresh_url": staticmethod(postgres_urls)}, examples=tries(2, nightly=10), steps=tries(20, nightly=40)
     )

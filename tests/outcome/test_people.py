@@ -16,6 +16,7 @@ TASK, ANSWER = "make the button blue", "The button is green now."
     [
         "no, blue",
         "That's wrong.",
+        "Wrong.",
         "I said blue",
         "blue, not green",
         "it still looks green",
@@ -23,7 +24,9 @@ TASK, ANSWER = "make the button blue", "The button is green now."
         "why did you touch the css?",
         "thanks, but it is the wrong button",
         "great, now the whole page is blank",
-        "from now on always ask before you change colours",
+        "wrong. from now on always ask before you change colours",
+        "never use green for buttons",
+        "next time ask before you change colours",
         "Nein, blau",
         "das stimmt nicht",
         "te dije azul",
@@ -87,6 +90,28 @@ def test_what_only_sounds_like_a_correction_passes(said: str) -> None:
 )
 def test_a_changed_mind_says_nothing_about_the_answer(said: str) -> None:
     assert sense(step(TASK, ANSWER, said=said)).verdict is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "from now on always ask before you change colours",
+        "please always give times in 24h format",
+        "never use emoji in our docs",
+        "ab jetzt bitte immer auf Deutsch",
+        "a partir de ahora responde en español",
+        "以后都用中文回答",
+        "今後は日本語で答えてください",
+    ],
+)
+def test_a_new_rule_for_the_future_alone_says_nothing_about_the_answer(said: str) -> None:
+    assert sense(step(TASK, ANSWER, said=said)).verdict is None
+
+
+def test_thanks_before_a_new_rule_still_accept_the_answer() -> None:
+    verdict = sense(step(TASK, ANSWER, said="great, thanks. from now on always add a hover state")).verdict
+    assert verdict is not None
+    assert verdict.outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize(

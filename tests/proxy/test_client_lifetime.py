@@ -60,7 +60,7 @@ async def test_leaving_is_noticed_also_behind_requests_that_were_sent_ahead() ->
             await read_response(reader)
             await reader.readuntil(b"\r\n\r\n")
             writer.close()
-            await ended.wait()
+            assert await ended.wait()
 
 
 @pytest.mark.anyio
@@ -84,7 +84,7 @@ async def test_work_that_is_no_longer_watched_goes_on_without_its_client() -> No
             await reader.readuntil(b"\r\n\r\n")
             writer.close()
             await left.wait()
-            await finished.wait()
+            assert await finished.wait()
 
 
 @pytest.mark.anyio

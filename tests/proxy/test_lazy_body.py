@@ -1,4 +1,4 @@
-"""Large bodies read in part: what is read is what a whole reading gives, and every message is found where it stands."""
+"""Bodies read in part: what is read is what a whole reading gives, and every message is found where it stands."""
 
 import json
 from typing import Any
@@ -56,48 +56,6 @@ def test_the_messages_of_a_large_body_are_read_only_when_somebody_looks() -> Non
     assert len(found.listed) == 2
     assert found.listed[-1:] == [{"role": "user", "content": "b"}]
     assert found.listed[0] is found.listed[0]
-
-
-def test_a_small_body_is_read_whole() -> None:
-    found = read(Wire.CHAT, b'{"messages":[1]}')
-    assert (found, found.listed) == ({"messages": [1]}, None)
-
-
-@settings(max_examples=tries(50, nightly=750), deadline=None)
-@given(
-    wire=st.sampled_from(Wire),
-    before=st.dictionaries(st.sampled_from(["model", "stream", "temperature"]), VALUES, max_size=2),
-    items=st.lists(VALUES, min_size=1, max_size=5),
-    how=st.sampled_from([{"separators": (",", ":")}, {}, {"ensure_ascii": False, "separators": (",", ":")}]),
-)
-def test_messages_of_a_small_body_are_known_to_stand_only_where_they_do(
-    wire: Wire, before: dict[str, Any], items: list[Any], how: dict[str, Any]
-) -> None:
-    body = json.dumps({**before, list_key(wire): items, "n": 1}, **how).encode()
-    written = read(wire, body).written
-    if written is not None:
-        assert [json.loads(body[begin:end]) for begin, end in written.spans] == items
-        assert [body[begin:end] for begin, end in written.spans] == written.raws
-
-
-@pytest.mark.parametrize(
-    ("body", "is_written"),
-    [
-        (b'{"model":"m","messages":[{"role":"user","content":"a"},{"role":"user","content":"b"}],"n":1}', True),
-        (b'{"messages":[{"role": "user", "content": "a"}]}', False),
-        (b'{"messages":[{"role":"user","content":"a"} ]}', False),
-        (b'{"messages":[{"role":"user","content":"a","content":"a"}]}', False),
-        (b'{"messages":[{"role":"user","content":"a"}],"messages":[{"role":"user","content":"a"}]}', False),
-        (b'{"tools":[{"messages":[1]}],"messages":[1]}', False),
-        (b'{"messages":[1.0]}', True),
-        (b'{"messages":[1e0]}', False),
-        (b'{"messages":[{"role":"user","content":"\\ud83d"}]}', False),
-        (b'{"messages":[]}', False),
-        (b'{"messages":"a"}', False),
-    ],
-)
-def test_a_small_body_tells_where_messages_stand_that_are_written_as_we_would(body: bytes, is_written: bool) -> None:
-    assert (read(Wire.CHAT, body).written is not None) is is_written
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,13 @@ async def test_an_attempt_on_turns_that_are_not_there_is_none(
     assert reader.learning_counts().support == 0
 
 
-async def test_a_turn_named_twice_in_an_attempt_is_one_turn(ledger: SqlLedger, store: SqlCandidates, new_turn: TurnMaker) -> None:
+async def test_a_turn_named_twice_in_an_attempt_is_one_turn(
+    ledger: SqlLedger, store: SqlCandidates, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
     turn = new_turn()
     await record(ledger, turn)
     store.begin_attempt("kind", 0, [turn.id, turn.id])
+    assert reader.learning_counts().support == 1
 
 
 def test_a_candidate_is_read_back_as_it_was(store: SqlCandidates) -> None:

@@ -21,7 +21,7 @@ from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, T
 from metaclaw.store import RefusedError, SqlBatches, SqlForgetting, SqlGenerations, SqlPolicies, open_database
 from metaclaw.store.turn_writer import TurnWriter
 from tests.support.depth import tries
-from tests.support.machines import check_machine, migrated_copies
+from tests.support.machines import assert_machine_holds, migrated_copies
 from tests.support.postgres import running_postgres
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
@@ -222,15 +222,15 @@ def postgres_urls() -> Iterator[Callable[[], str]]:
 
 
 def test_whatever_is_done_in_whatever_order_versions_stay_in_order(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=12, steps=40)
+    assert_machine_holds(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=12, steps=40)
 
 
 @pytest.mark.slow
 @pytest.mark.nightly
 def test_so_they_do_over_longer_sequences(sqlite_urls: Callable[[], str]) -> None:
-    check_machine(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
+    assert_machine_holds(Versions, {"fresh_url": staticmethod(sqlite_urls)}, examples=60, steps=50)
 
 
 @pytest.mark.slow
 def test_so_they_do_on_postgresql(postgres_urls: Callable[[], str]) -> None:
-    check_machine(Versions, {"fresh_url": staticmethod(postgres_urls)}, examples=tries(2, nightly=15), steps=40)
+    assert_machine_holds(Versions, {"fresh_url": staticmethod(postgres_urls)}, examples=tries(2, nightly=15), steps=40)

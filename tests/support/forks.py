@@ -1,10 +1,14 @@
 """`metaclaw` processes forked from one that has imported the program: most of a start is imports, and tests start hundreds.
 
-A forked program has its learners forked likewise. `tests/cli` starts the program as a person does, `tests/app` the learner as the
-program does. Where the environment changes the interpreter itself, nothing is forked.
+A forked program has its learners forked likewise, and engines and trainers from a process that has imported torch. `tests/cli`
+starts the program as a person does, `tests/app` the learner as the program does, and so do the programs that `tests/engine` starts
+and kills with engine and trainer. Where the environment changes the interpreter itself, nothing is forked.
 """
 
+import asyncio
+import atexit
 import fcntl
+import gc
 import json
 import os
 import select
@@ -14,12 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Final, Protocol
+
+from metaclaw.engine.child_process import _engine_environment
 
 MAIN = [sys.executable, "-m", "metaclaw"]
 _INTERPRETER = ("PYTHON", "LD_")
@@ -134,26 +140,59 @@ class ForkedProcess:
         self._told.close()
 
 
-class ForkedLearner(ForkedProcess):
-    """A learner, with the pipes by which its program speaks with it."""
+class ForkedChild(ForkedProcess):
+    """A child process of the program, with the pipes by which the program speaks with it."""
 
     def __init__(self, told: socket.socket, stdin: int, stdout: int) -> None:
         super().__init__(told)
         self.stdin, self.stdout = open(stdin, "wb", buffering=0), open(stdout, "rb", buffering=0)  # noqa: SIM115
 
 
+class ForkedEngine(ForkedChild):
+    """An engine as an asynchronous program sees it."""
+
+    async def ended(self) -> int:
+        """Its exit status, when it has ended."""
+        loop, over = asyncio.get_running_loop(), asyncio.Event()
+        if self.returncode is None:
+            loop.add_reader(self._told.fileno(), over.set)
+            try:
+                await over.wait()
+            finally:
+                loop.remove_reader(self._told.fileno())
+        return self.wait()
+
+
+class _Awaitable:
+    """What the program uses of `asyncio.subprocess.Process`."""
+
+    def __init__(self, process: ForkedEngine) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.kill = process.kill
+        self.wait = process.ended
+
+
 class _Template:
     """The process that programs are forked from. It ends with this one."""
 
     def __init__(self) -> None:
-        self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             command = [sys.executable, "-m", __name__, str(theirs.fileno())]
-            # A session of its own: Ctrl-C is for the tests, which end what they have started.
-            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
+            # Libraries read an engine's settings when they are loaded. A session of its own: Ctrl-C is for the tests, which end
+            # what they have started.
+            self._process = subprocess.Popen(
+                command, env=_engine_environment(1), pass_fds=[theirs.fileno()], start_new_session=True
+            )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        self.requests.close()
+        self._process.wait()
 
     def fork(self, arguments: Sequence[str], env: Mapping[str, str], output: IO[bytes], errors: IO[bytes]) -> ForkedProcess:
-        return ForkedProcess(_request(self._requests, "metaclaw", arguments, env, {1: output.fileno(), 2: errors.fileno()}))
+        return ForkedProcess(_request(self.requests, "metaclaw", arguments, env, {1: output.fileno(), 2: errors.fileno()}))
 
 
 def _request(
@@ -162,25 +201,73 @@ def _request(
     """Ask the template for a process with these handles, by their numbers in it. Return where it tells of its id and its end."""
     ours, theirs = socket.socketpair()
     with theirs:
-        given = {"name": name, "arguments": list(arguments), "env": dict(env), "folder": str(Path.cwd())}
+        given = {"arguments": list(arguments), "env": dict(env), "folder": str(Path.cwd())}
         wanted = {**given, "handles": list(handles), "asker": os.getpid()}
+        asker = os.pidfd_open(os.getpid())
         with tempfile.TemporaryFile() as request:  # larger than a message may be
             request.write(json.dumps(wanted).encode())
             request.flush()
-            socket.send_fds(requests, [b"fork"], [request.fileno(), theirs.fileno(), *handles.values()])
+            socket.send_fds(requests, [name.encode()], [request.fileno(), theirs.fileno(), asker, *handles.values()])
+        os.close(asker)
     return ours
 
 
-def _spawn_learner(requests: socket.socket, crash_record: int) -> ForkedLearner:
-    """Stand in for the program's own way to start a learner."""
+def _request_with_pipes(
+    requests: socket.socket, name: str, arguments: Sequence[str], env: Mapping[str, str], *more: int
+) -> tuple[socket.socket, int, int]:
+    """The same for a process that is spoken with: also the handles for what it reads and what it writes."""
     (its_in, ours_in), (ours_out, its_out) = os.pipe(), os.pipe()
-    handles = {0: its_in, 1: its_out, 2: 2, crash_record: crash_record}
     try:
-        told = _request(requests, "learner", [str(crash_record)], os.environ, handles)
+        told = _request(requests, name, arguments, env, {0: its_in, 1: its_out, 2: 2, **{handle: handle for handle in more}})
     finally:
         os.close(its_in)
         os.close(its_out)
-    return ForkedLearner(told, ours_in, ours_out)
+    return told, ours_in, ours_out
+
+
+def _spawn_learner(requests: socket.socket, crash_record: int) -> ForkedChild:
+    """Stand in for the program's own way to start a learner."""
+    return ForkedChild(*_request_with_pipes(requests, "learner", [str(crash_record)], os.environ, crash_record))
+
+
+def _spawn_trainer(
+    requests: Callable[[], socket.socket], arguments: Sequence[str], env: Mapping[str, str], *, has_signals: bool
+) -> ForkedChild:
+    """Stand in for the program's own way to start a trainer."""
+    return ForkedChild(*_request_with_pipes(requests(), "trainer", arguments, env))
+
+
+async def _spawn_engine(
+    requests: Callable[[], socket.socket], arguments: Sequence[str], env: Mapping[str, str]
+) -> tuple[_Awaitable, asyncio.StreamWriter, asyncio.StreamReader]:
+    """Stand in for the program's own way to start an engine."""
+    told, stdin, stdout = _request_with_pipes(requests(), "engine", arguments, env)
+    # In a thread, for the first one waits until torch is imported.
+    starting = asyncio.ensure_future(asyncio.to_thread(ForkedEngine, told, stdin, stdout))
+    try:
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        process = await starting
+        process.stdin.close()
+        process.stdout.close()
+        raise
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), process.stdout)
+    writing = asyncio.StreamReaderProtocol(asyncio.StreamReader())
+    transport, _ = await loop.connect_write_pipe(lambda: writing, process.stdin)
+    return _Awaitable(process), asyncio.StreamWriter(transport, writing, None, loop), reader
+
+
+def fork_engines() -> None:
+    """Have this process fork its engines and trainers, too."""
+    _fork_engines(lambda: _template().requests)
+
+
+def _fork_engines(requests: Callable[[], socket.socket]) -> None:
+    import metaclaw.engine.child_process
+
+    metaclaw.engine.child_process._spawn_engine = partial(_spawn_engine, requests)  # type: ignore[assignment]
+    metaclaw.engine.child_process._spawn_trainer = partial(_spawn_trainer, requests)  # type: ignore[assignment]
 
 
 @cache
@@ -188,68 +275,129 @@ def _template() -> _Template:
     return _Template()
 
 
-def _serve(requests: socket.socket) -> str:
-    """Fork a program or a learner for each request and tell how each ended; in the forked process, return which of them it is."""
-    running: dict[int, int] = {}
-    ended, woken = os.pipe()
-    os.set_blocking(woken, False)
-    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    of_programs, for_programs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    while True:
-        ready, _, _ = select.select([requests.fileno(), of_programs.fileno(), ended], [], [])
-        if ended in ready:
-            os.read(ended, 1000)
-            _tell_ends(running)
-        for asker in (requests, of_programs):
-            if asker.fileno() not in ready:
-                continue
-            message, (request, told, *handles), _, _ = _receive(asker)
-            if not message:
-                sys.exit()
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                for handle in (requests.detach(), of_programs.detach(), ended, woken, told, *running.values()):
-                    os.close(handle)
-                return _become(request, handles, for_programs)
-            running[pid] = told
-            os.write(told, f"{pid}\n".encode())
-            for handle in (request, *handles):
+class _Forker:
+    """The template's own side: forks a process for each request and tells how each ended.
+
+    Those that need torch are forked from a fork that has imported it, so that no others carry it.
+    """
+
+    def __init__(self, requests: socket.socket, *, has_torch: bool = False) -> None:
+        self._has_torch = has_torch
+        self._requests = requests
+        self._of_programs, self._for_programs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._running: dict[int, int] = {}
+        self._askers: dict[int, int] = {}
+        self._ended, self._woken = os.pipe()
+        self._with_torch: socket.socket | None = None
+        os.set_blocking(self._woken, False)
+        signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def serve(self) -> str:
+        """Serve until nobody can ask any more; in a forked process, return what it is to be."""
+        while True:
+            sources = [self._requests.fileno(), self._of_programs.fileno(), self._ended, *self._askers]
+            ready, _, _ = select.select(sources, [], [])
+            if self._ended in ready:
+                os.read(self._ended, 1000)
+                self._tell_ends()
+            for asker in self._askers.keys() & set(ready):
+                os.kill(self._askers.pop(asker), signal.SIGKILL)
+                os.close(asker)
+            for source in (self._requests, self._of_programs):
+                if source.fileno() in ready and (name := self._take(source)):
+                    return name
+
+    def _take(self, source: socket.socket) -> str:
+        """Do what is asked; the name of what is asked for, in the process that is to be it."""
+        message, handles, _, _ = socket.recv_fds(source, 16, 8)
+        if not message:
+            sys.exit()
+        name = message.decode()
+        if name in _WITH_TORCH and not self._has_torch:
+            if self._with_torch is None:
+                self._with_torch, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                if os.fork() == 0:
+                    self._with_torch.close()
+                    self._close(handles)
+                    _import_torch()
+                    return _Forker(theirs, has_torch=True).serve()
+                theirs.close()
+            socket.send_fds(self._with_torch, [message], handles)
+            for handle in handles:
+                os.close(handle)
+            return ""
+        request, told, asker, *its_own = handles
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            os.write(told, f"{os.getpid()}\n".encode())  # now, for it can be told by its group
+            self._close([told, asker])
+            return _become(name, request, its_own, self._for_programs)
+        self._running[pid] = told
+        if name == "trainer":
+            self._askers[asker] = pid  # it may be standing still when its program is killed
+            its_own.append(request)
+        else:
+            its_own += [request, asker]
+        for handle in its_own:
+            os.close(handle)
+        return ""
+
+    def _close(self, more: Sequence[int]) -> None:
+        """Let go, in a forked process, of what is the template's."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        sockets = [self._requests, self._of_programs, *([self._with_torch] if self._with_torch else [])]
+        for handle in (*(one.detach() for one in sockets), self._ended, self._woken, *self._running.values(), *self._askers, *more):
+            if handle >= 0:
                 os.close(handle)
 
-
-def _receive(asker: socket.socket) -> tuple[bytes, list[int], int, object]:
-    message, handles, flags, address = socket.recv_fds(asker, 16, 6)
-    return message, handles if message else [-1, -1], flags, address
-
-
-def _tell_ends(running: dict[int, int]) -> None:
-    while running:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid == 0:
-            return
-        told = running.pop(pid)
-        with suppress(BrokenPipeError):  # its test has gone
-            os.write(told, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-        os.close(told)
+    def _tell_ends(self) -> None:
+        while self._running:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            for asker in [asker for asker, its in self._askers.items() if its == pid]:
+                del self._askers[asker]
+                os.close(asker)
+            if (told := self._running.pop(pid, None)) is not None:
+                with suppress(BrokenPipeError):  # its test has gone
+                    os.write(told, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+                os.close(told)
 
 
-def _become(request: int, handles: Sequence[int], for_programs: socket.socket) -> str:
+_WITH_TORCH: Final = ("engine", "trainer")
+
+
+def _import_torch() -> None:
+    """Import what engines and trainers do."""
+    for module in ("metaclaw.engine.serve", "metaclaw.engine.training.process", "metaclaw.engine.training.hf_model"):
+        import_module(module)
+    gc.collect()
+    gc.freeze()
+
+
+def _become(name: str, request: int, handles: Sequence[int], for_programs: socket.socket) -> str:
     """Take on the arguments, the environment and the handles that are wanted."""
     with open(request, "rb") as file:
         file.seek(0)
         wanted = json.loads(file.read())
-    name: str = wanted["name"]
+    arguments: list[str] = wanted["arguments"]
     if name == "metaclaw":
         import metaclaw.app.learner_process
 
         metaclaw.app.learner_process._spawn = partial(_spawn_learner, for_programs)  # type: ignore[assignment]
-    else:
+    if name in _WITH_TORCH:
         os.close(for_programs.detach())
+    else:
+        _fork_engines(lambda: for_programs)
+    if name == "learner":
         Path("/proc/self/comm").write_text(_name_of_learner(wanted["asker"]))
-    os.setsid()
+    if name == "trainer":
+        arguments[arguments.index("--parent") + 1] = str(os.getppid())  # the template sees to its end
+        # Behind everybody else, it would wait until the other tests have ended.
+        arguments[arguments.index("--nice") + 1] = "0"
     moved = [fcntl.fcntl(handle, fcntl.F_DUPFD, _OUT_OF_THE_WAY) for handle in handles]
     for handle in handles:
         os.close(handle)
@@ -260,7 +408,7 @@ def _become(request: int, handles: Sequence[int], for_programs: socket.socket) -
     os.environ.clear()
     os.environ.update(wanted["env"])
     time.tzset()
-    sys.argv = [name, *wanted["arguments"]]
+    sys.argv = [name, *arguments]
     return name
 
 
@@ -279,9 +427,13 @@ def _main() -> int:
 
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
-    if _serve(socket.socket(fileno=int(sys.argv[1]))) == "metaclaw":
+    name = _Forker(socket.socket(fileno=int(sys.argv[1]))).serve()
+    if name == "metaclaw":
         return main()
-    metaclaw.app.learner.main()
+    if name == "learner":
+        metaclaw.app.learner.main()
+    else:
+        import_module("metaclaw.engine.__main__" if name == "engine" else "metaclaw.engine.training.__main__").main()
     return 0
 
 

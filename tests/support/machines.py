@@ -18,7 +18,7 @@ def migrated_copies(folder: Path) -> Callable[[], str]:
     return lambda: f"sqlite:///{shutil.copy(folder / 'first.db', folder / f'{next(copies)}.db')}"
 
 
-def check_machine(kind: type[RuleBasedStateMachine], given: Mapping[str, object], *, examples: int, steps: int) -> None:
+def assert_machine_holds(kind: type[RuleBasedStateMachine], given: Mapping[str, object], *, examples: int, steps: int) -> None:
     """Let a machine with these attributes (where its databases come from) try many orders of its rules."""
     machine = type("Machine", (kind,), dict(given))
     relaxed = settings(

@@ -104,13 +104,6 @@ class Status:
     async def tell(self) -> dict[str, object]:
         """The whole tree; parts that cannot be read now are null."""
         store, shelf = self.store_health(), self.shelf()
-        counts, learned, rejections = await _asked(self.counts), await _asked(self.learned), await _asked(self.rejections)
-        pending, turned_away = await _asked(self.pending), await _asked(self.turned_away)
-        kinds = Counter(skill.kind for skill in shelf.skills)
-        broken_checks = await _asked(lambda: _broken_checks(shelf.skills))
-        size, noted = await _asked(self.store_size), await _asked(self.noted)
-        cost = await _asked(self.cost)
-        providers = await asyncio.gather(*(one.tell() for one in self.providers))
         return {
             "version": __version__,
             "mode": self.mode,
@@ -120,51 +113,52 @@ class Status:
             "policy_version": self.policy_version(),
             "training": dict(self.training()),
             "window": self.window(),
-            "counts": {
-                "turns": None if counts is None else counts.turns,
-                "sessions": None if counts is None else counts.sessions,
-                "active_sessions": self.active_sessions(),
-                "verdicts": None if learned is None else {outcome.value: count for outcome, count in learned.verdicts.items()},
-                "support": None if learned is None else learned.support,
-                "query": None if learned is None else learned.query,
-                "candidates": None if learned is None else {one.value: count for one, count in learned.candidates.items()},
-                "rejections": None if rejections is None else dict(rejections),
-                "skills": dict(Counter(skill.state.value for skill in shelf.skills if skill.is_skill)),
-                "rules": kinds[SkillKind.RULE],
-                "facts": kinds[SkillKind.FACT],
-            },
-            "learning": {
-                **self.learning(),
-                **(cost or {}),
-                "pending": None if pending is None else dict(pending),
-                "rejected": turned_away,
-                "noted": None if noted is None else list(noted),
-            },
-            "skills": {
-                "generation": shelf.generation,
-                "count": shelf.count,
-                "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in shelf.skipped],
-                "broken_checks": broken_checks,
-                "trouble": self.shelf_trouble(),
-                "retrieval": dict(self.retrieval()),
-            },
+            "counts": await self._counts(shelf),
+            "learning": await self._learning(),
+            "skills": await self._skills(shelf),
             "questions": _questions(shelf.skills),
             "enforcement": {"on": self.enforcing(), "held_rules": _held_rules(shelf.skills)},
             "loops": dict(self.loops()),
-            "store": {
-                "kind": self.store_kind,
-                "health": store.health.value,
-                "reason": store.reason,
-                "waiting_turns": store.waiting_turns,
-                "lost_turns": store.lost_turns,
-                "notice": store.notice,
-                "size_bytes": None if size is None else size.size_bytes,
-                "free_bytes": None if size is None else size.free_bytes,
-                "max_bytes": None if size is None else size.max_bytes,
-                "removed_sessions": None if size is None else size.removed_sessions,
-            },
-            "providers": list(providers),
+            "store": _store_view(self.store_kind, store, await _asked(self.store_size)),
+            "providers": await asyncio.gather(*(one.tell() for one in self.providers)),
             "engine": None if self.engine_state is None else {"state": self.engine_state()},
+        }
+
+    async def _counts(self, shelf: ShelfView) -> dict[str, object]:
+        counts, learned, rejections = await _asked(self.counts), await _asked(self.learned), await _asked(self.rejections)
+        kinds = Counter(skill.kind for skill in shelf.skills)
+        return {
+            "turns": None if counts is None else counts.turns,
+            "sessions": None if counts is None else counts.sessions,
+            "active_sessions": self.active_sessions(),
+            "verdicts": None if learned is None else {outcome.value: count for outcome, count in learned.verdicts.items()},
+            "support": None if learned is None else learned.support,
+            "query": None if learned is None else learned.query,
+            "candidates": None if learned is None else {one.value: count for one, count in learned.candidates.items()},
+            "rejections": None if rejections is None else dict(rejections),
+            "skills": dict(Counter(skill.state.value for skill in shelf.skills if skill.is_skill)),
+            "rules": kinds[SkillKind.RULE],
+            "facts": kinds[SkillKind.FACT],
+        }
+
+    async def _learning(self) -> dict[str, object]:
+        pending, noted = await _asked(self.pending), await _asked(self.noted)
+        return {
+            **self.learning(),
+            **(await _asked(self.cost) or {}),
+            "pending": None if pending is None else dict(pending),
+            "rejected": await _asked(self.turned_away),
+            "noted": None if noted is None else list(noted),
+        }
+
+    async def _skills(self, shelf: ShelfView) -> dict[str, object]:
+        return {
+            "generation": shelf.generation,
+            "count": shelf.count,
+            "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in shelf.skipped],
+            "broken_checks": await _asked(lambda: _broken_checks(shelf.skills)),
+            "trouble": self.shelf_trouble(),
+            "retrieval": dict(self.retrieval()),
         }
 
     def unready(self) -> str | None:
@@ -174,6 +168,21 @@ class Status:
             return f"turns are not being recorded: {store.reason}"
         state = self.engine_state() if self.engine_state is not None else "ready"
         return None if state == "ready" else f"the embedded model is {state}"
+
+
+def _store_view(kind: str, store: StoreHealth, size: StoreSize | None) -> dict[str, object]:
+    return {
+        "kind": kind,
+        "health": store.health.value,
+        "reason": store.reason,
+        "waiting_turns": store.waiting_turns,
+        "lost_turns": store.lost_turns,
+        "notice": store.notice,
+        "size_bytes": None if size is None else size.size_bytes,
+        "free_bytes": None if size is None else size.free_bytes,
+        "max_bytes": None if size is None else size.max_bytes,
+        "removed_sessions": None if size is None else size.removed_sessions,
+    }
 
 
 def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:

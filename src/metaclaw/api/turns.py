@@ -9,13 +9,14 @@ from typing import Final
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Route
-from metaclaw.api.views import enforced_view, lesson_view
+from metaclaw.api.rule_views import lesson_view
+from metaclaw.api.turn_views import enforced_view
 from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, Considered, Fate, ShelfView, SkillLibrary, Teams, applies, explain
+from metaclaw.skills import Budgets, Considered, Fate, ShelfView, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 
@@ -301,7 +302,7 @@ class WhyRoutes:
         considered = explain(
             turn,
             _task(turn),
-            ShelfView(number, turn.stamp.library_hash, SkillLibrary.of(skills).index),
+            ShelfView.of(number, skills),
             self.budgets._replace(is_brief=turn.provider == self.embedded),
             self.teams,
             today=turn.times.received_at.astimezone().date(),

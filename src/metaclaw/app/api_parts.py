@@ -135,7 +135,7 @@ def _provider_facts(provider: Provider, embedded: "EmbeddedModel | None", health
             provider.kind,
             wires,
             provider.models,
-            lambda: f"{provider.open_connections} connections",
+            lambda: f"open connections: {provider.open_connections}",
             failure,
             ProviderReachability(provider),
         )

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from metaclaw.config import Config
 
 _UNTRIED = "untried"
+_TOO_LONG = (
+    "Its first request is longer than the model can read. The embedded model is too small for this agent: put your provider"
+    " in front of it with metaclaw setup --provider NAME."
+)
 
 
 @click.group(invoke_without_command=True)
@@ -51,10 +55,15 @@ def list_(home: Path, as_json: bool) -> None:
     print_table(
         ("agent", "installed", "state", "tried with", "its configuration"),
         [
-            (one["name"], "yes" if one["installed"] else "no", one["state"], one["tried_with"] or _UNTRIED, one["file"])
-            for one in found
+            (one["name"], _installed(agent, one["installed"]), one["state"], one["tried_with"] or _UNTRIED, one["file"])
+            for agent, one in zip(AGENTS, found, strict=True)
         ],
     )
+
+
+def _installed(agent: "Agent", program: object) -> str | None:
+    """Whether it is installed; None for an agent that is not one program."""
+    return None if not agent.program else "yes" if program else "no"
 
 
 @agents.command(name="connect")
@@ -148,7 +157,8 @@ def told(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
     """The result of a trial in words."""
     if trial.code != 0 or not trial.answer:
         tail = "\n".join(plain_block(trial.errors or trial.answer).splitlines()[-12:])
-        return [f"{agent.title} gave no answer (exit code {trial.code}). The end of what it printed:", tail, "See metaclaw doctor."]
+        advice = _TOO_LONG if "context_length_exceeded" in tail else "See metaclaw doctor."
+        return [f"{agent.title} gave no answer (exit code {trial.code}). The end of what it printed:", tail, advice]
     answer = "\n".join(f"  {line}" for line in plain_block(trial.answer).splitlines()[-8:])
     if turns == 0:
         return [

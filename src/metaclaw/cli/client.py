@@ -1,7 +1,8 @@
 """Requests to the running proxy; changes to rules and skills are made in the home folder if none runs."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +13,12 @@ from metaclaw.errors import MetaClawError, SkillError
 from metaclaw.instance import Running, find
 
 if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
     from metaclaw.skills import Rulebook, Shelf
 
 _TIMEOUT_S = 10.0
+_MESSAGE_CHARS = 2000
 OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that mean "all interfaces", and the one to reach them by from this machine."""
 
@@ -26,9 +30,20 @@ class NotRunningError(MetaClawError):
         super().__init__(f"no proxy runs for {home}; start one with: metaclaw start --detach")
 
 
+class NotListeningError(MetaClawError):
+    """The proxy has begun to start, but does not listen yet."""
+
+    def __init__(self, home: Path, pid: int) -> None:
+        super().__init__(f"the proxy of {home} (pid {pid}) is starting and does not listen yet; try again in a moment")
+
+
+class UnreachableError(MetaClawError):
+    """The proxy accepts no connection, or broke one off."""
+
+
 @dataclass(frozen=True, slots=True)
 class ApiClient:
-    """One running proxy's own interface."""
+    """The HTTP client of one running proxy. Raises UnreachableError."""
 
     url: str
     key: str = field(repr=False)
@@ -56,19 +71,32 @@ class ApiClient:
     def _ask(
         self, method: str, path: str, said: Mapping[str, Json] | None = None, timeout_s: float = _TIMEOUT_S
     ) -> tuple[int, Json]:
+        with self.stream(method, path, said, timeout_s=timeout_s) as reply:
+            return reply.status, parsed(reply.read())
+
+    @contextmanager
+    def stream(
+        self,
+        method: str,
+        path: str,
+        said: Mapping[str, Json] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> "Iterator[HTTPResponse]":
+        """The response, to be read as it arrives; `timeout_s` is the longest silence."""
         body = b"" if said is None else json.dumps(said).encode()
-        headers = {"Authorization": f"Bearer {self.key}", "Content-Length": str(len(body)), "Content-Type": "application/json"}
+        own = {"Authorization": f"Bearer {self.key}", "Content-Length": str(len(body)), "Content-Type": "application/json"}
         import http.client
 
         parts = urlsplit(self.url)
         host = parts.hostname or "127.0.0.1"
         connection = http.client.HTTPConnection(OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
         try:
-            connection.request(method, path, body, headers)
-            reply = connection.getresponse()
-            return reply.status, _parsed(reply.read())
+            connection.request(method, path, body, {**own, **(headers or {})})
+            yield connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            raise MetaClawError(
+            raise UnreachableError(
                 f"the proxy at {self.url} does not answer ({error or type(error).__name__}); see its log"
             ) from error
         finally:
@@ -76,12 +104,12 @@ class ApiClient:
 
 
 def connect(home: Path) -> tuple[Running, ApiClient]:
-    """The running proxy of this home and its interface. Raises NotRunningError."""
+    """The running proxy of this home and its client. Raises NotRunningError and NotListeningError."""
     running = find(home)
     if running is None:
         raise NotRunningError(home)
     if running.url is None:
-        raise MetaClawError(f"the proxy of {home} (pid {running.pid}) is starting and does not listen yet; try again in a moment")
+        raise NotListeningError(home, running.pid)
     return running, ApiClient(running.url, own_key(home))
 
 
@@ -121,11 +149,13 @@ def rows(value: Json) -> list[Json]:
 def message_in(body: Json) -> str:
     """The message of an error response of any shape."""
     error = at(body, "error")
-    found = at(error, "message") or at(body, "message") or at(body, "reason") or (error if isinstance(error, str) else None)
-    return str(found or "no reason given")
+    named = at(error, "message") or at(body, "message") or at(body, "reason")
+    text = next((one for one in (named, error, body) if isinstance(one, str) and one.strip()), "no reason given")
+    return text[:_MESSAGE_CHARS]
 
 
-def _parsed(body: bytes) -> Json:
+def parsed(body: bytes) -> Json:
+    """The JSON of a body; its text where it is not JSON."""
     try:
         value: Json = json.loads(body) if body else None
     except (ValueError, RecursionError):

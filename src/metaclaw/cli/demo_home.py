@@ -1,6 +1,5 @@
 """A proxy in a temporary home for the demo: started as a person starts it, asked over HTTP, stopped."""
 
-import http.client
 import json
 import os
 import shutil
@@ -10,9 +9,8 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from metaclaw.cli.client import ApiClient, at, expect, message_in, rows
+from metaclaw.cli.client import ApiClient, at, expect, message_in, parsed, rows
 from metaclaw.cli.lifecycle import launch, stop_proxy
 from metaclaw.errors import MetaClawError
 
@@ -102,16 +100,11 @@ class DemoHome:
         body: dict[str, Json] = {"model": self._model, "messages": messages, "max_tokens": max_tokens, "stream": True}
         body |= {"temperature": temperature} if temperature is not None else {}
         body |= {"seed": seed} if seed is not None else {}
-        parts = urlsplit(self.api.url)
-        connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port, timeout=_ANSWER_S)
-        headers = {"Authorization": f"Bearer {self.api.key}", "Content-Type": "application/json"}
-        headers |= {"X-Session-Id": f"demo-{next(self._sessions)}", "X-Session-Done": "true"}
+        headers = {"X-Session-Id": f"demo-{next(self._sessions)}", "X-Session-Done": "true"}
         began, first_s, said = time.monotonic(), 0.0, ""
-        try:
-            connection.request("POST", "/v1/chat/completions", json.dumps(body).encode(), headers)
-            reply = connection.getresponse()
+        with self.api.stream("POST", "/v1/chat/completions", body, headers=headers, timeout_s=_ANSWER_S) as reply:
             if reply.status != 200:
-                raise MetaClawError(f"the model gave no answer ({reply.status}): {_error(reply.read())}")
+                raise MetaClawError(f"the model gave no answer ({reply.status}): {message_in(parsed(reply.read()))}")
             while line := reply.readline():
                 words = _delta(line)
                 if words:
@@ -119,10 +112,6 @@ class DemoHome:
                     said += words
                     if on_words is not None:
                         on_words(words)
-        except (OSError, http.client.HTTPException) as error:
-            raise MetaClawError(f"the answer broke off ({error or type(error).__name__})") from error
-        finally:
-            connection.close()
         placed = tuple(filter(None, (reply.getheader("X-Metaclaw-Skills") or "").split(",")))
         policy = int(reply.getheader("X-Metaclaw-Policy") or 0)
         return Reply(said.strip(), tuple(name.strip() for name in placed), policy, time.monotonic() - began, first_s)
@@ -136,13 +125,6 @@ def _delta(line: bytes) -> str:
     choices = rows(at(event, "choices"))
     words = at(choices[0], "delta", "content") if choices else None
     return words if isinstance(words, str) else ""
-
-
-def _error(body: bytes) -> str:
-    try:
-        return message_in(json.loads(body))
-    except ValueError:
-        return body.decode("utf-8", "replace")[:200]
 
 
 def _first_model(api: ApiClient) -> str:

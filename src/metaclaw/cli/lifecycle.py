@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from metaclaw.cli.client import ApiClient, at, connect, expect, rows
-from metaclaw.cli.output import counted, duration, json_option, plain, print_json, show_progress
+from metaclaw.cli.output import counted, duration, json_option, own_command, plain, print_json, show_progress
 from metaclaw.domain.chat import Json
 from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
@@ -77,6 +77,10 @@ def start(
     def ready(serving: ReadyProxy) -> None:
         if not detached:
             announce(config, serving.url, serving.api_key, serving.model, serving.skills, serving.page, as_json=as_json)
+            if serving.model is not None and not as_json:
+                click.echo(
+                    "The embedded model is being loaded; at the very first start this takes about a minute. Answers wait for it."
+                )
 
     return run(config, home=home, ready=ready)
 
@@ -118,6 +122,7 @@ def announce(config: "Config", url: str, key: str, embedded: str | None, skills:
         f"  OpenAI clients     {_setting(config, 'openai', url, key)}",
         f"  Anthropic clients  {_setting(config, 'anthropic', url, key)}",
         f"  by hand            {_curl(config, url, key, model, is_embedded=embedded is not None)}",
+        f"Connect the agents you have, one real request through each: {own_command()} setup",
         f"Watch it learn, in a browser: {page}",
     ]
     click.echo("\n".join(lines))

@@ -23,6 +23,13 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")(command)
 
 
+def own_command() -> str:
+    """How this program is called: its path where the name alone is not found."""
+    called = sys.argv[0]
+    is_path = called.endswith("/metaclaw") and shutil.which("metaclaw") is None
+    return called if is_path else "metaclaw"
+
+
 def print_json(facts: Mapping[str, object]) -> None:
     """Facts for programs: one JSON object, ASCII only, so that no terminal or pipe can spoil it."""
     click.echo(json.dumps(facts, indent=2, default=_plain_value))

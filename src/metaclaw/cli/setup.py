@@ -10,7 +10,7 @@ import click
 
 from metaclaw.cli.agents import endpoint_of, show, told, tried
 from metaclaw.cli.client import ApiClient, at, connect, message_in
-from metaclaw.cli.lifecycle import start, stop
+from metaclaw.cli.lifecycle import launch, prepared, sign_in_link, stop_proxy
 from metaclaw.cli.output import plain, plain_block
 from metaclaw.errors import ConfigError, MetaClawError
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 KEEP = "keep"
 EMBEDDED = "embedded"
 SUBSCRIPTION = "claude-subscription"
+_START_S = 600.0
+_STOP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +61,9 @@ _VENDORS = {
     "--timeout", "timeout_s", type=click.FloatRange(min=1), default=180.0, show_default=True, help="Seconds for each answer."
 )
 @click.option("--yes", is_flag=True, help="Ask nothing: what no option says takes its default.")
-@click.pass_context
+@click.pass_obj
 def setup(
-    context: click.Context,
+    home: Path,
     provider: str | None,
     base_url: str | None,
     model: str | None,
@@ -78,7 +80,6 @@ def setup(
     """
     from metaclaw.config import load
 
-    home: Path = context.obj
     config = load(home)
     try:
         provider = provider or (_default_provider(config) if yes else _ask_provider(config))
@@ -98,7 +99,7 @@ def setup(
     settings += [] if daily_tokens is None else [f"learning.daily_tokens={daily_tokens}"]
     settings += _training_settings(config, trains)
     _write(home, settings)
-    _serve(context, home, is_changed=bool(settings))
+    _serve(home, is_changed=bool(settings))
     return _connect_and_ask(home, chosen, model, timeout_s)
 
 
@@ -191,7 +192,6 @@ def _training_settings(config: "Config", trains: bool | None) -> list[str]:
 
 
 def _write(home: Path, settings: list[str]) -> None:
-    from metaclaw.cli.lifecycle import prepared
     from metaclaw.config import set_values
 
     prepared(home, [])
@@ -200,15 +200,17 @@ def _write(home: Path, settings: list[str]) -> None:
         click.echo(f"Wrote {path}: {', '.join(plain(setting) for setting in settings)}")
 
 
-def _serve(context: click.Context, home: Path, *, is_changed: bool) -> None:
+def _serve(home: Path, *, is_changed: bool) -> None:
     """Have a proxy run with this configuration."""
     from metaclaw.instance import find
 
     if find(home) is not None:
         if not is_changed:
             return
-        context.invoke(stop, timeout_s=60.0, as_json=False)
-    context.invoke(start, detach=True, timeout_s=600.0)
+        stop_proxy(home, _STOP_S)
+    api, _ = launch(home, prepared(home, []), [], _START_S)
+    click.echo(f"MetaClaw serves at {plain(api.url)}, in the background; metaclaw stop ends it.")
+    click.echo(f"Watch it learn, in a browser: {plain(sign_in_link(api))}")
 
 
 def _connect_and_ask(home: Path, chosen: "list[Agent]", model: str | None, timeout_s: float) -> int:

@@ -14,6 +14,13 @@ from metaclaw.instance import find
 _NOTED_SHOWN = 3
 _WORDS_SHOWN = 3
 _MOST_TEXT = 80
+_GATES = {
+    "off": "learned skills serve at once, untested",
+    "lint": "learned skills serve once their text is sound",
+    "shadow": "a learned skill serves once replays of recorded turns have shown that it helps",
+    "full": "a learned skill must prove itself in replays and on real tasks before it stays",
+}
+"""What each value of `skills.gate` means."""
 _BRIEF = {
     *("mode", "recorded", "rules", "skills", "learning", "to learn", "noted", "counted", "budget", "listening"),
     *("policy", "training", "provider", "embedded"),
@@ -145,7 +152,7 @@ def _noted(noted: Json) -> Iterator[tuple[str, object]]:
 def _counted_failures(counted_kinds: Json) -> Iterator[tuple[str, object]]:
     label = "counted"
     for one in rows(counted_kinds):
-        yield label, f"{at(one, 'failures')} of {at(one, 'needed')} failures of the kind {at(one, 'kind')}"
+        yield label, f"{at(one, 'failures')} of the {at(one, 'needed')} failures from which a skill is written: {at(one, 'kind')}"
         label = ""
 
 
@@ -171,7 +178,7 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
     if not at(learning, "on"):
         yield "learning", "off (skills.learn)"
         return
-    yield "learning", f"on, gate {at(learning, 'gate')}"
+    yield "learning", f"on; {_GATES.get(str(at(learning, 'gate')), at(learning, 'gate'))}"
     yield "to learn", _pending(at(learning, "pending"))
     yield from _noted(at(learning, "noted"))
     yield from _counted_failures(at(learning, "counted"))
@@ -263,8 +270,8 @@ def _recorded(counts: Json) -> str:
     turns, sessions, active = at(counts, "turns"), at(counts, "sessions"), at(counts, "active_sessions")
     if turns is None:
         return "cannot be counted now"
-    going_on = f", {active} going on" if active else ""
-    return f"{counted(turns, 'turn')} in {counted(sessions, 'session')}{going_on}"
+    still_open = f", {active} of them open" if active else ""
+    return f"{counted(turns, 'turn')} in {counted(sessions, 'session')}{still_open}"
 
 
 def _store(store: Json) -> str:

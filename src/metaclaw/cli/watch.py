@@ -1,6 +1,5 @@
 """`metaclaw watch`: one line for each lesson as it happens, also across restarts of the proxy."""
 
-import http.client
 import json
 import re
 import time
@@ -8,15 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.client import OPEN_HOSTS, ApiClient, NotRunningError, at, connect, expect, rows
+from metaclaw.cli.client import ApiClient, NotListeningError, NotRunningError, UnreachableError, at, connect, expect, parsed, rows
 from metaclaw.cli.output import agent_name, plain
 from metaclaw.domain.chat import Json
 from metaclaw.domain.enforcement import KEEP_RULES
-from metaclaw.errors import MetaClawError
 
 # The proxy sends a comment at least every 15 seconds.
 _SILENCE_S = 60.0
@@ -67,7 +65,7 @@ def _follow(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]
                 is_waiting, cursor = False, event.cursor or cursor
                 if event.kind:
                     yield api, event
-        except (OSError, http.client.HTTPException):
+        except UnreachableError:
             pass
         if not is_waiting:
             click.echo("The proxy has stopped; waiting until it runs again.", err=True)
@@ -75,23 +73,15 @@ def _follow(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]
         time.sleep(_RETRY_S)
         try:
             _, api = connect(home)
-        except NotRunningError:
+        except (NotRunningError, NotListeningError):
             continue
-        except MetaClawError as error:
-            if "does not listen yet" not in str(error):
-                raise
 
 
 def _events(api: ApiClient, cursor: str) -> Iterator[StreamedEvent]:
     """The events of one connection until it ends. The first has no kind: it only holds the cursor at which the stream begins."""
-    parts = urlsplit(api.url)
-    host = parts.hostname or "127.0.0.1"
-    connection = http.client.HTTPConnection(OPEN_HOSTS.get(host, host), parts.port, timeout=_SILENCE_S)
-    try:
-        connection.request("GET", f"/api/events?after={cursor}", headers={"Authorization": f"Bearer {api.key}"})
-        reply = connection.getresponse()
+    with api.stream("GET", f"/api/events?after={cursor}", timeout_s=_SILENCE_S) as reply:
         if reply.status != 200:
-            expect(reply.status, _parsed(reply.read()))
+            expect(reply.status, parsed(reply.read()))
         fields: dict[str, str] = {}
         while line := reply.readline():
             text = line.decode("utf-8", "replace").rstrip("\n")
@@ -101,11 +91,9 @@ def _events(api: ApiClient, cursor: str) -> Iterator[StreamedEvent]:
                 name, _, value = text.partition(": ")
                 fields[name] = value
             elif fields:
-                data = _parsed(fields.get("data", "").encode())
+                data = parsed(fields.get("data", "").encode())
                 yield StreamedEvent(fields.get("id", cursor), fields.get("event", ""), data if isinstance(data, dict) else {})
                 fields = {}
-    finally:
-        connection.close()
 
 
 def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None:
@@ -183,11 +171,3 @@ def _clock(event: StreamedEvent) -> str:
         return datetime.fromisoformat(str(event.data.get("at"))).astimezone().strftime("%H:%M:%S")
     except ValueError:
         return "--:--:--"
-
-
-def _parsed(body: bytes) -> Json:
-    try:
-        value: Json = json.loads(body)
-    except ValueError:
-        return body.decode("utf-8", "replace")
-    return value

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
@@ -35,20 +35,7 @@ class EngineProcess:
     @classmethod
     async def spawn(cls, arguments: Sequence[str], threads: int) -> "EngineProcess":
         """Start the engine. A session of its own keeps a terminal's Ctrl-C away from it: it ends when its input ends."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-m",
-            "metaclaw.engine",
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=_engine_environment(threads),
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        return cls(process, process.stdin, process.stdout)
+        return cls(*await _spawn_engine(arguments, _engine_environment(threads)))
 
     @property
     def pid(self) -> int:
@@ -78,6 +65,25 @@ class EngineProcess:
         except TimeoutError:
             self._process.kill()
             return await self._process.wait()
+
+
+async def _spawn_engine(
+    arguments: Sequence[str], environment: Mapping[str, str]
+) -> tuple[asyncio.subprocess.Process, asyncio.StreamWriter, asyncio.StreamReader]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "metaclaw.engine",
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return process, process.stdin, process.stdout
 
 
 def _engine_environment(threads: int) -> dict[str, str]:
@@ -114,15 +120,8 @@ class TrainerProcess:
         self._loop = asyncio.get_running_loop()
         self._flags = None if has_signals else Path(tempfile.mkdtemp(prefix="metaclaw-"))
         more = [] if self._flags is None else ["--flag", str(self._flags / "stand-still")]
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "metaclaw.engine.training", *arguments, "--parent", str(os.getpid()), *more],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            env=_trainer_environment(threads),
-            start_new_session=sys.platform == "linux",
-            process_group=0 if has_signals and sys.platform != "linux" else None,
-        )
+        given = [*arguments, "--parent", str(os.getpid()), *more]
+        self._process = _spawn_trainer(given, _trainer_environment(threads), has_signals=has_signals)
         self._walker = ProcessGroup(self._process.pid) if self._flags is None else FlagFile(self._flags / "stand-still")
         self._is_over = False
         self._inbox: SimpleQueue[_Asked | None] = SimpleQueue()
@@ -213,6 +212,18 @@ class TrainerProcess:
 def _settle(answered: "asyncio.Future[_Answer]", answer: _Answer) -> None:
     if not answered.done():
         answered.set_result(answer)
+
+
+def _spawn_trainer(arguments: Sequence[str], environment: Mapping[str, str], *, has_signals: bool) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "metaclaw.engine.training", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+        env=environment,
+        start_new_session=sys.platform == "linux",
+        process_group=0 if has_signals and sys.platform != "linux" else None,
+    )
 
 
 def _trainer_environment(threads: int) -> dict[str, str]:

@@ -49,7 +49,9 @@ class Models:
         provider = named or (model and self._having(model)) or next(filter(self._own, self._providers), None)
         if provider is None:
             return None
-        return f"{provider if named else 'the provider that served the conversation'}/{model or 'the model that served it'}"
+        if named is None and not model:
+            return "the provider and model of the conversation"
+        return f"{named or 'the provider of the conversation'}, {model or 'the model of the conversation'}"
 
     def _own(self, provider: str) -> str | None:
         """The provider's name where it may be asked, else None."""

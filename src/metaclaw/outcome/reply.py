@@ -118,7 +118,7 @@ def remarks_against(
     outright = _outright(reading, said)
     if has_changed and not outright:
         return ()
-    found = [*outright, *_rules(said), *_mockery(said)]
+    found = [*outright, *_mockery(said)]
     if not begins_new:
         found += _statements(reading, said, glad)
         found += [] if reading.asked_back else _denials(reading, said)
@@ -136,11 +136,6 @@ def _outright(reading: StepReading, said: str) -> list[Remark]:
     if quote := _shouted(raw, reading.step.task) or next((one for one in _SAD if one in raw), None):
         found.append(("shout", quote))
     return found
-
-
-def _rules(said: str) -> list[Remark]:
-    quote = phrases.RULES.find(said)
-    return [("rule", quote)] if quote else []
 
 
 def _mockery(said: str) -> list[Remark]:
@@ -294,9 +289,24 @@ def read_reply(reading: StepReading) -> UserReply:
         corrections = remarks_against(reading, said, glad, begins_new=begins_new, has_changed=changed is not None)
         undo = None if begins_new or changed or phrases.ABOUT_UNDO.find(said) else phrases.UNDO.find(said)
         redo = () if changed or corrections else _redo(reading, glad, begins_new=begins_new)
+    order = None if changed else phrases.RULES.find(said)
+    if order and not excuse and (corrections or undo or redo or _blames(reading, said)):
+        corrections = (*corrections, ("rule", order))
     if corrections or undo or redo:
         return UserReply(corrections, redo, undo, excuses=excuse)
-    return UserReply(accepted=glad, next=_going_on(reading, said, changed), excuses=excuse)
+    going_on = ("reply.rule", order) if order else _going_on(reading, said, changed)
+    return UserReply(accepted=glad, next=going_on, excuses=excuse)
+
+
+def _blames(reading: StepReading, said: str) -> bool:
+    """Whether a rule for the future says that this answer broke it: "next time …", or "never …" about what the answer did.
+
+    Any other rule is new: it says nothing about the answer before it.
+    """
+    if phrases.RULES_AFTER_FAULT.find(said):
+        return True
+    did = phrases.content_words(reading.answer[: phrases.MAX_CHARS])
+    return phrases.NEGATIONS.find(said) is not None and bool(phrases.content_words(said) & did)
 
 
 def _without_negated_undo(reading: StepReading) -> StepReading:

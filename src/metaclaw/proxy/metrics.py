@@ -7,7 +7,7 @@ changes; they become the library's when somebody asks for them. It is imported t
 import time
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from metaclaw.domain.turn import Turn
 
@@ -51,13 +51,6 @@ class _Spread:
         return found
 
 
-class _Book(NamedTuple):
-    """Where the turns of one wire, kind and end are counted."""
-
-    turns: _Count
-    durations: _Spread
-
-
 class Metrics:
     """Counters of one program; two in one process never share numbers."""
 
@@ -69,21 +62,17 @@ class Metrics:
         self._unrecorded: dict[tuple[str, ...], _Count] = {(): _Count()}
         self._durations: dict[str, _Spread] = {}
         self._first_bytes: dict[str, _Spread] = {}
-        self._books: dict[tuple[str, ...], _Book] = {}
         self.in_flight = 0
         """Turns being served now."""
 
     def served(self, turn: Turn, *, durable: bool) -> None:
         """Count one finished turn."""
         times, usage = turn.times, turn.usage
-        kind = (turn.wire._value_, turn.kind._value_, turn.end._value_)
-        book = self._books.get(kind)
-        if book is None:
-            book = self._books[kind] = self._open_book(kind)
-        book.turns.value += 1
-        book.durations.add(times.duration_s)
+        wire = turn.wire.value
+        _count(self._turns, (wire, turn.kind.value, turn.end.value), 1)
+        _spread(self._durations, wire).add(times.duration_s)
         if times.first_byte_s is not None:
-            _spread(self._first_bytes, kind[0]).add(times.first_byte_s)
+            _spread(self._first_bytes, wire).add(times.first_byte_s)
         if usage is not None:
             _count(self._tokens, (turn.provider, "input"), usage.input_tokens)
             _count(self._tokens, (turn.provider, "output"), usage.output_tokens)
@@ -91,10 +80,6 @@ class Metrics:
             self._placed[()].value += len(turn.stamp.skills)
         if not durable:
             self._unrecorded[()].value += 1
-
-    def _open_book(self, kind: tuple[str, ...]) -> "_Book":
-        turns = self._turns[kind] = _Count()
-        return _Book(turns, _spread(self._durations, kind[0]))
 
     def refused(self, status: int) -> None:
         """Count a request that was answered with an error of our own."""

@@ -25,7 +25,6 @@ _BLANK_LINE = "\n\n"
 _WRITTEN_BLANK_LINE = rb"\n\n"
 _SYSTEM = -1
 _OFFSET = attrgetter("offset")
-_encode = msgspec.json.Encoder().encode
 
 
 class Spliced(msgspec.Struct, frozen=True, gc=False):
@@ -112,12 +111,11 @@ class _Sketch:
         self.parsed = parsed
         self._list_key = self._format.list_key
         self._listed = parsed.listed if isinstance(parsed, Body) else None
-        self._written = parsed.written if isinstance(parsed, Body) else None
         self._searched: JsonDocument | None = None
 
     @property
     def _document(self) -> JsonDocument:
-        """The body, to be searched where its messages are not known to stand as we would write them."""
+        """The body, to be searched where its messages are not listed."""
         if self._searched is None:
             self._searched = JsonDocument(self._body)
         return self._searched
@@ -155,15 +153,9 @@ class _Sketch:
         if key not in item:
             raise _RefusedError("the message to extend has no content")
         content = item[key]
-        self._append_to_value(content, self._value_span(item, index, key, content), text, as_parts=as_parts)
-
-    def _value_span(self, item: dict[str, Json], index: int, key: str, content: Json) -> Span:
         span = self._item_span(index)
-        if self._written is not None and next(reversed(item)) == key:
-            return span[1] - 1 - len(_encode(content)), span[1] - 1
-        if isinstance(content, str):
-            return string_span(self._body, span, key, content)
-        return value_span(self._body, span, key)
+        found = string_span(self._body, span, key, content) if isinstance(content, str) else value_span(self._body, span, key)
+        self._append_to_value(content, found, text, as_parts=as_parts)
 
     def _append_to_value(self, value: Json, span: Span, text: str, *, as_parts: bool) -> None:
         if isinstance(value, list):
@@ -250,12 +242,11 @@ class _Sketch:
         return item
 
     def _item_span(self, index: int) -> Span:
-        known = self._listed or self._written
-        if known is None:
+        if self._listed is None:
             return self._document.item(self._list_key, index)
-        if index >= len(known.spans):
+        if index >= len(self._listed.spans):
             raise UnsafeBytesError(f"there is no message {index} in the body")
-        return known.spans[index]
+        return self._listed.spans[index]
 
 
 @lru_cache(maxsize=512)

@@ -9,14 +9,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, TypedDict
 
-from metaclaw.domain.encoded_text import hides_text
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks import check_trouble
 from metaclaw.skills.names import own_name, rule_name, slug
-from metaclaw.skills.rule_fields import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, rule_text
+from metaclaw.skills.rule_fields import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, choice_fault, rule_text
 from metaclaw.skills.scopes import OWNER, fault_of
+from metaclaw.text import hides_text
 
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
@@ -201,9 +201,8 @@ def _expires(value: str | None, today: date) -> str | None:
 
 
 def _one_of(field: str, value: str | None, allowed: Sequence[str]) -> str | None:
-    if value is not None and value not in allowed:
-        words = [f"`{one}`" for one in allowed]
-        raise SkillError(f"{field} is {value!r}: write {', '.join(words[:-1])} or {words[-1]}")
+    if (fault := choice_fault(field, value, allowed)) is not None:
+        raise SkillError(fault)
     return value
 
 

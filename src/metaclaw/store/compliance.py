@@ -40,8 +40,7 @@ from metaclaw.store.column_values import (
 )
 from metaclaw.store.cursors import present, read_cursor, write_cursor
 from metaclaw.store.database import Database, utc_now
-from metaclaw.store.learning_schema import rule_counts, rule_results
-from metaclaw.store.schema import events, held_rules, memberships, true_answers, turn_attempts, turns
+from metaclaw.store.schema import events, held_rules, memberships, rule_counts, rule_results, true_answers, turn_attempts, turns
 
 _CURSOR = "compliance"
 _DAYS_SHOWN = 14

@@ -38,7 +38,6 @@ from metaclaw.store.column_values import (
 from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
-from metaclaw.store.learning_schema import candidates, draws, roles, stands
 from metaclaw.store.records import (
     DrawnTurn,
     EndedSession,
@@ -50,13 +49,17 @@ from metaclaw.store.records import (
     TurnRow,
 )
 from metaclaw.store.schema import (
+    candidates,
+    draws,
     events,
     payloads,
     placements,
+    roles,
     session_ends,
     sessions,
     snippets,
     splices,
+    stands,
     tokens,
     translations,
     turns,

@@ -19,15 +19,20 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import EngineError, SkillError
-from metaclaw.learn.worker.channel import CallError, CallResult, Channel, ForgetSession, StoreCall, WakeLearner
 from metaclaw.learn.worker.store_rpc import (
+    CallError,
+    CallResult,
+    Channel,
+    ForgetSession,
     RemoteCandidates,
     RemoteCursors,
     RemoteProvider,
     RemoteShelf,
     RemoteUses,
     RemoteVerdicts,
+    StoreCall,
     StoreClient,
+    WakeLearner,
 )
 from metaclaw.store import RefusedError
 from metaclaw.wires import deltas_of
@@ -138,10 +143,10 @@ async def test_whoever_follows_has_what_is_in_force_however_it_came_about(
     empty_ledger: Path, tmp_path_factory: pytest.TempPathFactory, done: list[tuple[str, str, int]]
 ) -> None:
     async with running(empty_ledger, tmp_path_factory.mktemp("followed")) as house:
-        follow_through(house, done)
+        assert_follows(house, done)
 
 
-def follow_through(house: House, done: list[tuple[str, str, int]]) -> None:
+def assert_follows(house: House, done: list[tuple[str, str, int]]) -> None:
     sent = shelf_of(house)
     for what, name, number in done:
         try:

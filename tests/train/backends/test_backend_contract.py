@@ -1,6 +1,5 @@
 """What every training backend promises: the same cases for each of them."""
 
-import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,12 +12,6 @@ from metaclaw.errors import TrainingError
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, Stage, datum, draw_one, pair, step, total
 
 pytestmark = pytest.mark.anyio
-
-
-def test_every_service_was_tried() -> None:
-    missing = [sdk for sdk in ("weaver", "tinker", "mint") if importlib.util.find_spec(sdk) is None]
-    if missing:
-        pytest.skip(f"not in this environment: {', '.join(missing)}; `make test-tinker` tries all of them")
 
 
 async def test_a_new_run_has_no_steps(stage: Stage) -> None:

@@ -70,12 +70,16 @@ async def test_a_server_that_is_not_there_is_noticed_at_once() -> None:
 
 @pytest.mark.parametrize("url", [None, "", "not a url"])
 async def test_without_an_address_nothing_is_checked(url: str | None) -> None:
-    await ServerReach(url).check()
+    reach = ServerReach(url)
+    await reach.check()
+    assert reach._address is None
 
 
 async def test_behind_a_proxy_nothing_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    await ServerReach("http://somewhere.example:1").check()
+    reach = ServerReach("http://somewhere.example:1")
+    await reach.check()
+    assert reach._address is None
 
 
 async def test_work_is_given_up_when_its_server_goes_away_and_only_then() -> None:

@@ -66,7 +66,7 @@ async def test_places_on_the_server_are_given_back(server: SkyRL, relay: Relay, 
     kept = await backend.keep("version 1")
     for number in range(4):
         await backend.open(plan(tmp_path, str(number)))
-        await backend.sample(PROMPTS, DRAWING, kept)
+        assert len(await backend.sample(PROMPTS, DRAWING, kept)) == len(PROMPTS)
         await backend.release(kept)
     await backend.aclose()
 

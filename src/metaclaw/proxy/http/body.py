@@ -1,8 +1,7 @@
 """A request's body: its fields are decoded at once, its messages one by one, and both are found in the raw JSON bytes.
 
 An agent sends its whole conversation with every request, and nearly all of it has been seen before. So messages stay bytes, with
-their places in the body, until their meaning is needed. What cannot be found beyond doubt, or is odd in any other way, is decoded
-whole. A short body is decoded whole at once; most clients write JSON as we would, which tells where each message stands.
+their places in the body, until their meaning is needed. A body that is odd in any way is decoded whole.
 
 msgspec gives the exact bytes of every value but not their place, so places are found by walking from one to the next, and each is
 checked against the bytes it must hold. What cannot be found beyond doubt raises UnsafeBytesError.
@@ -12,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias, TypedDict, cast, overload
+from typing import TypeAlias, TypedDict, cast, overload
 
 import msgspec
 
@@ -27,7 +26,7 @@ _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BLANKS = b" \t\n\r"
-_SPACE, _COMMA, _COLON, _BACKSLASH, _BRACE, _BRACKET, _CLOSING = b" ,:\\{[]"
+_SPACE, _COMMA, _COLON, _BACKSLASH, _BRACE, _BRACKET = b" ,:\\{["
 
 
 class _Messages(TypedDict, total=False):
@@ -119,24 +118,6 @@ def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
         spans.append((at, end))
         at = end
     return spans
-
-
-def written_spans(body: bytes, key: str, raws: list[bytes]) -> list[Span] | None:
-    """Where each item of the list under a top-level key stands, if they stand there exactly as `raws` say."""
-    begin = _only_value(body, (0, len(body)), key)
-    if begin is None or body[begin] != _BRACKET:
-        return None
-    spans: list[Span] = []
-    at = begin + 1
-    for raw in raws:
-        if not body.startswith(raw, at):
-            return None
-        end = at + len(raw)
-        spans.append((at, end))
-        if body[end] != _COMMA:
-            break
-        at = end + 1
-    return spans if len(spans) == len(raws) and body[spans[-1][1]] == _CLOSING else None
 
 
 def value_span(body: bytes, span: Span, key: str) -> Span:
@@ -247,8 +228,6 @@ def _surprise(at: int) -> UnsafeBytesError:
 
 _decode = msgspec.json.Decoder().decode
 _NULL = b"null"
-_WHOLE_BYTES = 16 * 1024
-"""Up to here it is cheaper to read a body whole."""
 MAX_ITEMS = 20_000
 """Default of `proxy.max_items`."""
 _BYTES_PER_ITEM = 200
@@ -288,34 +267,24 @@ class Listed(Sequence[Json]):
         return item
 
 
-class Written(NamedTuple):
-    """Messages that stand in a body exactly as we would write them: their bytes, and their places."""
-
-    raws: list[bytes]
-    spans: list[Span]
-
-
 class Body(dict[str, Json]):
-    """The fields of a body. Where its messages were found in the bytes they are not among them, but are `listed`; of messages that
-    are among them, `written` tells where they stand, if they stand as we would write them.
+    """The fields of a body. Where its messages were found in the bytes they are not among them, but are `listed`.
 
     `item_count` counts messages, tools and blocks of system text; parts of messages are counted as they are read (`take_parts`).
     """
 
-    __slots__ = ("item_count", "listed", "max_items", "written")
+    __slots__ = ("item_count", "listed", "max_items")
 
     def __init__(
         self,
         fields: dict[str, Json],
         listed: Listed | None = None,
-        written: Written | None = None,
         *,
         item_count: int = 0,
         max_items: int = MAX_ITEMS,
     ) -> None:
         super().__init__(fields)
         self.listed = listed
-        self.written = written
         self.item_count = item_count
         self.max_items = max_items
 
@@ -333,10 +302,6 @@ def list_key(wire: Wire) -> str:
 def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:
     """The body as a JSON object, or a WireError that says what is wrong with it; 413 when it has more than `max_items` items."""
     key = list_key(wire)
-    if len(body) <= _WHOLE_BYTES:
-        fields = parse_object(body)
-        count = _checked(_count(fields, key), max_items)
-        return Body(fields, written=_written(key, fields, body), item_count=count, max_items=max_items)
     if len(body) > _BYTES_PER_ITEM * max_items:
         _check_commas(body, max_items)
     try:
@@ -404,18 +369,6 @@ def _too_many(max_items: int) -> WireError:
         status=413,
         code="request_too_large",
     )
-
-
-def _written(key: str, fields: dict[str, Json], body: bytes) -> Written | None:
-    items = fields.get(key)
-    if not isinstance(items, list) or not items:
-        return None
-    try:
-        raws = list(map(_encode, items))
-    except ValueError:
-        return None  # a lone surrogate
-    spans = written_spans(body, key, raws)
-    return None if spans is None else Written(raws, spans)
 
 
 def _read_in_part(key: str, body: bytes, max_items: int) -> tuple[dict[str, Json], Listed] | None:

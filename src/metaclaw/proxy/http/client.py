@@ -313,18 +313,12 @@ def too_large(max_bytes: int) -> WireError:
     )
 
 
-class BodySource(Protocol):
-    """Where a body comes from: a `Client`."""
-
-    async def read(self, max_bytes: int, timeout_s: float) -> bytes: ...
-
-
-async def read_body(source: BodySource, headers: Mapping[str, str], *, max_bytes: int, timeout_s: float) -> bytes:
-    """The whole body, unpacked. Raises WireError 413 when it is too large and whatever else the source raises."""
+async def read_body(client: Client, headers: Mapping[str, str], *, max_bytes: int, timeout_s: float) -> bytes:
+    """The whole body, unpacked. Raises WireError 413 when it is too large and whatever else `Client.read` raises."""
     declared = headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > max_bytes:
         raise too_large(max_bytes)
-    body = await source.read(max_bytes, timeout_s)
+    body = await client.read(max_bytes, timeout_s)
     encoding = headers.get("content-encoding")
     if encoding is None:
         return body

@@ -28,24 +28,8 @@ _MAX_PIECES = 256
 _FIRST_PROBE_S = 0.25
 _LAST_PROBE_S = 16.0
 
-_MAX_NAMES = 1024
-_METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE")}
 
 Serve = Callable[[Client], Awaitable[None]]
-
-
-class _Names(dict[bytes, str]):
-    """Header names in lower case; the same few dozen come with every request."""
-
-    def __missing__(self, name: bytes) -> str:
-        lower = name.decode("latin-1").lower()
-        if len(self) >= _MAX_NAMES:
-            self.clear()
-        self[name] = lower
-        return lower
-
-
-_names = _Names()
 
 
 class Connection(asyncio.Protocol):
@@ -269,7 +253,7 @@ class Connection(asyncio.Protocol):
         if self._fields > MAX_HEAD_FIELDS:
             self._fault = f"The request has more than {MAX_HEAD_FIELDS} header fields."
             raise ValueError(self._fault)  # the parser makes an error of whatever its callbacks raise
-        headers, key, text = self._headers, _names[name], value.decode("latin-1")
+        headers, key, text = self._headers, name.decode("latin-1").lower(), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
@@ -278,10 +262,10 @@ class Connection(asyncio.Protocol):
             raise ValueError(self._fault)
         self._in_head = False
         parser = self._parser
-        method, is_modern = parser.get_method(), parser.get_http_version() == "1.1"
+        is_modern = parser.get_http_version() == "1.1"
         client = self._arriving = Client(
             self,
-            _METHODS.get(method) or method.decode("latin-1"),
+            parser.get_method().decode("latin-1"),
             self._target,
             self._headers,
             keeps=is_modern and parser.should_keep_alive(),

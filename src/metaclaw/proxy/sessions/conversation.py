@@ -209,8 +209,7 @@ class Conversation:
         self.users: list[int] = []
         self._texts: dict[int, list[str]] = {}
         read = body if isinstance(body, Body) else None
-        raws = _raws(self.items) if read is None or read.written is None else read.written.raws
-        self._walk(first, raws, earlier or self.root, cache, read)
+        self._walk(first, _raws(self.items), earlier or self.root, cache, read)
 
     def _walk(self, first: int, raws: list[bytes], before: bytes, cache: DigestCache, read: Body | None) -> None:
         """Chain the entries from `first` on. WireError 413 when the body has more parts than it may."""

@@ -6,6 +6,9 @@ const $ = (id) => document.getElementById(id);
 const parser = new DOMParser();
 let number = 0;
 
+// On a phone the list of pages is wider than the screen.
+document.querySelector("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+
 // --- Asking first -----------------------------------------------------------------------------------------------------------
 
 function ask(question, label) {
