@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from metaclaw.skills.checks.code import code_scripts
-from metaclaw.skills.checks.programs import INTERPRETERS, RECORDING, program_name, shortened
-from metaclaw.skills.checks.quotation import QUOTING, quoted_places, shows_help
+from metaclaw.skills.checks.programs import INTERPRETERS, QUOTING, RECORDING, program_name, shortened
+from metaclaw.skills.checks.quotation import quoted_places, shows_help
 from metaclaw.skills.checks.script_parts import (
     Roles,
     bare_words,

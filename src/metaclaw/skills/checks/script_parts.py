@@ -7,8 +7,8 @@ from typing import Final
 
 from metaclaw.skills.checks.code import code_scripts
 from metaclaw.skills.checks.programs import DATABASES, INTERPRETERS, SHELLS, program_name, shortened
-from metaclaw.skills.checks.shell import KEYWORDS, Command, Script, printed_text
-from metaclaw.skills.checks.shell_words import Word
+from metaclaw.skills.checks.shell import KEYWORDS, Command, Script
+from metaclaw.skills.checks.shell_words import Word, printed_text
 
 _SCRIPT_OPTION: Final = re.compile(r"-[A-Za-z]*c|/c|-command", re.IGNORECASE)
 _SHORT_SCRIPT_OPTION: Final = re.compile(r"-[a-z]*c")
@@ -35,6 +35,23 @@ _SCRIPT_WORDS: Final = frozenset(
     ]
 )
 """Programs that run their words as scripts."""
+_RUNNING_IN_TMUX: Final = frozenset(
+    [
+        "send-keys",
+        "send",
+        "new",
+        "new-session",
+        "neww",
+        "new-window",
+        "split-window",
+        "splitw",
+        "respawn-pane",
+        "respawn-window",
+        "run-shell",
+        "run",
+        "pipe-pane",
+    ]
+)
 _SCRIPT_OPTIONS: Final = {
     "su": ("-c", "--command"),
     "script": ("-c",),
@@ -221,7 +238,7 @@ def scripts_in(texts: Sequence[str]) -> Iterator[str]:
     name = program_name(texts[0]) if texts else ""
     if name == "eval":
         yield " ".join(texts[1:])
-    if name in _SCRIPT_WORDS:
+    if name in _SCRIPT_WORDS and (name != "tmux" or not _RUNNING_IN_TMUX.isdisjoint(texts)):
         yield from (text for text in texts[1:] if " " in text and not text.startswith("-"))
     options = _SCRIPT_OPTIONS.get(name, ())
     for at, text in enumerate(texts):

@@ -320,3 +320,30 @@ def _ansi_sign(match: re.Match[str]) -> str:
     if sign[0] in "xu" and len(sign) > 1:
         return chr(int(sign[1:], 16))
     return chr(int(sign, 8) % 256) if sign[0] in "01234567" else _ANSI_SIGNS.get(sign, sign if sign in "'\"\\?" else f"\\{sign}")
+
+
+def printed_text(name: str, texts: list[str]) -> str | None:
+    """What a command prints, where that is just its words."""
+    if name in ("echo", "print"):
+        is_escaped = bool(texts) and texts[0].startswith("-") and "e" in texts[0]
+        text = " ".join(texts[1:] if texts and re.fullmatch("-[neE]+", texts[0]) else texts)
+        return unescaped(text) if is_escaped else text
+    texts = texts[1:] if texts[:1] == ["--"] else texts
+    if name == "printf" and texts:
+        return _formatted(texts[0], texts[1:]).rstrip("\n")
+    return None
+
+
+def _formatted(form: str, values: list[str]) -> str:
+    """What `printf` prints, as far as texts go: a format is used again while values are left."""
+    left = list(values)
+
+    def value(match: re.Match[str]) -> str:
+        return "%" if match[0] == "%%" else left.pop(0) if left else ""
+
+    pieces = [re.sub(r"%(?:%|[-+ 0-9.]*[a-zA-Z])", value, unescaped(form))]
+    for _ in range(16):
+        if not left or "%" not in form.replace("%%", ""):
+            break
+        pieces.append(re.sub(r"%(?:%|[-+ 0-9.]*[a-zA-Z])", value, unescaped(form)))
+    return "".join(pieces)
