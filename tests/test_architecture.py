@@ -1,6 +1,7 @@
 """docs/architecture.md and docs/store.md name modules that exist."""
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,10 @@ def test_the_table_of_a_package_names_its_modules(package: str) -> None:
     named = set(re.findall(r"`([a-z_]+)`", text))
     modules = {path.stem for path in (SOURCE / package).glob("*.py")} - {"__init__"}
     assert named - {"migrations"} == modules
+
+
+@pytest.mark.parametrize("package", sorted(path.parent.name for path in SOURCE.glob("*/__init__.py")))
+def test_every_name_of_a_front_door_can_be_imported(package: str) -> None:
+    front_door = import_module(f"metaclaw.{package}")
+
+    assert all(hasattr(front_door, name) for name in getattr(front_door, "__all__", ()))

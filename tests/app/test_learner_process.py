@@ -10,14 +10,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from metaclaw.app.learner_process import LearnerProcess, Outbox, carry_out
-from metaclaw.app.worker_commands import WorkerCommands
+from metaclaw.app.learner_process import LearnerProcess, Outbox, WorkerCommands, carry_out
 from metaclaw.config import Config, build
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.worker.channel import CallError, LearnerStart, StoreCall
+from metaclaw.learn.worker.store_rpc import CallError, LearnerStart, StoreCall
 from metaclaw.skills import Shelf
 from metaclaw.store import LedgerLimits, LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
 

@@ -17,7 +17,6 @@ from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView, remove_blocks
-from metaclaw.skills.library import SkillLibrary
 from tests.support.depth import tries
 
 TODAY = date(2026, 11, 16)
@@ -58,8 +57,7 @@ class Conversation:
         self.placer = Placer(self.view, Budgets(rules_tokens=40), canary_share=0.5, holdout_share=0.3, today=lambda: TODAY)
 
     def view(self) -> ShelfView:
-        library = SkillLibrary.of(list(self.library.values()))
-        return ShelfView(self.generation, library.hash, library.index)
+        return ShelfView.of(self.generation, list(self.library.values()))
 
     def send(self) -> Placed:
         headers = {"x-session-id": "talk"}

@@ -20,7 +20,7 @@ from metaclaw.domain.turn import Draw, Scope, Stamp, Times
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, ReplayScorer
-from metaclaw.learn.chores import Expiry, Retrial, ScopePromotion, SkillMerge
+from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
 from metaclaw.learn.failures import Lessons, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop, FastRules
 from metaclaw.learn.listen.checks import CheckTrial
@@ -32,7 +32,6 @@ from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
 from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
-from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.learn.worker.supervision import AttemptLog, WorkAttempts, WorkItem
 from metaclaw.outcome import Calibration, Judge

@@ -303,7 +303,7 @@ async def test_a_chore_is_done_once_a_day_over_restarts_too(new_house: NewHouse)
     for hours in (0, 1, 22, 1.5, 24, far_ahead, 1 - far_ahead, 1):
         house.clock.pass_by(hours=hours)
         house.restart()
-        house.maintenance._chores = (Sweeping(),)
+        house.maintenance.chores = (Sweeping(),)
         await house.tend()
     assert len(done) == 5  # also once the clock is right again
 

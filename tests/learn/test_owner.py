@@ -178,7 +178,7 @@ async def test_whoever_remembers_something_of_a_forgotten_session_is_told(new_ho
     house = await new_house()
     talk = await learned(house)
     let_go: list[SessionId] = []
-    house.owner._let_go = let_go.append
+    house.owner.let_go = let_go.append
     await house.owner.forget(talk.session)
     assert set(let_go) == {talk.session}
 

@@ -3,7 +3,9 @@
 import pytest
 
 from metaclaw.privacy import Passage, PassageSource, combined_capabilities
-from metaclaw.privacy.capabilities import Capabilities, added_capabilities, capabilities, workspace_of
+from metaclaw.privacy.capabilities import Capabilities, capabilities
+from metaclaw.privacy.provenance import workspace_of
+from metaclaw.privacy.review import added_capabilities
 from tests.privacy.stage import skill
 
 

@@ -2,11 +2,9 @@
 
 import json
 
-import pytest
-
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.privacy import KnownSecrets, Redactor, render_step
-from metaclaw.privacy.evidence import QuotedCall, QuotedOutcome, cut_middle, evidence_of, fair_shares
+from metaclaw.privacy.redaction import QuotedCall, QuotedOutcome, evidence_of
 from tests.privacy.stage import Used, step
 
 KEY = "sk-proj-Ab3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF"
@@ -89,22 +87,6 @@ def test_a_long_piece_loses_its_middle_and_a_short_one_nothing() -> None:
     assert "characters left out" in text
     assert "short word" in text
     assert len(text) <= 2_000
-
-
-@pytest.mark.parametrize(
-    ("lengths", "total", "expected"),
-    [([10, 10], 100, [10, 10]), ([10, 1000], 100, [10, 90]), ([500, 500], 100, [50, 50]), ([], 5, [])],
-)
-def test_shares_are_fair(lengths: list[int], total: int, expected: list[int]) -> None:
-    assert fair_shares(lengths, total) == expected
-
-
-def test_cutting_says_how_much_is_missing_and_keeps_the_limit() -> None:
-    cut = cut_middle("a" * 500 + "b" * 500, 200)
-    assert len(cut) == 200
-    assert cut.startswith("aaa")
-    assert cut.endswith("bbb")
-    assert cut_middle("abc", 2) == "ab"
 
 
 def test_a_record_is_one_line_of_json() -> None:

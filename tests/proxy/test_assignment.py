@@ -16,12 +16,10 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Draw, Scope, Stamp, TurnEnd, apply_splices
-from metaclaw.proxy.assignment import SkillAssignment
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.proxy.placement import Placed, Placer
+from metaclaw.proxy.placement import Placed, Placer, SkillAssignment
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView
-from metaclaw.skills.library import SkillLibrary
 
 TOPICS = {
     "kubernetes": "diagnose a crashlooping kubernetes pod from its container logs",
@@ -36,8 +34,7 @@ def skill(topic: str, state: SkillState = SkillState.CANARY, author: Authorship 
 
 
 def view(generation: int, skills: Sequence[Skill]) -> ShelfView:
-    library = SkillLibrary.of(skills)
-    return ShelfView(generation, library.hash, library.index)
+    return ShelfView.of(generation, skills)
 
 
 @dataclass

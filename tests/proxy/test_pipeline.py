@@ -24,7 +24,6 @@ from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView
-from metaclaw.skills.index import SkillIndex
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +115,7 @@ class Traced:
 
         self.pipeline = Pipeline(
             origins=Recognising(now=lambda: datetime.now(UTC)),
-            placer=Placing(lambda: ShelfView(1, "hash", SkillIndex()), Budgets(3, 1000)),
+            placer=Placing(lambda: ShelfView.of(1, ()), Budgets(3, 1000)),
             opener=Opener(Providers([Model()])),
             ledger=self.ledger,
             metrics=self.metrics,

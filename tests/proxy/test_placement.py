@@ -20,7 +20,6 @@ from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView, remove_blocks
-from metaclaw.skills.index import SkillIndex
 from metaclaw.upstream import PolicySlot
 
 TOPICS = {
@@ -47,7 +46,7 @@ def fact(name: str, text: str) -> Skill:
 
 
 def view(generation: int, skills: Sequence[Skill]) -> ShelfView:
-    return ShelfView(generation, f"hash-{generation}", SkillIndex().changed(list(skills), []))
+    return ShelfView.of(generation, skills)
 
 
 @dataclass

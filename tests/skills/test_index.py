@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.skills.evidence import GRADES, NAME_AND_TRIGGER, NAME_OR_TRIGGER, UNIT, evidence_needed, informativeness
-from metaclaw.skills.index import SkillIndex
+from metaclaw.skills.index import GRADES, NAME_AND_TRIGGER, NAME_OR_TRIGGER, UNIT, SkillIndex, evidence_needed, informativeness
 
 SKILLS = (
     Skill(

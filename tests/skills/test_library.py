@@ -8,7 +8,6 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.skills import Budgets, Selection, ShelfView, rule_line
 from metaclaw.skills.block import estimate_tokens
-from metaclaw.skills.library import SkillLibrary
 
 
 def selected(count: int, query: str, rules_tokens: int = 800) -> Selection:
@@ -21,10 +20,9 @@ def selected(count: int, query: str, rules_tokens: int = 800) -> Selection:
         )
         for number in range(count)
     ]
-    library = SkillLibrary.of(
-        [*rules, Skill(SkillName("bow"), "When rehairing a violin bow", "Use horse hair.", extra={"kind": "rule"})]
+    view = ShelfView.of(
+        1, [*rules, Skill(SkillName("bow"), "When rehairing a violin bow", "Use horse hair.", extra={"kind": "rule"})]
     )
-    view = ShelfView(1, library.hash, library.index)
     return view.select(query, Budgets(rules_tokens=rules_tokens), today=date(2026, 11, 16))
 
 
@@ -52,7 +50,6 @@ def test_a_rule_of_a_project_holds_in_its_directories_too() -> None:
 
 def test_the_embedded_model_is_given_rules_whose_condition_nobody_knows() -> None:
     words = "From now on, always answer in one sentence."
-    library = SkillLibrary.of([Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"})])
-    view = ShelfView(1, library.hash, library.index)
+    view = ShelfView.of(1, [Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"})])
     found = view.select("what is the capital of Peru", Budgets(is_brief=True), today=date(2026, 11, 16))
     assert [rule.name for rule in found.rules] == ["one-sentence"]

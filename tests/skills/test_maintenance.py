@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.skills.maintenance import Life, find_merges, find_promotions, find_retirements
+from metaclaw.skills.maintenance import find_merges, find_promotions, stale_reason
 from tests.skills.gate.replays import skill
 
 TRIGGER = "When reading CSV exports from German accounting software"
@@ -79,14 +79,14 @@ NOW = datetime(2026, 6, 1, tzinfo=UTC)
 LEARNED = Skill(SkillName("learned"), "When reading CSV exports", "Use a decimal comma.", author=Authorship.EVOLVER)
 
 
-def retired(skill: Skill, days: int = 900, opportunities: int = 90_000) -> list[str]:
-    return [str(one.skill) for one in find_retirements([Life(skill, NOW - timedelta(days=days), opportunities)], NOW)]
+def is_stale(skill: Skill, days: int = 900, tasks: int = 90_000) -> bool:
+    return stale_reason(skill, NOW - timedelta(days=days), tasks, NOW) is not None
 
 
 def test_a_skill_is_stale_only_after_both_time_and_opportunities() -> None:
-    assert retired(LEARNED, days=100, opportunities=600) == ["learned"]
-    assert retired(LEARNED, days=100, opportunities=20) == []
-    assert retired(LEARNED, days=10, opportunities=6_000) == []
+    assert is_stale(LEARNED, days=100, tasks=600)
+    assert not is_stale(LEARNED, days=100, tasks=20)
+    assert not is_stale(LEARNED, days=10, tasks=6_000)
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,11 @@ def test_a_skill_is_stale_only_after_both_time_and_opportunities() -> None:
     ids=["written", "pinned", "said", "retired"],
 )
 def test_what_a_person_wrote_said_or_pinned_does_not_go_stale(fields: dict[str, object]) -> None:
-    assert retired(replace(LEARNED, **fields)) == []  # type: ignore[arg-type]
+    assert not is_stale(replace(LEARNED, **fields))  # type: ignore[arg-type]
 
 
 def test_a_skill_on_trial_may_go_stale() -> None:
-    assert retired(replace(LEARNED, state=SkillState.CANARY)) == ["learned"]
+    assert is_stale(replace(LEARNED, state=SkillState.CANARY))
 
 
 def test_near_duplicates_that_the_program_wrote_may_be_merged() -> None:

@@ -8,7 +8,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills import ShelfView, applies, applying, scope_of_lesson
-from metaclaw.skills.library import MOST_STANDING, SkillLibrary
+from metaclaw.skills.library import MOST_STANDING
 from metaclaw.skills.scopes import fault_of, most_specific, overrides_of
 
 TEAMS = {"backend": ("alice", "bob"), "design": ("carol",), "empty": ()}
@@ -20,8 +20,7 @@ def skill(name: str, scope: str | None, trigger: str = "When descaling the boile
 
 
 def view(*skills: Skill) -> ShelfView:
-    library = SkillLibrary.of(skills)
-    return ShelfView(1, library.hash, library.index)
+    return ShelfView.of(1, skills)
 
 
 def found(view: ShelfView, scope: Scope | None, limit: int = 3) -> list[str]:
@@ -123,6 +122,14 @@ def test_an_override_works_among_equals_but_never_against_the_more_specific() ->
     assert most_specific([plain, better], {}) == (better,)
     assert most_specific([better, plain], {}) == (better,)
     assert most_specific([better, mine], rank) == (mine,)
+
+
+@pytest.mark.parametrize("named", [{}, {"overrides": "everyones"}])
+def test_a_held_rule_is_not_lifted_by_a_more_specific_one(named: dict[str, str]) -> None:
+    mine = skill("alices", "user:alice", **named)
+    held = skill("everyones", None, enforce="hold")
+    assert most_specific([held, mine], applying(Scope(user="alice"))) == (held, mine)
+    assert most_specific([skill("everyones", None), mine], applying(Scope(user="alice"))) == (mine,)
 
 
 def test_overrides_that_are_no_names_are_none() -> None:

@@ -16,7 +16,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, Considered, Fate, ShelfView, SkillLibrary, Teams, applies, explain
+from metaclaw.skills import Budgets, Considered, Fate, ShelfView, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 
@@ -302,7 +302,7 @@ class WhyRoutes:
         considered = explain(
             turn,
             _task(turn),
-            ShelfView(number, turn.stamp.library_hash, SkillLibrary.of(skills).index),
+            ShelfView.of(number, skills),
             self.budgets._replace(is_brief=turn.provider == self.embedded),
             self.teams,
             today=turn.times.received_at.astimezone().date(),
@@ -333,6 +333,7 @@ class WhyRoutes:
             "reminded": _names_at(turn, REMINDER),
             "reminders_left_out": _names_at(turn, WITHHELD),
             "enforced": [enforced_view(one) for one in (() if turn.enforcement is None else turn.enforcement.rules)],
+            "broken": [{"rule": rule, "reason": reason} for rule, reason in self.reader.broken_rules(turn.id)],
             "attempts": [_attempt(one) for one in (() if turn.enforcement is None else turn.enforcement.attempts)],
             "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
         }

@@ -16,10 +16,9 @@ import anyio.to_thread
 from metaclaw.api import Api, Cost, SignIn, Titles
 from metaclaw.app.api_parts import build_api_parts
 from metaclaw.app.lazy_learning import LazyLearning
-from metaclaw.app.learner_process import LearnerProcess
+from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
 from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
 from metaclaw.app.sessions import SessionKeeper
-from metaclaw.app.worker_commands import WorkerCommands
 from metaclaw.config import Config, is_loopback
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.errors import ConfigError, StoreError
@@ -141,7 +140,7 @@ class Application:
         return built
 
     def _build_placement(self) -> None:
-        """What goes into prompts, and what is held back from answers."""
+        """Placement of skills in prompts, and enforcement of rules on answers."""
         config = self.config
         self.metrics = Metrics()
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60, now=lambda: datetime.now(UTC))
@@ -293,7 +292,7 @@ class Application:
             supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
 
     def loop_states(self) -> Mapping[str, str]:
-        """How the background loops are, by name, for `status`."""
+        """The states of the background loops by name, for `status`."""
         if self.supervisor is None:
             return {}
         states = {**self.supervisor.states, **self.learner.loops}

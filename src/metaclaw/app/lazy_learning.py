@@ -65,14 +65,14 @@ class LazyLearning:
         self._slow_began = anyio.Event()
 
     async def owner(self) -> "OwnerActions":
-        """What carries out a person's actions on skills and sessions."""
+        """The actions of a person on skills and sessions."""
         async with self._building:
             if self._owner is None:
                 self._owner = await anyio.to_thread.run_sync(self._build_owner)
             return self._owner
 
     async def trainer(self) -> PolicyOwner | None:
-        """What trains weights, once it has begun; None where no policy is configured."""
+        """The training of weights, once it has begun; None where no policy is configured."""
         if self._policy is None:
             return None
         await self._slow_began.wait()
@@ -97,7 +97,7 @@ class LazyLearning:
         await anyio.sleep_forever()
 
     def training_state(self) -> Mapping[str, object]:
-        """How training is, for `status`."""
+        """The state of training, for `status`."""
         if self._policy is None:
             return UNTRAINED
         return _STARTING if self._slow is None else self._slow.training()

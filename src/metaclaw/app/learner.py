@@ -87,7 +87,6 @@ class _Learner:
             providers=_providers(begin, self._store),
             words=own_words,
             books=_books(database, self._store),
-            catch_up=shelf.follow,
             book=AttemptLog(crash_record.read(), crash_record.write),
         )
 

@@ -1,7 +1,8 @@
-"""Supervision of the learner process: started when there is something to learn from, and again if it dies.
+"""Supervision of the learner process, and the commands that are carried out for it.
 
-It sends commands (`learn.store_rpc`) that are carried out here, in a thread, because the serving process alone writes. Neither the
-event loop nor a request ever waits for the learner.
+The learner is started when there is something to learn from, and again if it dies. It sends commands (`learn.store_rpc`) that are
+carried out here, in a thread, because the serving process alone writes, publishes and has the embedded model. Neither the event
+loop nor a request ever waits for the learner.
 
 The next learner is told which items the last one was working on when it died. It sets an item aside that several died of, which
 is announced.
@@ -12,19 +13,23 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.app.worker_commands import Command
-from metaclaw.domain.ids import SessionId
-from metaclaw.errors import LearnerError, MetaClawError
+from metaclaw.domain.chat import ChatRequest, Delta, Json
+from metaclaw.domain.compliance import MeasuredTurn, RuleResult
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import LearnedFrom, Skill
+from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn import (
     SET_ASIDE,
+    Budget,
     CallError,
     CallResult,
     Channel,
@@ -38,9 +43,14 @@ from metaclaw.learn import (
     WorkAttempts,
     WorkItem,
 )
+from metaclaw.ports import ModelProvider
+from metaclaw.proxy import Acknowledgements, Reminders
+from metaclaw.skills import Shelf, is_rule
+from metaclaw.store import Database, SqlCandidates, SqlCompliance, SqlCursors, SqlLedger, SqlSpending, SqlUses, SqlVerdicts
 
 log = logging.getLogger(__name__)
 
+Command: TypeAlias = Callable[..., object]
 Outbox = SimpleQueue[ToLearner | None]
 _LOOK_EVERY_S: Final = 0.25
 _PATIENCE_S: Final = 2.0
@@ -197,7 +207,7 @@ def carry_out(call: StoreCall, commands: Mapping[str, Command], outbox: Outbox) 
         value = commands[call.name](*call.arguments)
     except MetaClawError as error:
         outbox.put(CallError(call.number, error))
-    except Exception as error:  # the caller waits for an answer
+    except Exception as error:  # the learner waits for an answer, whatever went wrong
         log.exception("store_call_failed name=%s", call.name)
         outbox.put(CallError(call.number, LearnerError(f"{call.name} could not be done: {error}")))
     else:
@@ -231,3 +241,97 @@ def _end(process: "subprocess.Popen[bytes]") -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
+
+
+_ANNOUNCED_WITHIN_S: Final = 10.0
+
+
+@dataclass(eq=False)
+class WorkerCommands:
+    """The commands by name, as `learn.store_rpc` sends them. All block; call them in a thread."""
+
+    database: Database
+    ledger: SqlLedger
+    shelf: Shelf
+    models: Mapping[str, ModelProvider]
+    budget: Budget
+    reminders: Reminders | None = None
+    acknowledgements: Acknowledgements | None = None
+
+    def __post_init__(self) -> None:
+        self._compliance = SqlCompliance(self.database)
+        self._counting = threading.Lock()
+
+    def by_name(self, loop: asyncio.AbstractEventLoop) -> Mapping[str, Command]:
+        """The commands; those that need the event loop run on `loop`."""
+        verdicts, candidates = SqlVerdicts(self.database), SqlCandidates(self.database)
+        cursors, uses, spending = SqlCursors(self.database), SqlUses(self.database), SqlSpending(self.database)
+
+        def announce(kind: str, data: dict[str, Json]) -> bool:
+            try:
+                return asyncio.run_coroutine_threadsafe(self.ledger.announce(kind, data), loop).result(_ANNOUNCED_WITHIN_S)
+            except TimeoutError as error:
+                raise StoreError(f"announcing {kind}: the ledger does not take it") from error
+
+        def generate(provider: str, request: ChatRequest, version: int) -> tuple[Delta, ...]:
+            return asyncio.run_coroutine_threadsafe(_whole(self.models[provider], request, version), loop).result()
+
+        return {
+            "record_verdict": verdicts.record_verdict,
+            "begin_attempt": candidates.begin_attempt,
+            "end_attempt": candidates.end_attempt,
+            "save_candidate": candidates.save_candidate,
+            "move_cursor": cursors.move_cursor,
+            "note_uses": uses.note,
+            "begin_uses": uses.begin,
+            "add_spending": spending.add,
+            "add_served": self.budget.count_served,
+            "forget_items_before": spending.forget_items_before,
+            "record_compliance": self._record_compliance,
+            "settle_compliance": self._compliance.settle,
+            "publish": self._publish,
+            "announce": announce,
+            "generate": generate,
+        }
+
+    def compliance_cursor(self) -> int | None:
+        """Up to which turn compliance is counted and reminders are up to date. Blocks."""
+        with self._counting:
+            return self._compliance.cursor()
+
+    def acknowledge_rules(self, put: Sequence[Skill], gone: Sequence[Skill], turns: Sequence[TurnId]) -> None:
+        """Have the sessions of these turns told in their next answer which rules they have added or retracted."""
+        rules, retracted = ([skill for skill in skills if is_rule(skill)] for skills in (put, gone))
+        if self.acknowledgements is not None and (rules or retracted):
+            self.acknowledgements.noted(rules, retracted, turns)
+
+    def _record_compliance(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
+        """Count how rules are followed; a broken rule is reminded of from the next request on."""
+        with self._counting:
+            self._compliance.record(measured, upto)
+            is_broken = any(outcome.result is RuleResult.BROKEN for one in measured for outcome in one.outcomes)
+            if is_broken and self.reminders is not None:
+                self.reminders.refresh()
+
+    def _publish(
+        self,
+        put: Sequence[Skill],
+        gone: Sequence[SkillName],
+        reason: str,
+        expected: Mapping[SkillName, str | None],
+        learned: LearnedFrom | None,
+        by_person: bool,
+    ) -> int:
+        view = self.shelf.view
+        before = [skill for name in gone if (skill := view.get(name)) is not None]
+        # A rule that only got another example has the same content.
+        new = [skill for skill in put if (known := view.get(skill.name)) is None or known.content_hash != skill.content_hash]
+        published = self.shelf.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person)
+        if learned is not None:
+            self.acknowledge_rules(new, before, learned.turns)
+        return published.generation
+
+
+async def _whole(provider: ModelProvider, request: ChatRequest, version: int) -> tuple[Delta, ...]:
+    async with aclosing(provider.generate(request, version)) as deltas:
+        return tuple([delta async for delta in deltas])

@@ -97,7 +97,7 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
 
 
 def _settle_garbage() -> None:
-    """What is loaded by now lives as long as the program; the collector need not look at it again with every few requests.
+    """Exempt what is loaded by now from garbage collection: it lives as long as the program.
 
     No collection is run first: it takes a twentieth of the start.
     """

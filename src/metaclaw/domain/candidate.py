@@ -13,7 +13,7 @@ CandidateId = NewType("CandidateId", str)
 
 
 class Change(StrEnum):
-    """What a proposal does to the library."""
+    """The change that a proposal makes to the library."""
 
     NEW = "new"
     EDIT = "edit"
@@ -22,7 +22,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What an evolver or a template wants: a new skill, or a bounded edit (or merge) of existing ones named in `replaces`."""
+    """A proposal of an evolver or a template: a new skill, or a bounded edit (or merge) of existing ones named in `replaces`."""
 
     skill: Skill
     change: Change
@@ -45,7 +45,7 @@ class Proposal:
 
 
 class ProbeKind(StrEnum):
-    """What a probe is for: failures the skill should mend, passes it must not break."""
+    """The kind of a probe: a failure that the skill should fix, or a pass that it must not break."""
 
     FAILING = "failing"
     PASSING = "passing"

@@ -5,7 +5,7 @@ Every wire parses into these types and renders from them. What a wire carries th
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -91,6 +91,11 @@ class Opaque:
 Part: TypeAlias = Text | Image | Reasoning | ToolCall | ToolResult | Opaque
 
 
+def text_of(parts: Iterable[Part]) -> str:
+    """The words of a message, an answer or a tool's result."""
+    return "\n".join(part.text for part in parts if isinstance(part, Text))
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """One entry of a conversation. `role` is a Role where we know it, else the wire's own word."""
@@ -161,6 +166,22 @@ class ChatRequest:
     reasoning_effort: str | None = None
     json_schema: Mapping[str, Json] | None = None
     extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
+
+
+def own_request(system: str, user: str, sampling: Sampling, json_schema: Mapping[str, Json]) -> ChatRequest:
+    """A request that the program itself makes of a model: instructions, a question, and the schema of the answer."""
+    messages = (Message(Role.SYSTEM, (Text(system),)), Message(Role.USER, (Text(user),)))
+    return ChatRequest(Wire.CHAT, "", messages, sampling=sampling, json_schema=json_schema)
+
+
+def object_schema(properties: Mapping[str, Json]) -> dict[str, Json]:
+    """The schema of a JSON object that has all of these properties and no others."""
+    return {"type": "object", "properties": dict(properties), "required": [*properties], "additionalProperties": False}
+
+
+def strict_schema(name: str, properties: Mapping[str, Json]) -> dict[str, Json]:
+    """The schema of an answer, as providers take it."""
+    return {"name": name, "strict": True, "schema": object_schema(properties)}
 
 
 class Finish(StrEnum):

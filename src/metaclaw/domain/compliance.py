@@ -19,7 +19,7 @@ COMPARED_DAYS: Final = 30
 
 
 class RuleResult(StrEnum):
-    """What a turn came to for a rule. A held call was broken, and the client did not get it; *unknown* is what nothing can tell."""
+    """The outcome of a turn for a rule. A held call broke it, and the client did not get it; *unknown* if it cannot be told."""
 
     FOLLOWED = "followed"
     BROKEN = "broken"
@@ -62,7 +62,7 @@ class MeasuredTurn:
 
 @dataclass(frozen=True, slots=True)
 class Compliance:
-    """How often a rule applied, and what came of it. What was held is counted as broken, too."""
+    """How often a rule was followed, broken and held. Held calls are counted as broken, too."""
 
     followed: int = 0
     broken: int = 0
@@ -151,7 +151,7 @@ class ReminderEffect:
 
     @property
     def state(self) -> ReminderState:
-        """What follows from it."""
+        """The state that follows from these counts."""
         is_enough = min(self.placed.checked, self.withheld.checked) >= LEAST_TURNS
         if not is_enough or min(self.placed_days, self.withheld_days) < LEAST_DAYS:
             return ReminderState.COMPARING

@@ -1,11 +1,14 @@
-"""Skills and their generations: what the agent has learned to do, and which set of it was in force."""
+"""Skills, rules and facts, their generations, and the audience of each."""
 
 import hashlib
+import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName, TurnId
 
@@ -14,7 +17,7 @@ _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 
 class SkillState(StrEnum):
-    """How far a skill has come. Only canary and live skills are ever placed, and only they belong to a generation."""
+    """The state of a skill. Only canary and live skills are placed, and only they belong to a generation."""
 
     DRAFT = "draft"
     SHADOW = "shadow"
@@ -24,7 +27,7 @@ class SkillState(StrEnum):
 
 
 class Authorship(StrEnum):
-    """Who wrote a skill. What a person wrote is theirs: the program never changes, withholds or retires it by itself."""
+    """The author of a skill. The program never changes, withholds or retires what a person wrote by itself."""
 
     PERSON = "person"
     INSTRUCTION = "instruction"
@@ -32,8 +35,8 @@ class Authorship(StrEnum):
 
 
 class SkillKind(StrEnum):
-    """A rule is what a person laid down, a fact what they want remembered: both are in force at once and never on trial. A skill is
-    a procedure; one that the evolver wrote must prove itself."""
+    """A rule is an instruction of a person, a fact something they want remembered: both are in force at once and never on trial. A
+    skill is a procedure; one that the evolver wrote must pass the gate."""
 
     SKILL = "skill"
     RULE = "rule"
@@ -77,7 +80,7 @@ class Skill:
 
     @property
     def kind(self) -> SkillKind:
-        """Rule, fact or skill. What was written down from a person's words before kinds existed is a rule."""
+        """Rule, fact or skill. A person's words that were saved before kinds existed are a rule."""
         named = self.extra.get("kind")
         if isinstance(named, str) and named in _KINDS:
             return _KINDS[named]
@@ -107,7 +110,7 @@ class Skill:
 
     @property
     def applies_always(self) -> bool:
-        """Whether it is for every task in its scope, such as a rule about the language of answers."""
+        """Whether it applies to every task in its scope, such as a rule about the language of answers."""
         return self.extra.get("applies") == "always"
 
     def is_for_workspace(self, workspace: str | None) -> bool:
@@ -120,7 +123,7 @@ class Skill:
 
     @property
     def content_hash(self) -> str:
-        """Identity of what is placed: equal texts have equal hashes."""
+        """Hash of the text that is placed."""
         text = "\0".join((self.name, self.trigger, self.body, self.category or "", self.scope or ""))
         text += "" if self.kind is SkillKind.SKILL else f"\0{self.kind}"
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
@@ -132,13 +135,13 @@ def library_hash(skills: Iterable[Skill]) -> str:
 
 
 def combined_hash(content_hashes: Iterable[str]) -> str:
-    """The same from the skills' content hashes, so that a change of one skill does not hash all bodies again."""
+    """The same from the skills' content hashes, so that one change does not hash all bodies again."""
     return hashlib.blake2b("".join(sorted(content_hashes)).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedFrom:
-    """What a learned change rests on: the newest generation its evidence was made with, the turns, and the candidate, if any."""
+    """The evidence of a learned change: the newest generation it was made with, the turns, and the candidate, if any."""
 
     generation: int
     turns: tuple[TurnId, ...] = ()
@@ -187,3 +190,46 @@ class SkillGeneration:
         names = [skill.name for skill in self.skills]
         if len(set(names)) != len(names):
             raise ValueError("two skills of one generation have the same name")
+
+
+_OWNER = "owner"
+_SCOPE_KINDS = ("team:", "workspace:", "user:")
+_BARE = "id:"
+
+
+class Audience(NamedTuple):
+    """The speakers that a rule or skill is for.
+
+    `scope` is empty for everyone, else `owner`, `user:ID`, `workspace:ID`, `team:NAME`, or `id:ID` for a scope that names a user or
+    a workspace by its id alone. `workspace` is empty where it applies in every workspace; a directory includes those below it.
+    """
+
+    scope: str
+    workspace: str
+
+
+def audience_of(skill: Skill) -> Audience | None:
+    """The audience of a rule or skill; None for a fact, and for what is placed for no speaker at all."""
+    workspace = skill.extra.get("workspace")
+    if skill.kind is SkillKind.FACT or skill.scope == "" or not isinstance(workspace, str | None):
+        return None
+    scope = skill.scope or ""
+    is_bare = scope not in ("", _OWNER) and not scope.startswith(_SCOPE_KINDS)
+    return Audience(_BARE + scope if is_bare else scope, workspace or "")
+
+
+def placed_hash(skill: Skill) -> str:
+    """Identity of everything about a rule or skill that decides which text is placed and for which tasks. Its state, author and
+    examples are no part of it."""
+    overrides = json.dumps(skill.extra.get("overrides"), default=str)
+    text = "\0".join((skill.content_hash, str(skill.applies_always), overrides))
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def audience_hashes(placed: Iterable[tuple[Audience | None, str]]) -> dict[Audience, str]:
+    """For each audience one hash of the rules and skills that are for it, from `audience_of` and `placed_hash` of each."""
+    members: defaultdict[Audience, list[str]] = defaultdict(list)
+    for audience, digest in placed:
+        if audience is not None:
+            members[audience].append(digest)
+    return {audience: combined_hash(digests) for audience, digests in members.items()}

@@ -18,7 +18,7 @@ class Outcome(StrEnum):
 
 
 class Source(StrEnum):
-    """Who gave the verdict, the weakest first: each outranks those before it, and a later verdict an earlier one of its source."""
+    """The source of a verdict, weakest first: each outranks those before it, and a later verdict an earlier one of its source."""
 
     NOBODY = "nobody"
     JUDGE = "judge"
@@ -55,7 +55,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Votes:
-    """What a judge said when asked several times. A vote that failed or could not be read is `unknown`."""
+    """The votes of a judge that was asked several times. A vote that failed or could not be read is `unknown`."""
 
     passed: int
     failed: int

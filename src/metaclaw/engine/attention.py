@@ -1,4 +1,4 @@
-"""Which rows of a ragged batch attend together: neighbouring single tokens share one masked call, longer spans get their own."""
+"""Attention over a ragged batch: single tokens of adjacent slots share one masked call, longer spans have a call of their own."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from metaclaw.engine.checkpoint import Shape
 from metaclaw.errors import EngineError
 
 _WORTH_COPYING = 16
-"""Shorter shared prefixes are cheaper to compute than to look after."""
+"""Shared prefixes of fewer tokens are computed again instead of copied: that is cheaper."""
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Cache:
         return any(not slot.is_busy for slot in self.slots)
 
     def acquire(self, prompt: Sequence[int]) -> Slot:
-        """A free slot, holding as long a prefix of the prompt as any slot knows, but never its last token."""
+        """A free slot with the longest prefix of the prompt that any slot holds, but never the prompt's last token."""
         free = [slot for slot in self.slots if not slot.is_busy]
         source, shared = max(
             ((slot, shared_prefix(slot.tokens, prompt[:-1])) for slot in self.slots),
@@ -79,7 +79,7 @@ class Cache:
         return target
 
     def release(self, slot: Slot) -> None:
-        """Give the slot back; what it holds stays until somebody else needs it."""
+        """Free the slot; its contents stay until another request takes it."""
         self._clock += 1
         slot.freed_at = self._clock
         slot.is_busy = False
@@ -91,7 +91,7 @@ class Cache:
 
 
 def shared_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many tokens both begin with."""
+    """Length of the common prefix."""
     limit = min(len(left), len(right))
     for position in range(limit):
         if left[position] != right[position]:
@@ -136,7 +136,7 @@ class _Neighbours:
     def attend(self, queries: Tensor, layer: int) -> Tensor:
         keys = self.keys[layer]
         slots, kv_heads, _, width = keys.shape
-        # The heads that share a key head stand as that head's rows: no key is read twice, none is copied.
+        # Query heads that share a key head are rows of that head, so that no key is read twice or copied.
         grouped = queries[self.rows].reshape(slots, kv_heads, -1, width)
         out = functional.scaled_dot_product_attention(grouped, keys, self.values[layer], attn_mask=self.mask)
         return out.reshape(slots, -1)

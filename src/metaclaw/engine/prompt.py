@@ -1,4 +1,4 @@
-"""From a request of any wire to the turns of text that the model's chat template knows: system, user, assistant."""
+"""Conversion of a request of any wire to the turns of the model's chat template: system, user and assistant."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ Turn = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What the template renders, what the answer must begin with, and the tools it may call."""
+    """The turns that the template renders, the required beginning of the answer, and the tools it may call."""
 
     turns: tuple[Turn, ...]
     beginning: str
@@ -40,7 +40,7 @@ class Prompt:
 
 
 def build_prompt(request: ChatRequest) -> Prompt:
-    """The request as text. Raises WireError for what cannot be said in text."""
+    """The request as text. Raises WireError for content that is not text."""
     if not request.messages:
         raise WireError("messages must not be empty", param="messages")
     tools = _offered(request)
@@ -57,7 +57,7 @@ def build_prompt(request: ChatRequest) -> Prompt:
 
 
 def _offered(request: ChatRequest) -> list[Tool]:
-    # Tools of a wire's own kind run at the provider; here is none, so they are not offered.
+    # Tools that only a provider can run are not offered.
     choice = request.tool_choice
     if choice is not None and choice.mode is ToolMode.NONE:
         return []
@@ -68,7 +68,7 @@ def _offered(request: ChatRequest) -> list[Tool]:
 
 
 def _beginning(choice: ToolChoice | None, tools: Sequence[Tool]) -> str:
-    # A required call is not asked for but begun.
+    # A required call is forced: the answer begins with its opening tag.
     if choice is None or choice.mode is not ToolMode.REQUIRED or not tools:
         return ""
     if choice.name is None:
@@ -88,7 +88,7 @@ def _instruct(turns: list[Turn], instructions: list[str]) -> list[Turn]:
 def _turns(message: Message) -> Iterator[Turn]:
     if message.role not in (Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL):
         raise WireError(f"the embedded model knows no role {message.role!r}", param="messages")
-    # A tool's result is shown to the model by the user's side of the conversation, wherever the wire keeps it.
+    # The template has no tool role: results are shown as user turns.
     role = Role.USER if message.role == Role.TOOL else Role(message.role)
     yield role, "".join(_write(part) for part in message.parts)
 
@@ -111,7 +111,7 @@ def _write(part: Text | Image | Reasoning | ToolCall | ToolResult | Opaque) -> s
 
 
 def _merge(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """Results of parallel calls arrive as messages of their own; to the model they are one turn."""
+    """Join neighbouring turns of one role: results of parallel calls are one turn for the model."""
     held: Turn | None = None
     for role, text in turns:
         if held is not None and held[0] == role == Role.USER and _is_result(held[1]) and _is_result(text):
@@ -135,14 +135,14 @@ _RANGES: Final = {
     "presence_penalty": (-2.0, 2.0),
     "top_logprobs": (0, 20),
 }
-# At temperature 1 so small a model rambles, near 0 it repeats itself; whoever wants either says so.
+# Defaults for a small model: at temperature 1 it rambles, near 0 it repeats itself.
 _TEMPERATURE: Final = 0.7
 _TOP_P: Final = 0.9
 _SEED_BITS: Final = (1 << 63) - 1
 
 
 def make_message(id: int, request: ChatRequest, prompt: Prompt, version: int = BASE_POLICY) -> Generate:
-    """The request for the engine, for one version of the weights. Raises WireError for wishes that cannot be granted."""
+    """The request for the engine, for one version of the weights. Raises WireError for options that are not supported."""
     wishes = request.sampling
     _check(wishes)
     return Generate(
@@ -178,5 +178,5 @@ def _check(wishes: Sampling) -> None:
 
 
 def _last_call_stop(request: ChatRequest, prompt: Prompt) -> tuple[str, ...]:
-    # Where only one call is wanted, its closing tag ends the answer.
+    # If only one call is allowed, its closing tag ends the answer.
     return (CLOSE,) if prompt.tool_names and request.parallel_tool_calls is False else ()

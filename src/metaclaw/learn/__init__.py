@@ -11,18 +11,13 @@ from metaclaw.learn.budget import PRICES_AS_OF, Budget
 from metaclaw.learn.models import UNLEARNED, Models, Provider
 from metaclaw.learn.retention import Retention, SessionErasure, StoreUpkeep
 from metaclaw.learn.status import PENDING, PendingWork, rejected_proposals, senses
-from metaclaw.learn.worker.channel import (
+from metaclaw.learn.worker.store_rpc import (
     CallError,
     CallResult,
     Channel,
     ForgetSession,
     LearnerReport,
     LearnerStart,
-    StoreCall,
-    ToLearner,
-    WakeLearner,
-)
-from metaclaw.learn.worker.store_rpc import (
     RemoteCandidates,
     RemoteCompliance,
     RemoteCursors,
@@ -32,8 +27,11 @@ from metaclaw.learn.worker.store_rpc import (
     RemoteSpending,
     RemoteUses,
     RemoteVerdicts,
+    StoreCall,
     StoreCalls,
     StoreClient,
+    ToLearner,
+    WakeLearner,
 )
 from metaclaw.learn.worker.supervision import SET_ASIDE, AttemptLog, CrashRecord, Supervisor, WorkAttempts, WorkItem
 
@@ -93,6 +91,7 @@ __all__ = [
     "rejected_proposals",
     "senses",
 ]
+
 
 _LOADED_ON_USE = {
     "Learning": "assembly",

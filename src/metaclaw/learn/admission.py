@@ -58,21 +58,21 @@ _REVERTED: Final = "skills were reverted after it was learned"
 _DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
 
 
+@dataclass(eq=False)
 class SafetyReview:
     """A `DraftCheck` of the gate. `step` reads the turn that taught a proposal."""
 
-    def __init__(self, step: Callable[[TurnId], Step | None], shelf: SkillShelf, redactor: Redactor) -> None:
-        self._step = step
-        self._shelf = shelf
-        self._redactor = redactor
+    step: Callable[[TurnId], Step | None]
+    shelf: SkillShelf
+    redactor: Redactor
 
     def __call__(self, proposal: Proposal) -> Sequence[Objection]:
         """Blocks: it reads every turn that taught the proposal."""
         skill = proposal.skill
-        before = [known for name in proposal.replaces if (known := self._shelf.view.get(name)) is not None]
+        before = [known for name in proposal.replaces if (known := self.shelf.view.get(name)) is not None]
         near, beside = self._near(proposal), self._beside(proposal)
         # What skills for the same situation may reach already is nothing new; what others may reach elsewhere is.
-        found = review_skill(skill, self._spans(proposal), [*near, *before], self._redactor, beside[:_TOGETHER])
+        found = review_skill(skill, self._spans(proposal), [*near, *before], self.redactor, beside[:_TOGETHER])
         reach = reduce(or_, (combined_capabilities((skill, one)) for one in beside[_TOGETHER:]), found.reach)
         stood = _said_before(proposal, before)
         doubts = [one for one in found.objections if one.doubt not in _OF_ORIGIN or one.instruction not in stood]
@@ -83,13 +83,13 @@ class SafetyReview:
         return [*objections, *_check_objections(skill)]
 
     def _spans(self, proposal: Proposal) -> list[Passage]:
-        steps = (self._step(turn) for turn in proposal.support)
+        steps = (self.step(turn) for turn in proposal.support)
         return [span for step in steps if step is not None for span in passages_of(step)]
 
     def _beside(self, proposal: Proposal) -> list[Skill]:
-        """What could stand in the same prompt, the likeliest first: skills for the same situation, those for every task, and other
-        learned ones of its scope. An attacker's pieces need share no word with each other."""
-        skill, index = proposal.skill, self._shelf.view.index
+        """Skills that may be in the same prompt, the likeliest first: skills for the same situation, those for every task, and
+        other learned ones of its scope. An attacker's pieces need share no word with each other."""
+        skill, index = proposal.skill, self.shelf.view.index
         alike = IndexLibrary(index).near(skill)
         standing = [one for scope in {None, skill.scope} for one in index.members.standing(scope).values()]
         kin = (one for one in index.skills() if one.scope in (None, skill.scope) and not is_untouchable(one))
@@ -98,7 +98,7 @@ class SafetyReview:
 
     def _near(self, proposal: Proposal) -> list[Skill]:
         """Skills for the same situation."""
-        skill, index = proposal.skill, self._shelf.view.index
+        skill, index = proposal.skill, self.shelf.view.index
         scopes = frozenset((skill.scope,)) if skill.scope else frozenset()
         found = index.search(f"{skill.trigger}\n{skill.body}", _NEAR, scopes)
         return [one.skill for one in found if one.skill.name not in (skill.name, *proposal.replaces)]
@@ -123,7 +123,7 @@ def _check_objections(skill: Skill) -> list[Objection]:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What the gate is told of a proposal beside its text: on what to try it, which model it is for, which scopes its person is in.
+    """Facts about a proposal for the gate: the turns to try it on, the model it is for, the scopes of its person.
 
     `seen` are the content hashes of the skills its writer was shown: one that is another by now is not overwritten. `generation` is
     the newest that its evidence was made with; None where the evidence is the skills in force themselves.
@@ -320,7 +320,7 @@ class CandidateAdmission:
         return [name for name in names if name != proposal.skill.name and self._shelf.view.get(name) is not None]
 
     def _expected(self, proposal: Proposal, seen: Mapping[SkillName, str]) -> dict[SkillName, str | None]:
-        """What must still be as it was. Raises SkillError where something it is to replace is gone."""
+        """Content hashes that must be unchanged at publication. Raises SkillError if a skill it is to replace is gone."""
         expected: dict[SkillName, str | None] = {proposal.skill.name: None}
         for name in proposal.replaces:
             known = self._shelf.view.get(name)

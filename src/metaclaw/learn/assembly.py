@@ -15,7 +15,7 @@ from metaclaw.domain.step import Step
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Situations
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.chores import Expiry, Retrial, ScopePromotion, SkillMerge
+from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
 from metaclaw.learn.compliance import ComplianceLoop
 from metaclaw.learn.failures import Lessons, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop, FastRules
@@ -30,7 +30,6 @@ from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions, serve_as_before
 from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
-from metaclaw.learn.rule_watch import RuleWatch
 from metaclaw.learn.status import senses
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.learn.worker.store_rpc import SkillShelf
@@ -95,16 +94,14 @@ class Learning:
         providers: Sequence[Provider],
         words: Callable[[str, str], str],
         books: LearningStores | None = None,
-        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
         budget: Budget | None = None,
     ) -> None:
-        """`books` are the database's own unless others are given, and `budget` is one that counts into them. `catch_up` brings the
-        shelf up to date, where it is not always so; it blocks. `book` holds the failed attempts of earlier processes."""
+        """`books` are the database's own unless others are given, and `budget` is one that counts into them.
+        `book` holds the failed attempts of earlier processes."""
         books = books or LearningStores.of(database)
         self._config = config
         self._ledger = ledger
-        self._catch_up = catch_up
         self.book = book or AttemptLog()
         self._uses = books.uses
         self._cursors = books.cursors
@@ -232,7 +229,6 @@ class Learning:
             shelf=self._shelf,
             admission=self.admission,
             uplift=self.uplift,
-            catch_up=self._catch_up,
             book=self.book,
             chores=(expiry, skill_merge, scope_promotion, watch, *([retrial] if self._config.skills.gate == "full" else [])),
         )
@@ -249,7 +245,6 @@ class Learning:
             teams=self._teams,
             trial=CheckTrial(self.reader, self.recorded, self.redact),
             failed=self.failed,
-            catch_up=self._catch_up,
         )
         return Listening(
             reader=self.reader,
@@ -262,7 +257,6 @@ class Learning:
             redact=self.redact,
             may_spend=self._may_listen,
             read=self.failed,
-            catch_up=self._catch_up,
             book=self.book,
         )
 
@@ -305,7 +299,6 @@ class Learning:
             probes=self.probes,
             writer_for=writer_for,
             rules=FastRules(wish.min_failures, self._teams),
-            catch_up=self._catch_up,
             book=self.book,
             is_unread=self.listening.is_unread,
             may_train=self._may_train(),
@@ -341,7 +334,7 @@ class Learning:
             allowance=self.allowance,
             may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
             failed=self.failed,
-            catch_up=self._catch_up,
+            catch_up=self._shelf.follow,
             book=self.book,
         )
 
@@ -362,7 +355,6 @@ class Learning:
             judge_for=self.judge_for,
             may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
             absorbed=absorbed,
-            catch_up=self._catch_up,
             book=self.book,
         )
 

@@ -40,7 +40,6 @@ from metaclaw.skills import (
     Teams,
     check_of,
     check_state_of,
-    cut_middle,
     documents_at,
     estimate_tokens,
     query_text,
@@ -48,6 +47,7 @@ from metaclaw.skills import (
     run_check,
     texts_at,
 )
+from metaclaw.text import cut_middle
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
@@ -100,17 +100,17 @@ def readable_check(rule: Skill) -> Check | None:
         return None
 
 
+@dataclass(eq=False)
 class Situations:
     """Says of rules in force whether their situation is that of a task. Blocks."""
 
-    def __init__(self, shelf: SkillShelf, teams: Teams, today: Callable[[], date] = lambda: datetime.now(UTC).date()) -> None:
-        self._shelf = shelf
-        self._teams = teams
-        self._today = today
+    shelf: SkillShelf
+    teams: Teams
+    today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     def match(self, rule: Skill, task: str, scope: Scope) -> bool:
         """Whether a rule applies to this task of this speaker."""
-        return not needs_situation(rule) or rule.name in matching(self._shelf.view, task, scope, self._teams, self._today())
+        return not needs_situation(rule) or rule.name in matching(self.shelf.view, task, scope, self.teams, self.today())
 
 
 def always_match(rule: Skill, task: str, scope: Scope) -> bool:
@@ -126,32 +126,24 @@ async def _uncounted(model: str) -> None:
     return None
 
 
+@dataclass(eq=False, kw_only=True)
 class Assessment:
-    """Gives verdicts on recorded turns. `judge_for` is the judge of turns that a model made, or None where there is none."""
+    """Gives verdicts on recorded turns. `judge_for` is the judge of turns that a model made, or None where there is none. `matches`
+    says whether a rule is for a task of a speaker, and blocks; `judged` is told the judge's model for each turn it was asked
+    about."""
 
-    def __init__(
-        self,
-        *,
-        judge_for: Callable[[str], Judge | None],
-        skill: Callable[[SkillName], Skill | None],
-        calibration: Callable[[], Calibration],
-        matches: Callable[[Skill, str, Scope], bool] = always_match,
-        judged: Callable[[str], Awaitable[None]] = _uncounted,
-    ) -> None:
-        """`matches` says whether a rule is for a task of a speaker, and blocks; `judged` is told the judge's model for each turn it
-        was asked about."""
-        self._matches = matches
-        self._judge_for = judge_for
-        self._skill = skill
-        self._calibration = calibration
-        self._judged = judged
+    judge_for: Callable[[str], Judge | None]
+    skill: Callable[[SkillName], Skill | None]
+    calibration: Callable[[], Calibration]
+    matches: Callable[[Skill, str, Scope], bool] = always_match
+    judged: Callable[[str], Awaitable[None]] = _uncounted
 
     def signals(self, step: Step, later: Step | None = None) -> tuple[Signal, ...]:
-        """What the detectors see. Blocks."""
+        """The signals of the detectors. Blocks."""
         return sense(step, later).signals
 
     def at_once(self, step: Step, later: Step | None = None) -> Verdict | None:
-        """What checks or detectors can tell; None where they cannot. Blocks.
+        """The verdict of checks or detectors; None where they give none. Blocks.
 
         A skill's check knows one rule, not the whole task: if it fails, the turn failed; if it passes, the detectors may object.
         """
@@ -160,28 +152,28 @@ class Assessment:
             return Verdict(step.turn, Outcome.FAIL, Source.CHECK, 1.0, fault=Fault.AGENT, comment="a skill's check failed")
         sensed = sense(step, later)
         if sensed.verdict is not None and sensed.verdict.outcome is Outcome.FAIL:
-            return verdict(step, sensed, None, self._calibration())
+            return verdict(step, sensed, None, self.calibration())
         if outcomes and all(outcome is Outcome.PASS for outcome in outcomes):
             return Verdict(step.turn, Outcome.PASS, Source.CHECK, 0.0)
-        return None if sensed.verdict is None else verdict(step, sensed, None, self._calibration())
+        return None if sensed.verdict is None else verdict(step, sensed, None, self.calibration())
 
     def has_judge(self, step: Step) -> bool:
         """Whether there is a judge for turns of this model."""
-        return self._judge_for(step.model) is not None
+        return self.judge_for(step.model) is not None
 
     async def asked(self, step: Step, later: Step | None = None) -> Verdict | None:
         """The judge's verdict; None where there is no judge. Raises BudgetError where it may not be paid for now."""
-        judge = self._judge_for(step.model)
+        judge = self.judge_for(step.model)
         if judge is None:
             return None
         sensed = await run_sync(sense, step, later)
         with without_waiting():
             votes = await judge.judge(step, is_suspect=not is_cleared_by_one(sensed))
-        await self._judged(votes.model)
-        return verdict(step, sensed, votes, self._calibration())
+        await self.judged(votes.model)
+        return verdict(step, sensed, votes, self.calibration())
 
     def _check(self, name: SkillName, step: Step) -> Outcome | None:
-        skill = self._skill(name)
+        skill = self.skill(name)
         try:
             # A check that no real turn has confirmed yet is no verdict.
             check = None if skill is None or check_state_of(skill) == PROPOSED else check_of(skill)
@@ -194,7 +186,7 @@ class Assessment:
 
     def _applies(self, skill: Skill, check: Check, step: Step) -> bool:
         """Whether a check has to do with this answer; that of a skill always has, since skills are placed where they match."""
-        return skill.is_skill or (concerns(check, step.answer) and self._matches(skill, step.task, step.scope))
+        return skill.is_skill or (concerns(check, step.answer) and self.matches(skill, step.task, step.scope))
 
 
 class ReplayScorer:
@@ -207,7 +199,7 @@ class ReplayScorer:
 
     def estimate(self, skill: Skill, step: Step) -> int | None:
         """The tokens of one vote; 0 where a check decides, None where there is no judge."""
-        if _check_of(skill) is not None:
+        if readable_check(skill) is not None:
             return 0
         if self._judge_for(step.model) is None:
             return None
@@ -215,7 +207,7 @@ class ReplayScorer:
 
     async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
         """Raises JudgeError where there is no verdict."""
-        check = _check_of(skill)
+        check = readable_check(skill)
         if check is not None and await run_sync(_tells, check, played):
             return ReplayScore(
                 await run_sync(
@@ -236,14 +228,6 @@ class ReplayScorer:
         return ReplayScore(Outcome.FAIL if share > 0.5 else Outcome.PASS, tokens, note)
 
 
-def _check_of(skill: Skill) -> Check | None:
-    try:
-        return check_of(skill)
-    except SkillError as error:
-        log.info("check_unreadable skill=%s reason=%s", skill.name, error)
-        return None
-
-
 def _tells(check: Check, played: PlayedTurn) -> bool:
     """Whether a check can tell a failure: one that passes the answer a person called wrong cannot. Blocks."""
     return played.kind is ProbeKind.PASSING or run_check(check, played.step.answer, conversation_of(played.step)) is Outcome.FAIL
@@ -262,7 +246,7 @@ def replay_requirement(step: Step, kind: ProbeKind) -> str:
 
 
 def conversation_of(step: Step) -> Conversation:
-    """What came before the answer, as checks see it."""
+    """The conversation before the answer, as checks see it."""
     return Conversation(step.history, step.task, step.tools)
 
 
@@ -272,7 +256,7 @@ def is_corrected(step: Step) -> bool:
 
 
 def in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:
-    """What the model did and said, for a judge to read."""
+    """The calls and words of an answer as text for a judge."""
     done = [f"[called {one.call.name} with {one.call.arguments}]" for one in calls]
     said = [part.text for part in answer if isinstance(part, Text)]
     asked = [f"[calls {part.name} with {part.arguments}]" for part in answer if isinstance(part, ToolCall)]
@@ -281,7 +265,7 @@ def in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """How good the verdicts were where the truth is known; None where too little of it is."""
+    """Quality of the verdicts on turns whose truth is known; None if these are too few."""
 
     turns: int
     auroc: float | None = None

@@ -33,7 +33,7 @@ from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.worker.store_rpc import SkillShelf
 from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import Judge
-from metaclaw.skills import ALWAYS, PROPOSED, ShelfView, SkillLibrary, Teams, check_state_of, examine, rule_text, rule_when
+from metaclaw.skills import ALWAYS, PROPOSED, ShelfView, Teams, check_state_of, examine, rule_text, rule_when
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow
 from metaclaw.upstream import without_waiting
 
@@ -63,42 +63,27 @@ class _Question:
     step: Step
 
 
+@dataclass(eq=False, kw_only=True)
 class ComplianceLoop:
-    """Reads the ledger behind its own cursor and counts which rules were followed."""
+    """Reads the ledger behind its own cursor and counts which rules were followed. `may_ask` says whether the budget has room for a
+    question to the judge; `absorbed` gives what a policy version knows without being told, and blocks."""
 
-    def __init__(
-        self,
-        *,
-        reader: LedgerReader,
-        compliance: SqlCompliance,
-        recorded: RecordedSteps,
-        shelf: SkillShelf,
-        generations: SqlGenerations,
-        teams: Teams,
-        redact: Callable[[str], str],
-        day_of: Callable[[datetime], date],
-        judge_for: Callable[[str], Judge | None] = lambda model: None,
-        may_ask: Callable[[], Awaitable[bool]] = _always,
-        absorbed: Callable[[int], Collection[SkillName]] = _nothing_absorbed,
-        catch_up: Callable[[], object] = lambda: None,
-        book: AttemptLog | None = None,
-    ) -> None:
-        """`may_ask` says whether the budget has room for a question to the judge; `absorbed` gives what a policy version knows
-        without being told; `catch_up` brings the shelf up to date. The last two block."""
+    reader: LedgerReader
+    compliance: SqlCompliance
+    recorded: RecordedSteps
+    shelf: SkillShelf
+    generations: SqlGenerations
+    teams: Teams
+    redact: Callable[[str], str]
+    day_of: Callable[[datetime], date]
+    judge_for: Callable[[str], Judge | None] = lambda model: None
+    may_ask: Callable[[], Awaitable[bool]] = _always
+    absorbed: Callable[[int], Collection[SkillName]] = _nothing_absorbed
+    book: AttemptLog | None = None
+
+    def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._reader = reader
-        self._compliance = compliance
-        self._recorded = recorded
-        self._shelf = shelf
-        self._generations = generations
-        self._teams = teams
-        self._redact = redact
-        self._day_of = day_of
-        self._judge_for = judge_for
-        self._may_ask = may_ask
-        self._absorbed = absorbed
-        self._catch_up = catch_up
-        self._guard, self._judging = RetryGuard("compliance", book), RetryGuard("judging rules", book)
+        self._guard, self._judging = RetryGuard("self.compliance", self.book), RetryGuard("judging rules", self.book)
         self._limiter = anyio.CapacityLimiter(1)
         self._views: OrderedDict[int, ShelfView] = OrderedDict()
         self._known: tuple[ShelfView | None, bool] = (None, False)
@@ -106,8 +91,8 @@ class ComplianceLoop:
 
     def prepare(self, sensed: int) -> None:
         """Begin behind the turns that were sensed before rules were counted. Blocks; before any loop runs."""
-        if self._compliance.cursor() is None:
-            self._compliance.record((), sensed)
+        if self.compliance.cursor() is None:
+            self.compliance.record((), sensed)
 
     def forget(self) -> None:
         """Let go of earlier generations, some of whose rules are to be forgotten."""
@@ -126,11 +111,11 @@ class ComplianceLoop:
 
     async def look(self, judging: TaskGroup) -> int:
         """Count what is new; how many turns there were."""
-        reached = await run_sync(self._compliance.cursor) or 0
-        rows = await run_sync(self._reader.turns_after, reached, _AT_ONCE)
+        reached = await run_sync(self.compliance.cursor) or 0
+        rows = await run_sync(self.reader.turns_after, reached, _AT_ONCE)
         if not rows:
             return 0
-        await run_sync(self._catch_up)
+        await run_sync(self.shelf.follow)
         measured: list[MeasuredTurn] = []
         questions: list[_Question] = []
         for row in rows:
@@ -139,21 +124,21 @@ class ComplianceLoop:
                     one = await run_sync(self._measure, row, questions) if may else None
                 if one is not None:
                     measured.append(one)
-        await run_sync(self._compliance.record, measured, rows[-1].seq)
+        await run_sync(self.compliance.record, measured, rows[-1].seq)
         for question in questions:
             judging.start_soon(self._ask, question)
         return len(rows)
 
     def _measure(self, row: TurnRow, questions: list[_Question]) -> MeasuredTurn | None:
-        """What a turn came to for each rule that applied; None where none did. Blocks."""
+        """The outcome of a turn for each rule that applied; None where none did. Blocks."""
         view = self._view(row.stamp.generation)
         if not self._has_rules(view):
             return None
-        recorded = self._reader.turn(row.id)
-        step = None if recorded is None else self._recorded.build(recorded, None)
+        recorded = self.reader.turn(row.id)
+        step = None if recorded is None else self.recorded.build(recorded, None)
         if recorded is None or step is None:
             return None
-        turn, day = recorded.turn, self._day_of(row.times.received_at)
+        turn, day = recorded.turn, self.day_of(row.times.received_at)
         measured = MeasuredTurn(row.seq, row.id, turn.agent, turn.model, day.isoformat(), ())
         outcomes: list[RuleOutcome] = []
         for rule in self._applying(view, turn, step, day):
@@ -168,24 +153,24 @@ class ComplianceLoop:
     def _applying(self, view: ShelfView, turn: Turn, step: Step, day: date) -> list[Skill]:
         """The rules that applied to a turn, and the skills with a check that stood in its prompt."""
         placed = frozenset(turn.stamp.skills)
-        told = placed.union(self._absorbed(turn.stamp.policy_version))
-        rules = [rule for rule in view.in_scope(turn.scope, self._teams, day).rules if rule.kind is SkillKind.RULE]
+        told = placed.union(self.absorbed(turn.stamp.policy_version))
+        rules = [rule for rule in view.in_scope(turn.scope, self.teams, day).rules if rule.kind is SkillKind.RULE]
         found = [rule for rule in rules if rule_when(rule) == ALWAYS or rule.name in told]
         unsure = [rule for rule in found if needs_situation(rule) and (readable_check(rule) is not None or rule.name not in placed)]
         if unsure:
-            near = matching(view, step.task, turn.scope, self._teams, day)
+            near = matching(view, step.task, turn.scope, self.teams, day)
             found = [rule for rule in found if rule not in unsure or rule.name in near]
         skills = (view.get(name) for name in turn.stamp.skills)
         return [*found, *(one for one in skills if one is not None and one.is_skill and readable_check(one) is not None)]
 
     def _outcome(self, rule: Skill, turn: Turn, step: Step) -> RuleOutcome | None:
-        """What a turn came to for a rule; None where the turn holds nothing that the rule is about."""
+        """The outcome of a turn for one rule; None where the rule does not concern it."""
         check = readable_check(rule)
         outcome = RuleOutcome(rule.name, measured_hash(rule), RuleResult.UNKNOWN, _reminded(turn, rule.name))
         outcome = replace(outcome, is_told=rule.name in turn.stamp.skills and check_state_of(rule) != PROPOSED)
         held = _held(turn, rule.name)
         if held is not None:
-            return replace(outcome, result=RuleResult.HELD, reason=self._redact(held.reason)[:_MOST_REASON_CHARS])
+            return replace(outcome, result=RuleResult.HELD, reason=self.redact(held.reason)[:_MOST_REASON_CHARS])
         if _is_our_text(turn, step):
             return None
         if check is None:
@@ -194,21 +179,20 @@ class ComplianceLoop:
             return None
         found = examine(check, step.answer, conversation=conversation_of(step))
         result = _OUTCOMES[found.outcome]
-        reason = self._redact(found.reason)[:_MOST_REASON_CHARS] if result is RuleResult.BROKEN else ""
+        reason = self.redact(found.reason)[:_MOST_REASON_CHARS] if result is RuleResult.BROKEN else ""
         return replace(outcome, result=result, reason=reason)
 
     def _view(self, generation: int) -> ShelfView:
         """The rules and skills as they were in a generation. Blocks."""
-        current = self._shelf.view
+        current = self.shelf.view
         if current.generation == generation:
             return current
         known = self._views.get(generation)
         if known is None:
-            found = self._generations.at(generation)
+            found = self.generations.at(generation)
             if found is None:
                 return current
-            library = SkillLibrary.of(found.skills)
-            known = self._views[generation] = ShelfView(generation, library.hash, library.index)
+            known = self._views[generation] = ShelfView.of(generation, found.skills)
             if len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
         return known
@@ -224,15 +208,15 @@ class ComplianceLoop:
 
     async def _ask(self, question: _Question) -> None:
         """Have a judge say whether a rule was followed; what it cannot tell, or may not be asked, stays unknown."""
-        judge = self._judge_for(question.step.model)
-        if judge is None or not await self._may_ask():
+        judge = self.judge_for(question.step.model)
+        if judge is None or not await self.may_ask():
             return
         measured, rule, step = question.measured, question.rule, question.step
         async with self._limiter, self._judging.attempt(f"{measured.turn} {rule.name}") as may:
             if not may:
                 return
-            task = await run_sync(self._redact, step.task)
-            shown = await run_sync(self._redact, in_words(step.answer, ()))
+            task = await run_sync(self.redact, step.task)
+            shown = await run_sync(self.redact, in_words(step.answer, ()))
             try:
                 with without_waiting():
                     votes = await judge.judge_rule(rule_text(rule), rule_when(rule), task, shown)
@@ -244,7 +228,7 @@ class ComplianceLoop:
         result, reason = (RuleResult.BROKEN, " ".join(votes.reasons)) if failed > 0.5 else (RuleResult.FOLLOWED, "")
         (outcome,) = measured.outcomes
         told = replace(outcome, result=result, reason=reason[:_MOST_REASON_CHARS])
-        await run_sync(self._compliance.settle, replace(measured, outcomes=(told,)))
+        await run_sync(self.compliance.settle, replace(measured, outcomes=(told,)))
 
 
 def _is_measured(skill: Skill) -> bool:
@@ -252,7 +236,7 @@ def _is_measured(skill: Skill) -> bool:
 
 
 def _held(turn: Turn, rule: SkillName) -> EnforcedRule | None:
-    """What a rule held back in this turn; None where the client got what breaks it, with a warning."""
+    """The calls that a rule held back in this turn; None if the client got them with a warning."""
     rules = () if turn.enforcement is None else turn.enforcement.rules
     return next((one for one in rules if one.rule == rule and one.end is not HoldEnd.WARNED), None)
 

@@ -1,23 +1,21 @@
-"""Failures that may become a skill, what was proposed for similar ones before, and the recorded turns to prove a skill on."""
+"""Failures that may become a skill, those left to the weights, earlier proposals for similar ones, and turns for proofs."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from metaclaw.domain.audience import Audience, audience_of
 from metaclaw.domain.candidate import Candidate, Probe, ProbeKind, Proposal, Standing
-from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.skill import SkillChange
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Audience, SkillChange, audience_of
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
-from metaclaw.domain.verdict import OpenFailure, Outcome, Verdict
+from metaclaw.domain.verdict import OpenFailure, Outcome, Source, Verdict
 from metaclaw.learn.steps import RecordedSteps, StepBuilder, without_bodies
-from metaclaw.learn.unmended import Shown
 from metaclaw.learn.worker.store_rpc import SkillShelf
 from metaclaw.learn.worker.supervision import AttemptLog, RetryGuard
-from metaclaw.skills import Failure, FailureGroup, Teams, applies, applying, group_failures
+from metaclaw.skills import MOST_SHOWN, Failure, FailureGroup, Teams, applies, applying, group_failures, is_spoken_against
 from metaclaw.store import LedgerReader, SkillAttempt, SqlCandidates, SqlGenerations, SqlVerdicts
 from metaclaw.text import count_terms
 
@@ -32,7 +30,7 @@ _KEPT: Final = 1_000
 
 
 class SkillChanges:
-    """Remembers the newest change of a skill for each audience, and reads only generations it has not read. Blocks."""
+    """The newest change of a skill for each audience. Generations are read once. Blocks."""
 
     def __init__(self, generations: SqlGenerations, teams: Teams) -> None:
         self._generations = generations
@@ -42,7 +40,7 @@ class SkillChanges:
         self._from = self._to = 0
 
     def without_overtaken(self, failures: list[OpenFailure], generation: int) -> list[OpenFailure]:
-        """The failures after whose turn and verdict no skill that applies to their speaker came into force or changed.
+        """The failures after which no skill for their speaker was added or changed.
 
         `generation` is the newest generation known to be in the database.
         """
@@ -74,7 +72,6 @@ class SkillChanges:
 
 
 def _is_overtaken(failure: OpenFailure, last: SkillChange | None) -> bool:
-    # Of all changes the last decides: it has the highest number and the latest time.
     return last is not None and last.number > failure.generation and last.published_at >= failure.judged_at
 
 
@@ -82,7 +79,7 @@ def _is_overtaken(failure: OpenFailure, last: SkillChange | None) -> bool:
 class _Known:
     """A failure as it was read, the turn that went on from it, and how many turns its session had then.
 
-    Without bodies: many may be waiting for their like.
+    It has no bodies, because many may wait until there are enough similar ones.
     """
 
     failure: Failure
@@ -90,35 +87,36 @@ class _Known:
     turns: int
 
 
-class Lessons:
-    """Reads failures that may teach. Blocks; one caller at a time."""
+@dataclass(frozen=True, slots=True)
+class ShownFailure:
+    """A failure that an evolver is shown, or was, and the generation of skills at that time."""
 
-    def __init__(
-        self,
-        *,
-        reader: LedgerReader,
-        verdicts: SqlVerdicts,
-        candidates: SqlCandidates,
-        recorded: RecordedSteps,
-        shelf: SkillShelf,
-        changes: SkillChanges,
-        book: AttemptLog | None = None,
-    ) -> None:
-        self._reader = reader
-        self._verdicts = verdicts
-        self._candidates = candidates
-        self._recorded = recorded
-        self._shelf = shelf
-        self._changes = changes
+    failure: Failure
+    generation: int
+
+
+@dataclass(eq=False, kw_only=True)
+class Lessons:
+    """Reads failures that may become a skill. Blocks; one caller at a time."""
+
+    reader: LedgerReader
+    verdicts: SqlVerdicts
+    candidates: SqlCandidates
+    recorded: RecordedSteps
+    shelf: SkillShelf
+    changes: SkillChanges
+    book: AttemptLog | None = None
+
+    def __post_init__(self) -> None:
         self._known: dict[TurnId, _Known] = {}
-        self._guard = RetryGuard("reading", book)
+        self._guard = RetryGuard("reading", self.book)
 
     def open_failures(self, generation: int) -> list[Failure]:
         """The newest failures made up to this generation that may still teach a skill (decision 35); one that was read before is
         not read again unless its verdict has changed, or its conversation has gone on."""
-        failures = self._changes.without_overtaken(self._verdicts.open_failures(generation, _LISTED), generation)
+        failures = self.changes.without_overtaken(self.verdicts.open_failures(generation, _LISTED), generation)
         turns = [failure.turn for failure in failures[-_LOOKED_AT:]]
-        standings = self._reader.standings_of(turns)
+        standings = self.reader.standings_of(turns)
         known, self._known = self._known, {}
         for turn in turns:
             verdict = standings[turn].verdict if turn in standings else None
@@ -130,34 +128,34 @@ class Lessons:
                 self._known[turn] = found
         return [found.failure for found in self._known.values()]
 
-    def not_overtaken(self, shown: Sequence[Shown], generation: int) -> list[Shown]:
-        """Those after which no skill that applies to their speaker came into force or changed."""
+    def not_overtaken(self, shown: Sequence[ShownFailure], generation: int) -> list[ShownFailure]:
+        """The shown failures after which no skill for their speaker was added or changed."""
         asked = [OpenFailure(one.failure.step.turn, one.failure.step.scope, one.generation, _EVER) for one in shown]
-        left = {one.turn for one in self._changes.without_overtaken(asked, generation)}
+        left = {one.turn for one in self.changes.without_overtaken(asked, generation)}
         return [one for one in shown if one.failure.step.turn in left]
 
     def answer_to(self, failure: Failure) -> TurnId | None:
-        """The turn that went on from it, with whatever the person said about it."""
+        """The turn that follows it, with what the person said about it."""
         known = self._known.get(failure.step.turn)
         return None if known is None else known.followed_by
 
     def in_full(self, kind: FailureGroup) -> FailureGroup:
-        """The kind with everything that was said in its turns, for the model that writes a skill."""
-        whole = (self._recorded.step(failure.step.turn) for failure in kind.failures)
+        """The group with whole turns, for the model that writes a skill."""
+        whole = (self.recorded.step(failure.step.turn) for failure in kind.failures)
         pairs = zip(kind.failures, whole, strict=True)
         return replace(kind, failures=tuple(one if step is None else Failure(step, one.verdict) for one, step in pairs))
 
     def kind_of(self, attempt: SkillAttempt) -> FailureGroup | None:
-        """The kind that an interrupted attempt was about; None where nothing of it is a failure any more."""
-        standings = self._reader.standings_of(attempt.turns)
+        """The group of an interrupted attempt; None if none of its turns is a failure any more."""
+        standings = self.reader.standings_of(attempt.turns)
         found = [self._read(turn, verdict) for turn in attempt.turns if (verdict := standings[turn].verdict) is not None]
         failures = [one.failure for one in found if one is not None and one.failure.verdict.teaches]
         kinds = group_failures(failures)
         return replace(kinds[0], name=attempt.kind, failures=tuple(failures)) if kinds else None
 
     def newest(self, turns: Sequence[TurnId]) -> Step | None:
-        """The newest of these turns that is still there."""
-        steps = (self._recorded.alone(turn) for turn in sorted(turns, reverse=True))
+        """The newest of these turns that is still recorded."""
+        steps = (self.recorded.alone(turn) for turn in sorted(turns, reverse=True))
         return next((without_bodies(step) for step in steps if step is not None), None)
 
     def unfinished(self) -> list[Candidate]:
@@ -166,7 +164,7 @@ class Lessons:
         return sorted(found, key=lambda one: (one.made_at, one.id))
 
     def turned_away(self, kind: FailureGroup) -> list[Candidate]:
-        """Earlier proposals for this lesson, or one much like it, that were rejected or have been retired since; newest first."""
+        """Earlier proposals for the same or a similar group that were rejected, or retired since; newest first."""
         words = " ".join(f"{failure.step.task} {failure.complaint}" for failure in kind.failures)
         terms = set(count_terms(words))
         past = [*self._of(Standing.REJECTED), *(one for one in self._of(Standing.ACCEPTED) if self._is_gone(one))]
@@ -174,10 +172,10 @@ class Lessons:
         return sorted(mine, key=lambda one: (one.made_at, one.id), reverse=True)
 
     def _of(self, standing: Standing) -> list[Candidate]:
-        return self._candidates.candidates(standing, _REMEMBERED)
+        return self.candidates.candidates(standing, _REMEMBERED)
 
     def _is_gone(self, candidate: Candidate) -> bool:
-        return self._shelf.view.get(candidate.proposal.skill.name) is None
+        return self.shelf.view.get(candidate.proposal.skill.name) is None
 
     def _is_current(self, known: _Known, verdict: Verdict) -> bool:
         if known.failure.verdict != verdict:
@@ -186,14 +184,14 @@ class Lessons:
 
     def _read(self, turn: TurnId, verdict: Verdict) -> _Known | None:
         with self._guard.attempt_now(turn) as may:
-            found = self._recorded.with_following(turn) if may else None
+            found = self.recorded.with_following(turn) if may else None
         if found is None:
             return None
         turns = self._turns_in(found.step.session)
         return _Known(Failure(without_bodies(found.step), verdict), found.followed_by, turns)
 
     def _turns_in(self, session: SessionId) -> int:
-        row = self._reader.session(session)
+        row = self.reader.session(session)
         return 0 if row is None else row.turns
 
 
@@ -204,20 +202,22 @@ def _is_alike(candidate: Candidate, kind: str, terms: set[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What a turn was about, and for whom."""
+    """The terms of a turn's task, and its scope."""
 
     terms: frozenset[str]
     scope: Scope
 
 
+@dataclass(eq=False)
 class Probes:
     """Chooses the turns on which a proposal is replayed. Blocks."""
 
-    def __init__(self, reader: LedgerReader, verdicts: SqlVerdicts, steps: StepBuilder, teams: Teams | None = None) -> None:
-        self._reader = reader
-        self._verdicts = verdicts
-        self._steps = steps
-        self._teams = teams
+    reader: LedgerReader
+    verdicts: SqlVerdicts
+    steps: StepBuilder
+    teams: Teams | None = None
+
+    def __post_init__(self) -> None:
         self._tasks: OrderedDict[TurnId, _Task | None] = OrderedDict()
 
     def choose(self, proposal: Proposal) -> tuple[Probe, ...]:
@@ -225,7 +225,7 @@ class Probes:
 
         Where no failure taught it, the turn in which an instruction was given stands for one.
         """
-        standings = self._reader.standings_of(proposal.support)
+        standings = self.reader.standings_of(proposal.support)
         there = [turn for turn in proposal.support if turn in standings]
         taught = [turn for turn in there if _failed(standings[turn].verdict)]
         failing = dict.fromkeys([*(taught or there), *self._alike(proposal, Outcome.FAIL)])
@@ -236,18 +236,18 @@ class Probes:
         )
 
     def forget(self) -> None:
-        """Let go of what is remembered of turns; for when some of them are to be forgotten."""
+        """Forget the turns that were read; called before a session is forgotten."""
         self._tasks.clear()
 
     def _alike(self, proposal: Proposal, outcome: Outcome) -> list[TurnId]:
         """Turns of this outcome whose person may see the skill, by how much their task shares with it; none that share nothing."""
         wanted = set(count_terms(f"{proposal.skill.trigger} {proposal.skill.body}"))
-        recent = [turn for turn in self._verdicts.recent(outcome, _LOOKED_AT) if turn not in proposal.support]
-        standings = self._reader.standings_of(recent) if outcome is Outcome.FAIL else {}
+        recent = [turn for turn in self.verdicts.recent(outcome, _LOOKED_AT) if turn not in proposal.support]
+        standings = self.reader.standings_of(recent) if outcome is Outcome.FAIL else {}
         found = []
         for turn in recent:
             task = self._task(turn)
-            if task is None or not applies(proposal.skill.scope, task.scope, self._teams):
+            if task is None or not applies(proposal.skill.scope, task.scope, self.teams):
                 continue
             shared = len(wanted & task.terms)
             if shared and (outcome is not Outcome.FAIL or (turn in standings and _failed(standings[turn].verdict))):
@@ -255,10 +255,10 @@ class Probes:
         return [turn for _, turn in sorted(found, key=lambda one: -one[0])]
 
     def _task(self, turn: TurnId) -> _Task | None:
-        """Read once: the same recent turns are looked at for every candidate, and reading one means parsing all of its request."""
+        """Cached: every candidate looks at the same recent turns, and reading one parses its whole request."""
         if turn not in self._tasks:
-            recorded = self._reader.turn(turn)
-            step = None if recorded is None else self._steps.build(recorded, None)
+            recorded = self.reader.turn(turn)
+            step = None if recorded is None else self.steps.build(recorded, None)
             self._tasks[turn] = None if step is None else _Task(frozenset(count_terms(step.task)), step.scope)
             while len(self._tasks) > _KEPT:
                 self._tasks.popitem(last=False)
@@ -266,10 +266,87 @@ class Probes:
 
 
 def _failed(verdict: Verdict | None) -> bool:
-    """Whether a skill could have helped: what the environment did, it could not."""
+    """Whether a skill could have helped: the agent failed, not its environment."""
     return verdict is not None and verdict.teaches
 
 
 def tasks_in_words(steps: Sequence[Step]) -> str:
-    """What the tasks of these steps were about, to look for skills that are near."""
+    """The tasks of these steps, as a query for similar skills."""
     return "\n".join(dict.fromkeys(step.task for step in steps))
+
+
+class UnmendedFailures:
+    """Keeps failures from the evolver that no skill can fix, so that they stay free to train the weights (decision 39).
+
+    A turn that the evolver was shown is support and never trains. Where weights can learn from a turn and the person did not speak
+    against it, it is shown only if a skill may come of it. None will where the check of a skill in its prompt failed: the rule was
+    there already. Nor where a similar failure was shown before, and no skill for its speaker was added or changed since. Failures
+    are similar if they have the same cause and the same rules and skills in the prompt; where no skill is among these, the tasks
+    must be of one kind as well. This is remembered as long as the process runs; after a restart a few are shown again.
+
+    `may_train` says whether weights could learn from a turn, and blocks; `is_skill` says whether a name is a skill's, not that of
+    a rule or fact, which may stand in every prompt.
+    """
+
+    def __init__(self, may_train: Callable[[TurnId], bool], is_skill: Callable[[SkillName], bool]) -> None:
+        self._may_train = may_train
+        self._is_skill = is_skill
+        self._shown: dict[int, tuple[ShownFailure, ...]] = {}
+
+    @property
+    def shown(self) -> tuple[ShownFailure, ...]:
+        """All of them."""
+        return tuple(one for some in self._shown.values() for one in some)
+
+    def add(self, attempt: int, failures: Sequence[Failure], generation: int) -> None:
+        """An evolver is going to be shown these."""
+        self._shown[attempt] = tuple(ShownFailure(one, generation) for one in failures)
+
+    def remove(self, attempt: int) -> None:
+        """The evolver could not be asked."""
+        self._shown.pop(attempt, None)
+
+    def keep(self, shown: Sequence[ShownFailure]) -> None:
+        """Forget all but these."""
+        kept = {one.failure.step.turn for one in shown}
+        self._filter(lambda one: one.failure.step.turn in kept)
+
+    def forget(self, session: SessionId) -> None:
+        """Forget the failures of a session."""
+        self._filter(lambda one: one.failure.step.session != session)
+
+    def _filter(self, stays: Callable[[ShownFailure], bool]) -> None:
+        found = {attempt: tuple(filter(stays, some)) for attempt, some in self._shown.items()}
+        self._shown = {attempt: some for attempt, some in found.items() if some}
+
+    def kinds_to_show(self, failures: Sequence[Failure], shown: Sequence[ShownFailure]) -> list[FailureGroup]:
+        """Open failures by kind, without those that are left to the weights; `shown` is what still counts of what was shown. Of
+        failures that could train, a kind has no more than an evolver reads in full. Blocks."""
+        left = {one.step.turn for one in failures if not is_spoken_against(one) and self._may_train(one.step.turn)}
+        before = {one.failure.step.turn: one.failure for one in shown}
+        open_ones = {one.step.turn: one for one in failures if not (one.step.turn in left and one.verdict.source is Source.CHECK)}
+        kinds = group_failures([*(before | open_ones).values()])
+        known = {_prompt(kind, one) for kind in kinds for one in kind.failures if one.step.turn in before and self._has_skill(one)}
+        found = (_to_show(kind, before, left, known) for kind in kinds)
+        return [kind for kind in found if kind.failures]
+
+    def _has_skill(self, failure: Failure) -> bool:
+        return any(self._is_skill(name) for name in failure.step.stamp.skills)
+
+
+_Prompt = tuple[str, str, frozenset[SkillName]]
+
+
+def _prompt(kind: FailureGroup, failure: Failure) -> _Prompt:
+    return kind.scope, kind.cause, frozenset(failure.step.stamp.skills)
+
+
+def _to_show(
+    kind: FailureGroup, before: Mapping[TurnId, Failure], left: Collection[TurnId], known: Collection[_Prompt]
+) -> FailureGroup:
+    """The kind without what was shown before and without what is left to the weights."""
+    here = {_prompt(kind, one) for one in kind.failures if one.step.turn in before}
+    asked = [one for one in kind.failures if one.step.turn not in before]
+    kept = [one for one in asked if one.step.turn not in left]
+    new = [one for one in asked if one.step.turn in left and _prompt(kind, one) not in here and _prompt(kind, one) not in known]
+    return replace(kind, failures=tuple(sorted([*kept, *new[:MOST_SHOWN]], key=lambda one: one.step.turn)))

@@ -23,9 +23,8 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.step import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned
-from metaclaw.learn.failures import Lessons, Probes, tasks_in_words
+from metaclaw.learn.failures import Lessons, Probes, UnmendedFailures, tasks_in_words
 from metaclaw.learn.listen.rules import LISTENED
-from metaclaw.learn.unmended import UnmendedFailures
 from metaclaw.learn.worker.store_rpc import SkillShelf
 from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
@@ -62,13 +61,12 @@ class FastLoop:
         writer_for: Callable[[str], Evolver | None],
         rules: FastRules,
         pauses_s: Sequence[float] = _PAUSES_S,
-        catch_up: Callable[[], object] = lambda: None,
         book: AttemptLog | None = None,
         clock: Callable[[], float] = time.monotonic,
         is_unread: Callable[[TurnId], bool] = lambda turn: False,
         may_train: Callable[[TurnId], bool] = lambda turn: False,
     ) -> None:
-        """`catch_up` brings the shelf up to date, where it is not always so; it blocks. `is_unread` says whether the message of a
+        """`is_unread` says whether the message of a
         turn is still being read: a failure that it answers may be spoken for. `may_train` says whether weights could learn from a
         turn; it blocks."""
         self.wakeup = LoopWakeup()
@@ -80,7 +78,6 @@ class FastLoop:
         self._writer_for = writer_for
         self._rules = rules
         self._pauses_s = pauses_s
-        self._catch_up = catch_up
         self._clock = clock
         self._is_unread = is_unread
         self._unmended = UnmendedFailures(may_train, self._is_skill)
@@ -111,7 +108,7 @@ class FastLoop:
         """Until cancelled."""
         self._is_looking = True  # until the first look is over
         async with anyio.create_task_group() as aside:
-            await run_sync(self._catch_up)
+            await run_sync(self._shelf.follow)
             await self.take_up_again(aside)
             continued = self._clock()
             while True:
@@ -134,7 +131,7 @@ class FastLoop:
         self._unmended.forget(session)
 
     async def _look(self, aside: TaskGroup) -> None:
-        await run_sync(self._catch_up)
+        await run_sync(self._shelf.follow)
         failures = await run_sync(self._lessons.open_failures, self._shelf.view.generation)
         heard = [one for one in failures if not self._is_spoken_for(one)]
         shown = await run_sync(self._lessons.not_overtaken, self._unmended.shown, self._shelf.view.generation)
@@ -148,7 +145,7 @@ class FastLoop:
                         await self._from_failures(kind, aside)
 
     async def take_up_again(self, aside: TaskGroup) -> None:
-        """What was under way when the program stopped goes on: candidates on their way, attempts of which nothing has come yet."""
+        """Resume what was under way when the program stopped: undecided candidates, and attempts without a result."""
         await self.take_up_candidates(aside)
         try:
             interrupted = await run_sync(self._candidates.interrupted)
@@ -181,7 +178,7 @@ class FastLoop:
         return found is not None and found.kind is SkillKind.SKILL
 
     def _is_spoken_for(self, failure: Failure) -> bool:
-        """Whether the message that answers it is still being read: what it says may become a rule."""
+        """Whether the message that answers it is still being read: it may become a rule."""
         answer = self._lessons.answer_to(failure)
         return answer is not None and self._is_unread(answer)
 
@@ -233,7 +230,7 @@ class FastLoop:
         await run_sync(self._candidates.end_attempt, attempt)
 
     async def _written(self, writer: Evolver, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
-        """What the writer proposes, and what the gate is to be told of it."""
+        """The writer's proposals, each with the facts for the gate."""
         whole = await run_sync(self._lessons.in_full, kind)
         near = await run_sync(self._near, whole)
         rejected = await run_sync(self._lessons.turned_away, whole)

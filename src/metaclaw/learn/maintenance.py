@@ -48,8 +48,13 @@ _EVERY_S: Final = 20.0
 _AT_ONCE: Final = 100
 _PAGE: Final = 500
 _PAGES: Final = 10
-_DAY: Final = timedelta(days=1)
+DAY_US: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(at: datetime) -> int:
+    """A time as a cursor keeps it: microseconds since 1970."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 class UpliftReader:
@@ -65,7 +70,7 @@ class UpliftReader:
         return measure_uplift([] if since is None else self._tasks(skill, since.text_since))
 
     def trial(self, skill: Skill, certificate: Certificate | None) -> TrialReport:
-        """What its live trial says: the tasks since it is on trial, and the replays as the prior."""
+        """The result of its live trial: the tasks since it is on trial, with the replays as the prior."""
         since = self._generations.in_force(skill.name)
         return judge_trial([] if since is None else self._tasks(skill, since.generation), trial_prior(certificate))
 
@@ -111,36 +116,23 @@ class Chore(Protocol):
         """Do it; what takes long goes aside."""
 
 
+@dataclass(eq=False, kw_only=True)
 class Maintenance:
     """Looks at every learned skill in force, now and then."""
 
-    def __init__(
-        self,
-        *,
-        reader: LedgerReader,
-        uses: SqlUses,
-        cursors: SqlCursors,
-        candidates: SqlCandidates,
-        shelf: SkillShelf,
-        admission: CandidateAdmission,
-        uplift: UpliftReader,
-        chores: Sequence[Chore] = (),
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        catch_up: Callable[[], object] = lambda: None,
-        book: AttemptLog | None = None,
-    ) -> None:
-        """`catch_up` brings the shelf up to date, where it is not always so; it blocks."""
-        self._reader = reader
-        self._uses = uses
-        self._cursors = cursors
-        self._candidates = candidates
-        self._shelf = shelf
-        self._admission = admission
-        self._uplift = uplift
-        self._chores = chores
-        self._now = now
-        self._catch_up = catch_up
-        self._guard = RetryGuard("tending", book)
+    reader: LedgerReader
+    uses: SqlUses
+    cursors: SqlCursors
+    candidates: SqlCandidates
+    shelf: SkillShelf
+    admission: CandidateAdmission
+    uplift: UpliftReader
+    chores: Sequence[Chore] = ()
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    book: AttemptLog | None = None
+
+    def __post_init__(self) -> None:
+        self._guard = RetryGuard("tending", self.book)
         self._seen: ShelfView | None = None
         self._learned = _Learned((), _Rotation(()), _Rotation(()))
 
@@ -153,27 +145,27 @@ class Maintenance:
 
     async def look(self, aside: TaskGroup) -> None:
         """Count what was used, decide about some trials, retire what does harm, and do the chores that are due."""
-        await run_sync(self._catch_up)
+        await run_sync(self.shelf.follow)
         await run_sync(self._count_uses)
         learned = await run_sync(self._list)
         for skill in (*learned.canaries.next(), *learned.live.next()):
             async with self._guard.attempt(skill.name) as may:
                 if may:
                     await (self._judge(skill) if skill.state is SkillState.CANARY else self._retire_if_harmful(skill))
-        for chore in self._chores:
+        for chore in self.chores:
             if await run_sync(self._is_due, chore):
                 await chore.do((await run_sync(self._list)).skills, aside)
 
     def _count_uses(self) -> None:
         for _ in range(_PAGES):
-            rows = self._reader.turns_after(self._uses.cursor(), _PAGE)
-            self._uses.note(rows)
+            rows = self.reader.turns_after(self.uses.cursor(), _PAGE)
+            self.uses.note(rows)
             if len(rows) < _PAGE:
                 return
 
     def _list(self) -> "_Learned":
         """The learned skills that the program may touch."""
-        view = self._shelf.view
+        view = self.shelf.view
         if view is not self._seen:
             skills = sorted((one for one in view.index.skills() if not is_untouchable(one)), key=lambda one: one.name)
             canaries = self._learned.canaries.of([one for one in skills if one.state is SkillState.CANARY])
@@ -182,52 +174,52 @@ class Maintenance:
         return self._learned
 
     def _is_due(self, chore: Chore) -> bool:
-        """Whether a day has passed since it was done; then it counts as done, whatever comes of it."""
+        """Whether a day has passed since the chore was last started; it then counts as started."""
         cursor = f"chore {chore.name}"
-        now_us = (self._now() - _EPOCH) // timedelta(microseconds=1)
+        now_us = microseconds(self.now())
         # Done in the future means that the clock was ahead then.
-        if 0 <= now_us - self._cursors.cursor(cursor) < _DAY // timedelta(microseconds=1):
+        if 0 <= now_us - self.cursors.cursor(cursor) < DAY_US:
             return False
-        self._cursors.move_cursor(cursor, now_us)
+        self.cursors.move_cursor(cursor, now_us)
         return True
 
     async def _judge(self, skill: Skill) -> None:
         if skill.kind is not SkillKind.SKILL:
             # Homes from before rules had a kind may hold some that were on trial.
-            await self._admission.change_state(skill, SkillState.LIVE, f"{skill.name} is a person's rule and not on trial")
+            await self.admission.change_state(skill, SkillState.LIVE, f"{skill.name} is a person's rule and not on trial")
             return
         certificate = await run_sync(self._certificate, skill)
-        report = await run_sync(self._uplift.trial, skill, certificate)
+        report = await run_sync(self.uplift.trial, skill, certificate)
         match report.decision:
             case TrialDecision.PROMOTE:
                 await self._promote(skill, report, certificate)
             case TrialDecision.WITHDRAW:
-                await self._admission.retire(skill, report.reason)
+                await self.admission.retire(skill, report.reason)
             case TrialDecision.CONTINUE:
                 log.debug("trial_continues hash=%s", skill.content_hash)
 
     async def _promote(self, skill: Skill, report: TrialReport, earlier: Certificate | None) -> None:
-        model = await run_sync(self._uplift.model, skill) or ("" if earlier is None else earlier.model)
+        model = await run_sync(self.uplift.model, skill) or ("" if earlier is None else earlier.model)
         notes = () if earlier is None or not earlier.replays else (f"before that: {replays_in_words(earlier.replays)}",)
         certificate = report.certificate(model, notes, earlier)
-        if await self._admission.change_state(skill, SkillState.LIVE, f"kept {skill.name}: {report.reason}", certificate):
+        if await self.admission.change_state(skill, SkillState.LIVE, f"kept {skill.name}: {report.reason}", certificate):
             log.info("skill_promoted hash=%s", skill.content_hash)
 
     async def _retire_if_harmful(self, skill: Skill) -> None:
         if skill.kind is not SkillKind.SKILL:
             return
         certificate = await run_sync(self._certificate, skill)
-        counts = await run_sync(self._uplift.harm, skill, certificate)
+        counts = await run_sync(self.uplift.harm, skill, certificate)
         if counts is not None:
-            await self._admission.retire(skill, f"it does harm: {counts.in_words()}")
+            await self.admission.retire(skill, f"it does harm: {counts.in_words()}")
 
     def _certificate(self, skill: Skill) -> Certificate | None:
-        mine = accepted_candidate(self._candidates, skill)
+        mine = accepted_candidate(self.candidates, skill)
         return None if mine is None else mine.certificate
 
 
 class _Rotation:
-    """A few of many at a time, in the order of their names, each as often as the others."""
+    """Takes a few skills at a time, in the order of their names, round and round."""
 
     def __init__(self, skills: Sequence[Skill], last: str = "") -> None:
         self._skills = skills
@@ -249,7 +241,7 @@ class _Rotation:
 
 @dataclass(frozen=True, slots=True)
 class _Learned:
-    """What is looked after: all of it by name, and whose turn it is among the canaries and the live ones."""
+    """The learned skills by name, and rotations over the canaries and the live ones."""
 
     skills: tuple[Skill, ...]
     canaries: _Rotation

@@ -95,7 +95,7 @@ class PutOffQuestions:
 
     @property
     def waiting_for_budget(self) -> int:
-        """How many wait for the budget."""
+        """Number of questions that wait for the budget."""
         return sum(why == BUDGET_USED for *_, why in self._heap)
 
     def put(self, verdict: Verdict) -> None:
@@ -179,52 +179,41 @@ class _Hold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a new turn shows: the steps it follows, and its own."""
+    """The steps that a new turn follows, and its own."""
 
     followed: tuple[Step, ...] = ()
     this: Step | None = None
 
 
+@dataclass(eq=False, kw_only=True)
 class OutcomeLoop:
-    """Reads the ledger behind its cursor and records verdicts."""
+    """Reads the ledger behind its cursor and records verdicts. `may_ask` says whether the budget has room for one more question.
+    `catch_up` brings the skills in force up to date, and blocks."""
 
-    def __init__(
-        self,
-        *,
-        reader: LedgerReader,
-        cursors: SqlCursors,
-        verdicts: SqlVerdicts,
-        steps: StepBuilder,
-        assessor: Assessment,
-        allowance: JudgeAllowance,
-        may_ask: Callable[[], Awaitable[bool]] = _always,
-        failed: Callable[[], None],
-        now: Callable[[], float] = time.monotonic,
-        catch_up: Callable[[], object] = lambda: None,
-        book: AttemptLog | None = None,
-    ) -> None:
-        """`may_ask` says whether the budget has room for one more question. `catch_up` brings the skills in force up to date, and
-        blocks."""
+    reader: LedgerReader
+    cursors: SqlCursors
+    verdicts: SqlVerdicts
+    steps: StepBuilder
+    assessor: Assessment
+    allowance: JudgeAllowance
+    may_ask: Callable[[], Awaitable[bool]] = _always
+    failed: Callable[[], None]
+    now: Callable[[], float] = time.monotonic
+    catch_up: Callable[[], object] = lambda: None
+    book: AttemptLog | None = None
+
+    def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._reader = reader
-        self._cursors = cursors
-        self._verdicts = verdicts
-        self._steps = steps
-        self._recorded = RecordedSteps(reader, steps)
-        self._assessor = assessor
-        self._allowance = allowance
-        self._failed = failed
-        self._may_ask = may_ask
-        self._retrying = JudgeRetries(verdicts, now)
-        self.questions = PutOffQuestions(verdicts)
+        self._recorded = RecordedSteps(self.reader, self.steps)
+        self._retrying = JudgeRetries(self.verdicts, self.now)
+        self.questions = PutOffQuestions(self.verdicts)
         self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
         self._turns: LoopProgress | None = None
         self._ends = LoopProgress()
         self._asking: set[TurnId] = set()
-        book = book or AttemptLog()
+        book = self.book or AttemptLog()
         self._guard, self._judging = RetryGuard("sensing", book), RetryGuard("judging", book)
         self._kept: dict[str, int] = {}
-        self._catch_up = catch_up
         self._verdicts_made = 0
 
     async def run(self) -> None:
@@ -236,7 +225,7 @@ class OutcomeLoop:
                 self._verdicts_made = 0
                 rows = await self.look(judging)
                 if rows >= _AT_ONCE:
-                    # Far behind means much traffic: then most of the time of who serves, and writes verdicts down, is serving's.
+                    # Far behind means much traffic: pause, so that writing verdicts does not slow down serving.
                     await anyio.sleep(self._verdicts_made * _PAUSE_A_VERDICT_S)
                 else:
                     in_vain = 0 if rows else in_vain + 1
@@ -245,9 +234,9 @@ class OutcomeLoop:
     async def look(self, judging: TaskGroup) -> int:
         """Assess what is new; return how many rows there were."""
         turns = self._turns or await self._begin()
-        rows = await run_sync(self._reader.turns_after, turns.reached, _AT_ONCE)
+        rows = await run_sync(self.reader.turns_after, turns.reached, _AT_ONCE)
         if rows:
-            await run_sync(self._catch_up)  # after them, so that the skills they were made with are known
+            await run_sync(self.catch_up)  # after them, so that the skills they were made with are known
         for row in rows:
             if row.kind is TurnKind.MAIN:
                 async with self._guard.attempt(row.id) as may:
@@ -264,7 +253,7 @@ class OutcomeLoop:
 
     async def _begin(self) -> LoopProgress:
         for name in (TURNS_CURSOR, ENDS_CURSOR):
-            self._kept[name] = await run_sync(self._cursors.cursor, name)
+            self._kept[name] = await run_sync(self.cursors.cursor, name)
         self._turns, self._ends = LoopProgress(self._kept[TURNS_CURSOR]), LoopProgress(self._kept[ENDS_CURSOR])
         self._asking.clear()
         await run_sync(self._retrying.recall)
@@ -273,12 +262,12 @@ class OutcomeLoop:
 
     async def _keep(self, name: str, point: int) -> None:
         if point != self._kept[name]:
-            await run_sync(self._cursors.move_cursor, name, point)
+            await run_sync(self.cursors.move_cursor, name, point)
             self._kept[name] = point
 
     async def _arrived(self, row: TurnRow, turns: LoopProgress, judging: TaskGroup) -> None:
         """Assess the turns that a new turn follows."""
-        self._allowance.earn()
+        self.allowance.earn()
         seen = await run_sync(self._read_around, row)
         for step in seen.followed:
             await self._assess(step, seen.this, _Hold(turns, row.seq), judging)
@@ -300,13 +289,13 @@ class OutcomeLoop:
         wanted = max((at for at, one in enumerate(earlier) if is_open[at] and one.id not in retried), default=-1)
         if wanted < 0:
             return _Seen()
-        this = self._reader.turn(row.id)
+        this = self.reader.turn(row.id)
         if this is None:
             return _Seen()
         followed: list[Step] = []
         later = [this]
         for at, one in enumerate(earlier[: wanted + 1]):
-            recorded = self._reader.turn(one.id) if one.id not in retried else None
+            recorded = self.reader.turn(one.id) if one.id not in retried else None
             if recorded is None:
                 continue
             if is_open[at]:
@@ -316,21 +305,21 @@ class OutcomeLoop:
 
     def _before(self, row: TurnRow, limit: int) -> tuple[list[TurnRow], list[bool]]:
         """The main turns of its session before this one, newest first, and whether each still waits for a verdict."""
-        earlier = self._reader.main_turns_before(row.session, row.seq, limit)
-        standings = self._reader.standings_of([one.id for one in earlier]) if earlier else {}
+        earlier = self.reader.main_turns_before(row.session, row.seq, limit)
+        standings = self.reader.standings_of([one.id for one in earlier]) if earlier else {}
         return earlier, [
             one.id in standings and standings[one.id].verdict is None and one.id not in self._asking for one in earlier
         ]
 
     def _if_followed_by(self, this: RecordedTurn, recorded: RecordedTurn, later: list[RecordedTurn]) -> list[Step]:
-        if self._steps.following(recorded, later) is not this:
+        if self.steps.following(recorded, later) is not this:
             return []
         step = self._recorded.build(recorded, this)
         return [] if step is None else [step]
 
     async def _sessions_that_ended(self, judging: TaskGroup) -> int:
         """The last turn of a session has no next state; it is judged by itself."""
-        ended = await run_sync(self._reader.sessions_ended, self._ends.reached, _AT_ONCE)
+        ended = await run_sync(self.reader.sessions_ended, self._ends.reached, _AT_ONCE)
         for session in ended:
             if not session.is_open:
                 await self._ended(session, judging)
@@ -346,23 +335,23 @@ class OutcomeLoop:
 
     def _last_steps(self, session: SessionId) -> list[Step]:
         last = self._last_open(session)
-        recorded = None if last is None else self._reader.turn(last.id)
+        recorded = None if last is None else self.reader.turn(last.id)
         step = None if recorded is None else self._recorded.build(recorded, None, is_last=True)
         return [] if step is None else [step]
 
     def _last_open(self, session: SessionId) -> TurnRow | None:
         """The last main turn of a session, if it has no verdict yet."""
-        last = self._reader.last_main_turn(session)
-        standing = None if last is None or last.id in self._asking else self._reader.standing_of(last.id)
+        last = self.reader.last_main_turn(session)
+        standing = None if last is None or last.id in self._asking else self.reader.standing_of(last.id)
         return last if standing is not None and standing.verdict is None else None
 
     async def _assess(self, step: Step, later: Step | None, hold: _Hold, judging: TaskGroup) -> None:
-        verdict = await run_sync(self._assessor.at_once, step, later)
+        verdict = await run_sync(self.assessor.at_once, step, later)
         if verdict is not None:
             await self._record(verdict)
-        elif not self._assessor.has_judge(step):
+        elif not self.assessor.has_judge(step):
             await self._record(_unknown(step.turn, "no judge is configured"))
-        elif self._allowance.take(is_needed=_ends_a_trial_task(step)):
+        elif self.allowance.take(is_needed=_ends_a_trial_task(step)):
             self._asking.add(step.turn)
             hold.progress.begin(hold.point)
             judging.start_soon(self._ask, step, later, 1, partial(hold.progress.end, hold.point))
@@ -371,14 +360,14 @@ class OutcomeLoop:
 
     async def _put_off(self, step: Step, later: Step | None, why: str) -> None:
         """Leave a turn unknown for now, and ask about it when that can be paid for."""
-        verdict = replace(_unknown(step.turn, why), signals=await run_sync(self._assessor.signals, step, later))
+        verdict = replace(_unknown(step.turn, why), signals=await run_sync(self.assessor.signals, step, later))
         await self._record(verdict)
         self.questions.put(verdict)
 
     async def _ask_what_was_put_off(self, judging: TaskGroup) -> None:
-        while self.questions and len(self._asking) < _JUDGED_AT_ONCE and self._allowance.take():
-            if not await self._may_ask():
-                self._allowance.give_back()
+        while self.questions and len(self._asking) < _JUDGED_AT_ONCE and self.allowance.take():
+            if not await self.may_ask():
+                self.allowance.give_back()
                 return
             turn = self.questions.pop()
             self._asking.add(turn)
@@ -387,9 +376,9 @@ class OutcomeLoop:
     async def _ask(self, step: Step, later: Step | None, tries: int, done: Callable[[], None]) -> None:
         try:
             async with self._limiter, self._judging.attempt(step.turn) as may:
-                asked = await self._assessor.asked(step, later) if may else _unknown(step.turn, SET_ASIDE)
+                asked = await self.assessor.asked(step, later) if may else _unknown(step.turn, SET_ASIDE)
         except BudgetError:
-            self._allowance.give_back()
+            self.allowance.give_back()
             await self._put_off(step, later, BUDGET_USED)
         else:
             verdict = asked or _unknown(step.turn, "no judge is configured")
@@ -408,20 +397,20 @@ class OutcomeLoop:
         self._asking.discard(turn)
 
     def _read_again(self, turn: TurnId) -> Step | None:
-        standing = self._reader.standing_of(turn)
+        standing = self.reader.standing_of(turn)
         is_unknown = standing is not None and standing.verdict is not None and standing.verdict.outcome is Outcome.UNKNOWN
         return self._recorded.step(turn) if is_unknown else None
 
     async def _record(self, verdict: Verdict) -> None:
         try:
-            stands = await run_sync(self._verdicts.record_verdict, verdict)
+            stands = await run_sync(self.verdicts.record_verdict, verdict)
         except RefusedError as error:
             log.debug("verdict_refused turn=%s reason=%s", verdict.turn, error)  # it was forgotten meanwhile
             return
         self._verdicts_made += 1
         log.debug("verdict turn=%s outcome=%s source=%s", verdict.turn, verdict.outcome, verdict.source)
         if stands and verdict.teaches:
-            self._failed()
+            self.failed()
 
 
 def pause_s(in_vain: int) -> float:

@@ -1,4 +1,4 @@
-"""What a person may do: give feedback on a turn, retire or revert skills, decide on candidates, forget a session."""
+"""Actions of a person: give feedback on a turn, retire or revert skills, decide on candidates, forget a session."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ _P_FAIL: Final = {Outcome.PASS: 0.0, Outcome.FAIL: 1.0, Outcome.UNKNOWN: None}
 
 @dataclass(frozen=True, slots=True)
 class SkillFacts:
-    """What is known of a skill beside its text; the certificate is None where it needed no proof."""
+    """Evidence for a skill; the certificate is None where it needed no proof."""
 
     certificate: Certificate | None = None
     learned_from: tuple[TurnId, ...] = ()
@@ -38,76 +38,64 @@ async def serve_as_before(batches: Sequence[int]) -> None:
     """Where no weights are trained."""
 
 
+@dataclass(eq=False, kw_only=True)
 class OwnerActions:
-    """Carries out a person's wishes; each is an event."""
+    """Carries out a person's wishes; each is an event. `failed` is called when there is something new to learn from, `let_go` when
+    nothing of a session may be remembered. `serve` is called with batches that were dropped, when other weights may have to
+    serve."""
 
-    def __init__(
-        self,
-        *,
-        reader: LedgerReader,
-        verdicts: VerdictStore,
-        candidates: SqlCandidates,
-        erasure: SessionErasure,
-        shelf: Shelf,
-        admission: CandidateAdmission,
-        uplift: UpliftReader,
-        announce: Announce,
-        failed: Callable[[], None],
-        let_go: Callable[[SessionId], None] = lambda session: None,
-        serve: Callable[[Sequence[int]], Awaitable[None]] = serve_as_before,
-    ) -> None:
-        """`failed` is called when there is something new to learn from, `let_go` when nothing of a session may be remembered.
-        `serve` is called with batches that were dropped, when other weights may have to serve."""
-        self._reader = reader
-        self._verdicts = verdicts
-        self._candidates = candidates
-        self._erasure = erasure
-        self._shelf = shelf
-        self._admission = admission
-        self._uplift = uplift
-        self._announce = announce
-        self._failed = failed
-        self._let_go = let_go
-        self._serve = serve
+    reader: LedgerReader
+    verdicts: VerdictStore
+    candidates: SqlCandidates
+    erasure: SessionErasure
+    shelf: Shelf
+    admission: CandidateAdmission
+    uplift: UpliftReader
+    announce: Announce
+    failed: Callable[[], None]
+    let_go: Callable[[SessionId], None] = lambda session: None
+    serve: Callable[[Sequence[int]], Awaitable[None]] = serve_as_before
+
+    def __post_init__(self) -> None:
         self._forgetting = anyio.Lock()
 
     async def feedback(self, turn: TurnId, outcome: Outcome, comment: str) -> Verdict | None:
         """Take a person's word on a turn; None where there is no such turn."""
-        if await run_sync(self._reader.turn, turn) is None:
+        if await run_sync(self.reader.turn, turn) is None:
             return None
         fault = Fault.AGENT if outcome is Outcome.FAIL else None
         verdict = Verdict(turn, outcome, Source.USER, _P_FAIL[outcome], fault=fault, comment=comment.strip())
         try:
-            await run_sync(self._verdicts.record_verdict, verdict)
+            await run_sync(self.verdicts.record_verdict, verdict)
         except RefusedError:
             return None  # it was forgotten this moment
-        await self._announce("feedback", {"turn": turn, "outcome": outcome.value})
+        await self.announce("feedback", {"turn": turn, "outcome": outcome.value})
         if verdict.teaches:
-            self._failed()
+            self.failed()
         return verdict
 
     async def retire(self, name: SkillName, reason: str | None = None) -> int:
         """Take any skill out of force; the generation without it."""
-        skill = self._shelf.view.get(name)
+        skill = self.shelf.view.get(name)
         why = reason or f"a person retired {name}"
-        view = await run_sync(self._shelf.retire, name, why)
+        view = await run_sync(self.shelf.retire, name, why)
         if skill is not None:
-            await self._admission.tell(skill, why)
+            await self.admission.tell(skill, why)
         return view.generation
 
     async def tell_retired(self, skill: Skill, reason: str) -> None:
         """Write down why a learned skill went, for people and for the next that is written."""
-        await self._admission.tell(skill, reason)
+        await self.admission.tell(skill, reason)
 
     async def revert(self, generation: int) -> int:
         """Put an earlier generation's skills in force again; the new generation."""
-        view = await run_sync(self._shelf.revert, generation)
+        view = await run_sync(self.shelf.revert, generation)
         return view.generation
 
     async def decide(self, candidate: CandidateId, *, approved: bool) -> Candidate | None:
         """A person's decision on a candidate that waits for one; None where there is no such candidate."""
-        found = await run_sync(self._candidates.candidate, candidate)
-        return None if found is None else await self._admission.decide(found, approved=approved)
+        found = await run_sync(self.candidates.candidate, candidate)
+        return None if found is None else await self.admission.decide(found, approved=approved)
 
     async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
         """Forget a session with everything that descends from it, and report what went; None where there is no such session.
@@ -115,37 +103,37 @@ class OwnerActions:
         What an earlier try left undone is done now.
         """
         async with self._forgetting:
-            self._let_go(session)
-            report = await run_sync(self._erasure.forget, session)
+            self.let_go(session)
+            report = await run_sync(self.erasure.forget, session)
             if report is None:
                 return None
             await self._finish(report.found.batches)
             # Again, for a turn that was being answered: it is on disk by now, and so is what was read of it.
-            report = await run_sync(self._erasure.forget_again, report)
-            self._let_go(session)
-            report = await run_sync(self._erasure.purge, report)
-            await self._announce("forgotten", {"session": session, "turns": report.turns, "skills": len(report.found.skills)})
+            report = await run_sync(self.erasure.forget_again, report)
+            self.let_go(session)
+            report = await run_sync(self.erasure.purge, report)
+            await self.announce("forgotten", {"session": session, "turns": report.turns, "skills": len(report.found.skills)})
             return report.told()
 
     async def finish_forgetting(self) -> None:
         """Finish what was being forgotten when the program last ended."""
         async with self._forgetting:
-            if await run_sync(self._erasure.finish):
+            if await run_sync(self.erasure.finish):
                 await self._finish(())
 
     async def _finish(self, batches: Sequence[int]) -> None:
-        await self._serve(batches)
-        await run_sync(self._erasure.remove_weights)
+        await self.serve(batches)
+        await run_sync(self.erasure.remove_weights)
 
     async def skill_facts(self, name: SkillName) -> SkillFacts:
-        """What is known of a skill beside its text: the certificate it came in with, and what it is worth."""
+        """Evidence for a skill: its certificate, the turns it was learned from, and its uplift."""
         return await run_sync(self._facts, name)
 
     def _facts(self, name: SkillName) -> SkillFacts:
-        skill = self._shelf.view.get(name)
+        skill = self.shelf.view.get(name)
         if skill is None:
             return SkillFacts()
-        mine = accepted_candidate(self._candidates, skill)
+        mine = accepted_candidate(self.candidates, skill)
         if mine is None:
-            return SkillFacts(uplift=self._uplift.uplift(skill))
-        return SkillFacts(mine.certificate, mine.proposal.support, self._uplift.uplift(skill))
+            return SkillFacts(uplift=self.uplift.uplift(skill))
+        return SkillFacts(mine.certificate, mine.proposal.support, self.uplift.uplift(skill))

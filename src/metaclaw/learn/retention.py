@@ -58,24 +58,19 @@ _TRIES: Final = 5
 _PAGE: Final = 200
 
 
+@dataclass(eq=False)
 class Retention:
     """Runs once an hour, and once a minute while the clock is doubted."""
 
-    def __init__(
-        self,
-        forgetting: SqlForgetting,
-        cursors: SqlCursors,
-        reader: LedgerReader,
-        days: int,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._forgetting = forgetting
-        self._cursors = cursors
-        self._reader = reader
-        self._days = days
-        self._now = now
+    forgetting: SqlForgetting
+    cursors: SqlCursors
+    reader: LedgerReader
+    days: int
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __post_init__(self) -> None:
         self.trouble: str | None = None
-        """Why nothing is deleted now, for `status`; None where everything is in order."""
+        """Why nothing is deleted self.now, for `status`; None where everything is in order."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -85,23 +80,23 @@ class Retention:
 
     async def look(self) -> None:
         """Delete what is too old, unless the clock may be wrong."""
-        now = self._now()
+        now = self.now()
         trouble = await run_sync(self._doubt, now)
         if trouble is not None and self.trouble is None:
             log.warning("retention_waits reason=%s", trouble)
         self.trouble = trouble
         if trouble is not None:
             return
-        gone = await run_sync(self._forgetting.forget_before, now - timedelta(days=self._days))
+        gone = await run_sync(self.forgetting.forget_before, now - timedelta(days=self.days))
         if gone.turns:
-            log.info("forgotten turns=%d sessions=%d older_than_days=%d", gone.turns, gone.sessions, self._days)
+            log.info("forgotten turns=%d sessions=%d older_than_days=%d", gone.turns, gone.sessions, self.days)
 
     def _doubt(self, now: datetime) -> str | None:
         """Why this clock is not believed, or None. Blocks."""
         trusted, doubted = self._time(TRUSTED_CURSOR), self._time(DOUBTED_CURSOR)
         if trusted is None:
             # Kept, because later turns may come with the time of a clock that is wrong.
-            trusted = self._reader.last_received() or now
+            trusted = self.reader.last_received() or now
             self._keep(TRUSTED_CURSOR, trusted)
         if now > trusted + _DAY and (doubted is None or now < doubted + _DAY):
             if doubted is None or now < doubted:
@@ -117,11 +112,11 @@ class Retention:
         return None
 
     def _time(self, cursor: str) -> datetime | None:
-        at_us = self._cursors.cursor(cursor)
+        at_us = self.cursors.cursor(cursor)
         return _EPOCH + at_us * _US if at_us else None
 
     def _keep(self, cursor: str, at: datetime) -> None:
-        self._cursors.move_cursor(cursor, (at - _EPOCH) // _US)
+        self.cursors.move_cursor(cursor, (at - _EPOCH) // _US)
 
 
 class StoreUpkeep:
@@ -150,7 +145,7 @@ class StoreUpkeep:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What went with a session, and what was found to descend from it.
+    """The data deleted with a session, and the data derived from it.
 
     Skills that a person has rewritten since stay. From the records of other sessions whose prompts held such a skill its text is
     taken, but what was answered stays. `backups` were made while the session was there. `is_purged` says that the database's files

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
 from metaclaw.config import Config
@@ -11,6 +12,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.learn.worker.supervision import ENDS_CURSOR, LISTEN_CURSOR, TURNS_CURSOR
 from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors
+from metaclaw.text import shorten
 
 PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "candidates")
 _COUNTED: Final = 1_000
@@ -46,55 +48,48 @@ class LearnerCounts(Protocol):
         """Groups of failures for which a skill is being written."""
 
 
+@dataclass(eq=False)
 class PendingWork:
     """Counts what is under way. A judge that is to be asked again in a minute is not waited for, and neither is what waits for the
-    learning budget, possibly until midnight: `learning.budget.waiting` in `/api/status` tells of that."""
+    learning budget, possibly until midnight: `learning.budget.waiting` in `/api/status` tells of that. `waiting` is how many
+    requests wait for the budget, by purpose; `listens` whether messages of people are read; `measured` up to which turn it is
+    counted which rules were followed, where that is counted."""
 
-    def __init__(
-        self,
-        reader: LedgerReader,
-        cursors: SqlCursors,
-        candidates: SqlCandidates,
-        learner: LearnerCounts,
-        waiting: Callable[[], Mapping[str, int]] = dict,
-        *,
-        listens: bool = True,
-        measured: Callable[[], int | None] | None = None,
-    ) -> None:
-        """`waiting` is how many requests wait for the budget, by purpose; `listens` whether messages of people are read;
-        `measured` up to which turn it is counted which rules were followed, where that is counted."""
-        self._reader = reader
-        self._cursors = cursors
-        self._candidates = candidates
-        self._learner = learner
-        self._waiting = waiting
-        self._listens = listens
-        self._measured = measured
+    reader: LedgerReader
+    cursors: SqlCursors
+    candidates: SqlCandidates
+    learner: LearnerCounts
+    waiting: Callable[[], Mapping[str, int]] = dict
+    _: KW_ONLY
+    listens: bool = True
+    measured: Callable[[], int | None] | None = None
+
+    def __post_init__(self) -> None:
         self._has_looked_back = False
 
     def is_anything(self) -> bool:
         """Whether there is something to be learned from, or, when first asked, something left from before. Blocks."""
-        if any(self._unread()) or self._unheard(self._waiting()):
+        if any(self._unread()) or self._unheard(self.waiting()):
             return True
         if self._has_looked_back:
             return False
         self._has_looked_back = True
         unfinished = (Standing.DRAFT, Standing.SHADOW)
-        return bool(self._candidates.interrupted()) or any(self._candidates.candidates(one, 1) for one in unfinished)
+        return bool(self.candidates.interrupted()) or any(self.candidates.candidates(one, 1) for one in unfinished)
 
     def _unread(self) -> tuple[int, int]:
         """Turns and session ends behind the cursors of sensing; of the turns also those in which no rule was looked at yet."""
-        sensed = self._cursors.cursor(TURNS_CURSOR)
-        measured = sensed if self._measured is None else self._measured()
-        turns = self._reader.turns_behind(sensed if measured is None else min(sensed, measured))
-        return turns, self._reader.ends_behind(self._cursors.cursor(ENDS_CURSOR))
+        sensed = self.cursors.cursor(TURNS_CURSOR)
+        measured = sensed if self.measured is None else self.measured()
+        turns = self.reader.turns_behind(sensed if measured is None else min(sensed, measured))
+        return turns, self.reader.ends_behind(self.cursors.cursor(ENDS_CURSOR))
 
     def _unheard(self, waiting: Mapping[str, int]) -> int:
         """Rows that were not looked at for messages yet, and messages that are being read."""
-        if not self._listens:
+        if not self.listens:
             return 0
-        reached = max(self._learner.reached, self._cursors.cursor(LISTEN_CURSOR))
-        return self._reader.turns_behind(reached) + (0 if waiting.get(Purpose.LISTEN) else self._learner.reading)
+        reached = max(self.learner.reached, self.cursors.cursor(LISTEN_CURSOR))
+        return self.reader.turns_behind(reached) + (0 if waiting.get(Purpose.LISTEN) else self.learner.reading)
 
     def count(self) -> Mapping[str, int]:
         """Count turns without a verdict, session ends not looked at, messages unread, lessons, evolutions and candidates under way.
@@ -102,12 +97,12 @@ class PendingWork:
 
         Counted in the order in which one becomes the other, so that nothing slips by between two counts.
         """
-        waiting = self._waiting()
+        waiting = self.waiting()
         turns, sessions = self._unread()
         listening = self._unheard(waiting)
-        lessons, writing = self._learner.lessons, self._learner.writing
-        evolutions = 0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self._candidates.interrupted()))
-        drafts = 0 if waiting.get(Purpose.REPLAY) else self._candidates.count(Standing.DRAFT)
+        lessons, writing = self.learner.lessons, self.learner.writing
+        evolutions = 0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self.candidates.interrupted()))
+        drafts = 0 if waiting.get(Purpose.REPLAY) else self.candidates.count(Standing.DRAFT)
         return dict(zip(PENDING, (turns, sessions, listening, lessons, evolutions, drafts), strict=True))
 
 
@@ -130,5 +125,4 @@ def _kind_of_reason(reason: str) -> str:
 def _shown(skill: Skill) -> str:
     """The words that matter of a skill's text, on one line: a person's own where it quotes them."""
     quoted = [line.removeprefix("> ") for line in skill.body.splitlines() if line.startswith("> ")]
-    text = " ".join(" ".join(quoted or [skill.body]).split())
-    return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+    return shorten(" ".join(quoted or [skill.body]), _SHOWN_CHARS)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from metaclaw.domain.chat import ChatRequest, Message, Part, Role, Text, Tool, ToolCall, ToolResult, Wire
+from metaclaw.domain.chat import ChatRequest, Message, Part, Role, Text, Tool, ToolCall, ToolResult, Wire, text_of
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Turn, TurnKind
@@ -130,11 +130,6 @@ def _calls(parts: Sequence[Part]) -> list[ToolCall]:
     return [part for part in parts if isinstance(part, ToolCall)]
 
 
-def text_of(parts: Sequence[Part]) -> str:
-    """The words of a message or an answer."""
-    return "\n".join(part.text for part in parts if isinstance(part, Text))
-
-
 def _squeezed(text: str) -> str:
     return "".join(text.split())
 
@@ -246,7 +241,7 @@ class StepBuilder:
         )
 
     def _after(self, mine: ReadTurn, following: ReadTurn) -> tuple[Message, ...]:
-        """What the following request added behind this answer."""
+        """Messages that the following request added after this answer."""
         place = place_behind(mine, following)
         messages = without_prefill(following.request.messages)
         if place is not None:
@@ -270,7 +265,7 @@ class StepBuilder:
         return read
 
     def forget(self) -> None:
-        """Let go of what is remembered of turns; for when some of them are to be forgotten."""
+        """Forget the turns that were read; called before a session is forgotten."""
         with self._lock:
             self._recent.clear()
 
@@ -290,7 +285,7 @@ class StepBuilder:
         return ReadTurn(turn, request, marks, answer.parts, answer.id)
 
     def _mark(self, agent: str, message: Message) -> Mark:
-        """What stays of a message from request to request: who speaks, the words, which calls and results it holds."""
+        """The part of a message that is the same in later requests: its role, words, calls and results."""
         if message.role is Role.SYSTEM:
             return ()
         said = text_of(message.parts)

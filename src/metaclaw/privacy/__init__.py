@@ -1,11 +1,9 @@
 """Privacy and safety: secrets, who said what, and what a skill may instruct and reach."""
 
 from metaclaw.privacy.capabilities import combined_capabilities, skill_capabilities
-from metaclaw.privacy.evidence import render_step
 from metaclaw.privacy.known_secrets import KnownSecrets
-from metaclaw.privacy.passages import Passage, PassageSource
-from metaclaw.privacy.provenance import PersonsMessage, own_words, passages_of, split_message
-from metaclaw.privacy.redaction import Redactor
+from metaclaw.privacy.provenance import Passage, PassageSource, PersonsMessage, own_words, passages_of, split_message
+from metaclaw.privacy.redaction import Redactor, render_step
 from metaclaw.privacy.review import Doubt, review_skill, ungrounded
 
 __all__ = [

@@ -3,13 +3,12 @@
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import permutations
 
 from metaclaw.domain.skill import Skill
-from metaclaw.privacy.passages import Passage, PassageSource
-from metaclaw.text import split_sentences, visible_text
+from metaclaw.text import visible_text
 
 _REMEMBERED_SKILLS = 512
 _TLDS = (
@@ -101,9 +100,6 @@ _COMMANDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
                                            r"|AGENTS\.md|CLAUDE\.md|\.codex/|config\.toml|SKILL\.md"),
     )
 )  # fmt: skip
-_DECIDED_BY_PERSON = frozenset(
-    ("install from an address", "switch protection off", "open or send over the network", "download", "start a foreign container")
-)
 FORBIDS = re.compile(
     r"\b(?:don'?t|do not|never|stop|no more|not allowed|must not|mustn'?t|avoid|quit|nicht|nie|niemals|kein\w*|jamais|nunca|не"
     r"|никогда|ne pas)\b|不要|禁止|しないで",
@@ -115,12 +111,6 @@ EXCEPTS = re.compile(r"\b(?:without|unless|until|except|forget|before|hesitate)\
 _DOCUMENTATION = frozenset(("example.com", "example.org", "example.net", "localhost", "127.0.0.1", "0.0.0.0", "::1"))
 _CODE_NAMES = re.compile(
     r"\.(?:py|js|ts|tsx|jsx|md|json|toml|yaml|yml|txt|sh|rs|go|java|rb|html|css|cfg|ini|lock|log|csv|sql|xml)$", re.IGNORECASE
-)
-_ROOT = re.compile(
-    r"(?:<cwd>|(?:primary )?working director(?:y|ies)(?: is)?:?|current director(?:y|ies)(?: is)?:?|\bcwd\b[\"']?[:=]"
-    r"|workspace(?: root| folder| directory)?(?: is)?:|project root:|repo(?:sitory)? root:)\s*[\"'`]?((?:/|~/"
-    r"|[A-Za-z]:\\)[^\s\"'`<>,;]{1,300})",
-    re.IGNORECASE,
 )
 
 
@@ -149,14 +139,6 @@ class Capabilities:
         return "; ".join(f"{name}: {', '.join(values)}" for name, values in named if values)
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
-    """The folders a session works in, and the capabilities its user has named."""
-
-    roots: tuple[str, ...] = ()
-    granted: Capabilities = Capabilities()
-
-
 def capabilities(text: str) -> Capabilities:
     """The capabilities in a text, including disguised ones."""
     shown = visible_text(text)
@@ -175,58 +157,9 @@ def skill_capabilities(text: str) -> Capabilities:
     return capabilities(text)
 
 
-def workspace_of(spans: Iterable[Passage]) -> Workspace:
-    """The workspace of a session: folders from its client's prompt, capabilities from the user's own words."""
-    roots: dict[str, None] = {}
-    granted = Capabilities()
-    for span in spans:
-        if span.source is PassageSource.SYSTEM:
-            roots |= {found[1].rstrip("/\\"): None for found in _ROOT.finditer(span.text)}
-        elif span.source is PassageSource.USER:
-            for sentence in split_sentences(visible_text(span.text), with_code=True):
-                granted |= _granted(sentence)
-    return Workspace(tuple(roots), granted)
-
-
-def _granted(sentence: str) -> Capabilities:
-    """What a user's own sentence grants: what it names, unless it is a question.
-
-    No words grant downloads, unprotected connections and the like, but a sentence that forbids them may be kept as it is.
-    """
-    if sentence.rstrip().endswith(("?", "？")):
-        return Capabilities()
-    named = capabilities(sentence)
-    if FORBIDS.search(sentence) and not EXCEPTS.search(sentence):
-        return named
-    return replace(named, pipes=frozenset(), commands=named.commands - _DECIDED_BY_PERSON)
-
-
-def added_capabilities(skill: Skill, existing: Iterable[Skill], workspace: Workspace) -> Capabilities:
-    """Capabilities of a proposed skill that are outside the workspace, in no active skill, and not named by the user.
-
-    A skill with any of them needs a person's approval.
-    """
-    wanted = skill_capabilities(skill_text(skill)) - workspace.granted
-    for other in existing:
-        if not wanted:
-            break
-        wanted -= skill_capabilities(skill_text(other))
-    return Capabilities(
-        wanted.hosts,
-        frozenset(path for path in wanted.paths if not _is_inside(path, workspace.roots)),
-        wanted.credentials,
-        wanted.pipes,
-        wanted.commands,
-    )
-
-
 def skill_text(skill: Skill) -> str:
     """The text of a skill as it is placed in a prompt."""
     return f"{skill.name}\n{skill.trigger}\n{skill.body}"
-
-
-def _is_inside(path: str, roots: Sequence[str]) -> bool:
-    return ".." not in path and any(path == root or path.startswith((f"{root}/", f"{root}\\")) for root in roots)
 
 
 def _hosts(text: str) -> Iterable[str]:

@@ -11,13 +11,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from urllib.parse import unquote
 
-from metaclaw.privacy.carriers import find_carried
 from metaclaw.privacy.key_formats import find_key_formats
 from metaclaw.privacy.known_secrets import KnownSecrets
-from metaclaw.privacy.matches import Certainty, SecretMatch, ValueCheck, merge_matches
-from metaclaw.privacy.named_secrets import find_in_tables, find_named
-from metaclaw.privacy.secret_values import wordiness
-from metaclaw.privacy.tokens import MIN_CHARS, LongTokens, WordSet, find_encoded, find_random
+from metaclaw.privacy.named_secrets import find_carried, find_in_tables, find_named
+from metaclaw.privacy.secret_tokens import (
+    MIN_CHARS,
+    Certainty,
+    LongTokens,
+    SecretMatch,
+    ValueCheck,
+    WordSet,
+    find_encoded,
+    find_random,
+    merge_matches,
+    wordiness,
+)
 from metaclaw.text import HIDDEN, may_contain_hidden, visible_form
 
 _MAX_DEPTH = 3

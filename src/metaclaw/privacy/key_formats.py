@@ -7,9 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from metaclaw.privacy.matches import Certainty, SecretMatch
-from metaclaw.privacy.secret_values import is_random
-from metaclaw.privacy.tokens import LongTokens
+from metaclaw.privacy.secret_tokens import Certainty, LongTokens, SecretMatch, is_random
 
 
 @dataclass(frozen=True, slots=True)

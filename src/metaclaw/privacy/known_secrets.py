@@ -12,8 +12,7 @@ from pathlib import Path
 
 from metaclaw.config import Config, Secret, flatten
 from metaclaw.errors import ConfigError
-from metaclaw.privacy.matches import Certainty, SecretMatch
-from metaclaw.privacy.secret_values import is_mixed, is_random, wordiness
+from metaclaw.privacy.secret_tokens import Certainty, SecretMatch, is_mixed, is_random, wordiness
 
 _RUN = re.compile(r"[A-Za-z0-9]+")
 _PATH = re.compile(r"(?:https?:/|[~.])?(?:/[\w.@-]+){1,30}/?")

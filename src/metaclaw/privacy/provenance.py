@@ -1,14 +1,142 @@
 """Provenance: the passages of a step with their sources. Only a user's own words and tool outcomes have authority."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from metaclaw.domain.chat import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult
+from metaclaw.domain.chat import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, text_of
 from metaclaw.domain.step import Step
-from metaclaw.privacy.passages import Passage, PassageSource, ToolOutcome, outcome_of
+from metaclaw.privacy.capabilities import EXCEPTS, FORBIDS, Capabilities, capabilities
 from metaclaw.privacy.pasted_text import end_of_mail, foreign_blocks
 from metaclaw.privacy.reported_speech import foreign_clauses
+from metaclaw.text import split_sentences, visible_text
+
+
+class PassageSource(StrEnum):
+    """Where a passage comes from."""
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    WEB = "web"
+    OUTCOME = "outcome"
+
+    @property
+    def commands(self) -> bool:
+        """Whether instructions from this source count."""
+        return self in (PassageSource.USER, PassageSource.OUTCOME)
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether third parties may have written it."""
+        return self in (PassageSource.TOOL, PassageSource.WEB)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of text with its source."""
+
+    source: PassageSource
+    text: str
+
+
+_EXIT = re.compile(
+    r"(?:exit(?:ed)?(?: with)?(?: status| code)?|returncode|return code|status)[\"'>]?[ \t]*[:=>]?[ \t]*(-?\d{1,5})\b"
+    r"|\"exit_?code\":[ ]?(-?\d{1,5})",
+    re.IGNORECASE,
+)
+_ERROR_CLASS = re.compile(
+    r"\b([A-Z]\w{1,40}(?:Error|Exception|Failure|Warning|Timeout|NotFound))\b|\b(E[A-Z]{4,14})\b|\b(TS\d{4}|E\d{3,4}"
+    r"|error\[E\d{4}\]|SQLSTATE\[?\w{5}\]?|HTTP (?:4|5)\d\d|(?:4|5)\d\d (?:[A-Z][a-z]+ ?){1,3})"
+)
+_ERROR_LINE = re.compile(
+    r"^.{0,300}?(?:\berror\b|exception\b|\bfailed\b|\bfailure\b|\bfatal\b|traceback|not found|no such|denied|cannot|can't"
+    r"|could not|unable|invalid|unknown|unexpected"
+    r"|missing|required|undefined|not permitted|refused|timed? out|conflict|expected|mismatch|unrecognized|unsupported"
+    r"|not (?:a|allowed|supported|valid|defined|installed)).{0,300}$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NAMED = re.compile(
+    r"[`'\"‘“]([^`'\"‘’“”\n]{1,60})[`'\"’”]|(?:module|command|option|flag|file|script|package|argument|property|column|field"
+    r"|key|target|branch|test)s?:? ([\w./@-]{2,60})"
+)
+_MAX_LOOK = 200_000
+_MAX_NAMED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutcome:
+    """The facts of one tool result. `named` are the names in its error message."""
+
+    tool: str
+    argument_keys: tuple[str, ...]
+    ok: bool
+    error_class: str | None
+    exit_code: int | None
+    program: str | None
+    named: tuple[str, ...]
+    text: str
+
+
+def outcome_of(result: ToolResult, call: ToolCall | None) -> ToolOutcome:
+    """The facts of one tool result."""
+    text = text_of(result.parts)
+    look = text[:_MAX_LOOK]
+    code = exit_code(look)
+    ok = not result.is_error and not code
+    found = None if ok else _ERROR_CLASS.search(look)
+    arguments = _arguments(call)
+    return ToolOutcome(
+        call.name if call is not None else "unknown tool",
+        tuple(arguments),
+        ok,
+        next((group for group in found.groups() if group), None) if found else None,
+        code,
+        _program(arguments),
+        () if ok else _names(look),
+        text,
+    )
+
+
+def exit_code(text: str) -> int | None:
+    """The exit code in the text, or None."""
+    found = _EXIT.search(text[:300]) or _EXIT.search(text[-300:])
+    return int(found[1] or found[2]) if found else None
+
+
+def error_lines(text: str) -> list[str]:
+    """The lines that report an error."""
+    return [found[0].strip() for found in _ERROR_LINE.finditer(text[:_MAX_LOOK])]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Quoted names, and names after a noun, in error lines: a missing module, an unknown option."""
+    names: dict[str, None] = {}
+    for line in error_lines(text)[:20]:
+        for found in _NAMED.finditer(line):
+            name = (found[1] or found[2]).strip()
+            if name.count(" ") <= 2 and not re.search(r"https?:|[|;&<>$]", name):
+                names[name] = None
+    return tuple(names)[:_MAX_NAMED]
+
+
+def _arguments(call: ToolCall | None) -> dict[str, object]:
+    try:
+        value = json.loads(call.arguments) if call is not None else None
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _program(arguments: dict[str, object]) -> str | None:
+    """The first words of a shell command."""
+    command = next((arguments[key] for key in ("command", "cmd", "script") if key in arguments), None)
+    words = command.split() if isinstance(command, str) else [str(word) for word in command] if isinstance(command, list) else []
+    return " ".join(word for word in words[:3] if re.fullmatch(r"[\w./:@-]{1,40}", word)) or None
+
 
 _MAX_STEPS_BACK = 200
 _WEB_TOOL = re.compile(
@@ -209,3 +337,48 @@ def _strings(value: Json) -> Iterator[str]:
         case dict():
             for inner in value.values():
                 yield from _strings(inner)
+
+
+_DECIDED_BY_PERSON = frozenset(
+    ("install from an address", "switch protection off", "open or send over the network", "download", "start a foreign container")
+)
+_ROOT = re.compile(
+    r"(?:<cwd>|(?:primary )?working director(?:y|ies)(?: is)?:?|current director(?:y|ies)(?: is)?:?|\bcwd\b[\"']?[:=]"
+    r"|workspace(?: root| folder| directory)?(?: is)?:|project root:|repo(?:sitory)? root:)\s*[\"'`]?((?:/|~/"
+    r"|[A-Za-z]:\\)[^\s\"'`<>,;]{1,300})",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The folders a session works in, and the capabilities its user has named."""
+
+    roots: tuple[str, ...] = ()
+    granted: Capabilities = field(default_factory=Capabilities)
+
+
+def workspace_of(spans: Iterable[Passage]) -> Workspace:
+    """The workspace of a session: folders from its client's prompt, capabilities from the user's own words."""
+    roots: dict[str, None] = {}
+    granted = Capabilities()
+    for span in spans:
+        if span.source is PassageSource.SYSTEM:
+            roots |= {found[1].rstrip("/\\"): None for found in _ROOT.finditer(span.text)}
+        elif span.source is PassageSource.USER:
+            for sentence in split_sentences(visible_text(span.text), with_code=True):
+                granted |= _granted(sentence)
+    return Workspace(tuple(roots), granted)
+
+
+def _granted(sentence: str) -> Capabilities:
+    """What a user's own sentence grants: what it names, unless it is a question.
+
+    No words grant downloads, unprotected connections and the like, but a sentence that forbids them may be kept as it is.
+    """
+    if sentence.rstrip().endswith(("?", "？")):
+        return Capabilities()
+    named = capabilities(sentence)
+    if FORBIDS.search(sentence) and not EXCEPTS.search(sentence):
+        return named
+    return replace(named, pipes=frozenset(), commands=named.commands - _DECIDED_BY_PERSON)

@@ -12,22 +12,22 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from metaclaw.domain.encoded_text import hides_text
 from metaclaw.domain.skill import Skill
 from metaclaw.privacy.capabilities import (
     EXCEPTS,
     FORBIDS,
     Capabilities,
-    added_capabilities,
     capabilities,
     combined_capabilities,
-    workspace_of,
+    skill_capabilities,
+    skill_text,
 )
-from metaclaw.privacy.passages import Passage, PassageSource
+from metaclaw.privacy.provenance import Passage, PassageSource, Workspace, workspace_of
 from metaclaw.privacy.redaction import Redaction, Redactor
 from metaclaw.text import (
     Imperative,
     hides_characters,
+    hides_text,
     instructions,
     is_imperative,
     sentence_terms,
@@ -378,16 +378,34 @@ class Review:
         """Whether a person must approve it first."""
         return bool(self.reach)
 
-    @property
-    def may_pass(self) -> bool:
-        """Whether it is accepted without approval."""
-        return not self.is_refused and not self.must_wait
-
     def words(self) -> str:
         """The reasons in one line; empty if accepted."""
         secrets = [f"it contains a secret ({finding.placeholder})" for finding in self.secrets]
         doubts = [f"{one.doubt}: {one.instruction!r}: {one.reason}" for one in self.objections]
         return "; ".join((*secrets, *doubts, *((f"waits for a person, it adds {self.reach.words()}",) if self.reach else ())))
+
+
+def added_capabilities(skill: Skill, existing: Iterable[Skill], workspace: Workspace) -> Capabilities:
+    """Capabilities of a proposed skill that are outside the workspace, in no active skill, and not named by the user.
+
+    A skill with any of them needs a person's approval.
+    """
+    wanted = skill_capabilities(skill_text(skill)) - workspace.granted
+    for other in existing:
+        if not wanted:
+            break
+        wanted -= skill_capabilities(skill_text(other))
+    return Capabilities(
+        wanted.hosts,
+        frozenset(path for path in wanted.paths if not _is_inside(path, workspace.roots)),
+        wanted.credentials,
+        wanted.pipes,
+        wanted.commands,
+    )
+
+
+def _is_inside(path: str, roots: Sequence[str]) -> bool:
+    return ".." not in path and any(path == root or path.startswith((f"{root}/", f"{root}\\")) for root in roots)
 
 
 def _hosts_for_something_else(skill: Skill, spans: Sequence[Passage]) -> Capabilities:

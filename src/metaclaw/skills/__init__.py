@@ -6,7 +6,6 @@ from metaclaw.skills.block import (
     estimate_tokens,
     is_listed_in,
     is_placed_in,
-    listed_line,
     remove_blocks,
     render_block,
     render_reminder,
@@ -31,9 +30,8 @@ from metaclaw.skills.checks import (
 )
 from metaclaw.skills.checks.answer import documents_at, texts_at
 from metaclaw.skills.checks.screen import Screen, screen_of
-from metaclaw.skills.evolve.evolver import Evolution, Evolver
+from metaclaw.skills.evolve.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, read_skills
 from metaclaw.skills.evolve.failures import CORRECTION_READ, Failure, FailureGroup, group_failures, is_spoken_against, ripe_groups
-from metaclaw.skills.evolve.request import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, cut_middle, read_skills
 from metaclaw.skills.explanation import Considered, Fate, explain
 from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill, read_skill, remove_skill, render_skill, write_skill
 from metaclaw.skills.gate.clashes import IndexLibrary
@@ -52,8 +50,8 @@ from metaclaw.skills.gate.trial import (
     trial_prior,
 )
 from metaclaw.skills.index import SkillIndex
-from metaclaw.skills.library import Budgets, Selection, ShelfView, SkillLibrary
-from metaclaw.skills.maintenance import Life, Promotion, RetireRules, find_merges, find_promotions, find_retirements
+from metaclaw.skills.library import Budgets, Selection, ShelfView
+from metaclaw.skills.maintenance import STALE_AFTER, STALE_TASKS, Promotion, find_merges, find_promotions, stale_reason
 from metaclaw.skills.names import named_apart, own_name, rule_name
 from metaclaw.skills.packs import read_pack, vouched, write_pack
 from metaclaw.skills.query import query_text
@@ -116,6 +114,8 @@ __all__ = [
     "OWNER",
     "PROPOSED",
     "SKILLS_SCHEMA",
+    "STALE_AFTER",
+    "STALE_TASKS",
     "TRIVIAL_ANSWERS",
     "UNCONFIRMED",
     "UNKNOWN_PROJECT",
@@ -126,7 +126,6 @@ __all__ = [
     "CheckKind",
     "Considered",
     "Decision",
-    "Evolution",
     "Evolver",
     "Failure",
     "FailureGroup",
@@ -134,13 +133,11 @@ __all__ = [
     "Gate",
     "GateMode",
     "IndexLibrary",
-    "Life",
     "LiveTask",
     "Objection",
     "PassRate",
     "Promotion",
     "Replaying",
-    "RetireRules",
     "RuleFields",
     "Rulebook",
     "Screen",
@@ -148,7 +145,6 @@ __all__ = [
     "Shelf",
     "ShelfView",
     "SkillIndex",
-    "SkillLibrary",
     "TaskCounts",
     "Teams",
     "TrialDecision",
@@ -163,7 +159,6 @@ __all__ = [
     "check_state_of",
     "check_trouble",
     "constant_parts",
-    "cut_middle",
     "documents_at",
     "enforce_of",
     "estimate_tokens",
@@ -173,7 +168,6 @@ __all__ = [
     "explain",
     "find_merges",
     "find_promotions",
-    "find_retirements",
     "find_same",
     "group_failures",
     "is_emphatic",
@@ -187,7 +181,6 @@ __all__ = [
     "kind_of",
     "lenience_trouble",
     "lint",
-    "listed_line",
     "may_be_withheld",
     "measure_uplift",
     "named_apart",
@@ -225,6 +218,7 @@ __all__ = [
     "sample_answer",
     "scope_of_lesson",
     "screen_of",
+    "stale_reason",
     "texts_at",
     "trial_prior",
     "vouched",

@@ -115,7 +115,7 @@ def listed_briefly(skill: Skill) -> str:
 
 
 def line_tokens(skill: Skill, form: Callable[[Skill], str]) -> int:
-    """What a line takes of a budget; `form` is one of the functions above."""
+    """Tokens of a line; `form` is one of the functions above."""
     return _write(skill, form).tokens
 
 
@@ -191,7 +191,7 @@ def _write(skill: Skill, form: Callable[[Skill], str]) -> _Written:
 
 
 def _fitting(skills: Sequence[Skill], budget_tokens: int, form: Callable[[Skill], str]) -> list[_Written]:
-    """Those of the skills that fit, written; a later, shorter one may still fit."""
+    """The skills that fit the budget, rendered; a later, shorter one may still fit."""
     kept: list[_Written] = []
     for skill in skills:
         written = _write(skill, form)

@@ -1,6 +1,7 @@
 """Explain a turn's prompt: every rule, fact and skill that was considered, whether it was placed, and why."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from typing import NamedTuple
@@ -67,58 +68,52 @@ def _candidates(turn: Turn, view: ShelfView, found: Selection, speaker: InScope)
     return {skill.name: skill for skill in (*named, *mine) if skill is not None}.values()
 
 
+@dataclass(eq=False)
 class _Reasons:
     """Finds the reason for one turn; asked once for each rule, fact and skill."""
 
-    def __init__(
-        self,
-        turn: Turn,
-        found: Selection,
-        speaker: InScope,
-        budgets: Budgets,
-        today: date,
-        absorbed: frozenset[str],
-    ) -> None:
-        self._turn = turn
-        self._found = found
-        self._speaker = speaker
-        self._budgets = budgets
-        self._today = today
-        self._absorbed = absorbed
-        self._full = {skill.name for skill in found.full}
-        self._withheld = {draw.skill: draw.propensity for draw in turn.draws if not draw.placed}
+    turn: Turn
+    found: Selection
+    speaker: InScope
+    budgets: Budgets
+    today: date
+    absorbed: frozenset[str]
+
+    def __post_init__(self) -> None:
+        self._full = {skill.name for skill in self.found.full}
+        self._withheld = {draw.skill: draw.propensity for draw in self.turn.draws if not draw.placed}
         self._request = ""
 
     def of(self, skill: Skill) -> Considered:
-        if skill.name in self._turn.stamp.skills:
+        if skill.name in self.turn.stamp.skills:
             return Considered(skill, Fate.PLACED, self._placed(skill))
-        if skill.name in self._turn.listed:
+        if skill.name in self.turn.listed:
             return Considered(skill, Fate.LISTED, "in scope, and does not match the request well enough to stand there in full")
         return Considered(skill, Fate.NOT_PLACED, self._out_of_reach(skill) or self._left_out(skill))
 
     def _placed(self, skill: Skill) -> str:
-        drawn = next((draw for draw in self._turn.draws if draw.skill == skill.name), None)
+        drawn = next((draw for draw in self.turn.draws if draw.skill == skill.name), None)
         if drawn is not None:
             return f"matches the request; it is on trial and is placed in {drawn.propensity:.0%} of such tasks"
         if skill.applies_always:
             return "applies to every task"
         if not skill.is_skill:
-            is_all = self._speaker.rules_tokens <= self._budgets.rules_tokens
+            is_all = self.speaker.rules_tokens <= self.budgets.rules_tokens
             return "in scope, and all rules in scope fit the budget" if is_all else "matches the request, or ranked high enough"
         return "matches the request" if skill.name in self._full else "placed for an earlier task of this session"
 
     def _out_of_reach(self, skill: Skill) -> str | None:
         """Why this speaker could not be given it, whatever they asked."""
-        turn = self._turn
+        turn = self.turn
         if turn.kind is TurnKind.SIDE:
             return f"a side turn ({turn.kind_reason}): it gets only rules about what it writes"
         if not skill.is_for_workspace(turn.scope.workspace):
             return f"out of scope: it is for the project {skill.extra.get('workspace')}"
-        if skill.is_expired(self._today):
+        if skill.is_expired(self.today):
             return f"expired after {skill.expires}"
-        if skill.name in self._absorbed:
+        if skill.name in self.absorbed:
             return "the weights that answered know it without being told"
-        if skill.name in self._speaker.replaced:
+        if skill.name in self.speaker.replaced:
             return "a more specific or newer one stands in its place"
         return None
 
@@ -128,23 +123,23 @@ class _Reasons:
         if skill.is_skill and skill.name in self._full and self._is_brought(skill):
             return "the client has put it into the prompt itself"
         if not skill.is_skill:
-            if skill in self._found.rules:
+            if skill in self.found.rules:
                 return "not in force yet when this task began, or there was no room for it in the prompt"
-            if self._speaker.rules_tokens <= self._budgets.rules_tokens:
+            if self.speaker.rules_tokens <= self.budgets.rules_tokens:
                 return "it does not match the request, and the embedded model is given only what does"
-            tokens = f"{self._speaker.rules_tokens} of {self._budgets.rules_tokens} tokens"
+            tokens = f"{self.speaker.rules_tokens} of {self.budgets.rules_tokens} tokens"
             return f"over budget: the rules in scope take {tokens}, and it does not match the request"
-        if not self._budgets.max_placed:
+        if not self.budgets.max_placed:
             return "skills are switched off (skills.max_placed is 0)"
         if skill.name in self._full:
             return "over budget: it matches the request, but does not fit beside the others"
-        if self._budgets.is_brief:
+        if self.budgets.is_brief:
             return "below the bar: it does not match the request, and the embedded model is given no list"
-        if skill in self._found.listed:
+        if skill in self.found.listed:
             return "not listed: withheld by chance, not in force yet when this session began, or its line did not fit"
         return "below the bar: it does not match the request, and the list of skills is full"
 
     def _is_brought(self, skill: Skill) -> bool:
         if not self._request:
-            self._request = self._turn.exchange.request.decode("utf-8", "replace").replace("\\n", "\n")
+            self._request = self.turn.exchange.request.decode("utf-8", "replace").replace("\\n", "\n")
         return already_present(skill, self._request)

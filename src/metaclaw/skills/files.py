@@ -15,7 +15,7 @@ from pathlib import Path
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.rule_fields import CHECK_STATES, ENFORCE, ON_BREAK, ON_ERROR
+from metaclaw.skills.rule_fields import CHECK_STATES, ENFORCE, ON_BREAK, ON_ERROR, choice_fault
 from metaclaw.skills.scopes import fault_of
 
 SKILL_FILE = "SKILL.md"
@@ -48,7 +48,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\uf
 def read_skill(path: Path) -> Skill:
     """Read one skill from its SKILL.md, or from the folder that holds it. Raises SkillError with file, fault and remedy."""
     path = path / SKILL_FILE if path.name != SKILL_FILE and path.is_dir() else path
-    skill = parse_skill(_decode(_read_bytes(path), path), str(path))
+    skill = parse_skill(decode_skill(_read_bytes(path), path), str(path))
     if skill.name != path.parent.name:
         raise SkillError(
             f"{path}: the skill is named {skill.name!r} but its folder {path.parent.name!r}:"
@@ -210,7 +210,7 @@ def _state(fields: dict[str, object], where: str) -> SkillState:
 
 
 def _author(fields: dict[str, object]) -> Authorship:
-    """Who wrote it. Any other word than the program's own two is a person's name, as published skills have it, and is kept."""
+    """The author. Any other word than the program's own two is a person's name, as in published skills, and is kept."""
     value = fields.get("author")
     return _LEARNED.get(value, Authorship.PERSON) if isinstance(value, str) else Authorship.PERSON
 
@@ -247,13 +247,12 @@ def _check_enforcement(fields: dict[str, object], where: str) -> None:
     if fields.get("enforce") is False:
         fields["enforce"] = "off"
     for key, allowed in _CHOICES.items():
-        value = fields.get(key)
-        if value is not None and value not in allowed:
-            words = [f"`{one}`" for one in allowed]
-            raise SkillError(f"{where}: `{key}` is {value!r}: write {', '.join(words[:-1])} or {words[-1]}")
+        if (fault := choice_fault(f"`{key}`", fields.get(key), allowed)) is not None:
+            raise SkillError(f"{where}: {fault}")
 
 
-def _decode(raw: bytes, path: Path) -> str:
+def decode_skill(raw: bytes, path: Path | str) -> str:
+    """The text of a skill's file. Raises SkillError that names `path`."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -351,7 +350,7 @@ def parse_front_matter(text: str, where: str) -> dict[str, object]:
     plain = _parse_plain(text)
     if plain is not None:
         return plain
-    # Imported by those whose skills need it: nearly none do, and everybody waits for the start.
+    # Imported only where needed, which is rare, to keep the start quick.
     from metaclaw.skills.yaml_fields import parse_yaml
 
     return parse_yaml(text, where)

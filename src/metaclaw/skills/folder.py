@@ -131,7 +131,7 @@ class NoText(Enum):
 
 
 class OwedChange(NamedTuple):
-    """What a file should say and what it said before; None is no file."""
+    """The wanted and the previous text of a file; None is no file."""
 
     desired: Skill | None
     before: Skill | None
@@ -234,7 +234,7 @@ class FolderUpkeep:
             write_skill(self._folder, owed.desired, flush=False)
 
     def _read(self, name: SkillName) -> "Skill | NoText | None":
-        """What a skill's file says, or that there is none, or nothing that can be read."""
+        """The skill in a file; None if there is no file, `NoText` if it cannot be read."""
         path = self._folder / name / SKILL_FILE
         try:
             return read_skill(path) if path.exists() else None

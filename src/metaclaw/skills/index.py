@@ -1,33 +1,112 @@
-"""The lexical index over skills: immutable snapshots, changed by making the next one, searched rarest words first.
+"""The lexical index over skills, and how much evidence a request gives for a skill.
 
-A term's postings are sorted arrays of document numbers, one per grade (see `evidence`), so that each list has one weight. A
-search walks the lists by falling weight and stops where a skill seen in none of them so far could no longer reach the evidence
-needed; the remaining, long lists of ordinary words are only probed for the skills still in play. The result is that of scoring
-everything, except where a request has so many long lists that `_MOST_POSTINGS` is reached: then the lightest are only probed.
+An index is an immutable snapshot, changed by making the next one, and searched rarest words first.
+
+A term's postings are sorted arrays of document numbers, one per grade (see below), so that each list has one weight. A
+search adds up the lists by falling weight. Once `_MOST_POSTINGS` are added up, the remaining lists of ordinary words are only
+probed for the skills with the most evidence so far.
 
 `changed` copies the postings it touches and shares all others, so a reader that holds a snapshot never sees half a change and
-takes no lock, while one skill is added to 100,000 in a few milliseconds.
+takes no lock, while one skill is added to 100,000 in some ten milliseconds.
 
 Measured beside it at 100,000 short documents: SQLite's FTS5 needs 180 ms for an OR of 15 ordinary words (it scores every match),
 and tantivy 2 to 6 ms plus a native dependency, and neither gives what abstention needs. numpy is no part of the base install.
+
+**Informativeness.** A word that few skills have says more. Its weight is `ln((N + M) / (df + M·p))`: N skills, of which df have the
+word, smoothed with M imagined documents of ordinary requests in which it has probability p (from three short lists: very common,
+common, the rest). So "file" says little even in a library of two skills, where counting alone would call it rare; in a large
+library what was counted outweighs the lists.
+
+**Evidence.** A word found in a skill counts with its informativeness times a grade: how firmly the skill stands for that word (in
+its name and trigger, in one of them or several examples, in one example, often in the body, once in the body, once in a long
+body). The evidence for a skill is the sum over the request's words. This is BM25 with its saturated term frequency rounded to six
+grades; integers, so that sums do not depend on their order.
+
+**Abstention.** Read as a log-likelihood, evidence of E is a coincidence that about N·e^-E skills show by chance. One word that no
+other skill has gives at most `ln(N + M)` = L, so the bar is set in units of L: evidence must reach 0.74·L, a little more than one
+such word in the trigger alone gives (0.75·(L - ln 2)) and less than one in name and trigger. So a lone rare word, or some stray
+words of a body, are not enough; two informative words of the trigger, or the word a skill is named after, are. Three things move
+the bar:
+- In a small library a coincidence is rarer still: up to 100 skills 0.65 of the bar is enough, from 10,000 on all of it.
+- Where the evidence explains nearly the whole request ("commit this please"), there is little else it could have been about: the
+  bar falls, by up to 55 %.
+- The more words a request has, the more of them are met by chance. Chance adds up like a random walk, so the evidence must also
+  reach 0.8·√Q, Q being the informativeness of all the request's words, those that no skill knows included.
+
+The constants were chosen on the hand-written cases of `benchmarks/retrieval_cases.py`; the benchmark prints what they do.
 """
 
 from array import array
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import nlargest
 from itertools import chain
-from typing import Generic, NamedTuple, TypeVar
+from math import log, sqrt
+from typing import NamedTuple
 
 from metaclaw.domain.nearness import Nearness, bar_of_similarity
-from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.skills.evidence import GRADES, UNIT, evidence_needed, grade_terms, informativeness
-from metaclaw.skills.scopes import Members, MembersDraft
-from metaclaw.text import MAX_WORD_CHARS, list_words, terms_of
+from metaclaw.domain.skill import Skill, SkillKind, combined_hash
+from metaclaw.skills.scopes import Members
+from metaclaw.text import COMMON_WORDS, MAX_WORD_CHARS, VERY_COMMON_WORDS, count_terms, list_terms, list_words, stem, terms_of
 
-V = TypeVar("V")
-_SHARDS = 256
+UNIT = 1024
+"""Evidence is counted in 1/1024 of a natural logarithm unit."""
+
+GRADES = (0.86, 0.75, 0.65, 0.5, 0.3, 0.15)
+NAME_AND_TRIGGER, NAME_OR_TRIGGER, IN_EXAMPLE, OFTEN_IN_BODY, IN_BODY, IN_LONG_BODY = range(len(GRADES))
+
+_IMAGINED = 2000
+_USUAL_BODY_TERMS = 120
+_BAR = 0.74
+_SMALL_LIBRARY, _LARGE_LIBRARY = 100, 10_000
+_EASE_WHILE_SMALL = 0.65
+_BAR_FALLS_BY = 0.55
+_NOISE = 0.8
+
+_imagined_with: dict[str, float] = {stem(word): _IMAGINED / 25 for word in COMMON_WORDS}
+_imagined_with |= {stem(word): _IMAGINED / 5 for word in VERY_COMMON_WORDS}
+
+
+def informativeness(term: str, having: int, skills: int) -> float:
+    """How much a word says in a library of `skills`, `having` of which have it."""
+    return log((skills + _IMAGINED) / (having + _imagined_with.get(term, 1.0)))
+
+
+def grade_terms(skill: Skill) -> dict[str, int]:
+    """The terms of a skill, each with its grade (an index into GRADES)."""
+    body, trigger = count_terms(skill.body), list_terms(skill.trigger)
+    scale = max(1.0, sum(body.values()) / _USUAL_BODY_TERMS)
+    often, once = 3 * scale, 0.5 * scale
+    grades = {term: OFTEN_IN_BODY if times >= often else IN_BODY if times >= once else IN_LONG_BODY for term, times in body.items()}
+    if examples := skill.examples:
+        among = Counter(term for example in examples for term in set(list_terms(example)))
+        grades.update({term: NAME_OR_TRIGGER if times > 1 else IN_EXAMPLE for term, times in among.items()})
+    grades.update(dict.fromkeys(trigger, NAME_OR_TRIGGER))
+    for term in list_terms(skill.name):
+        grades[term] = NAME_AND_TRIGGER if term in trigger else NAME_OR_TRIGGER
+    return grades
+
+
+def evidence_needed(mass: float, skills: int) -> int:
+    """The least evidence with which a skill is placed for a request whose words have this much informativeness in all.
+
+    With the bar b and the request's whole mass Q, a skill passes where E >= b·(1 - f·(E/Q)²), f being the fall; solved for E.
+    """
+    if mass <= 0:
+        return UNIT * UNIT
+    bar = _BAR * _ease(skills) * log(skills + _IMAGINED)
+    bend = bar * _BAR_FALLS_BY / (mass * mass)
+    least = (sqrt(1 + 4 * bend * bar) - 1) / (2 * bend)
+    return round(UNIT * max(least, _NOISE * sqrt(mass)))
+
+
+def _ease(skills: int) -> float:
+    """The share of the bar that is asked for in a library of this size."""
+    growth = log(max(skills, _SMALL_LIBRARY) / _SMALL_LIBRARY) / log(_LARGE_LIBRARY / _SMALL_LIBRARY)
+    return min(1.0, _EASE_WHILE_SMALL + (1 - _EASE_WHILE_SMALL) * growth)
+
+
 MOST_RANKED = 128
 """Most skills that are put in order for a request."""
 
@@ -36,14 +115,10 @@ Postings = tuple["array[int]", ...]
 _MOST_QUERY_CHARS = 12_000
 _MOST_TERMS = 24
 _MOST_WORDS = 8_192
-_MOST_READ = 256
-_MOST_READ_WORDS = 128
 _MOST_SOUGHT = 14
 _MOST_POSTINGS = 20_000
-_LONG_LIST = 2_000
 _NEAR_BEST = 0.6
 _MOST_KINDS = 4  # where only some kinds are wanted, so many times the limit is looked at
-_PROBE_COST = 16  # one binary search costs about as much as walking this many postings
 _EVERYWHERE = ""
 _NONE: "array[int]" = array("I")
 _SAYS_NOTHING: dict[str, float] = {}
@@ -64,34 +139,31 @@ class SkillQuery(NamedTuple):
     floor: int
 
 
-class _Evident(NamedTuple):
-    skill: Skill
-    evidence: int
-
-
-class _PostingList(NamedTuple):
-    weight: int
-    term: str
-    documents: "array[int]"
-
-
 class SkillIndex:
     """One immutable state of the index."""
 
-    __slots__ = ("_documents", "_free", "_members", "_numbers", "_postings", "_read", "_scoped", "_words")
+    __slots__ = ("_documents", "_free", "_hash", "_hashes", "_members", "_numbers", "_postings", "_scoped", "_words")
 
     def __init__(self) -> None:
         self._documents: list[Skill | None] = []
+        self._hashes: list[str] = []  # of the documents, so that one change does not hash all texts again
+        self._hash: str | None = None
         self._free: tuple[int, ...] = ()
         self._scoped: dict[int, str] = {}
         self._members = Members()
-        self._numbers: PersistentMap[int] = PersistentMap()
-        self._postings: PersistentMap[Postings] = PersistentMap()
+        self._numbers: dict[str, int] = {}
+        self._postings: dict[str, Postings] = {}
         self._words: dict[str, dict[str, float]] = {}
-        self._read: dict[tuple[str, ...], SkillQuery] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    @property
+    def hash(self) -> str:
+        """One hash for the whole set of skills."""
+        if self._hash is None:
+            self._hash = combined_hash(filter(None, self._hashes))
+        return self._hash
 
     def get(self, name: str) -> Skill | None:
         """The skill of this name."""
@@ -112,8 +184,11 @@ class SkillIndex:
         """Rules, facts and skills by scope."""
         return self._members
 
-    def changed(self, put: Iterable[Skill], removed: Iterable[str] = ()) -> "SkillIndex":
+    def changed(self, put: Sequence[Skill], removed: Iterable[str] = ()) -> "SkillIndex":
         """The next state: `removed` names taken out, `put` added or, where the name is known, replaced."""
+        removed = [name for name in removed if name in self._numbers]
+        if not put and not removed:
+            return self
         draft = _Draft(self)
         for name in removed:
             draft.remove(name)
@@ -127,29 +202,14 @@ class SkillIndex:
 
         A skill with a scope is found only where its scope is among `scopes`.
         """
-        return self.find(self.read(query), limit, scopes)
+        return [one for one in self.rank(query, scopes=scopes) if one.is_match][:limit]
 
     def read(self, query: str) -> SkillQuery:
         """What a request asks of this library: everything the search depends on."""
         # A ticket's number, a date and the like say nothing, and make no other request of it.
-        words = tuple([word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)])
-        wanted = self._read.get(words)
-        if wanted is None:
-            request, mass = self._weigh(words)
-            wanted = SkillQuery(tuple(sorted(request.items())), evidence_needed(mass, len(self)))
-            if len(words) <= _MOST_READ_WORDS:
-                if len(self._read) >= _MOST_READ:
-                    self._read.clear()
-                self._read[words] = wanted
-        return wanted
-
-    def find(self, wanted: SkillQuery, limit: int, scopes: frozenset[str]) -> list[FoundSkill]:
-        """The skills for a request that has been read."""
-        floor, lists = wanted.floor, self._lists(dict(wanted.terms))
-        evidence, rest = self._walk(lists, floor, scopes)
-        found = self._best_of(evidence, rest, floor, limit, scopes)
-        near = [one for one in found if one.evidence >= found[0].evidence * _NEAR_BEST]
-        return [FoundSkill(one.skill, one.evidence / floor, True) for one in near]
+        words = [word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)]
+        request, mass = self._weigh(words)
+        return SkillQuery(tuple(sorted(request.items())), evidence_needed(mass, len(self)))
 
     def rank(
         self,
@@ -187,14 +247,35 @@ class SkillIndex:
 
     def _evidence(self, wanted: SkillQuery, scopes: frozenset[str], limit: int) -> dict[int, int]:
         """The evidence for the skills with the most of it."""
-        evidence, rest = self._walk(self._lists(dict(wanted.terms)), 1, scopes)
-        admitted, scoped = scopes | {_EVERYWHERE}, self._scoped
-        mine = evidence if not scoped else {n: worth for n, worth in evidence.items() if scoped.get(n, _EVERYWHERE) in admitted}
-        best = dict(nlargest(limit, mine.items(), key=lambda one: one[1])) if len(mine) > limit else dict(mine)
-        for weight, _, documents in rest:
-            for number in _common(list(best), documents):
-                best[number] += weight
+        evidence: dict[int, int] = {}
+        get, added_up, rest = evidence.get, 0, []
+        for weight, documents in self._lists(wanted):
+            added_up += len(documents)
+            if added_up > _MOST_POSTINGS:
+                rest.append((weight, documents))
+                continue
+            for number in documents:
+                evidence[number] = get(number, 0) + weight
+        if self._scoped:
+            admitted, scoped = scopes | {_EVERYWHERE}, self._scoped
+            evidence = {number: worth for number, worth in evidence.items() if scoped.get(number, _EVERYWHERE) in admitted}
+        best = dict(nlargest(limit, evidence.items(), key=lambda one: one[1])) if len(evidence) > limit else evidence
+        for weight, documents in rest:
+            for number in best:
+                at = bisect_left(documents, number)
+                if at < len(documents) and documents[at] == number:
+                    best[number] += weight
         return best
+
+    def _lists(self, wanted: SkillQuery) -> list[tuple[int, "array[int]"]]:
+        """The postings of a request's terms, each list with its weight, the weightiest first."""
+        lists = [
+            (round(UNIT * weight * grade), documents)
+            for term, weight in wanted.terms
+            for grade, documents in zip(GRADES, self._postings.get(term, ()), strict=False)
+            if documents
+        ]
+        return sorted(lists, key=lambda one: -one[0])
 
     def _weigh(self, words: Sequence[str]) -> tuple[dict[str, float], float]:
         """The request's most telling known terms with their informativeness, and the mass of its most telling terms, known or not:
@@ -227,139 +308,34 @@ class SkillIndex:
         weight = informativeness(term, sum(map(len, postings)) if postings else 0, len(self))
         return weight if postings else -weight
 
-    def _lists(self, request: dict[str, float]) -> list[_PostingList]:
-        lists = []
-        for term, weight in request.items():
-            for grade, documents in zip(GRADES, self._postings.get(term) or (), strict=False):
-                if documents:
-                    lists.append(_PostingList(round(UNIT * weight * grade), term, documents))
-        lists.sort(key=lambda one: -one.weight)
-        return lists
-
-    def _walk(self, lists: list[_PostingList], floor: int, scopes: frozenset[str]) -> tuple[dict[int, int], list[_PostingList]]:
-        """Add up evidence from the weightiest lists; give it, and the long lists that are left to probe.
-
-        Once the lists from here on cannot bring a skill to the floor by themselves, only skills already in play matter: for these
-        the short lists are still walked, which is cheaper than probing.
-        """
-        evidence: dict[int, int] = {}
-        get = evidence.get
-        bounds = _most_from(lists)
-        rest: list[_PostingList] = []
-        postings = 0
-        for position, posting_list in enumerate(lists):
-            weight, _, documents = posting_list
-            is_long = len(documents) > _LONG_LIST
-            if is_long and evidence:
-                floor = max(floor, int(self._best(evidence, scopes) * _NEAR_BEST))
-            if bounds[position] >= floor and postings + len(documents) <= _MOST_POSTINGS:
-                postings += len(documents)
-                for number in documents:
-                    evidence[number] = get(number, 0) + weight
-            elif is_long:
-                rest.append(posting_list)
-            else:
-                for number in documents:
-                    if number in evidence:
-                        evidence[number] += weight
-        return evidence, rest
-
-    def _best(self, evidence: dict[int, int], scopes: frozenset[str]) -> int:
-        if not self._scoped:
-            return max(evidence.values())
-        scoped, scopes = self._scoped, scopes | {_EVERYWHERE}
-        return max((worth for number, worth in evidence.items() if scoped.get(number, _EVERYWHERE) in scopes), default=0)
-
-    def _best_of(
-        self, evidence: dict[int, int], rest: list[_PostingList], floor: int, limit: int, scopes: frozenset[str]
-    ) -> list[_Evident]:
-        """The best `limit` skills in play. Skills with equal evidence so far go on together, the best first, and as soon as `limit`
-        are found the floor is the last of them."""
-        bounds = _most_from(rest)
-        hoped = bounds[0] if rest else 0
-        least, scoped, scopes = floor - hoped, self._scoped, scopes | {_EVERYWHERE}
-        together: dict[int, list[int]] = {}
-        for number, worth in [one for one in evidence.items() if one[1] >= least]:
-            if scoped.get(number, _EVERYWHERE) in scopes:
-                together.setdefault(worth, []).append(number)
-        found: list[_Evident] = []
-        for worth in sorted(together, reverse=True):
-            if worth + hoped < floor:
-                break
-            for number, total in _probe(worth, together[worth], rest, bounds, floor):
-                skill = self._documents[number]
-                if skill is not None:
-                    found.append(_Evident(skill, total))
-            found.sort(key=lambda one: (-one.evidence, one.skill.name))
-            del found[limit:]
-            if found:
-                floor = max(floor, int(found[0].evidence * _NEAR_BEST), found[-1].evidence if len(found) == limit else 0)
-        return found
-
-
-def _probe(worth: int, numbers: list[int], rest: list[_PostingList], bounds: list[int], floor: int) -> Iterator[tuple[int, int]]:
-    """Add the remaining lists to skills of equal evidence, letting go of those that can no longer reach the floor."""
-    waiting = [(0, worth, numbers)]
-    while waiting:
-        position, worth, numbers = waiting.pop()
-        if position == len(rest):
-            yield from ((number, worth) for number in numbers if worth >= floor)
-        elif worth + bounds[position] >= floor:
-            weight, _, documents = rest[position]
-            inside = _common(numbers, documents)
-            if inside:
-                waiting.append((position + 1, worth + weight, list(inside)))
-                numbers = [number for number in numbers if number not in inside]
-            if numbers:
-                waiting.append((position + 1, worth, numbers))
-
-
-def _common(numbers: list[int], documents: "array[int]") -> set[int]:
-    if len(numbers) * _PROBE_COST > len(documents):
-        return set(numbers).intersection(documents)
-    size = len(documents)
-    return {number for number in numbers if (at := bisect_left(documents, number)) < size and documents[at] == number}
-
-
-def _most_from(lists: list[_PostingList]) -> list[int]:
-    """For each position, the most evidence a skill can get from the lists from there on: one list per term."""
-    most, by_term, bounds = 0, dict[str, int](), [0] * len(lists)
-    for position in range(len(lists) - 1, -1, -1):
-        weight, term, _ = lists[position]
-        most += weight - by_term.get(term, 0)  # lists come by falling weight, so this one is the term's greatest so far
-        by_term[term] = weight
-        bounds[position] = most
-    return bounds
-
 
 class _Draft:
     """The next state of an index while it is being made."""
 
     def __init__(self, index: SkillIndex) -> None:
-        self._index = index
-        self._documents = index._documents.copy()
+        self._old = index
+        self._documents, self._hashes = index._documents.copy(), index._hashes.copy()
         self._free = list(index._free)
         self._scoped = index._scoped.copy()
-        self._members = MembersDraft(index._members)
-        self._numbers: dict[str, int | None] = {}
+        self._numbers = index._numbers.copy()
+        self._changes: list[tuple[Skill, bool]] = []
         self._touched: tuple[dict[str, array[int]], ...] = tuple({} for _ in GRADES)
 
     def add(self, skill: Skill) -> None:
         """Put in a skill whose name is not there."""
         if self._free:
             number = self._free.pop()
-            self._documents[number] = skill
         else:
             number = len(self._documents)
-            self._documents.append(skill)
+            self._documents.append(None)
+            self._hashes.append("")
+        self._documents[number], self._hashes[number] = skill, skill.content_hash
         self._numbers[skill.name] = number
+        self._changes.append((skill, True))
         if skill.scope is not None:
             self._scoped[number] = skill.scope
-        self._members.add(skill)
         for term, grade in grade_terms(skill).items():
-            documents = self._touched[grade].get(term)
-            if documents is None:
-                documents = self._own(term, grade)
+            documents = self._own(term, grade)
             if documents and documents[-1] > number:
                 documents.insert(bisect_left(documents, number), number)
             else:
@@ -367,84 +343,38 @@ class _Draft:
 
     def remove(self, name: str) -> None:
         """Take a skill out, if it is there."""
-        number = self._numbers[name] if name in self._numbers else self._index._numbers.get(name)
+        number = self._numbers.pop(name, None)
         skill = None if number is None else self._documents[number]
         if number is None or skill is None:
             return
         for term, grade in grade_terms(skill).items():
             documents = self._own(term, grade)
             del documents[bisect_left(documents, number)]
-        self._documents[number] = None
+        self._documents[number], self._hashes[number] = None, ""
         self._scoped.pop(number, None)
-        self._members.remove(skill)
+        self._changes.append((skill, False))
         self._free.append(number)
-        self._numbers[name] = None
 
     def _own(self, term: str, grade: int) -> "array[int]":
         """The draft's own copy of one list."""
         documents = self._touched[grade].get(term)
         if documents is None:
-            shared = self._index._postings.get(term)
+            shared = self._old._postings.get(term)
             documents = self._touched[grade][term] = array("I", shared[grade] if shared else ())
         return documents
 
     def finish(self) -> SkillIndex:
         """The finished state."""
-        index = SkillIndex.__new__(SkillIndex)
-        index._documents = self._documents
-        index._free = tuple(self._free)
-        index._scoped = self._scoped
-        index._members = self._members.finish()
-        index._words, index._read = {}, {}
-        index._numbers = self._index._numbers.changed(self._numbers)
-        index._postings = self._index._postings.changed({term: self._merged(term) for term in set().union(*self._touched)})
-        return index
-
-    def _merged(self, term: str) -> Postings | None:
-        shared = self._index._postings.get(term) or (_NONE,) * len(GRADES)
-        merged = tuple(own.get(term, old) or _NONE for own, old in zip(self._touched, shared, strict=True))
-        return merged if any(merged) else None
-
-
-class PersistentMap(Generic[V]):
-    """An immutable map from strings, split into shards by hash. `changed` shares every shard it does not touch."""
-
-    __slots__ = ("_shards", "_size")
-
-    def __init__(self) -> None:
-        self._shards: tuple[dict[str, V], ...] = tuple({} for _ in range(_SHARDS))
-        self._size = 0
-
-    def get(self, key: str) -> V | None:
-        """The value of a key, or None."""
-        return self._shards[hash(key) % _SHARDS].get(key)
-
-    def __len__(self) -> int:
-        return self._size
-
-    def values(self) -> Iterator[V]:
-        """Every value, in no particular order."""
-        for shard in self._shards:
-            yield from shard.values()
-
-    def changed(self, changes: Mapping[str, V | None]) -> "PersistentMap[V]":
-        """A new map with these keys set; None takes a key out."""
-        shards = list(self._shards)
-        copied: set[int] = set()
-        size = self._size
-        for key, value in changes.items():
-            number = hash(key) % _SHARDS
-            if number not in copied:
-                copied.add(number)
-                shards[number] = shards[number].copy()
-            shard = shards[number]
-            size -= key in shard
-            if value is None:
-                shard.pop(key, None)
+        index = SkillIndex()
+        index._documents, index._hashes, index._free = self._documents, self._hashes, tuple(self._free)
+        index._scoped, index._numbers = self._scoped, self._numbers
+        index._members = self._old._members.changed(self._changes)
+        postings = index._postings = self._old._postings.copy()
+        for term in set().union(*self._touched):
+            shared = postings.get(term) or (_NONE,) * len(GRADES)
+            merged = tuple(own.get(term, old) or _NONE for own, old in zip(self._touched, shared, strict=True))
+            if any(merged):
+                postings[term] = merged
             else:
-                shard[key] = value
-                size += 1
-        result: PersistentMap[V] = PersistentMap.__new__(PersistentMap)
-        result._shards = tuple(shards)
-        result._size = size
-        return result
+                postings.pop(term, None)
+        return index

@@ -1,13 +1,12 @@
-"""The library of skills, and the view of one generation from which a request's rules, facts and skills are selected."""
+"""The view of one generation, from which a request's rules, facts and skills are selected."""
 
-from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from datetime import date
 from typing import NamedTuple, TypeVar
 
 from metaclaw.config import SkillsConfig
 from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.skill import Skill, SkillKind, combined_hash
+from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills.block import RULES_BUDGET_TOKENS, line_tokens, listed_briefly, rule_line
@@ -36,56 +35,8 @@ _K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")
 
 
-class SkillLibrary:
-    """The index over a set of skills together with their content hashes, so that 100,000 texts are not hashed for one change."""
-
-    __slots__ = ("_hash", "_hashes", "index")
-
-    def __init__(self, index: SkillIndex, hashes: list[str]) -> None:
-        self.index = index
-        self._hashes = hashes
-        self._hash: str | None = None
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    @staticmethod
-    def of(skills: Sequence[Skill]) -> "SkillLibrary":
-        """The library of these skills."""
-        return SkillLibrary(SkillIndex(), []).changed(skills, ())
-
-    @property
-    def hash(self) -> str:
-        """One hash for the whole set."""
-        if self._hash is None:
-            self._hash = combined_hash(self._hashes)
-        return self._hash
-
-    def get(self, name: str) -> Skill | None:
-        """The skill of this name."""
-        return self.index.get(name)
-
-    def skills(self) -> list[Skill]:
-        """Every skill, in no particular order."""
-        return self.index.skills()
-
-    def changed(self, put: Sequence[Skill], removed: Iterable[str]) -> "SkillLibrary":
-        """The next library: `removed` names taken out, `put` added or, where the name is known, replaced."""
-        removed = [name for name in removed if self.get(name) is not None]
-        if not put and not removed:
-            return self
-        hashes = self._hashes.copy()
-        for name in {*removed, *(skill.name for skill in put)}:
-            outdated = self.get(name)
-            if outdated is not None:
-                del hashes[bisect_left(hashes, outdated.content_hash)]
-        hashes += [skill.content_hash for skill in put]
-        hashes.sort()  # all but the last few are in order already, which makes this a single pass
-        return SkillLibrary(self.index.changed(put, removed), hashes)
-
-
 class Budgets(NamedTuple):
-    """How much may be placed. `is_brief` leaves out all that does not match the request: long blocks confuse small models."""
+    """Limits of what is placed. `is_brief` leaves out all that does not match the request: long blocks confuse small models."""
 
     max_placed: int = 3
     skills_tokens: int = 1500
@@ -115,8 +66,9 @@ class Selection(NamedTuple):
 
 
 class InScope(NamedTuple):
-    """What one speaker may be given, whatever they ask. `replaced` are names that more specific ones stand in for; `skills` is None
-    where they are too many to list; `until` is the last day on which all of it holds; `cached` are selections made so far."""
+    """Rules and skills in scope for one speaker, for any request. `replaced` are names that more specific ones stand in for;
+    `skills` is None where they are too many to list; `until` is the last day on which all of it holds; `cached` are selections
+    made so far."""
 
     rank: dict[str, int]
     replaced: frozenset[str]
@@ -137,35 +89,34 @@ class ShelfView:
     fit; beyond that the best ranked. What depends on the scope alone is worked out once for each scope, and selections are cached.
     """
 
-    __slots__ = ("_index", "_known", "_scopes", "_speakers", "generation", "hash", "skipped")
+    __slots__ = ("_scopes", "_speakers", "generation", "hash", "index", "skipped")
 
-    def __init__(self, generation: int, content_hash: str, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()) -> None:
+    def __init__(self, generation: int, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()) -> None:
         self.generation = generation
-        self.hash = content_hash
+        self.index = index
+        self.hash = index.hash
         self.skipped = skipped
-        self._index = index
         self._scopes = index.scopes
         self._speakers: dict[tuple[Ranks, str | None], InScope] = {}
-        self._known: dict[tuple[str | None, str | None], tuple[Teams | None, InScope]] = {}
 
-    @property
-    def index(self) -> SkillIndex:
-        """The index, for comparing skills with one another."""
-        return self._index
+    @staticmethod
+    def of(generation: int, skills: Sequence[Skill]) -> "ShelfView":
+        """The view of these skills."""
+        return ShelfView(generation, SkillIndex().changed(skills))
 
     @property
     def count(self) -> int:
-        """How many skills there are."""
-        return len(self._index)
+        """Number of skills."""
+        return len(self.index)
 
     @property
     def skills(self) -> tuple[Skill, ...]:
         """Every skill, by name."""
-        return tuple(sorted(self._index.skills(), key=lambda skill: skill.name))
+        return tuple(sorted(self.index.skills(), key=lambda skill: skill.name))
 
     def get(self, name: str) -> Skill | None:
         """The skill of this name."""
-        return self._index.get(name)
+        return self.index.get(name)
 
     def select(
         self,
@@ -182,7 +133,7 @@ class ShelfView:
         request in meaning; without it words decide alone."""
         speaker = self.in_scope(scope, teams, today)
         # Requests that differ only in words no skill knows (a ticket's number, today's date) are the same request here.
-        wanted = self._index.read(query)
+        wanted = self.index.read(query)
         key = (wanted, budgets, without, nearness)
         found = speaker.cached.get(key)
         if found is None:
@@ -202,15 +153,13 @@ class ShelfView:
         return (*brief.rules, *brief.full)
 
     def in_scope(self, scope: Scope | None, teams: Teams | None, today: date) -> InScope:
-        """What this speaker may be given, whatever they ask."""
-        if scope is None:
-            return self._speaker(_FOR_EVERYONE, None, today)
-        known = self._known.get((scope.user, scope.workspace))
-        if known is not None and known[0] is teams and (known[1].until is None or today <= known[1].until):
-            return known[1]
-        found = self._speaker(self._ranks(scope, teams), scope.workspace, today)
-        _remember(self._known, (scope.user, scope.workspace), (teams, found), _CACHED_SCOPES)
-        return found
+        """Rules and skills in scope for this speaker, for any request."""
+        ranks, workspace = self._ranks(scope, teams), None if scope is None else scope.workspace
+        known = self._speakers.get((ranks, workspace))
+        if known is None or (known.until is not None and today > known.until):
+            known = self._in_scope(ranks, workspace, today)
+            _remember(self._speakers, (ranks, workspace), known, _CACHED_SCOPES)
+        return known
 
     def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
         """The scopes of this speaker that something here has."""
@@ -221,15 +170,8 @@ class ShelfView:
             return _FOR_EVERYONE
         return frozenset(named for named in applying(scope, teams).items() if named[0] in self._scopes)
 
-    def _speaker(self, ranks: Ranks, workspace: str | None, today: date) -> InScope:
-        known = self._speakers.get((ranks, workspace))
-        if known is None or (known.until is not None and today > known.until):
-            known = self._in_scope(ranks, workspace, today)
-            _remember(self._speakers, (ranks, workspace), known, _CACHED_SCOPES)
-        return known
-
     def _in_scope(self, ranks: Ranks, workspace: str | None, today: date) -> InScope:
-        rank, members = dict(ranks), self._index.members
+        rank, members = dict(ranks), self.index.members
         scopes = (*rank, None)
         groups = [members.skills(scope) for scope in scopes]
         listable = None if any(group is None for group in groups) else [one for group in groups for one in (group or {}).values()]
@@ -240,7 +182,8 @@ class ShelfView:
         always = sorted((one for one in chosen if one.kind is _SKILL and one.applies_always), key=lambda one: -_rank(one, rank))
         skills = tuple(one for one in chosen if one.kind is _SKILL and not one.applies_always)
         ends = [one.expires for one in chosen]
-        replaced = {one.name for one in mine} - {one.name for one in chosen} | {name for one in rules for name in overrides_of(one)}
+        overridden = {name for one in rules for name in overrides_of(one)}
+        replaced = ({one.name for one in mine} | overridden) - {one.name for one in chosen}
         return InScope(
             rank,
             frozenset(replaced),
@@ -257,7 +200,7 @@ class ShelfView:
         without = request.without
         rules = tuple([rule for rule in speaker.rules if rule.name not in without]) if without else speaker.rules
         if budgets.is_brief or speaker.rules_tokens > budgets.rules_tokens:
-            ranked = self._index.rank(request.wanted, request.nearness, _RULES, frozenset(speaker.rank), _MOST_RULES)
+            ranked = self.index.rank(request.wanted, request.nearness, _RULES, frozenset(speaker.rank), _MOST_RULES)
             # Several rules may apply at once, so the best match does not displace weaker ones, as it does among skills.
             matching = [one.skill for one in ranked if one.score >= 1.0]
             if not budgets.is_brief:
@@ -271,7 +214,7 @@ class ShelfView:
             return Selection(rules, (), (), speaker.replaced, speaker.until)
         fits = speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens
         limit = _MOST_MATCHING if fits or budgets.is_brief else _MOST_LISTED
-        found = self._index.rank(request.wanted, request.nearness, _SKILLS, frozenset(speaker.rank), limit)
+        found = self.index.rank(request.wanted, request.nearness, _SKILLS, frozenset(speaker.rank), limit)
         found = [one for one in found if not one.skill.applies_always and _may_stand(one.skill, request, speaker)]
         always = [skill for skill in speaker.always if skill.name not in without]
         full = [*always, *(one.skill for one in found if one.is_match)]
@@ -293,7 +236,7 @@ class ShelfView:
 
 
 class _Request(NamedTuple):
-    """What is asked of a view, as far as it is the same for all kinds."""
+    """A request as a view reads it, for all kinds."""
 
     wanted: SkillQuery
     nearness: Nearness | None

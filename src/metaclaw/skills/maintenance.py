@@ -1,16 +1,16 @@
 """Maintenance of a library that grows: which skills are near-duplicates, stale, or learned by enough users to be shared.
 
-Near-duplicates of one scope are merged, skills that no task matches are retired (`find_retirements`), and a lesson that several
+Near-duplicates of one scope are merged, skills that no task matches are retired (`stale_reason`), and a lesson that several
 users learned by themselves is promoted to a wider scope (`find_promotions`). Each result is a proposal: it goes through the gate.
 """
 
-import hashlib
 import re
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from operator import eq
+from itertools import chain
+from math import ceil
 from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
@@ -18,15 +18,9 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.skills.gate.clashes import contrary, is_same_situation, overlap, situation_terms, text_terms, width
 from metaclaw.skills.gate.gate import lint
 
-_BINS = 36
-_ROWS = 3
+STALE_AFTER = timedelta(days=90)
+STALE_TASKS = 500
 _NEAREST = 4
-_SLACK = 0.15  # how far the share of agreeing bins may fall short of the overlap: two standard errors
-_NO_TERMS: list[int | None] = [None] * _BINS
-_MEMO = 200_000
-_hashes: dict[str, int] = {}
-Minhash = tuple[int, ...]
-
 _MOST_PARENTS = 4
 LEAST_USERS = 3
 SAME_LESSON = 0.5
@@ -44,17 +38,24 @@ class SimilarPair(NamedTuple):
 def find_similar(skills: Sequence[Skill], at_least: float = 0.7, *, across_scopes: bool = False) -> list[SimilarPair]:
     """Pairs with at least this overlap, the most alike first; ties by name. Within a scope, unless told otherwise.
 
-    Not every two skills are compared. Each term has one 64-bit hash. A skill's hashes fall into `_BINS` bins by their
-    remainder; the least of each bin is one minhash (an empty bin borrows from the next). Two skills agree in a bin with the
-    probability of their overlap (Jaccard), so in `_ROWS` bins at once with that to the power of `_ROWS`: of 12 bands of 3, an
-    overlap of 0.7 shares a band with probability 0.99, one of 0.2 with 0.09. Only skills that share a band are compared: first
-    by how many bins agree, which is cheap, and then by their true overlap. In a band that very many share (a library written
-    from one template) they are sorted by their other bins and each is compared with its `_NEAREST` neighbours, so the work
-    stays linear.
+    Not every two skills are compared. Two texts with an overlap (Jaccard) of t or more share one of the rarest terms of each: of n
+    terms, one of the n - t·n + 1 rarest. Only skills that share such a term are compared; of many that do (a library written from
+    one template), each with its `_NEAREST` neighbours in the order of their rarest terms, so that the work stays linear.
     """
-    hashes = [array("Q", map(_hash, text_terms(skill))) for skill in skills]  # a tenth of the memory of the terms themselves
-    likely = sorted(_likely_pairs(skills, list(map(_minhash, hashes)), _BINS * (at_least - _SLACK), across_scopes))
-    pairs = (SimilarPair(skills[a], skills[b], overlap(hashes[a], hashes[b])) for a, b in likely)
+    terms = [text_terms(skill) for skill in skills]
+    counts = Counter(chain.from_iterable(terms))
+    rarest = [sorted(own, key=lambda term: (counts[term], term)) for own in terms]
+    together: dict[tuple[str | None, str], list[int]] = {}
+    for number, own in enumerate(rarest):
+        scope = None if across_scopes else skills[number].scope
+        for term in own[: len(own) - ceil(at_least * len(own)) + 1]:
+            together.setdefault((scope, term), []).append(number)
+    likely: set[tuple[int, int]] = set()
+    for numbers in together.values():
+        near = sorted(numbers, key=rarest.__getitem__) if len(numbers) > _NEAREST else numbers
+        for at, one in enumerate(near):
+            likely.update((min(one, other), max(one, other)) for other in near[at + 1 : at + 1 + _NEAREST])
+    pairs = (SimilarPair(skills[one], skills[other], overlap(terms[one], terms[other])) for one, other in likely)
     alike = (pair for pair in pairs if pair.overlap >= at_least)
     return sorted(alike, key=lambda pair: (-pair.overlap, pair.one.name, pair.other.name))
 
@@ -73,64 +74,6 @@ def group_similar(pairs: Iterable[SimilarPair]) -> list[tuple[Skill, ...]]:
     return [tuple(group) for group in groups.values()]
 
 
-def _likely_pairs(
-    skills: Sequence[Skill], minhashes: Sequence[Minhash], least_bins: float, across_scopes: bool
-) -> set[tuple[int, int]]:
-    """Numbers of skills that share a band and agree in enough bins. One band at a time: the buckets of all would be large."""
-    likely: set[tuple[int, int]] = set()
-    for band in range(0, _BINS, _ROWS):
-        buckets: dict[tuple[object, ...], list[int]] = {}
-        for number, minhash in enumerate(minhashes):
-            if minhash:
-                scope = None if across_scopes else skills[number].scope
-                buckets.setdefault((scope, *minhash[band : band + _ROWS]), []).append(number)
-        for bucket in buckets.values():
-            if len(bucket) > _NEAREST:
-                bucket.sort(key=lambda number: minhashes[number][band:] + minhashes[number][:band])
-            for one, other in _near_by(bucket):
-                if sum(map(eq, minhashes[one], minhashes[other])) >= least_bins:
-                    likely.add((min(one, other), max(one, other)))
-    return likely
-
-
-def _minhash(hashes: Iterable[int]) -> Minhash:
-    """The least hash of each bin, or nothing for a text without terms."""
-    least: list[int | None] = [None] * _BINS
-    for value in hashes:
-        at = value % _BINS
-        known = least[at]
-        if known is None or value < known:
-            least[at] = value
-    if least == _NO_TERMS:
-        return ()
-    return tuple([one if one is not None else _borrow(least, at) for at, one in enumerate(least)])
-
-
-def _borrow(least: Sequence[int | None], at: int) -> int:
-    for step in range(1, _BINS):
-        value = least[(at + step) % _BINS]
-        if value is not None:
-            return value + step
-    raise ValueError("a text without terms has no minhash")
-
-
-def _hash(term: str) -> int:
-    value = _hashes.get(term)
-    if value is None:
-        if len(_hashes) >= _MEMO:
-            _hashes.clear()
-        value = _hashes[term] = int.from_bytes(
-            hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big"
-        )
-    return value
-
-
-def _near_by(bucket: Sequence[int]) -> Iterator[tuple[int, int]]:
-    for at, number in enumerate(bucket):
-        for other in bucket[at + 1 : at + 1 + _NEAREST]:
-            yield number, other
-
-
 def _lead(leader: dict[str, str], name: str) -> str:
     while (above := leader.setdefault(name, name)) != name:
         leader[name] = leader[above]
@@ -138,46 +81,14 @@ def _lead(leader: dict[str, str], name: str) -> str:
     return name
 
 
-@dataclass(frozen=True, slots=True)
-class RetireRules:
-    """A skill is stale if it was unmatched for this long *and* over this many tasks in its scope: a holiday makes none stale."""
-
-    stale_after: timedelta = timedelta(days=90)
-    stale_opportunities: int = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Life:
-    """A skill in force and its use. `last_matched` is when it last matched a task, or came into force; `opportunities` is how many
-    tasks in its scope there were since."""
-
-    skill: Skill
-    last_matched: datetime
-    opportunities: int
-
-
-@dataclass(frozen=True, slots=True)
-class Retirement:
-    """A skill to retire, and the reason in words."""
-
-    skill: SkillName
-    reason: str
-
-
-def find_retirements(lives: Iterable[Life], now: datetime, rules: RetireRules | None = None) -> list[Retirement]:
-    """The skills that are stale."""
-    found = (_retirement(life, now, rules or RetireRules()) for life in lives)
-    return [one for one in found if one is not None]
-
-
-def _retirement(life: Life, now: datetime, rules: RetireRules) -> Retirement | None:
-    skill = life.skill
+def stale_reason(skill: Skill, last_matched: datetime, tasks: int, now: datetime) -> str | None:
+    """Why a skill is stale; None where it is not. `tasks` is how many tasks in its scope there were since it last matched one: a
+    skill must be unmatched for long *and* over many tasks, so that a holiday makes none stale."""
     if skill.author is not Authorship.EVOLVER or skill.pinned or skill.state not in (SkillState.CANARY, SkillState.LIVE):
         return None
-    if now - life.last_matched < rules.stale_after or life.opportunities < rules.stale_opportunities:
+    if now - last_matched < STALE_AFTER or tasks < STALE_TASKS:
         return None
-    days = (now - life.last_matched).days
-    return Retirement(skill.name, f"no task has matched it for {days} days and {life.opportunities} tasks")
+    return f"no task has matched it for {(now - last_matched).days} days and {tasks} tasks"
 
 
 def find_merges(skills: Sequence[Skill], at_least: float = 0.7) -> list[tuple[Skill, ...]]:
@@ -219,7 +130,7 @@ def find_promotions(skills: Sequence[Skill], scope: str | None, least_users: int
 
 
 def shared_text(group: Sequence[Skill], scope: str | None, least_users: int = LEAST_USERS) -> Skill | None:
-    """What the skills of a group have in common, as one skill, or None where that is no whole skill."""
+    """The common text of a group as one skill, or None where that is no whole skill."""
     common = _common_words(group, least_users)
     for skill in _most_typical_first(group):
         body = "\n".join(line for line in skill.body.splitlines() if _words(line) <= common).strip()
@@ -262,10 +173,7 @@ def _common_words(group: Iterable[Skill], least_users: int) -> set[str]:
     by_user: dict[str | None, set[str]] = {}
     for skill in group:
         by_user.setdefault(skill.scope, set()).update(_words(f"{skill.name} {skill.trigger}\n{skill.body}"))
-    counts: dict[str, int] = {}
-    for words in by_user.values():
-        for word in words:
-            counts[word] = counts.get(word, 0) + 1
+    counts = Counter(chain.from_iterable(by_user.values()))
     return {word for word, users in counts.items() if users >= least_users}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.files import MAX_FILE_BYTES, SKILL_FILE, parse_skill, render_skill, write_skill
+from metaclaw.skills.files import MAX_FILE_BYTES, SKILL_FILE, decode_skill, parse_skill, render_skill, write_skill
 
 MAX_SKILLS = 10_000
 _SUFFIX = ".zip"
@@ -114,13 +114,7 @@ def _beginning(path: Path) -> bytes:
 def _text(raw: bytes, where: str) -> str:
     if len(raw) > MAX_FILE_BYTES:
         raise SkillError(f"{where}: more than {MAX_FILE_BYTES} bytes: move details to files beside it")
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SkillError(f"{where}: byte {error.start} is not UTF-8: save the file as UTF-8") from error
-    if "\0" in text:
-        raise SkillError(f"{where}: there is a NUL character at {text.index(chr(0))}: save the file as plain text")
-    return text
+    return decode_skill(raw, where)
 
 
 def _write_zip(path: Path, skills: Sequence[Skill]) -> None:

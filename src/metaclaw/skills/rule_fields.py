@@ -1,6 +1,7 @@
 """The fields of a rule or fact: its text, when it applies, and what happens when it is broken."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from metaclaw.domain.skill import Skill
@@ -17,6 +18,14 @@ _TEMPLATES: Final = (
     "A task of this kind went wrong before. What the person said about it:",
 )
 _QUOTATION: Final = re.compile(r"(?m)^> ?(.*)$")
+
+
+def choice_fault(field: str, value: object, allowed: Sequence[str]) -> str | None:
+    """What is wrong with the value of a field that allows only these; None where it is one of them, or missing."""
+    if value is None or value in allowed:
+        return None
+    words = [f"`{one}`" for one in allowed]
+    return f"{field} is {value!r}: write {', '.join(words[:-1])} or {words[-1]}"
 
 
 def rule_text(rule: Skill) -> str:

@@ -38,13 +38,13 @@ class Undone:
     generation: int
 
 
+@dataclass(eq=False)
 class Rulebook:
     """A person's changes to what is in force; each is one generation."""
 
-    def __init__(self, shelf: Shelf, history: GenerationHistory, today: Callable[[], date] = date.today) -> None:
-        self.shelf = shelf
-        self._history = history
-        self._today = today
+    shelf: Shelf
+    history: GenerationHistory
+    today: Callable[[], date] = date.today
 
     def rules(self) -> list[Skill]:
         """Rules and facts in force, by name."""
@@ -61,13 +61,13 @@ class Rulebook:
 
     def add(self, wanted: Sequence[RuleFields]) -> list[tuple[Skill, bool]]:
         """Put rules and facts in force, all at once; each with whether it is new: one that says the same is not added twice."""
-        known = {str(one.skill.name): one.skill for one in self._history.retired()}
+        known = {str(one.skill.name): one.skill for one in self.history.retired()}
         known |= {str(one.name): one for one in self.shelf.view.skills}
         in_force = list(self.shelf.view.skills)
         added: list[Skill] = []
         found: list[tuple[Skill, bool]] = []
         for fields in wanted:
-            rule = new_rule(fields, known.get, self._today())
+            rule = new_rule(fields, known.get, self.today())
             same = find_same(rule, in_force)
             found.append((rule, True) if same is None else (same, False))
             if same is None:
@@ -81,7 +81,7 @@ class Rulebook:
     def change(self, name: str, fields: RuleFields) -> Skill:
         """Change a rule; the rule as it is now."""
         rule = self.rule(name)
-        changed = changed_rule(rule, fields, self._today())
+        changed = changed_rule(rule, fields, self.today())
         expected = {rule.name: rule.content_hash}
         self.shelf.publish([changed], (), f"edited the {rule.kind} {name}", expected=expected, by_person=True)
         return self.rule(name)
@@ -93,18 +93,18 @@ class Rulebook:
         return rule
 
     def retired(self) -> list[RetiredSkill]:
-        """What was in force and is not, the last to go first."""
-        return self._history.retired()
+        """Skills, rules and facts that were in force and are not, the last to go first."""
+        return self.history.retired()
 
     def dates(self) -> Dates:
         """Of each skill in force: when it first came into force, and when it was last changed."""
-        return self._history.dates()
+        return self.history.dates()
 
     def restore(self, name: str) -> Skill:
         """Put a retired skill, rule or fact in force again, as it last was; the program does not retire it again by itself."""
         if self.shelf.view.get(name) is not None:
             raise SkillError(f"{name} is in force already")
-        found = next((one for one in self._history.retired() if one.skill.name == name), None)
+        found = next((one for one in self.history.retired() if one.skill.name == name), None)
         if found is None:
             raise SkillError(
                 f"there is no retired skill or rule named {name}; metaclaw skills list --retired shows those there are"
@@ -144,7 +144,7 @@ class Rulebook:
     def undo(self, generation: int | None = None) -> Undone:
         """Take back the last lesson that is still in force: a rule or fact that was noted, changed or removed, or a skill that was
         learned, edited or retired; or the lesson of this generation. Raises SkillError where there is none."""
-        for change in self._lessons() if generation is None else self._history.changes(generation + 1, 1):
+        for change in self._lessons() if generation is None else self.history.changes(generation + 1, 1):
             if generation is not None and change.number != generation:
                 break
             removed, restored = self._reversal(change)
@@ -161,7 +161,7 @@ class Rulebook:
         """What was noted, learned, retired or taken back lately, newest first. The end of a trial is left out, and so are files
         changed by hand, which may be very many."""
         # Not cached: what is forgotten must be gone from here at once.
-        recent = self._history.changes(limit=_LATELY, skip=FILES)
+        recent = self.history.changes(limit=_LATELY, skip=FILES)
         return [change for change in recent if _says_something_else(change)][:limit]
 
     def is_reversible(self, change: GenerationChange) -> bool:
@@ -172,7 +172,7 @@ class Rulebook:
         """What was noted, learned or retired and has not been taken back, newest first. An undo's reason names its generation."""
         before: int | None = None
         undone: set[int] = set()
-        while page := self._history.changes(before, _PAGE, skip=FILES):
+        while page := self.history.changes(before, _PAGE, skip=FILES):
             for change in page:
                 if undo := _UNDID.match(change.reason):
                     undone.add(int(undo[1]))
@@ -181,7 +181,7 @@ class Rulebook:
             before = page[-1].number
 
     def _reversal(self, change: GenerationChange) -> tuple[list[Skill], list[Skill]]:
-        """What to take out of force and what to put back; nothing of what has been changed again since."""
+        """Skills to remove and to restore, except those changed again since."""
         removed: list[Skill] = []
         restored: list[Skill] = []
         for name in sorted(change.before.keys() | change.after.keys()):

@@ -9,14 +9,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, TypedDict
 
-from metaclaw.domain.encoded_text import hides_text
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks import check_trouble
 from metaclaw.skills.names import own_name, rule_name, slug
-from metaclaw.skills.rule_fields import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, rule_text
+from metaclaw.skills.rule_fields import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, choice_fault, rule_text
 from metaclaw.skills.scopes import OWNER, fault_of
+from metaclaw.text import hides_text
 
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
@@ -32,6 +32,7 @@ _EMPHATIC: Final = re.compile(
 )
 _WORD: Final = re.compile(r"\w+")
 _LOOKS_AT_CALLS: Final = re.compile(r"\s*(?:(?:pattern|not|schema)[ \t]+in[ \t]+calls\b|program\b)")
+_ABOUT_ANSWERS: Final = re.compile(r"\Aprogram:[\s\S]*^[ \t]*# answers only[ \t]*$", re.MULTILINE)
 _SCOPES: Final = ("user:", "team:", "workspace:")
 
 
@@ -66,7 +67,12 @@ def is_emphatic(text: str) -> bool:
 def can_hold(rule: Skill) -> bool:
     """Whether its check looks at tool calls, so that `enforce: hold` has an effect."""
     check = rule.extra.get("check")
-    return isinstance(check, str) and _LOOKS_AT_CALLS.match(check) is not None
+    return isinstance(check, str) and _LOOKS_AT_CALLS.match(check) is not None and not is_about_answers(check)
+
+
+def is_about_answers(check: str) -> bool:
+    """Whether a check is a program that says of itself, in a line `# answers only`, that it passes whatever has tool calls."""
+    return _ABOUT_ANSWERS.search(check) is not None
 
 
 def question_of(rule: Skill) -> str | None:
@@ -195,9 +201,8 @@ def _expires(value: str | None, today: date) -> str | None:
 
 
 def _one_of(field: str, value: str | None, allowed: Sequence[str]) -> str | None:
-    if value is not None and value not in allowed:
-        words = [f"`{one}`" for one in allowed]
-        raise SkillError(f"{field} is {value!r}: write {', '.join(words[:-1])} or {words[-1]}")
+    if (fault := choice_fault(field, value, allowed)) is not None:
+        raise SkillError(fault)
     return value
 
 

@@ -29,7 +29,7 @@ _SKILL = SkillKind.SKILL
 # Keys of the front matter that belong to what a skill means: a new key that changes what is placed, checked or held belongs here.
 _MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error", "on_break")
 MOST_LISTABLE = 512
-"""A scope with more skills than this is never listed whole, so only their number is kept."""
+"""A scope with more skills than this is never listed whole."""
 Group = Mapping[str, Skill]
 _EMPTY: Group = {}
 
@@ -67,7 +67,7 @@ def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skil
 
     `rank` says how specific each scope is (see `applying`). One stands in for another where both say the same: rules and facts by
     their text, skills by the situation in their triggers. It does so too where one of them names the other in its `overrides`;
-    between equally specific ones only that counts.
+    between equally specific ones only that counts. A held rule always stays: words of one speaker must not lift it.
     """
     ranks: dict[str, int] = {skill.name: _rank(skill, rank) for skill in found}
     is_level = len(set(ranks.values())) < 2
@@ -82,7 +82,7 @@ def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skil
                 gone.add(name if ranks[skill.name] >= ranks[name] else skill.name)
     if not is_level:
         _drop_repeated(nearest_first, ranks, gone)
-    return tuple(skill for skill in found if skill.name not in gone)
+    return tuple(skill for skill in found if skill.name not in gone or skill.extra.get("enforce") == "hold")
 
 
 def _drop_repeated(nearest_first: Sequence[Skill], ranks: Mapping[str, int], gone: set[str]) -> None:
@@ -162,65 +162,37 @@ def may_be_withheld(skill: Skill) -> bool:
 
 
 class Members:
-    """Rules, facts and skills by scope (None: everyone's), each group by name.
+    """Rules, facts and skills by scope (None: everyone's), each group by name. Never changes; what is not touched is shared."""
 
-    A change copies the groups it touches and shares all others.
-    """
-
-    __slots__ = ("_counts", "_skills", "_standing")
+    __slots__ = ("_groups",)
 
     def __init__(self) -> None:
-        self._standing: dict[str | None, Group] = {}
-        self._skills: dict[str | None, Group] = {}
-        self._counts: dict[str | None, int] = {}
+        self._groups: dict[tuple[str | None, bool], dict[str, Skill]] = {}
 
     def standing(self, scope: str | None) -> Group:
         """The rules and facts of a scope, and its skills that apply to every task."""
-        return self._standing.get(scope, _EMPTY)
+        return self._groups.get((scope, False), _EMPTY)
 
     def skills(self, scope: str | None) -> Group | None:
         """The other skills of a scope, or None where they are too many to be listed."""
-        skills = self._skills.get(scope, _EMPTY)
-        return skills if len(skills) == self._counts.get(scope, 0) else None
+        found = self._groups.get((scope, True), _EMPTY)
+        return found if len(found) <= MOST_LISTABLE else None
 
-
-class MembersDraft:
-    """The next state while it is being made."""
-
-    def __init__(self, members: Members) -> None:
-        self._next = Members()
-        self._next._standing = members._standing.copy()
-        self._next._skills = members._skills.copy()
-        self._next._counts = members._counts.copy()
-        self._own: dict[tuple[bool, str | None], dict[str, Skill]] = {}
-
-    def add(self, skill: Skill) -> None:
-        """Put in one whose name is not there."""
-        is_listable = _is_listable(skill)
-        if is_listable:
-            count = self._next._counts[skill.scope] = self._next._counts.get(skill.scope, 0) + 1
-            if count > MOST_LISTABLE:
-                return
-        self._group(skill.scope, is_listable=is_listable)[skill.name] = skill
-
-    def remove(self, skill: Skill) -> None:
-        """Take one out that is there."""
-        is_listable = _is_listable(skill)
-        if is_listable:
-            self._next._counts[skill.scope] -= 1
-        self._group(skill.scope, is_listable=is_listable).pop(skill.name, None)
-
-    def finish(self) -> Members:
-        """The finished state."""
-        return self._next
-
-    def _group(self, scope: str | None, *, is_listable: bool) -> dict[str, Skill]:
-        own = self._own.get((is_listable, scope))
-        if own is None:
-            groups = self._next._skills if is_listable else self._next._standing
-            own = self._own[is_listable, scope] = dict(groups.get(scope, _EMPTY))
-            groups[scope] = own
-        return own
+    def changed(self, changes: Iterable[tuple[Skill, bool]]) -> "Members":
+        """The next state: each skill put in (True) or taken out, in this order."""
+        members = Members()
+        groups = members._groups = self._groups.copy()
+        own: set[tuple[str | None, bool]] = set()
+        for skill, is_added in changes:
+            key = skill.scope, _is_listable(skill)
+            if key not in own:
+                own.add(key)
+                groups[key] = dict(groups.get(key, _EMPTY))
+            if is_added:
+                groups[key][skill.name] = skill
+            else:
+                groups[key].pop(skill.name, None)
+        return members
 
 
 def _is_listable(skill: Skill) -> bool:

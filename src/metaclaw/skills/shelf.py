@@ -37,7 +37,8 @@ from metaclaw.errors import SkillError, StoreError
 from metaclaw.ports import GenerationStore
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
 from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, OwedChange, modified_at
-from metaclaw.skills.library import ShelfView, SkillLibrary
+from metaclaw.skills.index import SkillIndex
+from metaclaw.skills.library import ShelfView
 from metaclaw.skills.scopes import is_untouchable, meaning_of, owned
 
 log = logging.getLogger(__name__)
@@ -60,18 +61,22 @@ class Shelf:
         self._writing = threading.Lock()
         self._scan = FolderScan(folder, clock)
         self._upkeep = FolderUpkeep(folder)
-        self._library = self._stored = SkillLibrary.of(())
+        self._library = self._stored = SkillIndex()
         self._skipped: dict[str, SkippedSkill] = {}
         self._half_written: set[str] = set()
         self._edits: dict[str, str] = {}
         self._number = 0
         self._began = self._shown = False
         self._trouble: str | None = None
-        self._view = ShelfView(0, self._library.hash, self._library.index)
+        self._view = ShelfView(0, self._library)
 
     @property
     def view(self) -> ShelfView:
         """The skills in force now. Take it once a request."""
+        return self._view
+
+    def follow(self) -> ShelfView:
+        """The skills in force now. As `RemoteShelf.follow`; here the view is always up to date."""
         return self._view
 
     def settled(self) -> ShelfView:
@@ -172,7 +177,7 @@ class Shelf:
         if not self._began:
             latest = self._generations.latest()
             self._upkeep.recall(self._generations, latest)
-            self._library = self._stored = SkillLibrary.of(latest.skills)
+            self._library = self._stored = SkillIndex().changed(latest.skills)
             self._number = latest.number
             self._began = True
         if not (is_waited_for and self._upkeep.is_behind):
@@ -277,7 +282,7 @@ class Shelf:
         if self._number != self._view.generation:
             log.info("skills in force generation=%d skills=%d skipped=%d", self._number, len(self._library), len(self._skipped))
         skipped = tuple(self._skipped[name] for name in sorted(self._skipped))
-        self._view = ShelfView(self._number, self._library.hash, self._library.index, skipped)
+        self._view = ShelfView(self._number, self._library, skipped)
         self._shown = True
 
     def _check(self, name: SkillName, expected: Mapping[SkillName, str | None], *, by_person: bool) -> None:

@@ -21,9 +21,8 @@ from metaclaw.store.column_values import (
 )
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.generations import last_revert
-from metaclaw.store.learning_schema import attempts, candidates, forgotten, lessons, roles
 from metaclaw.store.records import SkillAttempt
-from metaclaw.store.schema import events
+from metaclaw.store.schema import attempts, candidates, events, forgotten, lessons, roles
 from metaclaw.store.schema import turns as turns_table
 
 

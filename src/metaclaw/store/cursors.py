@@ -7,7 +7,7 @@ from sqlalchemy import Column, Connection, delete, insert, select
 
 from metaclaw.store.column_values import pack_text
 from metaclaw.store.database import Database
-from metaclaw.store.learning_schema import cursors
+from metaclaw.store.schema import cursors
 
 _T = TypeVar("_T")
 ENFORCEMENT_OFF = "enforcement:off"

@@ -19,10 +19,23 @@ from metaclaw.store.database import Database, RefusedError, store_errors, utc_no
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.generations import lock_generations
-from metaclaw.store.learning_schema import batch_turns, batches, cursors, forgotten, forgotten_batches
 from metaclaw.store.policy_versions import give_up
 from metaclaw.store.records import BatchState, ForgetResult
-from metaclaw.store.schema import payloads, placements, sessions, snippets, splices, tokens, translations, turns
+from metaclaw.store.schema import (
+    batch_turns,
+    batches,
+    cursors,
+    forgotten,
+    forgotten_batches,
+    payloads,
+    placements,
+    sessions,
+    snippets,
+    splices,
+    tokens,
+    translations,
+    turns,
+)
 
 log = logging.getLogger(__name__)
 

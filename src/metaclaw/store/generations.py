@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, ScalarSelect, and_, bindparam, delete, func, insert, or_, select, update
 
-from metaclaw.domain.audience import Audience, audience_hashes, audience_of, placed_hash
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import (
+    Audience,
     Authorship,
     GenerationChange,
     LearnedFrom,
@@ -18,7 +18,10 @@ from metaclaw.domain.skill import (
     SkillChange,
     SkillGeneration,
     SkillState,
+    audience_hashes,
+    audience_of,
     library_hash,
+    placed_hash,
 )
 from metaclaw.store.column_values import (
     ResultRow,
@@ -35,10 +38,19 @@ from metaclaw.store.column_values import (
 )
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.deduplication import content_id
-from metaclaw.store.learning_schema import attempts, candidates, forgotten
-from metaclaw.store.learning_schema import unwritten as owed
 from metaclaw.store.records import ChangesSince, GenerationRow, InForce
-from metaclaw.store.schema import events, generations, memberships, scope_libraries, skill_texts, team_members
+from metaclaw.store.schema import (
+    attempts,
+    candidates,
+    events,
+    forgotten,
+    generations,
+    memberships,
+    scope_libraries,
+    skill_texts,
+    team_members,
+)
+from metaclaw.store.schema import unwritten as owed
 from metaclaw.store.turn_writer import Insertion, once
 
 _TEXTS_AT_ONCE = 64

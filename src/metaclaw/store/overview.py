@@ -22,9 +22,8 @@ from metaclaw.store.column_values import (
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
 from metaclaw.store.generations import skill_of
-from metaclaw.store.learning_schema import stands
 from metaclaw.store.records import LedgerEvent, SessionRow
-from metaclaw.store.schema import events, generations, memberships, payloads, sessions, skill_texts, turns
+from metaclaw.store.schema import events, generations, memberships, payloads, sessions, skill_texts, stands, turns
 from metaclaw.store.turn_rows import event_of, session_of
 
 _RECENT_TURNS = 2000

@@ -27,9 +27,8 @@ from metaclaw.store.column_values import (
     unpack_text,
 )
 from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.learning_schema import batch_turns, batches, forgotten_batches, policies, roles, stands
 from metaclaw.store.records import BatchState, StateSince, VersionOutcome
-from metaclaw.store.schema import events, generations, turns
+from metaclaw.store.schema import batch_turns, batches, events, forgotten_batches, generations, policies, roles, stands, turns
 from metaclaw.store.training_batches import opened
 from metaclaw.store.version_transitions import Transitions, VersionFacts, Versions, version_in
 

@@ -35,10 +35,9 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.compliance import IS_ATTEMPT, enforcement_of
+from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
-from metaclaw.store.learning_schema import candidates, draws, roles, stands
 from metaclaw.store.records import (
     DrawnTurn,
     EndedSession,
@@ -50,13 +49,17 @@ from metaclaw.store.records import (
     TurnRow,
 )
 from metaclaw.store.schema import (
+    candidates,
+    draws,
     events,
     payloads,
     placements,
+    roles,
     session_ends,
     sessions,
     snippets,
     splices,
+    stands,
     tokens,
     translations,
     turns,
@@ -96,6 +99,17 @@ class LedgerReader:
             query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
         with self._database.reading("listing sessions") as connection:
             return [session_of(row) for row in connection.execute(query)]
+
+    def attempts_in(self, wanted: Sequence[SessionId]) -> dict[SessionId, int]:
+        """How many turns of these sessions are attempts at answers of other turns."""
+        mine = turns.c.session.in_([pack_text(one) for one in wanted])
+        query = select(turns.c.session, func.count()).where(mine, IS_ATTEMPT).group_by(turns.c.session)
+        with self._database.reading("counting attempts") as connection:
+            return {SessionId(unpack_text(session)): count for session, count in connection.execute(query)}
+
+    def broken_rules(self, turn: TurnId) -> list[tuple[SkillName, str]]:
+        """The rules that a turn broke and that were not held, with the reasons."""
+        return SqlCompliance(self._database).broken_in(turn)
 
     def workspaces(self) -> list[str]:
         """The projects in which sessions were recorded, by name. Blocks."""

@@ -42,8 +42,8 @@ from metaclaw.store.compliance import answer_rows, attempt_rows, attempts_of, ru
 from metaclaw.store.database import Database, RefusedError, store_errors
 from metaclaw.store.deduplication import ContentIds, RequestLines
 from metaclaw.store.files import FilesLostError, Identity, Rescued, identify, rescue
-from metaclaw.store.learning_schema import draws
 from metaclaw.store.migration import STORED_REVISION, require_head
+from metaclaw.store.schema import draws
 from metaclaw.store.turn_rows import body_row, draw_rows, payload_row, session_rows, tokens_row, turn_row
 
 if TYPE_CHECKING:

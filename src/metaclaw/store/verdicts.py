@@ -24,9 +24,8 @@ from metaclaw.store.column_values import (
 )
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.generations import last_revert
-from metaclaw.store.learning_schema import IS_LESSON, batch_turns, batches, policies, roles, stands, verdicts
 from metaclaw.store.records import BatchState
-from metaclaw.store.schema import current_turns, turns
+from metaclaw.store.schema import IS_LESSON, batch_turns, batches, current_turns, policies, roles, stands, turns, verdicts
 
 VERDICT = [
     verdicts.c.outcome.label("verdict_outcome"),  # a turn has an outcome of its own

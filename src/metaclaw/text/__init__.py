@@ -1,47 +1,55 @@
-"""Plain text: hidden characters, sentences, terms, word lists, and JSON inside prose."""
+"""Plain text: hidden characters, sentences, terms, word lists, JSON inside prose, and cutting to a limit."""
 
-from metaclaw.text.characters import HIDDEN, hides_characters, may_contain_hidden, visible_form, without_hidden_characters
-from metaclaw.text.json_text import json_documents
+from metaclaw.text.excerpts import answer_documents, cut_middle, fair_shares, shorten
 from metaclaw.text.sentences import (
+    BASE64,
+    HEX,
+    HIDDEN,
     Imperative,
     begins_with_rule,
     begins_with_verb,
+    from_base64,
+    from_hex,
+    hides_characters,
+    hides_text,
     instructions,
     introduces_rules,
     is_imperative,
+    may_contain_hidden,
     split_sentences,
+    visible_form,
     visible_text,
+    without_hidden_characters,
 )
-from metaclaw.text.terms import (
-    MAX_WORD_CHARS,
-    count_terms,
-    list_terms,
-    list_words,
-    sentence_terms,
-    specific_terms,
-    stem,
-    terms_of,
-)
+from metaclaw.text.terms import MAX_WORD_CHARS, count_terms, list_terms, list_words, sentence_terms, specific_terms, stem, terms_of
 from metaclaw.text.words import COMMON_WORDS, VERY_COMMON_WORDS
 
 __all__ = [
+    "BASE64",
     "COMMON_WORDS",
+    "HEX",
     "HIDDEN",
     "MAX_WORD_CHARS",
     "VERY_COMMON_WORDS",
     "Imperative",
+    "answer_documents",
     "begins_with_rule",
     "begins_with_verb",
     "count_terms",
+    "cut_middle",
+    "fair_shares",
+    "from_base64",
+    "from_hex",
     "hides_characters",
+    "hides_text",
     "instructions",
     "introduces_rules",
     "is_imperative",
-    "json_documents",
     "list_terms",
     "list_words",
     "may_contain_hidden",
     "sentence_terms",
+    "shorten",
     "specific_terms",
     "split_sentences",
     "stem",

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
-from metaclaw.text.characters import without_hidden_characters
+from metaclaw.text.sentences import without_hidden_characters
 from metaclaw.text.words import BRANDS, FUNCTION_WORDS, GENERIC_WORDS, STOP_WORDS
 
 MAX_WORD_CHARS = 40

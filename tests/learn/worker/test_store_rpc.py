@@ -19,15 +19,20 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import EngineError, SkillError
-from metaclaw.learn.worker.channel import CallError, CallResult, Channel, ForgetSession, StoreCall, WakeLearner
 from metaclaw.learn.worker.store_rpc import (
+    CallError,
+    CallResult,
+    Channel,
+    ForgetSession,
     RemoteCandidates,
     RemoteCursors,
     RemoteProvider,
     RemoteShelf,
     RemoteUses,
     RemoteVerdicts,
+    StoreCall,
     StoreClient,
+    WakeLearner,
 )
 from metaclaw.store import RefusedError
 from metaclaw.wires import deltas_of

@@ -19,7 +19,7 @@ from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor
 from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures
 from metaclaw.skills.checks import waits_for_person
-from metaclaw.skills.evolve.request import EVIDENCE_CHARS, cut_middle, fair_shares, read_skills
+from metaclaw.skills.evolve.evolver import EVIDENCE_CHARS, read_skills
 from tests.skills.evolve.building import ScriptedModel, make_failure
 
 _SKILL: dict[str, object] = {
@@ -333,27 +333,6 @@ def test_an_answer_is_read_whatever_stands_around_it(answer: str) -> None:
 @given(st.text(max_size=300))
 def test_reading_never_breaks(text: str) -> None:
     assert isinstance(read_skills(text), str | list)
-
-
-@given(st.text(), st.integers(0, 200))
-def test_a_cut_text_fits_and_keeps_both_ends(text: str, most: int) -> None:
-    cut = cut_middle(text, most)
-
-    assert len(cut) <= max(most, 0)
-    assert cut == text or len(text) > most
-
-
-@given(st.lists(st.integers(0, 1000), max_size=10), st.integers(0, 3000))
-def test_shares_are_fair_and_within_the_budget(lengths: list[int], budget: int) -> None:
-    shares = fair_shares(lengths, budget)
-
-    assert sum(shares) <= budget
-    assert all(share <= length for share, length in zip(shares, lengths, strict=True))
-    cut = [share for share, length in zip(shares, lengths, strict=True) if share < length]
-    assert not cut or all(
-        share <= min(cut) + len(lengths) or share == length for share, length in zip(shares, lengths, strict=True)
-    )
-    assert sum(shares) == min(sum(lengths), budget) or (budget - sum(shares)) < len(lengths)
 
 
 def test_a_failure_knows_what_the_person_complained_of() -> None:

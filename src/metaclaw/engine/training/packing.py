@@ -1,7 +1,8 @@
-"""Sequences laid out for one pass: what several of them begin with runs once, and nothing is padded.
+"""Layout of sequences for one pass: shared prefixes run once, and nothing is padded.
 
-A row sees every row of the nodes above its own, and its own node's up to itself. All nodes of one depth lie together, in the order
-of the nodes they hang from. A drawn token is predicted by the row of the token before it, so a sequence's last token needs no row.
+Sequences are a forest of token spans (nodes). A row attends to all rows of the nodes above its own, and to its own node's rows up
+to itself. Nodes of one depth are contiguous, in the order of their parents. A drawn token is predicted by the row of the token
+before it, so the last token of a sequence needs no row.
 """
 
 from array import array
@@ -16,16 +17,16 @@ from torch import Tensor
 
 Tokens: TypeAlias = Sequence[int]
 Pairs: TypeAlias = Sequence[tuple[Tokens, Tokens]]
-"""Prompts and what was drawn after each of them."""
+"""Prompts, each with the tokens that were drawn after it."""
 Path: TypeAlias = tuple[int, ...]
 
 _WORTH: Final = 0.05
-"""What one more depth must save of all rows: each depth costs attention calls in every layer."""
+"""Least share of all rows that one more depth must save: each depth costs attention calls in every layer."""
 
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A stretch of tokens, at which position it starts, and the nodes above and below. Rows are numbered when they are laid out."""
+    """A span of tokens with its first position, its parent and its children. `first_row` is set by the layout."""
 
     tokens: Path
     start: int
@@ -41,14 +42,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Stem:
-    """Paths, by their numbers, that begin with the same `length` tokens."""
+    """Paths, by their numbers, with a common prefix of `length` tokens."""
 
     members: Sequence[int]
     length: int
 
     @property
     def saved(self) -> int:
-        """How many rows it saves to run the beginning once."""
+        """Rows saved by running the prefix once."""
         return (len(self.members) - 1) * self.length
 
 
@@ -100,12 +101,12 @@ def _worthwhile(found: Mapping[Path, Sequence[Stem]], rows: int) -> Mapping[Path
 
 
 def stems(paths: Sequence[Path]) -> list[Stem]:
-    """The paths in sets with a common beginning, each path in one set, so that the most rows are saved."""
+    """Sets of paths with a common prefix, each path in one set, that save the most rows."""
     order = sorted(range(len(paths)), key=paths.__getitem__)
     common = [_common(paths[one], paths[two]) for one, two in pairwise(order)]
     split = cache(partial(_split, common))
     ways: dict[tuple[int, int, int], _Way] = {}
-    # By hand and not by recursion: a long conversation's prompts begin with each other, one inside the other.
+    # An explicit stack, not recursion: the prompts of a long conversation are prefixes of each other, many levels deep.
     waiting = [(0, len(paths), 0)] if paths else []
     while waiting:
         begin, end, above = waiting[-1]
@@ -128,14 +129,14 @@ def stems(paths: Sequence[Path]) -> list[Stem]:
 
 
 def _split(common: Sequence[int], begin: int, end: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """How long a beginning the paths in these places share, and the parts of them that share more."""
+    """Length of the common prefix of the paths in these places, and the parts of them with a longer one."""
     least = min(common[begin : end - 1])
     cuts = [place + 1 for place in range(begin, end - 1) if common[place] == least]
     return least, tuple(pairwise((begin, *cuts, end)))
 
 
 class _Way(NamedTuple):
-    """What is saved, by which stems, and the paths that are left to a stem further up, counted as if that were there already."""
+    """The rows saved, the stems that save them, and the paths left to a shorter stem, counted as if it were there."""
 
     saved: int
     stems: tuple[Stem, ...]
@@ -143,7 +144,7 @@ class _Way(NamedTuple):
 
 
 def _better(without: _Way, inside: _Way, length: int) -> _Way:
-    """What saves more: leaving paths to whatever is further up, or a stem of this length for those that `inside` leaves to it."""
+    """The better of two choices: leave the paths to a shorter stem, or add a stem of this length for those that `inside` left."""
     saved = inside.saved - length
     if not length or len(inside.left) < 2 or saved < without.saved:
         return without
@@ -159,7 +160,7 @@ def _beside(ways: Sequence[_Way]) -> _Way:
 
 
 def _common(one: Path, two: Path) -> int:
-    # By halves: comparing slices is much faster than comparing tokens.
+    # Bisection: comparing slices is much faster than comparing tokens one by one.
     low, high = 0, min(len(one), len(two))
     while low < high:
         middle = (low + high + 1) // 2
@@ -169,7 +170,7 @@ def _common(one: Path, two: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Neighbouring stretches of rows: where each begins and the last one ends, here and on the device; and the longest length."""
+    """Contiguous segments of rows: their bounds, on the host and on the device, and the longest length."""
 
     bounds: tuple[int, ...]
     cumulative: Tensor
@@ -177,24 +178,24 @@ class Spans:
 
     @classmethod
     def of(cls, lengths: Iterable[int], device: torch.device) -> "Spans":
-        """Stretches of these lengths."""
+        """Segments of these lengths."""
         known = list(lengths)
         bounds = (0, *accumulate(known))
         return cls(bounds, torch.tensor(bounds, dtype=torch.int32).to(device, non_blocking=True), max(known))
 
     @property
     def rows(self) -> int:
-        """How many rows all stretches have."""
+        """Number of rows of all segments."""
         return self.bounds[-1]
 
     def slices(self) -> list[slice]:
-        """Each stretch's rows."""
+        """The rows of each segment."""
         return [slice(begin, end) for begin, end in pairwise(self.bounds)]
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The nodes of one depth: their rows, and for each depth above the same rows by the node there from which they hang."""
+    """The nodes of one depth: their rows, and for each depth above, the same rows grouped by ancestor."""
 
     rows: slice
     nodes: Spans
@@ -253,14 +254,14 @@ def _rows_below(node: Node, steps: int) -> int:
 
 
 def _index(values: Iterable[int], device: torch.device) -> Tensor:
-    # An array is read as it is; a list would be looked through number by number.
+    # torch takes an array as a buffer; a list would be converted number by number.
     numbers = array("q", values)
     known = torch.frombuffer(numbers, dtype=torch.long) if numbers else torch.empty(0, dtype=torch.long)
     return known.to(device, non_blocking=True)
 
 
 def portions(pairs: Pairs, limit: int) -> list[list[int]]:
-    """The sequences' numbers cut into portions of at most `limit` rows, a prompt's rollouts together where that is possible.
+    """Batches of sequence numbers of at most `limit` rows each; rollouts of one prompt stay together where possible.
 
     A sequence that is longer than the limit is a portion by itself.
     """

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from metaclaw.domain.check import Check, Conversation, ProgramCheck
+from metaclaw.domain.check import Check, ProgramCheck
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
-from metaclaw.learn.listen.items import RuleItem
-from metaclaw.learn.listen.messages import SpokenMessage
+from metaclaw.learn.assessment import conversation_of
+from metaclaw.learn.listen.messages import RuleItem, SpokenMessage
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.skills import check_of, parse_check, run_check, sample_answer
 from metaclaw.store import LedgerReader, TurnRow
+from metaclaw.text import shorten
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _MOST_WORDS: Final = 80
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """What became of a proposed check: taken (`check`), for a person to decide (`program`), or refused; `note` says why, for
+    """The result of trying a proposed check: taken (`check`), for a person to decide (`program`), or refused; `note` says why, for
     people to read."""
 
     check: str | None = None
@@ -41,20 +41,20 @@ class Proposed:
     note: str | None = None
 
 
+@dataclass(eq=False)
 class CheckTrial:
     """Tries checks on examples and on recorded turns. Blocks."""
 
-    def __init__(self, reader: LedgerReader, recorded: RecordedSteps, redact: Callable[[str], str]) -> None:
-        self._reader = reader
-        self._recorded = recorded
-        self._redact = redact
+    reader: LedgerReader
+    recorded: RecordedSteps
+    redact: Callable[[str], str]
 
     def propose(self, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool) -> Proposed:
         """Try the check of an item, if it has one. `is_corrected` says that the message corrects the answer before it, and that
         this item alone says what is wanted."""
         if item.check is None:
             return Proposed()
-        if self._redact(item.check) != item.check:
+        if self.redact(item.check) != item.check:
             return Proposed(note="a check was proposed and not taken: it holds a secret")
         try:
             check = parse_check(item.check, approved=False)
@@ -66,7 +66,7 @@ class CheckTrial:
         if refusal is None:
             return Proposed(item.check)
         log.info("check_not_taken turn=%s reason=%s", spoken.turn, refusal)
-        return Proposed(note=f"a check was proposed and not taken: {refusal} ({_short(item.check)})")
+        return Proposed(note=f"a check was proposed and not taken: {refusal} ({shorten(item.check, _MOST_WORDS)})")
 
     def is_confirmed(self, rule: Skill, spoken: SpokenMessage, *, is_corrected: bool) -> bool:
         """Whether the task before this message, in which the rule was placed, confirms its check."""
@@ -90,21 +90,21 @@ class CheckTrial:
         return None if fired is None else f"it fails turns that were fine, such as {fired}"
 
     def _found(self, check: Check, spoken: SpokenMessage) -> Outcome:
-        """What a check says of the task before a message: broken in any turn of it, else followed in any, else unknown."""
+        """The outcome of a check on the task before a message: broken in any turn of it, else followed in any, else unknown."""
         found = {self._outcome(check, row.id) for row in self._task(spoken)}
         return next((one for one in (Outcome.FAIL, Outcome.PASS) if one in found), Outcome.UNKNOWN)
 
     def _task(self, spoken: SpokenMessage) -> list[TurnRow]:
         """The turns of the task that a message answers."""
-        rows = self._reader.main_turns_before(spoken.session, spoken.seq, _MOST_OF_TASK)
+        rows = self.reader.main_turns_before(spoken.session, spoken.seq, _MOST_OF_TASK)
         segment = next((row.segment for row in rows if row.id == spoken.answered), None)
         return [row for row in rows if row.segment == segment]
 
     def _fine(self, spoken: SpokenMessage) -> list[TurnId]:
         """The person's last turns in tasks without a complaint. The task before the message is left out: the rule may be about
         it."""
-        rows = self._reader.main_turns_of(spoken.scope.user, spoken.seq, FINE_TURNS)
-        standings = self._reader.standings_of([row.id for row in rows]) if rows else {}
+        rows = self.reader.main_turns_of(spoken.scope.user, spoken.seq, FINE_TURNS)
+        standings = self.reader.standings_of([row.id for row in rows]) if rows else {}
         failed = {
             (row.session, row.segment)
             for row in rows
@@ -114,18 +114,9 @@ class CheckTrial:
         return [row.id for row in rows if (row.session, row.segment) not in failed | task]
 
     def _outcome(self, check: Check, turn: TurnId) -> Outcome:
-        step = self._recorded.alone(turn)
-        return Outcome.UNKNOWN if step is None else run_check(check, step.answer, _conversation(step))
-
-
-def _conversation(step: Step) -> Conversation:
-    return Conversation(step.history, step.task, step.tools)
+        step = self.recorded.alone(turn)
+        return Outcome.UNKNOWN if step is None else run_check(check, step.answer, conversation_of(step))
 
 
 def _said(outcome: Outcome) -> str:
     return {Outcome.PASS: "it passes it", Outcome.FAIL: "it fails it", Outcome.UNKNOWN: "it finds nothing to look at"}[outcome]
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MOST_WORDS else f"{line[: _MOST_WORDS - 1]}…"

@@ -20,9 +20,11 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import JudgeError, MetaClawError, StoreError
-from metaclaw.learn.listen.items import (
+from metaclaw.learn.listen.messages import (
     PHRASES,
+    Messages,
     ReadMessage,
+    SpokenMessage,
     build_request,
     head_and_tail,
     is_promising,
@@ -30,7 +32,6 @@ from metaclaw.learn.listen.items import (
     sure_rules,
     takes_back,
 )
-from metaclaw.learn.listen.messages import Messages, SpokenMessage
 from metaclaw.learn.listen.rules import LISTENED, RuleWriter
 from metaclaw.learn.worker.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.ports import Model, Purpose
@@ -70,45 +71,29 @@ class _Waiting:
     is_applied: bool = False
 
 
+@dataclass(eq=False, kw_only=True)
 class Listening:
-    """Reads the ledger behind its own cursor, has messages read, and applies what they say."""
+    """Reads the ledger behind its own cursor, has messages read, and applies what they say. `listener` gives the model that may
+    read what was said to a provider and model. `may_spend` says whether the budget allows a call, and is told whether the message
+    is promising. `read` is called when a message has been read."""
 
-    def __init__(
-        self,
-        *,
-        reader: LedgerReader,
-        cursors: SqlCursors,
-        candidates: SqlCandidates,
-        messages: Messages,
-        rules: RuleWriter,
-        listener: Callable[[str, str], Model | None],
-        timeout_s: float,
-        redact: Callable[[str], str],
-        may_spend: Callable[[str, bool], Awaitable[bool]] | None = None,
-        read: Callable[[], None] = lambda: None,
-        catch_up: Callable[[], object] = lambda: None,
-        today: Callable[[], date] = lambda: datetime.now(UTC).date(),
-        now: Callable[[], float] = time.monotonic,
-        book: AttemptLog | None = None,
-    ) -> None:
-        """`listener` gives the model that may read what was said to a provider and model. `may_spend` says whether the budget
-        allows a call, and is told whether the message is promising. `read` is called when a message has been read. `catch_up`
-        brings the shelf up to date; it blocks."""
+    reader: LedgerReader
+    cursors: SqlCursors
+    candidates: SqlCandidates
+    messages: Messages
+    rules: RuleWriter
+    listener: Callable[[str, str], Model | None]
+    timeout_s: float
+    redact: Callable[[str], str]
+    may_spend: Callable[[str, bool], Awaitable[bool]] | None = None
+    read: Callable[[], None] = lambda: None
+    today: Callable[[], date] = lambda: datetime.now(UTC).date()
+    now: Callable[[], float] = time.monotonic
+    book: AttemptLog | None = None
+
+    def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._reader = reader
-        self._cursors = cursors
-        self._candidates = candidates
-        self._messages = messages
-        self._rules = rules
-        self._listener = listener
-        self._timeout_s = timeout_s
-        self._redact = redact
-        self._may_spend = may_spend
-        self._read = read
-        self._catch_up = catch_up
-        self._today = today
-        self._now = now
-        self._guard = RetryGuard("listening", book)
+        self._guard = RetryGuard("listening", self.book)
         self._progress: LoopProgress | None = None
         self._kept = 0
         self._newest: TurnId | None = None
@@ -136,8 +121,8 @@ class Listening:
 
     def prepare(self) -> None:
         """Begin behind what was sensed before there was listening. Blocks; before any loop runs."""
-        if not self._cursors.has_cursor(LISTEN_CURSOR):
-            self._cursors.move_cursor(LISTEN_CURSOR, self._cursors.cursor(TURNS_CURSOR))
+        if not self.cursors.has_cursor(LISTEN_CURSOR):
+            self.cursors.move_cursor(LISTEN_CURSOR, self.cursors.cursor(TURNS_CURSOR))
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -153,9 +138,9 @@ class Listening:
     async def look(self, asking: TaskGroup) -> int:
         """Take in what is new and have messages read; how many rows there were."""
         progress = self._progress or await self._begin()
-        rows = await run_sync(self._reader.turns_after, progress.reached, _AT_ONCE) if len(self._waiting) < _MOST_WAITING else []
+        rows = await run_sync(self.reader.turns_after, progress.reached, _AT_ONCE) if len(self._waiting) < _MOST_WAITING else []
         if rows:
-            await run_sync(self._catch_up)
+            await run_sync(self.rules.follow)
         for row in rows:
             spoken = await self._spoken(row) if row.kind is TurnKind.MAIN else None
             if spoken is not None:
@@ -170,21 +155,21 @@ class Listening:
     async def _begin(self) -> LoopProgress:
         self._waiting.clear()
         self._busy.clear()
-        self._kept = await run_sync(self._cursors.cursor, LISTEN_CURSOR)
-        interrupted = await run_sync(self._candidates.interrupted)
+        self._kept = await run_sync(self.cursors.cursor, LISTEN_CURSOR)
+        interrupted = await run_sync(self.candidates.interrupted)
         self._interrupted = {turn: one.number for one in interrupted if one.kind == LISTENED for turn in one.turns[-1:]}
         self._progress = LoopProgress(self._kept)
         return self._progress
 
     async def _keep(self, progress: LoopProgress) -> None:
         if progress.settled != self._kept:
-            await run_sync(self._cursors.move_cursor, LISTEN_CURSOR, progress.settled)
+            await run_sync(self.cursors.move_cursor, LISTEN_CURSOR, progress.settled)
             self._kept = progress.settled
 
     async def _spoken(self, row: TurnRow) -> SpokenMessage | None:
         """The message of a turn; None where it holds no words of a person, or repeats what was just read in this session."""
         async with self._guard.attempt(row.id) as may:
-            spoken = await run_sync(self._messages.read, row) if may else None
+            spoken = await run_sync(self.messages.read, row) if may else None
         if spoken is None or self._said.get(spoken.session) == spoken.words.shown:
             return None
         self._said[spoken.session] = spoken.words.shown
@@ -205,7 +190,7 @@ class Listening:
                     asking.start_soon(self._take_sure, one)
                 continue
             passed_over.add(person)
-            if one.again_at > self._now():
+            if one.again_at > self.now():
                 unreachable.add(person)
             else:
                 self._waiting.remove(one)
@@ -223,7 +208,7 @@ class Listening:
             if is_done:
                 assert self._progress is not None
                 self._progress.end(one.spoken.seq)
-                self._read()
+                self.read()
             else:
                 self._waiting.appendleft(one)
             self.wakeup.notify()
@@ -231,15 +216,15 @@ class Listening:
     async def _handle(self, one: _Waiting) -> bool:
         """Whether the message is done with."""
         spoken = one.spoken
-        model = self._listener(spoken.provider, spoken.model)
+        model = self.listener(spoken.provider, spoken.model)
         if model is None:
             await self._take_sure(one)
             if takes_back(spoken.words):
-                await self._rules.tell_unread(spoken)
+                await self.rules.tell_unread(spoken)
             return True
-        if self._may_spend is not None:
+        if self.may_spend is not None:
             is_worth_reading = is_promising(spoken.words, is_answer=bool(spoken.answer))
-            if not await self._may_spend(model.name, is_worth_reading):
+            if not await self.may_spend(model.name, is_worth_reading):
                 await self._take_sure(one)
                 return not is_worth_reading or not self._later(one)
         try:
@@ -257,14 +242,14 @@ class Listening:
             log.warning("listener_unavailable model=%s turn=%s reason=%s", model.name, spoken.turn, error or "timeout")
             await self._take_sure(one)
             return not self._later(one)
-        await self._rules.apply(spoken, understood, LISTEN, self._interrupted.pop(spoken.turn, None), is_again=one.is_applied)
+        await self.rules.apply(spoken, understood, LISTEN, self._interrupted.pop(spoken.turn, None), is_again=one.is_applied)
         return True
 
     def _later(self, one: _Waiting) -> bool:
         """Ask again later."""
         pause_s = _PAUSES_S[min(one.failures, len(_PAUSES_S) - 1)]
         one.failures += 1
-        one.again_at = self._now() + pause_s
+        one.again_at = self.now() + pause_s
         return True
 
     async def _take_sure(self, one: _Waiting) -> None:
@@ -274,19 +259,19 @@ class Listening:
             sure = await run_sync(sure_rules, one.spoken.words)
             if sure.items:
                 one.is_applied = True
-                await self._rules.apply(one.spoken, sure, PHRASES, self._interrupted.pop(one.spoken.turn, None))
+                await self.rules.apply(one.spoken, sure, PHRASES, self._interrupted.pop(one.spoken.turn, None))
 
     async def _ask(self, model: Model, spoken: SpokenMessage) -> ReadMessage:
-        today = self._today()
-        request = await run_sync(lambda: build_request(*self._shown(spoken), self._rules.listed(spoken), today))
-        with anyio.fail_after(self._timeout_s):
+        today = self.today()
+        request = await run_sync(lambda: build_request(*self._shown(spoken), self.rules.listed(spoken), today))
+        with anyio.fail_after(self.timeout_s):
             answer = await model.ask(request, Purpose.LISTEN)
         return read_answer(answer, today)
 
     def _shown(self, spoken: SpokenMessage) -> tuple[str, str]:
         """The message, and the line of what it answers, without secrets. Blocks."""
-        message = head_and_tail(self._redact(spoken.words.shown.strip()), _MESSAGE_CHARS)
-        task, answer = (" ".join(self._redact(text).split()) for text in (spoken.task, spoken.answer))
+        message = head_and_tail(self.redact(spoken.words.shown.strip()), _MESSAGE_CHARS)
+        task, answer = (" ".join(self.redact(text).split()) for text in (spoken.task, spoken.answer))
         if not answer:
             return message, ""
         return message, f'asked "{_cut(task, _TASK_CHARS)}", the agent answered: {_cut(answer, _ANSWER_CHARS)}'

@@ -22,8 +22,7 @@ from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce
 from metaclaw.learn.listen.checks import CheckTrial
-from metaclaw.learn.listen.items import ItemChange, ItemScope, ReadMessage, RuleItem
-from metaclaw.learn.listen.messages import SpokenMessage
+from metaclaw.learn.listen.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
 from metaclaw.learn.worker.store_rpc import SkillShelf
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import (
@@ -76,47 +75,37 @@ class _Lesson:
     program: str | None = None
 
 
+@dataclass(eq=False, kw_only=True)
 class RuleWriter:
-    """Applies what was understood of a person's message."""
+    """Applies what was understood of a person's message. `foreign` gives what tools and pages said before a turn; `failed` is
+    called when a correction gave a turn its verdict."""
 
-    def __init__(
-        self,
-        *,
-        shelf: SkillShelf,
-        candidates: SqlCandidates,
-        verdicts: SqlVerdicts,
-        announce: Announce,
-        redact: Callable[[str], str],
-        foreign: Callable[[TurnId], Iterable[str]],
-        teams: Teams,
-        trial: CheckTrial,
-        failed: Callable[[], None] = lambda: None,
-        catch_up: Callable[[], object] = lambda: None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        """`foreign` gives what tools and pages said before a turn; `failed` is called when a correction gave a turn its verdict;
-        `catch_up` brings the shelf up to date, and blocks."""
-        self._shelf = shelf
-        self._candidates = candidates
-        self._verdicts = verdicts
-        self._announce = announce
-        self._redact = redact
-        self._foreign = foreign
-        self._teams = teams
-        self._trial = trial
-        self._failed = failed
-        self._now = now
-        self._catch_up = catch_up
+    shelf: SkillShelf
+    candidates: SqlCandidates
+    verdicts: SqlVerdicts
+    announce: Announce
+    redact: Callable[[str], str]
+    foreign: Callable[[TurnId], Iterable[str]]
+    teams: Teams
+    trial: CheckTrial
+    failed: Callable[[], None] = lambda: None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __post_init__(self) -> None:
         # Two people who say the same at once must not get one name.
         self._publishing = anyio.Lock()
+
+    def follow(self) -> None:
+        """Take in what was published since. Blocks."""
+        self.shelf.follow()
 
     def listed(self, spoken: SpokenMessage) -> list[tuple[str, str]]:
         """The rules that a message may be about, by name and text, the likeliest first: those of the session, the nearest, the
         others; then the nearest skills. Blocks."""
-        view = self._shelf.view
-        scopes = {None, *applying(spoken.scope, self._teams)}
+        view = self.shelf.view
+        scopes = {None, *applying(spoken.scope, self.teams)}
         query = f"{spoken.words.shown}\n{spoken.task}"
-        near = list(view.retrieve(query, _MOST_LISTED, spoken.scope, self._teams))
+        near = list(view.retrieve(query, _MOST_LISTED, spoken.scope, self.teams))
         rules = {one.name: one for one in view.index.skills() if is_rule(one) and one.scope in scopes}
         named = [*spoken.placed, *spoken.answered_with, *(one.name for one in near), *sorted(rules)]
         chosen = [rules[name] for name in dict.fromkeys(named) if name in rules][:_MOST_LISTED]
@@ -138,7 +127,7 @@ class RuleWriter:
     async def _apply(
         self, spoken: SpokenMessage, understood: ReadMessage, written_by: str, attempt: int | None, *, is_again: bool
     ) -> None:
-        await run_sync(self._catch_up)
+        await run_sync(self.shelf.follow)
         lessons = await run_sync(self._lessons, spoken, understood, written_by)
         if is_again:
             lessons += await run_sync(self._unconfirmed, spoken, understood)
@@ -146,7 +135,7 @@ class RuleWriter:
             await self._record(spoken, understood.correction)
         if not lessons:
             if attempt is not None:
-                await run_sync(self._candidates.end_attempt, attempt)
+                await run_sync(self.candidates.end_attempt, attempt)
             return
         turns = self._turns(spoken, understood)
         number = attempt
@@ -160,23 +149,23 @@ class RuleWriter:
         is_kept = [await self._publish(spoken, lesson, turns, written_by) for lesson in lessons]
         if not all(is_kept):
             # The library changed meanwhile: work out once more what is still to be done.
-            await run_sync(self._catch_up)
+            await run_sync(self.shelf.follow)
             for lesson in await run_sync(self._lessons, spoken, understood, written_by):
                 await self._publish(spoken, lesson, turns, written_by)
         if number is not None:
-            await run_sync(self._candidates.end_attempt, number)
+            await run_sync(self.candidates.end_attempt, number)
 
     async def tell_unread(self, spoken: SpokenMessage) -> None:
         """Give notice that a message took something back, and that no model was there to tell what."""
         log.info("retraction_not_read turn=%s", spoken.turn)
-        await self._announce("notice", {"skill": None, "turn": spoken.turn, "text": NOT_READ})
+        await self.announce("notice", {"skill": None, "turn": spoken.turn, "text": NOT_READ})
 
     def _turns(self, spoken: SpokenMessage, understood: ReadMessage) -> list[TurnId]:
         corrected = [spoken.answered] if understood.correction is not None and spoken.answered is not None else []
         return [*corrected, spoken.turn]
 
     def _lessons(self, spoken: SpokenMessage, understood: ReadMessage, written_by: str) -> list[_Lesson]:
-        """What is to change. Blocks."""
+        """The changes to publish. Blocks."""
         found: list[_Lesson] = []
         taken: set[str] = set()
         # Of several rules in one correction, it is not known which one the answer broke.
@@ -195,7 +184,7 @@ class RuleWriter:
     ) -> _Lesson:
         """The lesson with the check that was proposed for its rule, or with the reason why it has none."""
         assert lesson.put is not None
-        proposed = self._trial.propose(spoken, item, is_corrected=is_alone and is_correction)
+        proposed = self.trial.propose(spoken, item, is_corrected=is_alone and is_correction)
         extra = dict(lesson.put.extra)
         if proposed.check is not None:
             extra |= {"check": proposed.check, "check_state": PROPOSED}
@@ -208,26 +197,26 @@ class RuleWriter:
     async def _confirm_checks(self, spoken: SpokenMessage, *, is_corrected: bool) -> None:
         """Confirm the proposed checks that agree with the person about the task before this message."""
         for name in spoken.answered_with:
-            rule = self._shelf.view.get(name)
+            rule = self.shelf.view.get(name)
             if rule is not None and check_state_of(rule) == PROPOSED:
                 await run_sync(self._confirm_check, rule, spoken, is_corrected)
 
     def _confirm_check(self, rule: Skill, spoken: SpokenMessage, is_corrected: bool) -> None:
-        if not self._trial.is_confirmed(rule, spoken, is_corrected=is_corrected):
+        if not self.trial.is_confirmed(rule, spoken, is_corrected=is_corrected):
             return
         confirmed = replace(rule, extra={**rule.extra, "check_state": CONFIRMED})
         expected: dict[SkillName, str | None] = {rule.name: rule.content_hash}
         try:
-            self._shelf.publish((confirmed,), (), f"confirmed the check of {rule.name}", expected=expected, by_person=True)
+            self.shelf.publish((confirmed,), (), f"confirmed the check of {rule.name}", expected=expected, by_person=True)
         except SkillError as error:
             log.info("check_not_confirmed turn=%s reason=%s", spoken.turn, error)
         else:
             log.info("check_confirmed turn=%s", spoken.turn)
 
     def _unconfirmed(self, spoken: SpokenMessage, understood: ReadMessage) -> list[_Lesson]:
-        """What sure phrases of this message put in force and its reader does not confirm. Blocks."""
+        """Retractions of rules from sure phrases of this message that its reader does not confirm. Blocks."""
         confirmed = {
-            plain_words(self._redact(item.text)) for item in understood.items if item.op in (ItemChange.ADD, ItemChange.REPLACE)
+            plain_words(self.redact(item.text)) for item in understood.items if item.op in (ItemChange.ADD, ItemChange.REPLACE)
         }
         sure = (one for one in self._mine(spoken) if one.extra.get("source") == spoken.turn)
         return [_Lesson("retracted", None, (one,), UNCONFIRMED) for one in sure if plain_words(rule_text(one)) not in confirmed]
@@ -235,7 +224,7 @@ class RuleWriter:
     def _lesson(
         self, spoken: SpokenMessage, item: RuleItem, is_correction: bool, taken: set[str], written_by: str
     ) -> _Lesson | None:
-        targets = [one for name in item.targets if name not in taken and (one := self._shelf.view.get(name)) is not None]
+        targets = [one for name in item.targets if name not in taken and (one := self.shelf.view.get(name)) is not None]
         own = tuple(one for one in targets if self._is_own(one, spoken))
         match item.op:
             case ItemChange.RETRACT:
@@ -258,11 +247,11 @@ class RuleWriter:
 
     def _around(self, spoken: SpokenMessage) -> Iterable[str]:
         yield from spoken.words.foreign
-        yield from self._foreign(spoken.turn)
+        yield from self.foreign(spoken.turn)
 
     def _mine(self, spoken: SpokenMessage) -> Iterable[Skill]:
         scope = scope_of_lesson(spoken.scope)
-        return (one for one in self._shelf.view.index.skills() if is_rule(one) and one.scope == scope)
+        return (one for one in self.shelf.view.index.skills() if is_rule(one) and one.scope == scope)
 
     def _is_own(self, skill: Skill, spoken: SpokenMessage) -> bool:
         """Whether this person may take it back in words: a rule of their own, or one for everyone where there is only one user."""
@@ -282,7 +271,7 @@ class RuleWriter:
 
     def _example(self, spoken: SpokenMessage) -> str:
         """The task at hand, in the person's own words."""
-        return " ".join(self._redact(own_words(spoken.task)).split())[:_EXAMPLE_CHARS].strip()
+        return " ".join(self.redact(own_words(spoken.task)).split())[:_EXAMPLE_CHARS].strip()
 
     def _rule(self, spoken: SpokenMessage, item: RuleItem, taken: set[str]) -> Skill:
         is_always = _ALWAYS.match(item.when) is not None
@@ -296,12 +285,12 @@ class RuleWriter:
         if item.expires is not None:
             extra["expires"] = item.expires.isoformat()
         example = "" if is_always else self._example(spoken)
-        if examples := list(dict.fromkeys(filter(None, (*map(self._redact, item.examples), example)))):
+        if examples := list(dict.fromkeys(filter(None, (*map(self.redact, item.examples), example)))):
             extra["examples"] = examples
         extra["source"] = spoken.turn
-        text = self._redact(item.text)
-        when = self._redact(item.when)
-        name = rule_name(text, when, item.kind, lambda name: name in taken or self._shelf.view.get(name) is not None)
+        text = self.redact(item.text)
+        when = self.redact(item.when)
+        name = rule_name(text, when, item.kind, lambda name: name in taken or self.shelf.view.get(name) is not None)
         return Skill(
             name=name,
             trigger=when or text,
@@ -325,11 +314,11 @@ class RuleWriter:
         by_person = any(one.author is Authorship.PERSON for one in gone)
 
         def publish() -> None:
-            self._shelf.publish(() if put is None else (put,), names, told, expected=expected, learned=learned, by_person=by_person)
+            self.shelf.publish(() if put is None else (put,), names, told, expected=expected, learned=learned, by_person=by_person)
             if candidate is not None:
-                self._candidates.save_candidate(candidate)
+                self.candidates.save_candidate(candidate)
             if put is not None and lesson.program is not None:
-                self._candidates.save_candidate(self._waiting(put, lesson.program, turns, written_by))
+                self.candidates.save_candidate(self._waiting(put, lesson.program, turns, written_by))
 
         try:
             await run_sync(publish)
@@ -350,13 +339,13 @@ class RuleWriter:
             data["project"] = UNKNOWN_PROJECT
         if candidate is not None:
             data["candidate"] = candidate.id
-        await self._announce(lesson.event, data)
+        await self.announce(lesson.event, data)
         return True
 
     def _candidate(self, skill: Skill, turns: Sequence[TurnId], written_by: str, standing: Standing, reason: str) -> Candidate:
         proposal = Proposal(skill, Change.NEW, (), tuple(turns), f"words-{skill.name}"[:64], written_by, is_instruction=True)
-        generation = self._shelf.view.generation
-        return Candidate(CandidateId(new_id("c_")), proposal, standing, reason, generation, self._now())
+        generation = self.shelf.view.generation
+        return Candidate(CandidateId(new_id("c_")), proposal, standing, reason, generation, self.now())
 
     def _waiting(self, rule: Skill, program: str, turns: Sequence[TurnId], written_by: str) -> Candidate:
         """The rule with a program as its check, for a person to decide."""
@@ -369,14 +358,14 @@ class RuleWriter:
         """Keep what was not taken, so that people see why. Blocks."""
         rule = self._rule(spoken, item, set())
         try:
-            self._candidates.save_candidate(self._candidate(rule, [spoken.turn], written_by, Standing.REJECTED, reason))
+            self.candidates.save_candidate(self._candidate(rule, [spoken.turn], written_by, Standing.REJECTED, reason))
         except RefusedError as error:
             log.debug("refusal_not_kept reason=%s", error)
 
     async def _claim(self, turns: Sequence[TurnId]) -> int | None:
         """Make these turns support; None where one of them has been used already, or is forgotten."""
         try:
-            return await run_sync(self._candidates.begin_attempt, LISTENED, self._shelf.view.generation, turns)
+            return await run_sync(self.candidates.begin_attempt, LISTENED, self.shelf.view.generation, turns)
         except RefusedError as error:
             log.debug("attempt_refused reason=%s", error)
             return None
@@ -388,9 +377,9 @@ class RuleWriter:
         signals = (Signal(CORRECTION_READ, _EVIDENCE, quote),)
         verdict = Verdict(spoken.answered, Outcome.FAIL, Source.DETECTOR, _CERTAIN, signals, fault=Fault.AGENT, comment=correction)
         try:
-            stands = await run_sync(self._verdicts.record_verdict, verdict)
+            stands = await run_sync(self.verdicts.record_verdict, verdict)
         except RefusedError as error:
             log.debug("verdict_refused turn=%s reason=%s", verdict.turn, error)
             return
         if stands:
-            self._failed()
+            self.failed()

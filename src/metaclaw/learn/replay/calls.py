@@ -194,7 +194,7 @@ _AMOUNTS: Final = _set(
 
 
 class CallEffect(StrEnum):
-    """What a call does."""
+    """The effect of a call."""
 
     LOOK = "look"
     NOTE = "note"
@@ -226,7 +226,7 @@ class CallMeaning:
 
 
 def understand(call: ToolCall) -> CallMeaning:
-    """What a call is, and what it does."""
+    """The meaning of a call."""
     name = call_name(call)
     arguments = _decoded(call.arguments)
     if not isinstance(arguments, dict):

@@ -64,7 +64,7 @@ Played: TypeAlias = Recorded | Nearest | Miss
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a session's tools were asked and gave, in order; the first `start` of the takes came before the step it begins with."""
+    """The tool calls of a session with their results, in order; the first `start` came before the step it begins with."""
 
     takes: tuple[Take, ...]
     start: int

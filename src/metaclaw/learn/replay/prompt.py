@@ -45,7 +45,7 @@ class ReplayPrompt:
 
     @property
     def request(self) -> ChatRequest:
-        """What the provider got."""
+        """The request that the provider got."""
         return self._request
 
     def arms(self, skill: Skill, replaces: Collection[SkillName]) -> Arms:
@@ -116,7 +116,7 @@ class ReplayPrompt:
 
 
 def sent_request(turn: Turn) -> ChatRequest:
-    """What the provider got for a turn, skills and all. Raises UnplayableError."""
+    """The request that the provider got for a turn, with its skills. Raises UnplayableError."""
     wire = turn.wire if turn.exchange.translated is None else turn.provider_wire
     try:
         request = read_request(wire, turn.exchange.sent)

@@ -6,12 +6,11 @@ that calls no tool. Its outcome is unknown where a call was not recorded, the mo
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
-import anyio
 from anyio import to_thread
 
 from metaclaw.domain.candidate import Probe, ProbeKind, ReplayCost, ReplayResult
@@ -30,8 +29,6 @@ from metaclaw.skills import Budgets
 from metaclaw.skills import estimate_tokens as estimate_text
 from metaclaw.store import LedgerReader, RecordedTurn
 from metaclaw.wires import estimate_tokens
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +76,7 @@ class ReplayJudge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PlacementRecord:
-    """How the proxy places skills; `generation` gives the skills that were in force then (GenerationStore.at; it may block)."""
+    """Placement of skills by the proxy; `generation` gives the skills in force then (GenerationStore.at; may block)."""
 
     generation: Callable[[int], SkillGeneration | None]
     budgets: Budgets = field(default_factory=Budgets)
@@ -87,7 +84,7 @@ class PlacementRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """How far a replay goes."""
+    """Limits of a replay."""
 
     max_answers: int = 24
     max_later_turns: int = 64
@@ -113,7 +110,7 @@ class CassetteReplayer:
         self._scorer = score
         self._place = place
         self._limits = limits or ReplayLimits()
-        self._scenes = SharedResults[_Scene](_KEPT_PROBES)
+        self._scenes: OrderedDict[TurnId, _Scene] = OrderedDict()
 
     async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
         """The tokens of one replay; 0 where it cannot be replayed, which costs nothing."""
@@ -155,13 +152,15 @@ class CassetteReplayer:
 
     async def _scene(self, turn: TurnId) -> "_Scene":
         """The probe; read again where its session has gone on, or is gone, since it was read."""
-        read = partial(to_thread.run_sync, self._read, turn, abandon_on_cancel=True)
-        scene, is_new = await self._scenes.get(turn, read)
-        if not is_new:
+        scene = self._scenes.get(turn)
+        if scene is not None:
             session = await to_thread.run_sync(self._reader.session, scene.turn.session, abandon_on_cancel=True)
-            if session is None or session.turns != scene.turns:
-                self._scenes.drop(turn)
-                scene, _ = await self._scenes.get(turn, read)
+            scene = scene if session is not None and session.turns == scene.turns else None
+        if scene is None:
+            scene = await to_thread.run_sync(self._read, turn, abandon_on_cancel=True)
+            self._scenes[turn] = scene
+            while len(self._scenes) > _KEPT_PROBES:
+                self._scenes.popitem(last=False)
         return scene
 
     def _read(self, turn: TurnId) -> "_Scene":
@@ -237,14 +236,14 @@ class _Scene:
 
     @property
     def tokens(self) -> int:
-        """What the recorded task took from here: as the provider counted, or else as the request is estimated."""
+        """Tokens of the recorded task from here: as the provider counted, else as the request is estimated."""
         usage = self.turn.usage
         return self.answers * (estimate_tokens(self.stage.request) if usage is None else usage.input_tokens + usage.output_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """How one replay went; `answer` is None where it could not go on."""
+    """Result of one replay; `answer` is None where it could not go on."""
 
     answer: tuple[Part, ...] | None
     calls: tuple[PlayedCall, ...]
@@ -264,7 +263,7 @@ class _Running:
         self._near: list[str] = []
 
     def answer_calls(self, answer: Completion) -> list[ToolResult] | str:
-        """What the tools give; nothing where the answer is the last one; why there is no going on."""
+        """The results of an answer's calls; empty for the last answer; a text says why the replay cannot go on."""
         results: list[ToolResult] = []
         for call in (part for part in answer.parts if isinstance(part, ToolCall)):
             played = self._cassette.play(call)
@@ -290,45 +289,7 @@ class _Running:
 
 
 def _tokens(request: ChatRequest, answer: Completion) -> int:
-    """What an answer cost: as the provider counts, or else as the request is estimated."""
+    """Tokens of an answer: as the provider counts, else as the request is estimated."""
     if answer.usage is None:
         return estimate_tokens(request)
     return answer.usage.input_tokens + answer.usage.output_tokens
-
-
-class SharedResults(Generic[T]):
-    """Recent results of costly calls. Callers with the same key share one call; if it fails, the next caller makes it."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._slots: OrderedDict[Hashable, _Slot[T]] = OrderedDict()
-
-    def drop(self, key: Hashable) -> None:
-        """Forget one result."""
-        self._slots.pop(key, None)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._slots.clear()
-
-    async def get(
-        self, key: Hashable, make: Callable[[], Awaitable[T]], keep: Callable[[T], bool] = lambda _: True
-    ) -> tuple[T, bool]:
-        """The result, and whether it was made by this call."""
-        slot = self._slots.setdefault(key, _Slot())
-        self._slots.move_to_end(key)
-        while len(self._slots) > self._limit:
-            self._slots.popitem(last=False)
-        async with slot.lock:
-            if slot.results:
-                return slot.results[0], False
-            made = await make()
-            if keep(made):
-                slot.results.append(made)
-            return made, True
-
-
-@dataclass(slots=True)
-class _Slot(Generic[T]):
-    lock: anyio.Lock = field(default_factory=anyio.Lock)
-    results: list[T] = field(default_factory=list)

@@ -1,27 +1,37 @@
-"""Store calls of the learner: it reads the store itself and has the serving process write.
+"""The learner process and the serving process: messages between them, and stores whose writes the serving process carries out.
 
-So one process writes, nothing is half done when a learner is killed, and serving never waits for a lock of a process that is
-stopped. The classes here have the interface of the stores they replace.
+Messages are pickled values, each behind its length, on private pipes. Both ends are the same program, so pickle is safe: nothing
+from outside is unpickled, except as text inside a message.
+
+The learner reads the store itself and has the serving process write. So one process writes, nothing is half done when a learner is
+killed, and serving never waits for a lock of a process that is stopped. The `Remote` classes have the interface of the stores they
+replace.
 """
 
 import itertools
+import pickle
+import struct
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import IO, Final, Protocol, TypeAlias
 
 from anyio.to_thread import run_sync
 
+from metaclaw.config import Config
 from metaclaw.domain.candidate import Candidate
 from metaclaw.domain.chat import ChatRequest, Delta, Json
 from metaclaw.domain.compliance import MeasuredTurn
-from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.verdict import Verdict
-from metaclaw.learn.worker.channel import CallError, CallResult, StoreCall
-from metaclaw.skills import Shelf, ShelfView, SkillLibrary
+from metaclaw.errors import MetaClawError
+from metaclaw.learn.worker.supervision import WorkItem
+from metaclaw.skills import Shelf, ShelfView
 from metaclaw.store import (
     Database,
     PriceServed,
@@ -35,6 +45,113 @@ from metaclaw.store import (
     Sums,
     TurnRow,
 )
+
+_LENGTH: Final = struct.Struct("!Q")
+_PIECE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerStart:
+    """The first message to a learner: the configuration, and every provider in order, with its models. Those that are not on HTTP
+    can be asked only through the program."""
+
+    config: Config
+    providers: tuple[tuple[str, tuple[str, ...] | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WakeLearner:
+    """There is something to learn from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSession:
+    """A session is to be forgotten: nothing that was read of it may stay in memory."""
+
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCall:
+    """Carry out a call for the learner; answered by `CallResult` or `CallError`."""
+
+    number: int
+    name: str
+    arguments: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """The result of a call."""
+
+    number: int
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class CallError:
+    """The error of a call."""
+
+    number: int
+    error: MetaClawError
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerReport:
+    """The state of learning: facts for `status`, how many requests wait for the budget by purpose, the states of its loops,
+    counts of pending work (`reached` is the last row of the ledger it has looked at for messages), and items it has set aside,
+    with the number of attempts."""
+
+    facts: Mapping[str, object]
+    waiting: Mapping[str, int]
+    loops: Mapping[str, str]
+    reading: int
+    reached: int
+    lessons: int
+    writing: int
+    set_aside: Mapping[WorkItem, int]
+
+
+ToLearner: TypeAlias = LearnerStart | WakeLearner | ForgetSession | CallResult | CallError
+FromLearner: TypeAlias = StoreCall | LearnerReport
+
+
+class Channel:
+    """One end: something to read from and something to write to. Any thread may send; one receives."""
+
+    def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
+        """Both without a buffer of their own, or what is sent waits in it."""
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._sending = threading.Lock()
+
+    def send(self, message: ToLearner | FromLearner) -> None:
+        """Blocks until the other side has room for it. Raises OSError where it has gone."""
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        with self._sending:
+            rest = memoryview(_LENGTH.pack(len(body)) + body)
+            while rest:
+                rest = rest[self._outgoing.write(rest) :]
+
+    def receive(self) -> object:
+        """The next message; None where the other side has gone. Blocks."""
+        head = self._read(_LENGTH.size)
+        body = None if head is None else self._read(_LENGTH.unpack(head)[0])
+        return None if body is None else pickle.loads(body)
+
+    def close(self) -> None:
+        """Close the sending side: the other side receives None from then on."""
+        with self._sending, suppress(OSError):
+            self._outgoing.close()
+
+    def _read(self, size: int) -> bytes | None:
+        found = bytearray()
+        while len(found) < size:
+            piece = self._incoming.read(min(size - len(found), _PIECE_BYTES))
+            if not piece:
+                return None
+            found += piece
+        return bytes(found)
 
 
 class StoreCalls(Protocol):
@@ -168,8 +285,7 @@ class RemoteShelf:
         self._generations = generations
         self._calls = calls
         self._following = threading.Lock()
-        self._library = SkillLibrary.of(())
-        self._view = ShelfView(0, self._library.hash, self._library.index)
+        self._view = ShelfView.of(0, ())
 
     @property
     def view(self) -> ShelfView:
@@ -181,16 +297,14 @@ class RemoteShelf:
         with self._following:
             changes = self._generations.since(self._view.generation)
             if changes.number != self._view.generation:
-                self._library = self._library.changed(changes.put, changes.gone)
-                self._view = ShelfView(changes.number, self._library.hash, self._library.index)
+                self._view = ShelfView(changes.number, self._view.index.changed(changes.put, changes.gone))
             return self._view
 
     def follow_anew(self) -> ShelfView:
         """Read all skills again. Blocks. For when earlier generations were edited, because something was forgotten."""
         with self._following:
             changes = self._generations.since(0)
-            self._library = SkillLibrary.of(changes.put)
-            self._view = ShelfView(changes.number, self._library.hash, self._library.index)
+            self._view = ShelfView.of(changes.number, changes.put)
             return self._view
 
     def publish(

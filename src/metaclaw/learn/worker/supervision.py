@@ -72,7 +72,7 @@ class Supervisor:
             began_s, finished = self._now(), progress()
             try:
                 await loop()
-            except Exception as error:
+            except Exception as error:  # whatever went wrong, the loop is restarted and the log says why
                 if self._now() - began_s > _LONGEST_PAUSE_S or progress() > finished:
                     pause_s = _FIRST_PAUSE_S
                 log.exception("loop_failed loop=%s again_in_s=%g", name, pause_s)
@@ -235,7 +235,7 @@ class RetryGuard:
         try:
             yield True
             failures = 0
-        except Exception:
+        except Exception:  # any error counts as a failed attempt, and is raised again
             failures = before + 1
             raise
         finally:

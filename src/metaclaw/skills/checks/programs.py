@@ -144,6 +144,7 @@ _GLOBAL_OPTIONS: Final[dict[str, frozenset[str]]] = {
     "aws": words("--profile --region --endpoint-url --output"),
     "go": frozenset(("-C",)),
     "make": words("-C -f -j --directory --file"),
+    "metaclaw": frozenset(("--home",)),
 }
 """Programs with subcommands, and those of their options before the subcommand that take a value."""
 RECORDING: Final = words("git gh glab hub hg svn jj tea bd")
@@ -196,8 +197,9 @@ def shortened(texts: Sequence[str]) -> list[str] | None:
         rest = _behind(texts, 1, _GLOBAL_OPTIONS[name], 0)
         if rest and len(rest) + 1 < len(texts):
             return [name, *rest]
-    if "--" in texts[1:-1] and name not in RECORDING:
-        return list(texts[texts.index("--", 1) + 1 :])
+    if "--" in texts[1:-1] and name not in RECORDING | SHELLS | INTERPRETERS:
+        rest = list(texts[texts.index("--", 1) + 1 :])
+        return None if rest[0].startswith("-") else rest
     return _behind_unknown(texts) if name not in _PLAIN_PROGRAMS else None
 
 

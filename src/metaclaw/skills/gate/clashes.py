@@ -58,7 +58,7 @@ class IndexLibrary:
 
 
 class ClashKind(StrEnum):
-    """How a candidate and a skill stand against each other."""
+    """The kind of clash between a candidate and a skill."""
 
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
@@ -75,7 +75,7 @@ class Clash:
 
 
 def find_clashes(skill: Skill, library: IndexLibrary, replaces: Iterable[SkillName] = ()) -> tuple[Clash, ...]:
-    """What a candidate clashes with among the skills of its own or a wider scope, itself and those it replaces left out."""
+    """Clashes of a candidate with skills of its own or a wider scope, except itself and those it replaces."""
     ignored = {skill.name, *replaces}
     near = library.near(skill)
     others = (other for other in near if other.name not in ignored and is_same_or_wider(other.scope, skill.scope))
@@ -101,7 +101,7 @@ def overlap(one: Iterable[object], other: Iterable[object]) -> float:
 
 
 def advice(skill: Skill) -> str:
-    """What a skill says to do: its body, or of an instruction the words the person said."""
+    """The instructions of a skill: its body, or for a person's words those words."""
     if skill.author is not Authorship.INSTRUCTION:
         return skill.body
     quoted = [line.lstrip("> ") for line in skill.body.splitlines() if line.startswith(">")]

@@ -186,7 +186,7 @@ def _quote(found: re.Match[str]) -> str:
 
 
 class GateMode(StrEnum):
-    """How much a proposal must show. Each includes those before it."""
+    """The strictness of the gate. Each mode includes those before it."""
 
     OFF = "off"
     LINT = "lint"
@@ -264,7 +264,7 @@ class Gate:
         return replace(admission, supersedes=_superseded(proposal, clashes), overrides=overrides)
 
     def _draft(self, proposal: Proposal, library: IndexLibrary) -> tuple[tuple[Clash, ...], Admission | None]:
-        """What the proposal clashes with, and the refusal, if there is one."""
+        """The clashes of a proposal, and the refusal, if there is one."""
         clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
         return clashes, self._refusal(proposal, library, clashes)
 
@@ -319,7 +319,7 @@ class Gate:
 
 
 def _superseded(proposal: Proposal, clashes: Sequence[Clash]) -> tuple[SkillName, ...]:
-    """What a newer rule takes the place of: what it contradicts, and what an evolver made of the same lesson."""
+    """Skills that a newer rule supersedes: those it contradicts, and those an evolver wrote from the same lesson."""
     if not proposal.is_rule:
         return ()
     scope = proposal.skill.scope

@@ -122,7 +122,7 @@ class ReplayBudget:
     least: int = 0
 
     def for_turn(self, kind: ProbeKind) -> int:
-        """How far replays of such a turn may go."""
+        """Tokens that replays of such a turn may take."""
         return max(self.tokens, self.least) if kind is ProbeKind.FAILING else self.tokens
 
     @staticmethod
@@ -187,8 +187,8 @@ async def prove(
 
 
 def replay_belief(results: Iterable[ReplayResult], failures: int = 0) -> Belief:
-    """What replays tell. The record of each replayed turn counts once for the time without the skill; where nothing was replayed,
-    the recorded `failures` do."""
+    """The belief after replays. The record of each replayed turn counts once for the time without the skill; where nothing was
+    replayed, the recorded `failures` do."""
     found = [one for one in results if one.outcome is not Outcome.UNKNOWN]
     belief = Belief() if found else Belief(without=PassRate(failed=min(failures, 1)))
     for kind in {one.probe.turn: one.probe.kind for one in found}.values():

@@ -146,7 +146,7 @@ class TrialReport:
 
 
 def trial_prior(certificate: Certificate | None) -> Belief:
-    """What replays say before the first live task: half a task with the skill and half a task without it."""
+    """The belief from replays before the first live task: half a task with the skill and half a task without it."""
     if certificate is None or not certificate.replays:
         return Belief()
     found = replay_belief(certificate.replays)
@@ -154,7 +154,7 @@ def trial_prior(certificate: Certificate | None) -> Belief:
 
 
 def judge_trial(tasks: Sequence[LiveTask], prior: Belief | None = None) -> TrialReport:
-    """What the tasks so far, oldest first, say. The first moment at which they decided counts, however many came later."""
+    """The report on the tasks so far, oldest first. The first decision counts, however many tasks came later."""
     prior, counts = prior or Belief(), TaskCounts()
     for number, task in enumerate(tasks, 1):
         counts = counts.plus(task)
@@ -200,7 +200,6 @@ class Uplift:
 
     estimate: float | None
     interval: Interval | None
-    is_positive: float
     placed: int
     withheld: int
     unknown: int
@@ -211,11 +210,11 @@ def measure_uplift(tasks: Iterable[LiveTask]) -> Uplift:
     counts = TaskCounts.of(tasks)
     belief = counts.belief(Belief())
     if not counts.placed or not counts.withheld:
-        return Uplift(None, None, belief.is_better, counts.placed, counts.withheld, counts.unknown)
+        return Uplift(None, None, counts.placed, counts.withheld, counts.unknown)
     estimate = counts.placed_passed / counts.placed - counts.withheld_passed / counts.withheld
     half = _INTERVAL * belief.deviation
     interval = Interval(max(-1.0, belief.difference - half), min(1.0, belief.difference + half))
-    return Uplift(estimate, interval, belief.is_better, counts.placed, counts.withheld, counts.unknown)
+    return Uplift(estimate, interval, counts.placed, counts.withheld, counts.unknown)
 
 
 def _scaled(rate: PassRate) -> PassRate:

@@ -31,7 +31,7 @@ from metaclaw.wires.errors import error_of, openai_error, reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.format import Facts, facts_of, first_event, first_object, missing
 from metaclaw.wires.sse import event_bytes
-from metaclaw.wires.tools import ClientTools, Kind, custom_input
+from metaclaw.wires.translation import ClientTools, Kind, custom_input
 
 ID_PREFIX = "chatcmpl-"
 _FINISHES = {

@@ -23,7 +23,7 @@ from metaclaw.wires.held_calls import (
     told,
 )
 from metaclaw.wires.sse import event_bytes, split_events
-from metaclaw.wires.tools import custom_arguments
+from metaclaw.wires.translation import custom_arguments
 
 
 def read_attempt(said: bytes, *, stream: bool) -> Attempt:

@@ -23,11 +23,15 @@ from metaclaw.domain.chat import (
 from metaclaw.errors import WireError
 from metaclaw.wires.fields import Fields, Object, literal, object_of, wrong_type
 from metaclaw.wires.format import RequestEdit
-from metaclaw.wires.tools import ClientTools, ToolOffer, custom_arguments, custom_input, custom_offer
 from metaclaw.wires.translation import (
     JSON_OBJECT,
     SCHEMA_NAME,
+    ClientTools,
     Document,
+    ToolOffer,
+    custom_arguments,
+    custom_input,
+    custom_offer,
     data_url,
     file_document,
     max_tokens_field,

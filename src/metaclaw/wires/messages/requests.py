@@ -29,11 +29,11 @@ from metaclaw.domain.chat import (
 from metaclaw.errors import WireError
 from metaclaw.wires.fields import Fields, Object, object_of, text_of, wrong_type
 from metaclaw.wires.format import RequestEdit
-from metaclaw.wires.tools import ToolOffer
 from metaclaw.wires.translation import (
     DEFAULT_MAX_TOKENS,
     JSON_OBJECT,
     Document,
+    ToolOffer,
     anthropic_effort,
     data_url,
     opaque_value,

@@ -27,8 +27,7 @@ from metaclaw.wires.errors import NO_REASON, error_of, reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.format import Facts, facts_of, missing
 from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
-from metaclaw.wires.tools import ClientTools, Kind, call_name, custom_input
-from metaclaw.wires.translation import show
+from metaclaw.wires.translation import ClientTools, Kind, call_name, custom_input, show
 
 ID_PREFIX = "resp_"
 _REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_filter"}

@@ -11,7 +11,7 @@ from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import Attempt, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
 from metaclaw.wires.responses.streams import ResponsesWriter
 from metaclaw.wires.sse import event_bytes
-from metaclaw.wires.tools import custom_arguments, flat_name
+from metaclaw.wires.translation import custom_arguments, flat_name
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 # Calls that the client runs, and the name that checks know the tool by. `None`: the item names it itself.

@@ -24,13 +24,20 @@ from metaclaw.errors import WireError
 from metaclaw.wires.chat.requests import tool_mode
 from metaclaw.wires.fields import Fields, Object, literal, object_of, text_of, wrong_type
 from metaclaw.wires.format import RequestEdit
-from metaclaw.wires.tools import ClientTool, ClientTools, Kind, ToolOffer, custom_arguments, custom_input, custom_offer, flat_name
 from metaclaw.wires.translation import (
     JSON_OBJECT,
     SCHEMA_NAME,
+    ClientTool,
+    ClientTools,
     Document,
+    Kind,
+    ToolOffer,
+    custom_arguments,
+    custom_input,
+    custom_offer,
     data_url,
     file_document,
+    flat_name,
     opaque_value,
     plain,
     read_document,
