@@ -16,8 +16,8 @@ run: install
 demo: install
 	@$(BIN)/metaclaw demo --unattended
 
-# One worker more than cores: much of the tests' time is waiting for programs.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(1 + (os.cpu_count() or 1))")
+# Two workers more than cores: much of the tests' time is waiting for programs.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 + (os.cpu_count() or 1))")
 test: $(VENV)/.dev
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
