@@ -47,6 +47,8 @@ LIMIT_S = 2.0
 _CHECK_LIMIT_S = 1.0
 _THREADS = 4
 _MOST_AT_ONCE = 200
+_MOST_CHARS_AT_ONCE = 8_000
+"""Rules, and characters of calls, that are looked at without a thread: reading a long script takes up to a second."""
 _CACHED = 256
 
 
@@ -184,7 +186,7 @@ class CallJudge:
     ) -> Ruling:
         """Which rules the calls break. Never raises for a check."""
         parts = [ToolCall(call.id, call.name, call.arguments) for call in calls]
-        if len(rules) > _MOST_AT_ONCE:
+        if len(rules) > _MOST_AT_ONCE or sum(len(part.arguments) for part in parts) > _MOST_CHARS_AT_ONCE:
             concerned = await anyio.to_thread.run_sync(_concerned, rules, parts)
         else:
             concerned = _concerned(rules, parts)
