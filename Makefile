@@ -16,8 +16,8 @@ run: install
 demo: install
 	@$(BIN)/metaclaw demo --unattended
 
-# One worker more than cores: much of the tests' time is waiting for programs.
-WORKERS ?= $(shell $(PYTHON) -c "import os; print(1 + (os.cpu_count() or 1))")
+# Two workers more than cores: much of the tests' time is waiting for programs.
+WORKERS ?= $(shell $(PYTHON) -c "import os; print(2 + (os.cpu_count() or 1))")
 test: $(VENV)/.dev
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
@@ -46,9 +46,9 @@ test-openclaw: $(VENV)/.dev
 	$(BIN)/python scripts/openclaw-env
 	METACLAW_TEST_OPENCLAW=1 $(BIN)/pytest -n0 bench/tests/test_openclaw.py
 
-# The real agent programs (2 GB once; needs npm), connected, asked once through the proxy, disconnected. AGENTS="claude codex" chooses some.
+# The real agent programs (2 GB once; needs npm), connected, asked through the proxy, held to a rule, disconnected. AGENTS="claude codex" chooses some.
 test-agents: $(VENV)/.dev
-	commands=$$($(BIN)/python scripts/agents-env $(AGENTS)) && METACLAW_TEST_AGENTS=$$commands $(BIN)/pytest -n0 tests/agents/test_real_agents.py
+	commands=$$($(BIN)/python scripts/agents-env $(AGENTS)) && METACLAW_TEST_AGENTS=$$commands $(BIN)/pytest -n0 tests/agents/test_real_agents.py tests/agents/test_held_rules.py
 
 # Every page and action in Chromium (Debian's package), checked with axe-core (needs npm).
 AXE := .cache/axe/package/axe.min.js

@@ -1,6 +1,7 @@
 """Held rules in the running program: what reaches the client, what is counted, and what it costs.
 
     .venv/bin/python -m benchmarks.enforcement [--calls 500] [--requests 300] [--json] [--assert-goals]
+    .venv/bin/python -m benchmarks.enforcement --agents opencode claude-code codex openclaw
 
 The provider is scripted: it breaks a rule on a schedule, alone and beside calls that comply, and refuses every history that it
 did not make. The clients are the official SDKs on all three wires, streamed and whole, relayed and translated, several at once.
@@ -9,12 +10,16 @@ with a result, so that the next request shows whether the history is still the p
 
 Processor time is that of the whole process tree, from `/proc`, in two programs with the same thirty rules, one of which holds ten.
 They take turns under the same load of calls that comply; learning is off in both. The ratio is taken within each round.
+
+With `--agents` the clients are the real agent programs instead, each with an equal share of the calls; `agent_schedule` in the
+tests says what the provider plays and refuses. The folder in which an agent works tells which commands were run.
 """
 
 import argparse
 import json
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,7 +28,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import count, cycle
 from pathlib import Path
 from random import Random
@@ -32,6 +37,7 @@ from typing import Any
 import httpx
 
 from benchmarks.proxy.procfs import cpu_s
+from tests.support.agent_schedule import CYCLE, REAL_AGENTS, Result, run_agent, schedule
 from tests.support.holding import PARAMETERS, new_agent, write_rule
 from tests.support.program import NOT_LEARNING, Program, providers_toml
 from tests.support.strict_provider import BAD, STEPS, Answer, StrictProvider
@@ -217,6 +223,48 @@ def measure_delivery(folder: Path, calls: int, seed: int = 1, *, held: int = _HE
     }
 
 
+def measure_agents(folder: Path, names: Sequence[str], calls: int) -> list[Result]:
+    """Run real agents through a schedule of at least so many violating calls in all, and more that comply."""
+    script = Path(__file__).resolve().parent.parent / "scripts" / "agents-env"
+    programs = [REAL_AGENTS[name].program for name in names]
+    found = subprocess.run([sys.executable, str(script), *programs], stdout=subprocess.PIPE, text=True, check=True)
+    cycles = -(-calls // (len(names) * sum(plan.count("bad") + plan.count("mixed") for plan in CYCLE)))
+    results = []
+    for name in names:
+        began = time.monotonic()
+        results.append(run_agent(REAL_AGENTS[name], found.stdout.strip(), folder / name, schedule(cycles, prompts=3)))
+        print(f"{name}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return results
+
+
+def report_agents(results: Sequence[Result]) -> bool:
+    """Print a table in Markdown; whether all goals are met."""
+    rows = []
+    is_met = True
+    for one in results:
+        found = _plain(one.counted["compliance"])
+        wire = REAL_AGENTS[one.agent].wire
+        unchanged = f"{one.compliant - len(one.changed)} of {one.compliant}"
+        failed = len(one.refused) + len(one.errors)
+        counts = "the same" if found == one.truth else f"{_words(found)}, not {_words(one.truth)}"
+        rows.append((one.agent, wire, f"{len(one.leaked)} of {one.violating}", unchanged, f"{failed} of {one.requests}", counts))
+        is_met = is_met and not (one.leaked or one.changed or failed) and found == one.truth
+    violating, compliant = sum(one.violating for one in results), sum(one.compliant for one in results)
+    leaked, changed = sum(len(one.leaked) for one in results), sum(len(one.changed) for one in results)
+    failed, asked = sum(len(one.refused) + len(one.errors) for one in results), sum(one.requests for one in results)
+    rows.append(("all", "", f"{leaked} of {violating}", f"{compliant - changed} of {compliant}", f"{failed} of {asked}", ""))
+    print(
+        "| agent | wire | violating calls run | compliant calls run, unchanged | failed requests | compliance, script and program |"
+    )
+    print("|---|---|---|---|---|---|")
+    for row in rows:
+        print(f"| {' | '.join(row)} |")
+    for one in results:
+        for line in (*one.refused[:3], *one.errors[:3]):
+            print(f"failed: {one.agent}: {line}")
+    return is_met
+
+
 def _counts(turns: Counter[str]) -> dict[str, int]:
     held, followed = turns["held"], turns["followed"]
     return {"applied": held + followed, "followed": followed, "broken": held, "held": held, "unknown": 0}
@@ -400,6 +448,7 @@ def measure(calls: int, requests: int, rounds: int, seed: int = 1) -> dict[str, 
 def main() -> int:
     """Measure and report; 1 where a goal is missed and that matters."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.enforcement", description=__doc__.splitlines()[0])
+    parser.add_argument("--agents", nargs="+", choices=REAL_AGENTS, help="run these real agents instead of SDKs")
     parser.add_argument("--calls", type=int, default=500, help="violating calls, and as many that comply; 0 leaves that out [500]")
     parser.add_argument("--requests", type=int, default=300, help="of each kind in a round of the cost; 0 leaves that out [300]")
     parser.add_argument("--rounds", type=int, default=5)
@@ -407,6 +456,13 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--assert-goals", action="store_true")
     given = parser.parse_args()
+    if given.agents:
+        with tempfile.TemporaryDirectory(prefix="metaclaw-enforcement-") as folder:
+            results = measure_agents(Path(folder), given.agents, given.calls)
+        if given.json:
+            print(json.dumps([asdict(one) for one in results], indent=2))
+        is_met = report_agents(results)
+        return 1 if given.assert_goals and not is_met else 0
     facts = measure(given.calls, given.requests, given.rounds, given.seed)
     if given.json:
         print(json.dumps(facts, indent=2))

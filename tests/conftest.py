@@ -44,10 +44,9 @@ def _is_of_another_target(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what stays to the end: the imported modules and the tests."""
-    gc.enable()
-    gc.collect()
+    """Spare the garbage collector what stays to the end, the imported modules and the tests, and let it work again."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_report_header() -> str:

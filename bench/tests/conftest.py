@@ -6,10 +6,25 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from metaclaw_bench.running import proxy
-from tests.conftest import anyio_backend, home, pytest_collection_modifyitems, pytest_configure, shared
+from tests.conftest import (
+    anyio_backend,
+    home,
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    shared,
+)
 from tests.support import forks
 
-__all__ = ["anyio_backend", "forked_proxies", "home", "pytest_collection_modifyitems", "pytest_configure", "shared"]
+__all__ = [
+    "anyio_backend",
+    "forked_proxies",
+    "home",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "shared",
+]
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,9 @@ session; the person says what was wrong (`/api/feedback`) until a skill for the 
 the proxy judges by the benchmark's checkers, ranks answers by how much of the task they do, and writes the skills. After some days
 `metaclaw policy train` runs until the new version was judged. At the end held-out days are asked greedily. Conditions: *baseline*
 (no skills, no training), *skills*, *full*. Accuracy is the published one: partial credit for choices, all or nothing for files.
+
+The person sets their own learning budget (`learning.daily_tokens`, a billion): every answer in training is ranked by the judge,
+which is scripted here and costs nothing. With the default of 300,000 tokens a day the program would plan runs of a few small steps.
 """
 
 import argparse

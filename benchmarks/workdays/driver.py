@@ -39,6 +39,8 @@ EXAMPLES: Final = (
 )
 """An exchange before each question that shows both forms of an answer; so small a model does not find them otherwise."""
 _ANSWER_S: Final = 600.0
+_DAILY_TOKENS: Final = 1_000_000_000
+"""The person's own learning budget: the scripted judge costs nothing, and the default would end training after a few steps."""
 
 
 class Condition(StrEnum):
@@ -128,6 +130,7 @@ class Run:
         asked = f'provider = "scripted"\nmodel = "{MODEL}"\n'
         # The scripted evolver's skills are good by construction: what is measured comes after them.
         parts += ['[skills]\ngate = "off"\n', f"[judge]\n{asked}", f"[evolver]\n{asked}", f"[listen]\n{asked}"]
+        parts += [f"[learning]\ndaily_tokens = {_DAILY_TOKENS}\n"]
         if self._condition is Condition.FULL:
             parts += ["[policy]\n", "[schedule]\nsleep = []\nidle_minutes = 1440.0\n"]
         return "\n".join(parts)

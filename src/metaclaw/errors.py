@@ -78,6 +78,14 @@ class MissingPackageError(TrainingError):
     """A package that training needs is not installed; the message says how to install it."""
 
 
+class TrainingBudgetError(TrainingError):
+    """The day's learning budget does not pay for the judge that scores answers; training goes on when it does."""
+
+
+class TrainerMemoryError(TrainingError):
+    """The trainer finds too little memory, however little it works on at once; it tries again later."""
+
+
 class WeightsLostError(TrainingError):
     """The host cannot load these weights: they are missing, cut, or not for this model."""
 

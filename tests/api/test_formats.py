@@ -2,7 +2,8 @@
 
 import pytest
 
-from metaclaw.api.web.formats import least_followed
+from metaclaw.api.web.formats import least_followed, signal
+from metaclaw.outcome.signals import WEIGHTS
 
 
 def counts(followed: int, broken: int) -> dict[str, int]:
@@ -21,3 +22,10 @@ def counts(followed: int, broken: int) -> dict[str, int]:
 )
 def test_the_agent_that_follows_a_rule_least_is_named(by_agent: dict[str, dict[str, int]] | None, words: str) -> None:
     assert least_followed(by_agent) == words
+
+
+@pytest.mark.parametrize("detector", [*WEIGHTS.signals, "check"])
+def test_every_signal_is_shown_in_words(detector: str) -> None:
+    words = signal(detector)
+    assert " " in words
+    assert ": " not in words, "the fallback shows the name of the detector"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from metaclaw.agents import Trial, find_agent
+from metaclaw.cli.agents import told
 from tests.cli.program import metaclaw
 from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
@@ -228,3 +230,11 @@ def test_setup_without_the_key_says_which_variable_to_set(user: Path) -> None:
     refused = metaclaw("setup", "--yes", "--provider", "groq", "--agents", "none")
     assert (refused.code, "GROQ_API_KEY is not set" in refused.err) == (2, True)
     assert (user / "mc" / "config.toml").read_text() == before
+
+
+def test_a_request_that_is_too_long_for_the_embedded_model_is_explained() -> None:
+    printed = 'ERROR: {"error": {"message": "too long", "code": "context_length_exceeded"}}'
+    words = told(find_agent("codex"), Trial(1, "", printed), 0)
+    assert words[0].startswith("Codex gave no answer (exit code 1)")
+    assert "metaclaw setup --provider NAME" in words[-1]
+    assert told(find_agent("codex"), Trial(1, "", "ERROR: no network"), 0)[-1] == "See metaclaw doctor."

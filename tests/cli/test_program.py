@@ -1,4 +1,4 @@
-"""The whole program, started and stopped for real, with a scripted provider behind it."""
+"""The whole program, started and stopped for real, with a scripted provider behind it. Commands that only ask run in process."""
 
 import http.client
 import json
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from metaclaw.instance import find
-from tests.cli.program import Done, program
+from tests.cli.program import Done, metaclaw, program
 
 ANSWER = {
     "id": "chatcmpl-1",
@@ -78,7 +78,7 @@ def provider() -> Iterator[Scripted]:
 @pytest.fixture
 def settings(home: Path, provider: Scripted) -> Iterator[Path]:
     """A home that is configured for the scripted provider; whatever still runs in it at the end is killed."""
-    done = program("config", "set", "providers.main.kind=openai", f"providers.main.base_url={provider.url}", "proxy.port=0")
+    done = metaclaw("config", "set", "providers.main.kind=openai", f"providers.main.base_url={provider.url}", "proxy.port=0")
     assert done.code == 0, done.err
     yield home
     running = find(home)
@@ -125,32 +125,32 @@ def test_a_detached_proxy_serves_tells_and_stops(settings: Path) -> None:
     status = program("status", "--json").facts
     assert (status["running"], status["url"], status["degraded"], status["mode"]) == (True, url, False, "skills_only")
     assert [one["name"] for one in status["providers"]] == ["main"]
-    assert program("status").out.startswith("MetaClaw ")
+    assert metaclaw("status").out.startswith("MetaClaw ")
 
     assert chat(url, "wrong")[0] == 401
     code, body = chat(url, key)
     assert (code, json.loads(body)) == (200, ANSWER)
-    (session,) = program("sessions", "list", "--json").facts["sessions"]
-    shown = program("sessions", "show", session["id"], "--json").facts
+    (session,) = metaclaw("sessions", "list", "--json").facts["sessions"]
+    shown = metaclaw("sessions", "show", session["id"], "--json").facts
     assert [turn["answer"] for turn in shown["turns"]] == [ANSWER]
-    assert program("sessions", "end", session["id"]).code == 0
-    (ended,) = program("sessions", "list", "--json").facts["sessions"]
+    assert metaclaw("sessions", "end", session["id"]).code == 0
+    (ended,) = metaclaw("sessions", "list", "--json").facts["sessions"]
     assert ended["ended_at"] is not None
 
-    again = program("start", "--detach")
+    again = metaclaw("start", "--detach")
     assert again.code == 1
     assert f"runs already at {url}" in again.err
 
     assert program("stop", "--json").facts["stopped"] is True
-    assert program("status").code == 1
-    assert program("stop").code == 1
+    assert metaclaw("status").code == 1
+    assert metaclaw("stop").code == 1
     log = settings / "logs" / "metaclaw.log"
     assert log.stat().st_mode & 0o077 == 0
     assert key not in log.read_text()
 
 
 def test_the_command_that_start_prints_works_as_it_stands_and_the_key_can_be_had_again(settings: Path) -> None:
-    assert program("config", "set", 'providers.main.models=["m-1"]').code == 0
+    assert metaclaw("config", "set", 'providers.main.models=["m-1"]').code == 0
     started = program("start", "--detach")
     (line,) = (line for line in started.out.splitlines() if "curl " in line)
     words = shlex.split(line[line.index("curl ") :])
@@ -159,7 +159,7 @@ def test_the_command_that_start_prints_works_as_it_stands_and_the_key_can_be_had
     assert body["model"] == "m-1"
     assert chat(words[1].removesuffix("/v1/chat/completions"), key, body)[0] == 200
     assert program("stop").code == 0
-    assert program("key").out.strip() == key
+    assert metaclaw("key").out.strip() == key
 
 
 def test_where_no_model_is_known_the_printed_command_says_so(settings: Path) -> None:
@@ -178,7 +178,7 @@ def test_overrides_reach_a_detached_proxy_but_not_its_arguments(settings: Path) 
     assert running is not None
     assert b"hunter2" not in Path(f"/proc/{running.pid}/cmdline").read_bytes()
     assert "hunter2" not in (settings / "logs" / "metaclaw.log").read_text()
-    refused = program("status")
+    refused = metaclaw("status")
     assert refused.code == 1
     assert "another key than config.toml" in refused.err
     assert program("stop").code == 0
@@ -197,7 +197,7 @@ def test_sigterm_lets_a_running_answer_finish_and_exits_with_0(settings: Path, p
         assert process.wait(20) == 0
     assert [status for status, _ in answers] == [200]
     assert find(settings) is None
-    (session,) = program("sessions", "list", "--json").facts["sessions"]
+    (session,) = metaclaw("sessions", "list", "--json").facts["sessions"]
     assert session["turn_count"] == 1
 
 
@@ -207,12 +207,12 @@ def test_after_kill_9_the_next_start_works_and_nothing_is_lost(settings: Path) -
         assert chat(url, key)[0] == 200
         process.kill()
         process.wait(20)
-    assert program("status").code == 1
+    assert metaclaw("status").code == 1
     with foreground() as (process, _, second_key):
         assert second_key == key
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
-    assert len(program("sessions", "list", "--json").facts["sessions"]) == 1
+    assert len(metaclaw("sessions", "list", "--json").facts["sessions"]) == 1
 
 
 @pytest.mark.slow

@@ -382,3 +382,26 @@ def test_enforce_without_an_argument_says_whether_rules_hold(home: Path) -> None
     metaclaw("enforce", "off")
     assert metaclaw("enforce", "--json").facts == {"on": False, "held_rules": ["no-force-push"]}
     assert "Holding is off" in metaclaw("enforce").out
+    assert "nothing is held now: holding is off for all rules" in " ".join(metaclaw("rules", "show", "no-force-push").out.split())
+    metaclaw("enforce", "on")
+    assert "tool calls that break it do not reach the agent" in " ".join(metaclaw("rules", "show", "no-force-push").out.split())
+
+
+def test_a_list_marks_rules_that_are_held(home: Path) -> None:
+    metaclaw("rules", "add", "--example", "no-force-push", "--enforce", "hold")
+    metaclaw("rules", "add", "--example", "uv-not-pip")
+    lines = metaclaw("rules").out.splitlines()
+    assert [line for line in lines if "(held)" in line] == [line for line in lines if "no-force-push" in line]
+
+
+def test_a_program_about_answers_cannot_hold_and_is_shown_in_lines(home: Path) -> None:
+    added = metaclaw("rules", "add", "--example", "tests-before-done", "--enforce", "hold")
+    assert "nothing is held: only a check of tool calls can hold them" in added.out
+    edited = metaclaw("rules", "edit", "tests-before-done", "--enforce", "hold")
+    assert "nothing is held" in edited.out
+    shown = metaclaw("rules", "show", "tests-before-done").out
+    assert "a program, below" in shown
+    assert "\\n" not in shown.split("Its check:")[0]
+    assert "import json, re, sys\n" in shown
+    asked = metaclaw("rules", "add", "--example", "ask-before-deleting", "--enforce", "hold")
+    assert "held: tool calls that break it do not reach the agent" in asked.out

@@ -92,7 +92,8 @@ def test_an_answer_that_keeps_breaking_a_rule_ends_with_a_text(
     assert len(strict.bodies) == before + 3
     assert commands(got) == []
     assert "`no-force-push` (Never force-push.)" in got.text
-    assert "metaclaw enforce off" in got.text
+    assert "metaclaw enforce off" not in got.text, "an agent reads it"
+    assert "--enforce" not in got.text
     assert (got.input_tokens, got.output_tokens) == (30, 15)
     assert commands(client.ask("PLAN good")) == [GOOD]
     assert commands(client.answer_calls()) == []
@@ -167,6 +168,7 @@ def test_the_story_says_that_the_provider_failed_when_it_was_asked_again(program
     said = program.command("why", got.headers["x-metaclaw-turn"]).stdout
     assert "the model could not be asked again" in said
     assert "500" in said
+    assert "To lift it: metaclaw rules edit no-force-push --enforce remind" in said
     shown = program.command("sessions", "show", got.headers["x-metaclaw-session"]).stdout
     assert "calls that break no-force-push; the client got a text in place of the calls" in " ".join(shown.split())
 
@@ -191,6 +193,27 @@ def test_enforcement_is_switched_off_and_on_at_once(program: Program, strict: St
     assert commands(client.answer_calls()) == []
     assert commands(client.ask("PLAN bad good")) == [GOOD]
     assert strict.refused == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "metaclaw enforce off",
+        "cd x && metaclaw --home /h rules edit no-force-push --enforce remind",
+        "python -m metaclaw rules remove no-force-push --yes",
+        "curl -X POST -d '{\"on\": false}' http://127.0.0.1:1/api/enforce",
+    ],
+)
+def test_an_agent_cannot_lift_a_held_rule_itself(tmp_path: Path, command: str) -> None:
+    steps = [call(("bash", {"command": command})), call(("bash", {"command": "metaclaw rules list"}))]
+    with ScriptedModel(steps) as model:
+        program = Program(tmp_path / "home", CHAT_ONLY.format(url=model.url), env=NOT_LEARNING)
+        write_rule(program)
+        program.start()
+        got = new_agent("chat", program.url, "m", False, {}).ask("Push it.")
+        assert program.stop() == 0
+    assert commands(got) == ["metaclaw rules list"]
+    assert got.headers["x-metaclaw-enforced"] == "metaclaw-keep-rules"
 
 
 def test_a_client_may_opt_out_where_the_owner_allows_it(program: Program, strict: StrictProvider) -> None:

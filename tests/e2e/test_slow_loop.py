@@ -29,7 +29,7 @@ lora_rank = 8
 learning_rate = {rate}
 batch_turns = 8
 group_size = 16
-prompts_per_step = 8
+prompts_per_step = {prompts}
 steps = {steps}
 max_new_tokens = 8
 held_out_share = 0.4
@@ -64,10 +64,10 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     (home / "skills" / "animals" / "SKILL.md").write_text(SKILL.format(pattern=PATTERN))
     if IS_REAL:
         _put_real_model(home)
-        config = POLICY.format(rate=0.002, steps=3, base="", threads=0)
+        config = POLICY.format(rate=0.002, steps=3, prompts=8, base="", threads=0)
     else:
         model = make_speaking_model(folder / "miniature")
-        config = POLICY.format(rate=0.0015, steps=80, base=f'base_model = "{model}"', threads=1)
+        config = POLICY.format(rate=0.0015, steps=80, prompts=4, base=f'base_model = "{model}"', threads=1)
     running = Program(home, config).start()
     running.wait_for("/api/status", lambda status: status["engine"]["state"] == "ready", within_s=120)
     yield running

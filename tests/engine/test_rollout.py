@@ -101,6 +101,16 @@ def test_a_long_prompt_is_read_in_chunks_and_says_the_same(shape: Shape, tensors
     _assert_teacher_agrees(Llama(shape, tensors), prompts, _make(shape, tensors, is_static).sample(prompts, Drawing(2, 80)))
 
 
+def test_short_prompts_that_begin_alike_are_read_together_and_say_the_same(shape: Shape, tensors: dict[str, Tensor]) -> None:
+    begins = _tokens(3, 60)
+    prompts = [[*begins[: 60 - number % 3], *_tokens(100 + number, 5 + number % 4)] for number in range(40)]
+    rollouts = _make(shape, tensors, is_static=False)
+    _assert_teacher_agrees(Llama(shape, tensors), prompts, rollouts.sample(prompts, Drawing(2, 8)))
+    passes: list[None] = []
+    rollouts.sample(prompts, Drawing(1, 1), lambda: passes.append(None))
+    assert len(passes) <= 3, "some 350 tokens in passes of 256, and not one pass for each prompt"
+
+
 def test_both_ways_of_decoding_draw_the_same_tokens(shape: Shape, tensors: dict[str, Tensor]) -> None:
     leaving, static = (_make(shape, tensors, way).sample(_PROMPTS, Drawing(4, 30, seed=11)) for way in (False, True))
     assert _ids(leaving) == _ids(static)

@@ -22,6 +22,8 @@ from tests.engine.tiny import make_tiny_model
 from tests.support.depth import tries
 
 STEPS, PIECES = 3, 3
+_PATIENCE_S = 300
+"""The limit of a wait. It is for a hang: on a busy machine the first process alone, which imports torch, takes a minute."""
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +56,12 @@ def _begin(forks: ForkServerContext, model: Path, root: Path) -> ForkServerProce
 def _kill(process: ForkServerProcess) -> bool:
     """Whether it was still at work."""
     process.kill()
-    process.join(30)
+    process.join(_PATIENCE_S)
     return process.exitcode == -signal.SIGKILL
 
 
 def _wait(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + _PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.0005)
@@ -67,7 +69,7 @@ def _wait(is_so: Callable[[], bool]) -> None:
 
 def _finish(forks: ForkServerContext, model: Path, root: Path) -> None:
     process = _begin(forks, model, root)
-    process.join(60)
+    process.join(_PATIENCE_S)
     assert process.exitcode == 0
 
 

@@ -392,6 +392,10 @@ def test_the_head_of_a_stream_that_begins_with_calls_names_the_rule(wire: Wire) 
     response = asyncio.run(house.post(wire, request_of(wire, history, True)))
     assert read_by_sdk(wire, True, response)[1][0][1] == GOOD
     assert response.headers["x-metaclaw-enforced"] == "no-force-push"
+    history = [{"role": "user", "content": "PLAN mute-bad text"}]
+    response = asyncio.run(house.post(wire, request_of(wire, history, True)))
+    assert read_by_sdk(wire, True, response)[1] == []
+    assert response.headers["x-metaclaw-enforced"] == "no-force-push"
 
 
 @pytest.mark.parametrize("wire", list(Wire))

@@ -16,8 +16,8 @@ from metaclaw.domain.skill import SkillState
 from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Votes
 from metaclaw.store import Database, LedgerReader, SqlForgetting, open_database
-from metaclaw.store.column_values import pack_document, pack_instant, pack_text, unpack_document, unpack_instant, unpack_text
 from metaclaw.store.deduplication import RequestLines, apply_patch, make_patch
+from metaclaw.store.rows import pack_document, pack_instant, pack_text, unpack_document, unpack_instant, unpack_text
 from metaclaw.store.schema import MAX_LINKS
 from metaclaw.store.turn_writer import Announcement, SessionEnd, TurnWriter
 from metaclaw.store.write_queue import QueuedItem, WriteQueue

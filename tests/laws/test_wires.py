@@ -30,7 +30,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.wires import deltas_of, estimate_tokens, plain, wire_format
-from metaclaw.wires.tools import custom_arguments
+from metaclaw.wires.translation import custom_arguments
 
 few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 many = settings(few, max_examples=80)

@@ -16,9 +16,8 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Draw, Scope, Stamp, TurnEnd, apply_splices
-from metaclaw.proxy.assignment import SkillAssignment
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.proxy.placement import Placed, Placer
+from metaclaw.proxy.placement import Placed, Placer, SkillAssignment
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, ShelfView
 

@@ -124,6 +124,14 @@ def test_an_override_works_among_equals_but_never_against_the_more_specific() ->
     assert most_specific([better, mine], rank) == (mine,)
 
 
+@pytest.mark.parametrize("named", [{}, {"overrides": "everyones"}])
+def test_a_held_rule_is_not_lifted_by_a_more_specific_one(named: dict[str, str]) -> None:
+    mine = skill("alices", "user:alice", **named)
+    held = skill("everyones", None, enforce="hold")
+    assert most_specific([held, mine], applying(Scope(user="alice"))) == (held, mine)
+    assert most_specific([skill("everyones", None), mine], applying(Scope(user="alice"))) == (mine,)
+
+
 def test_overrides_that_are_no_names_are_none() -> None:
     assert overrides_of(skill("a", None, overrides=7)) == ()
     assert overrides_of(skill("a", None, overrides=["b", 7])) == ("b",)

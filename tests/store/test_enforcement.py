@@ -49,6 +49,8 @@ async def test_a_turn_keeps_its_attempts_and_lists_show_it_once(
     assert attempt.turn == turn.enforcement.attempts[0]
     assert [row.id for row in reader.turns_of(turn.session)] == [turn.id] + ([plain.id] if plain.session == turn.session else [])
     assert [row.id for row in reader.turns_after(0)] == [turn.id, plain.id]
+    assert reader.attempts_in([turn.session]) == {turn.session: 2}
+    assert reader.broken_rules(turn.id) == []
 
 
 async def test_true_answers_are_found_again_and_go_with_their_session(

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, MetaData, create_engine, insert, select, text
+from sqlalchemy import Connection, MetaData, create_engine, insert, inspect, select, text
 
 from metaclaw.domain.eligibility import RoleKind, TurnRole
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
@@ -95,15 +95,44 @@ def schema_of(path: Path) -> dict[str, list[str]]:
     return {name: definitions(sql.replace(" WHERE TRUE", "").replace("IF NOT EXISTS ", "")) for name, sql in found}
 
 
-def test_a_new_file_has_the_schema_that_the_program_uses(sqlite_url: str, tmp_path: Path) -> None:
-    open_database(sqlite_url).close()
-    engine = create_engine(f"sqlite:///{tmp_path / 'made.db'}")
-    metadata.create_all(engine)
-    engine.dispose()
-    with closing(sqlite3.connect(tmp_path / "folder" / "ledger.db")) as connection:
-        unknown = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')")}
-    migrated = schema_of(tmp_path / "folder" / "ledger.db")
-    assert {name: migrated[name] for name in migrated.keys() - unknown - {"alembic_version"}} == schema_of(tmp_path / "made.db")
+def differing_columns(connection: Connection) -> list[object]:
+    """Tables and columns, with their types, that the program and the database do not have in common."""
+    found = compare_metadata(MigrationContext.configure(connection), metadata)
+    changes = [change for one in found for change in (one if isinstance(one, list) else [one])]
+    return [change for change in changes if str(change[0]).removeprefix("add_").removeprefix("remove_") in KINDS]
+
+
+KINDS = ("table", "column", "modify_type")
+
+
+def names_of(connection: Connection) -> dict[str, list[str]]:
+    """The names of each table's indices and constraints but for keys, which SQLite does not name."""
+    look = inspect(connection)
+    return {
+        table: sorted(
+            one["name"] or ""
+            for one in (*look.get_indexes(table), *look.get_check_constraints(table))
+            if not (one["name"] or "").startswith("uq_")
+        )
+        for table in metadata.tables
+    }
+
+
+def test_a_new_file_has_the_columns_that_the_program_uses(sqlite_url: str) -> None:
+    database = open_database(sqlite_url)
+    with database.reading("comparing") as connection:
+        assert differing_columns(connection) == []
+    database.close()
+
+
+def test_both_databases_have_the_same_indices_and_constraints(sqlite_url: str, postgres: PostgresServer) -> None:
+    found = []
+    for url in (sqlite_url, postgres.new_database()):
+        database = open_database(url)
+        with database.reading("comparing") as connection:
+            found.append(names_of(connection))
+        database.close()
+    assert found[0] == found[1]
 
 
 def snapshot(revision: str, path: Path) -> str:
@@ -157,10 +186,10 @@ def test_a_postgresql_database_of_any_schema_gets_the_one_the_program_uses(
     url = postgres.new_database() if revision == "none" else in_postgres(revision, tmp_path / "old.db", postgres)
     migrated, fresh = open_database(url), open_database(postgres.new_database())
     with migrated.reading("comparing") as connection:
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-        found = triggers_of(connection)
+        assert differing_columns(connection) == []
+        found = (triggers_of(connection), names_of(connection))
     with fresh.reading("comparing") as connection:
-        assert found == triggers_of(connection)
+        assert found == (triggers_of(connection), names_of(connection))
     for database in (migrated, fresh):
         database.close()
 

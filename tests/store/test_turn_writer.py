@@ -7,8 +7,7 @@ from sqlalchemy import text
 
 from metaclaw.domain.turn import Turn
 from metaclaw.store import Database, open_database, schema
-from metaclaw.store.column_values import Values
-from metaclaw.store.turn_rows import session_rows, turn_row
+from metaclaw.store.rows import Values, session_rows, turn_row
 from metaclaw.store.turn_writer import Insertion, add_to_session
 
 TurnMaker = Callable[..., Turn]

@@ -424,7 +424,9 @@ def _main() -> int:
 
     for module in _IMPORTED_AT_START:
         import_module(module)
-
+    # What is imported stays: the forked share it untouched.
+    gc.collect()
+    gc.freeze()
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     name = _Forker(socket.socket(fileno=int(sys.argv[1]))).serve()

@@ -29,13 +29,19 @@ WIRES = {"/chat/completions": "chat", "/responses": "responses", "/messages": "m
 
 @dataclass
 class Answer:
-    """What the provider says once: reasoning, its proof, text, and calls as (id, command)."""
+    """What the provider says once: reasoning, its proof, text, and calls as (id, command) of one tool, which takes one argument."""
 
     id: str
     thought: str
     proof: str
     text: str
     calls: list[tuple[str, str]]
+    tool: str = "bash"
+    argument: str = "command"
+
+    def arguments(self, command: str) -> str:
+        """The arguments of a call, as JSON."""
+        return json.dumps({self.argument: command})
 
 
 class RefusedError(Exception):
@@ -114,9 +120,13 @@ class StrictProvider:
         self.issued.setdefault(_print(turns), set()).add(_answer_print(answer))
         words = {"role": "assistant", "text": answer.text, "thought": answer.thought, "proof": answer.proof, "calls": answer.calls}
         self.kept[f"resp_{answer.id}"] = [*turns, words]
+        return 200, self.written(wire, answer, request)
+
+    def written(self, wire: str, answer: Answer, request: Json) -> Json | list[bytes]:
+        """An answer in its wire: whole, or the events of its stream."""
         whole = {"chat": _chat, "messages": _message, "responses": _response}[wire](answer, request)
         if not request.get("stream"):
-            return 200, whole
+            return whole
         events = {"chat": _chat_events, "messages": _message_events, "responses": _response_events}[wire](
             answer, whole, request, self.pieces, self.random
         )
@@ -125,7 +135,7 @@ class StrictProvider:
             data = event if isinstance(event, str) else json.dumps(event)
             head = f"event: {name}\n" if name else ""
             said.append(f"{head}data: {data}\n\n".encode())
-        return 200, said
+        return said
 
     def _make(self, step: str) -> Answer:
         number = next(self._numbers)
@@ -153,7 +163,7 @@ class StrictProvider:
             if previous not in self.kept:
                 raise RefusedError(f"previous response {previous} was not found")
             before = self.kept[previous]
-        turns = before + {"chat": _chat_turns, "messages": _message_turns, "responses": _response_turns}[wire](request)
+        turns = before + read_turns(wire, request)
         seen: list[Json] = []
         open_calls: set[str] = set()
         for turn in turns:
@@ -184,6 +194,11 @@ class StrictProvider:
         return any(json.loads(one)["text"] == turn["text"] for one in self.issued.get(_print(seen), set()))
 
 
+def read_turns(wire: str, request: Json) -> list[Json]:
+    """The history of a request in plain terms."""
+    return {"chat": _chat_turns, "messages": _message_turns, "responses": _response_turns}[wire](request)
+
+
 def _print(turns: list[Json]) -> str:
     plain = [{key: turn[key] for key in ("role", "text", "calls", "id") if key in turn} for turn in turns]
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
@@ -211,12 +226,17 @@ def _texts(content: Any) -> str:
     return "".join(part.get("text", "") for part in content or [] if isinstance(part, dict))
 
 
+def _command(arguments: Json) -> str:
+    """The one argument of a call; all of them, where a client has added some."""
+    return str(next(iter(arguments.values()))) if len(arguments) == 1 else json.dumps(arguments)
+
+
 def _chat_turns(request: Json) -> list[Json]:
     turns: list[Json] = []
     for message in request["messages"]:
         role = message["role"]
         if role == "assistant":
-            calls = [(one["id"], json.loads(one["function"]["arguments"])["command"]) for one in message.get("tool_calls") or []]
+            calls = [(one["id"], _command(json.loads(one["function"]["arguments"]))) for one in message.get("tool_calls") or []]
             proof = message.get("proof")
             turns.append(
                 {
@@ -224,6 +244,7 @@ def _chat_turns(request: Json) -> list[Json]:
                     "text": _texts(message.get("content")),
                     "thought": message.get("reasoning_content") if proof else None,
                     "proof": proof,
+                    "reasoning": message.get("reasoning_content"),
                     "calls": calls,
                 }
             )
@@ -248,7 +269,7 @@ def _message_turns(request: Json) -> list[Json]:
                     "text": _texts([one for one in blocks if one["type"] == "text"]),
                     "thought": thoughts[0]["thinking"] if thoughts else None,
                     "proof": thoughts[0]["signature"] if thoughts else None,
-                    "calls": [(one["id"], one["input"]["command"]) for one in blocks if one["type"] == "tool_use"],
+                    "calls": [(one["id"], _command(one["input"])) for one in blocks if one["type"] == "tool_use"],
                 }
             )
             continue
@@ -277,7 +298,7 @@ def _response_turns(request: Json) -> list[Json]:
             elif kind == "message":
                 last["text"] += _texts(item["content"])
             else:
-                last["calls"].append((item["call_id"], json.loads(item["arguments"])["command"]))
+                last["calls"].append((item["call_id"], _command(json.loads(item["arguments"]))))
         elif kind == "function_call_output":
             turns.append({"role": "tool", "id": item["call_id"], "text": _texts(item["output"])})
         elif item.get("role") == "user":
@@ -303,17 +324,13 @@ def _mixed(lists: list[list[Json]], random: Random | None) -> Iterator[Json]:
             yield open_lists[min(chosen, len(open_lists) - 1)].pop(0)
 
 
-def _arguments(command: str) -> str:
-    return json.dumps({"command": command})
-
-
 def _chat(answer: Answer, request: Json) -> Json:
     message: Json = {"role": "assistant", "content": answer.text, "refusal": None, "annotations": []}
     if answer.proof:
         message |= {"reasoning_content": answer.thought, "proof": answer.proof}
     if answer.calls:
         message["tool_calls"] = [
-            {"id": identity, "type": "function", "function": {"name": "bash", "arguments": _arguments(command)}}
+            {"id": identity, "type": "function", "function": {"name": answer.tool, "arguments": answer.arguments(command)}}
             for identity, command in answer.calls
         ]
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if answer.calls else "stop", "logprobs": None}
@@ -337,9 +354,9 @@ def _chat_events(
         yield chunk({"content": piece})
     said: list[list[Json]] = []
     for place, (identity, command) in enumerate(answer.calls):
-        function = {"name": "bash", "arguments": ""}
+        function = {"name": answer.tool, "arguments": ""}
         begun: Json = {"index": place, "id": identity, "type": "function", "function": function}
-        said.append([begun, *({"index": place, "function": {"arguments": one}} for one in _cut(_arguments(command), pieces))])
+        said.append([begun, *({"index": place, "function": {"arguments": one}} for one in _cut(answer.arguments(command), pieces))])
     for call in _mixed(said, random):
         yield chunk({"tool_calls": [call]})
     yield chunk({}, "tool_calls" if answer.calls else "stop")
@@ -352,9 +369,11 @@ def _message(answer: Answer, request: Json) -> Json:
     content: list[Json] = []
     if answer.proof:
         content.append({"type": "thinking", "thinking": answer.thought, "signature": answer.proof})
+    if answer.text:
         content.append({"type": "text", "text": answer.text, "citations": None})
     content += [
-        {"type": "tool_use", "id": identity, "name": "bash", "input": {"command": command}} for identity, command in answer.calls
+        {"type": "tool_use", "id": identity, "name": answer.tool, "input": {answer.argument: command}}
+        for identity, command in answer.calls
     ]
     return {
         "id": f"msg_{answer.id}",
@@ -377,50 +396,54 @@ def _message_events(
         return name, {"type": name, **fields}
 
     yield event("message_start", message=begun)
+    place = 0
     if answer.proof:
         yield event("content_block_start", index=0, content_block={"type": "thinking", "thinking": "", "signature": ""})
         for piece in _cut(answer.thought, pieces):
             yield event("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": piece})
         yield event("content_block_delta", index=0, delta={"type": "signature_delta", "signature": answer.proof})
         yield event("content_block_stop", index=0)
-        yield event("content_block_start", index=1, content_block={"type": "text", "text": ""})
+        place += 1
+    if answer.text:
+        yield event("content_block_start", index=place, content_block={"type": "text", "text": ""})
         yield event("ping")
         for piece in _cut(answer.text, pieces):
-            yield event("content_block_delta", index=1, delta={"type": "text_delta", "text": piece})
-        yield event("content_block_stop", index=1)
-    for place, (identity, command) in enumerate(answer.calls, 2 if answer.proof else 0):
-        block = {"type": "tool_use", "id": identity, "name": "bash", "input": {}}
+            yield event("content_block_delta", index=place, delta={"type": "text_delta", "text": piece})
+        yield event("content_block_stop", index=place)
+        place += 1
+    for identity, command in answer.calls:
+        block = {"type": "tool_use", "id": identity, "name": answer.tool, "input": {}}
         yield event("content_block_start", index=place, content_block=block)
-        for piece in _cut(_arguments(command), pieces):
+        for piece in _cut(answer.arguments(command), pieces):
             yield event("content_block_delta", index=place, delta={"type": "input_json_delta", "partial_json": piece})
         yield event("content_block_stop", index=place)
+        place += 1
     yield event("message_delta", delta={"stop_reason": whole["stop_reason"], "stop_sequence": None}, usage={"output_tokens": 5})
     yield event("message_stop")
 
 
 def _response(answer: Answer, request: Json) -> Json:
-    output: list[Json] = [
-        {
-            "id": f"rs_{answer.id}",
-            "type": "reasoning",
-            "summary": [{"type": "summary_text", "text": answer.thought}],
-            "encrypted_content": answer.proof,
-        },
-        {
-            "id": f"msg_{answer.id}",
-            "type": "message",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": answer.text, "annotations": []}],
-        },
-    ][: 2 if answer.proof else 0]
+    thought = {
+        "id": f"rs_{answer.id}",
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": answer.thought}],
+        "encrypted_content": answer.proof,
+    }
+    words = {
+        "id": f"msg_{answer.id}",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": answer.text, "annotations": []}],
+    }
+    output: list[Json] = [thought] * bool(answer.proof) + [words] * bool(answer.text)
     output += [
         {
             "id": f"fc_{identity}",
             "type": "function_call",
             "call_id": identity,
-            "name": "bash",
-            "arguments": _arguments(command),
+            "name": answer.tool,
+            "arguments": answer.arguments(command),
             "status": "completed",
         }
         for identity, command in answer.calls
@@ -461,18 +484,19 @@ def _response_events(
     yield event("response.created", response=begun)
     yield event("response.in_progress", response=begun)
     said, calls = whole["output"][: -len(answer.calls) or None], whole["output"][len(whole["output"]) - len(answer.calls) :]
-    if said:
-        thought, words = said
-        yield event("response.output_item.added", output_index=0, item={**thought, "summary": []})
-        yield event("response.output_item.done", output_index=0, item=thought)
-        yield event("response.output_item.added", output_index=1, item={**words, "status": "in_progress", "content": []})
-        where = {"item_id": words["id"], "output_index": 1, "content_index": 0}
+    if answer.proof:
+        yield event("response.output_item.added", output_index=0, item={**said[0], "summary": []})
+        yield event("response.output_item.done", output_index=0, item=said[0])
+    if answer.text:
+        words, place = said[-1], len(said) - 1
+        yield event("response.output_item.added", output_index=place, item={**words, "status": "in_progress", "content": []})
+        where = {"item_id": words["id"], "output_index": place, "content_index": 0}
         yield event("response.content_part.added", **where, part={"type": "output_text", "text": "", "annotations": []})
         for piece in _cut(answer.text, pieces):
             yield event("response.output_text.delta", **where, delta=piece, logprobs=[])
         yield event("response.output_text.done", **where, text=answer.text, logprobs=[])
         yield event("response.content_part.done", **where, part=words["content"][0])
-        yield event("response.output_item.done", output_index=1, item=words)
+        yield event("response.output_item.done", output_index=place, item=words)
     for place, call in enumerate(calls, len(said)):
         yield event("response.output_item.added", output_index=place, item={**call, "status": "in_progress", "arguments": ""})
         if random is None:
@@ -491,7 +515,7 @@ def _response_events(
             item_id=call["id"],
             output_index=place,
             arguments=call["arguments"],
-            name="bash",
+            name=answer.tool,
         )
         yield event("response.output_item.done", output_index=place, item=call)
     yield event("response.completed", response=whole)

@@ -1,9 +1,20 @@
 """How long a run goes on and how fast: it ends when it has learned, stands still or has nothing to learn from, and then settles."""
 
+from collections.abc import Callable
+
+import msgspec
 import pytest
 
 from metaclaw.train.records import GroupRecord, StepRecord
-from metaclaw.train.schedule import Phase, ScheduleRules, checkpoint_steps, learning_end, next_step, token_cap
+from metaclaw.train.schedule import (
+    Phase,
+    ScheduleRules,
+    checkpoint_steps,
+    is_validation_due,
+    learning_end,
+    next_step,
+    token_cap,
+)
 
 RULES = ScheduleRules()
 
@@ -87,3 +98,56 @@ def test_answers_are_cut_at_twice_the_length_of_nearly_all_that_earned_something
     assert token_cap([step(0.1, earned=(2,) * 16)], 256) == 16
     assert token_cap([step(0.1, earned=(2,) * 16)], 12) == 12
     assert token_cap([step(0.1, earned=(200,) * 16)], 256) == 256
+
+
+ON_TWO_CORES = [
+    *(0.006, 0.002, 0.014, 0.012, 0.060, 0.045, 0.050, 0.129, 0.254, 0.410, 0.490, 0.726, 0.716, 0.608, 0.893, 0.927, 0.769, 0.714),
+    *(0.829, 0.871, 1.000, 0.815, 0.827, 0.960, 0.803, 0.945, 0.849, 1.000, 1.000, 0.827, 0.718, 0.632, 0.964, 0.985, 1.000, 0.940),
+    *(1.000, 0.987, 1.000, 0.849, 0.986, 1.000, 0.961, 0.895, 0.850),
+]
+"""The mean rewards of a recorded run on two processor cores: one rule, steps of 4 prompts and 12 answers."""
+SMALL_STEPS = ScheduleRules(warm_up=4, settle=8, settle_every=8, validate_every=4)
+
+
+def played(rewards: list[float], rules: ScheduleRules, validated: Callable[[int], float]) -> list[StepRecord]:
+    """The run that these rewards make, with a validation reward by number of steps."""
+    records: list[StepRecord] = []
+    for reward in rewards:
+        if next_step(records, rules).phase is Phase.CHOOSE:
+            break
+        records.append(step(reward))
+        if is_validation_due(records, rules):
+            records[-1] = msgspec.structs.replace(records[-1], validated=validated(len(records)))
+    return records
+
+
+def test_validation_prompts_end_a_run_of_small_steps_that_noise_would_keep_going() -> None:
+    by_rewards = played(ON_TWO_CORES, ScheduleRules(warm_up=4, settle=8), lambda done: 0.0)
+    assert len(by_rewards) == 45
+    records = played(ON_TWO_CORES, SMALL_STEPS, lambda done: 1.0)
+    assert len(records) == 16
+    assert [record.validated for record in records] == [None] * 15 + [1.0]
+    following = next_step(records, SMALL_STEPS)
+    assert (following.phase, following.reason) == (
+        Phase.CHOOSE,
+        "learned: the likeliest answers to the validation prompts earn 1.00",
+    )
+    assert checkpoint_steps(records, SMALL_STEPS) == [16]
+
+
+def test_a_run_whose_validation_prompts_get_no_better_settles_and_ends() -> None:
+    records = played(ON_TWO_CORES, SMALL_STEPS, lambda done: 0.9)
+    end = learning_end(records, SMALL_STEPS)
+    assert end is not None
+    assert (end.step, end.settles, end.reason) == (28, True, "no better on the validation prompts in 3 looks")
+    assert len(records) == 36
+    assert checkpoint_steps(records, SMALL_STEPS) == [24, 28, 36]
+    rising_still = played(ON_TWO_CORES, SMALL_STEPS, lambda done: 0.5 + done / 100)
+    assert len(rising_still) == 45, "while they get better the run goes on, here until its rewards end it"
+
+
+def test_prompts_that_go_badly_are_not_validated_and_large_steps_never_are() -> None:
+    assert not any(is_validation_due([step(0.6)] * done, SMALL_STEPS) for done in range(1, 20))
+    assert is_validation_due([step(0.8)] * 4, SMALL_STEPS)
+    assert not is_validation_due([step(0.8)] * 5, SMALL_STEPS)
+    assert not any(is_validation_due([step(0.8)] * done, RULES) for done in range(1, 20))

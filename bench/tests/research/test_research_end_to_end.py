@@ -52,6 +52,7 @@ async def test_with_skills_the_second_run_is_told_nothing_twice_and_without_them
     assert again.runs == result.runs, "what is done is not run again"
 
 
+@pytest.mark.nightly
 def test_a_killed_comparison_resumes_and_its_results_can_be_scored_and_reported(tmp_path: Path) -> None:
     words = "bench research --simulated --conditions baseline,skills --seeds 1 --runs 2 --parallel 2 --price 1 2"
     command = [sys.executable, "-m", "metaclaw", *words.split(" "), "--set", *WORDS, "--out", str(tmp_path)]

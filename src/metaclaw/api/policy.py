@@ -7,9 +7,9 @@ from typing import Protocol
 import anyio.to_thread
 
 from metaclaw.api.router import ApiError, ApiRequest, Field, Route
-from metaclaw.api.views import version_view
+from metaclaw.api.turn_views import time_view
 from metaclaw.domain.chat import Json
-from metaclaw.domain.policy import BASE_POLICY, PolicyVersion, Serving
+from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving
 from metaclaw.errors import TrainingError
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies
 
@@ -140,3 +140,47 @@ def _unknown(number: int) -> ApiError:
     if number == BASE_POLICY:
         return ApiError("version 0 is the untrained model, of which there is nothing to tell", 404)
     return ApiError(f"there is no version {number}; {_WHERE}", 404)
+
+
+def version_view(version: PolicyVersion) -> dict[str, Json]:
+    """A policy version: where it came from, where it stands, and why."""
+    return {
+        "version": version.number,
+        "parent": version.parent,
+        "state": version.state.value,
+        "base": version.base,
+        "backend": version.weights.backend,
+        "adapter": version.weights.adapter,
+        "generation": version.generation,
+        "batch": version.batch,
+        "steps": version.steps,
+        "made_at": time_view(version.made),
+        "note": version.note,
+        "has_served": version.has_served,
+        "is_kept": version.is_kept,
+        "absorbed": list[Json](sorted(version.absorbed)),
+        "report": report_view(version.report),
+    }
+
+
+def report_view(report: GateReport | None) -> Json:
+    """Why a version may answer, or may not; null before that was asked."""
+    if report is None:
+        return None
+    pairs = report.held_out
+    return {
+        "passed": report.is_passed,
+        "reasons": list(report.reasons),
+        "held_out": None
+        if pairs is None
+        else {
+            "pairs": pairs.pairs,
+            "better": pairs.better,
+            "worse": pairs.worse,
+            "mean_gain": pairs.mean_gain,
+            "e_value": pairs.e_value,
+        },
+        "golden": {"serving": report.golden_serving, "candidate": report.golden_candidate},
+        "kl": report.kl,
+        "judge": report.judge,
+    }

@@ -9,7 +9,8 @@ from typing import Final
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Route
-from metaclaw.api.views import enforced_view, lesson_view
+from metaclaw.api.rule_views import lesson_view
+from metaclaw.api.turn_views import enforced_view
 from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
@@ -332,6 +333,7 @@ class WhyRoutes:
             "reminded": _names_at(turn, REMINDER),
             "reminders_left_out": _names_at(turn, WITHHELD),
             "enforced": [enforced_view(one) for one in (() if turn.enforcement is None else turn.enforcement.rules)],
+            "broken": [{"rule": rule, "reason": reason} for rule, reason in self.reader.broken_rules(turn.id)],
             "attempts": [_attempt(one) for one in (() if turn.enforcement is None else turn.enforcement.attempts)],
             "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
         }

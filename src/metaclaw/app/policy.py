@@ -244,7 +244,7 @@ def _served_elsewhere(
     key = None if named.api_key is None else named.api_key.resolve()
     base = named.models[0] if named.models else policy.base_model or named.name
     if policy.serve == "vllm":
-        from metaclaw.engine.vocabulary import Vocabulary
+        from metaclaw.engine import Vocabulary
 
         folder = policy.tokenizer or around.model_folder
         host = vllm_host(named.base_url or "", key, in_use=around.in_use)
@@ -260,7 +260,7 @@ def _service(config: Config, policy: PolicyConfig, around: PolicyEnvironment) ->
         raise ConfigError(
             f'policy.serve = "{policy.serve}" needs backend = "embedded": the weights of backend = "{policy.backend}" stay with it'
         )
-    from metaclaw.engine.vocabulary import Vocabulary
+    from metaclaw.engine import Vocabulary
 
     assert policy.tokenizer is not None
     assert policy.base_model is not None

@@ -13,8 +13,7 @@ from metaclaw.upstream import PASSTHROUGH, HttpEmbeddings, HttpEndpoint, PoolLim
 
 if TYPE_CHECKING:
     # Imported where they are used: most programs have neither weights nor a library, and the start should be quick.
-    from metaclaw.engine import EmbeddedModel
-    from metaclaw.engine.embedding import MeaningSearch
+    from metaclaw.engine import EmbeddedModel, MeaningSearch
     from metaclaw.privacy import Redactor
 
 log = logging.getLogger(__name__)
@@ -107,7 +106,7 @@ class SkillSearch:
         skills = self._config.skills
         if not skills.enabled or skills.retrieval in ("words", "lexical"):
             return None
-        from metaclaw.engine.embedding import MeaningSearch, missing_packages
+        from metaclaw.engine import MeaningSearch, missing_packages
 
         provider = next((one for one in self._config.providers if one.name == skills.embeddings_provider), None)
         if missing := missing_packages(has_provider=provider is not None):
@@ -129,7 +128,7 @@ class SkillSearch:
             return {"mode": "hybrid", "embeddings": by, "state": self.meaning.state}
         if skills.retrieval in ("words", "lexical"):
             return {"mode": "words", "state": "as configured"}
-        from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER
+        from metaclaw.engine import INSTALL, INSTALL_FOR_PROVIDER
 
         install = INSTALL if skills.embeddings_provider is None else INSTALL_FOR_PROVIDER
         return {"mode": "words", "state": f"to search by meaning as well: {install}"}

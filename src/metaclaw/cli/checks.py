@@ -210,7 +210,7 @@ def check_skills(config: Config) -> Iterator[DoctorFinding]:
 
 def check_retrieval(config: Config) -> DoctorFinding:
     """Skills can be found as configured."""
-    from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER, missing_packages
+    from metaclaw.engine import INSTALL, INSTALL_FOR_PROVIDER, missing_packages
 
     retrieval, provider = config.skills.retrieval, config.skills.embeddings_provider
     if retrieval in ("words", "lexical"):

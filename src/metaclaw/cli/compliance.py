@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metaclaw.cli.output import moment
+from metaclaw.cli.output import agent_name, moment
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
@@ -68,7 +68,7 @@ def in_words(by_agent: "Mapping[str, Compliance]") -> str:
     known = {agent: one for agent, one in by_agent.items() if one.checked}
     worst = min(known, key=lambda agent: known[agent].followed / known[agent].checked)
     if len(known) > 1 and known[worst].broken:
-        words += f"; {worst} {share(known[worst])}"
+        words += f"; {agent_name(worst)} {share(known[worst])}"
     return words
 
 
@@ -90,13 +90,13 @@ def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]
         words += "; it has no check (metaclaw rules edit --check)"
     facts: list[tuple[str, object]] = [("compliance", words)]
     for label, group in (("by agent", record.by_agent), ("by model", record.by_model), ("by day", record.by_day)):
-        known = [f"{name} {share(one)}" for name, one in group.items() if one.checked]
+        known = [f"{agent_name(name)} {share(one)}" for name, one in group.items() if one.checked]
         facts += [(label, "; ".join(known))] if known else []
     facts += _reminder_facts(rule, record.reminders)
     for one in record.violations[:_VIOLATIONS_SHOWN]:
         what = "held" if one.is_held else "broken"
         why = f": {one.reason}" if one.reason else ""
-        facts.append((what, f"{moment(one.at)} by {one.agent} ({one.model}) in {one.turn}{why}"))
+        facts.append((what, f"{moment(one.at)} by {agent_name(one.agent)} ({one.model}) in {one.turn}{why}"))
     return facts
 
 

@@ -44,11 +44,7 @@ def _tell(home: Path, *, as_json: bool) -> None:
     from metaclaw.cli.home import read_in_force
     from metaclaw.skills import can_hold, enforce_of
 
-    if find(home) is not None:
-        _, api = connect(home)
-        is_on = bool(expect(*api.get("/api/enforce"))["on"])
-    else:
-        is_on = _kept(home)
+    is_on = is_holding(home)
     held: list[Json] = [rule.name for rule in read_in_force(home)[0] if enforce_of(rule) == "hold" and can_hold(rule)]
     if as_json:
         print_json({"on": is_on, "held_rules": held})
@@ -62,6 +58,14 @@ def _tell(home: Path, *, as_json: bool) -> None:
         click.echo("Holding is on, but no rule is held. Hold one with: metaclaw rules edit NAME --enforce hold")
     if names:
         click.echo(f"Held rules: {names}")
+
+
+def is_holding(home: Path) -> bool:
+    """Whether held rules hold: asked of the running proxy, or read from the store."""
+    if find(home) is None:
+        return _kept(home)
+    _, api = connect(home)
+    return bool(expect(*api.get("/api/enforce"))["on"])
 
 
 def _kept(home: Path) -> bool:

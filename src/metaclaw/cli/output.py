@@ -129,6 +129,11 @@ def plain(value: object) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
+def agent_name(name: object) -> str:
+    """The name of an agent for people; one that the proxy does not recognise has none."""
+    return "agent not known" if name == "unknown" else plain(name)
+
+
 def plain_block(text: str) -> str:
     """A text of several lines, each of them made plain."""
     return "\n".join("".join(c if c.isprintable() or c == "\t" else "�" for c in line) for line in text.splitlines())

@@ -18,6 +18,7 @@ _ENFORCE = {
     "hold": "held: tool calls that break it do not reach the agent",
 }
 _HOLDS_NOTHING = "nothing is held: only a check of tool calls can hold them; add one with --check 'not in calls of shell: …'"
+_OFF = "nothing is held now: holding is off for all rules; switch it on with: metaclaw enforce on"
 
 
 def check_options(command: C) -> C:
@@ -52,23 +53,31 @@ def check_changes(said: Mapping[str, str | bool | None]) -> "dict[str, Json]":
     return fields
 
 
-def check_facts(view: "Mapping[str, Json]") -> list[tuple[str, object]]:
-    """What `rules show` says of a rule's check, and of what happens when it is broken."""
+def check_facts(view: "Mapping[str, Json]", *, is_on: bool) -> list[tuple[str, object]]:
+    """What `rules show` says of a rule's check, and of what happens when it is broken. `is_on` says that rules hold."""
     pairs: list[tuple[str, object]] = []
     if view["check"]:
         state = "; proposed by a model, not yet confirmed by a real turn" if view["check_state"] == "proposed" else ""
-        pairs.append(("check", f"{view['check']}{state}"))
+        check = "a program, below" if check_program(view) else view["check"]
+        pairs.append(("check", f"{check}{state}"))
     if view["check_note"]:
         pairs.append(("no check" if not view["check"] else "about it", view["check_note"]))
     if view["kind"] == "rule":
         is_idle = view["enforce"] == "hold" and not view["can_hold"]
-        pairs.append(("enforced", _HOLDS_NOTHING if is_idle else _ENFORCE[str(view["enforce"])]))
+        is_off = view["enforce"] == "hold" and not is_on
+        pairs.append(("if broken", _HOLDS_NOTHING if is_idle else _OFF if is_off else _ENFORCE[str(view["enforce"])]))
     if view["enforce"] == "hold" and view["can_hold"]:
         held = "held, too" if view["on_error"] == "hold" else "let through, with a notice"
         pairs.append(("on error", f"calls are {held} when the check cannot be run"))
         given = "the call with a warning" if view["on_break"] == "call" else "a text that names the rule"
         pairs.append(("on break", f"the agent gets {given} when every attempt breaks it"))
     return [*pairs, *([("question", view["question"])] if view["question"] else [])]
+
+
+def check_program(view: "Mapping[str, Json]") -> str | None:
+    """The source of a check that is a program."""
+    text = str(view["check"] or "")
+    return text.partition("\n")[2] if text.startswith("program:") and "\n" in text else None
 
 
 def tell_enforcement(view: "Mapping[str, Json]") -> None:

@@ -8,6 +8,7 @@ import click
 
 from metaclaw.cli.client import PATIENCE_S, ApiClient, carry_out, said
 from metaclaw.cli.compliance import compliance_of, followed_by_agent, in_words, record_facts, record_of, record_view
+from metaclaw.cli.enforce import is_holding
 from metaclaw.cli.home import read_in_force, retired
 from metaclaw.cli.output import ask as confirm
 from metaclaw.cli.output import json_option, moment, plain, plain_block, print_facts, print_json, print_table
@@ -15,6 +16,7 @@ from metaclaw.cli.rule_checks import (
     check_changes,
     check_facts,
     check_options,
+    check_program,
     example_fields,
     examples,
     tell_enforcement,
@@ -98,10 +100,12 @@ def show(home: Path, name: str, as_json: bool) -> None:
     where = "all; you said a project that was not known" if rule.extra.get("project") == UNKNOWN_PROJECT else "all"
     pairs += [("project", view["workspace"] or where), ("until", view["expires"] or "for good")]
     pairs += [("said in", view["source"] or "not in a conversation"), ("since", moment(since[0])), ("changed", moment(since[1]))]
-    pairs += check_facts(view)
+    pairs += check_facts(view, is_on=view["enforce"] != "hold" or is_holding(home))
     pairs += [("example", example) for example in rule.examples]
     print_facts([*pairs, *record_facts(rule, record)])
     click.echo(f"\n{plain_block(str(view['text']))}")
+    if program := check_program(view):
+        click.echo(f"\nIts check:\n{plain_block(program)}")
 
 
 @rules.command()
@@ -206,6 +210,8 @@ def edit(
         print_json(facts)
     else:
         click.echo(f"Changed {plain(name)} ({_where(facts)}): {plain(facts.get('text'))}")
+        if "enforce" in fields or "check" in fields:
+            tell_enforcement(facts)
 
 
 @rules.command()
@@ -292,7 +298,8 @@ def _edited(home: Path, name: str) -> str:
 
 def _row(view: "dict[str, Json]") -> tuple[object, ...]:
     text = _short(view["text"])
-    shown = f"(fact) {text}" if view["kind"] == "fact" else text
+    is_held = view["enforce"] == "hold" and view["can_hold"]
+    shown = f"(fact) {text}" if view["kind"] == "fact" else f"(held) {text}" if is_held else text
     return view["name"], shown, _short(view["when"], 40), view["scope"] or _EVERYONE, view["workspace"] or "all", view["expires"]
 
 

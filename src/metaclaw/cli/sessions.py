@@ -1,6 +1,6 @@
 """`metaclaw sessions`: what was recorded, read from the store; ending and forgetting are asked of the proxy that runs."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -10,6 +10,7 @@ import click
 from metaclaw.cli.client import at, connect, expect, message_in, rows
 from metaclaw.cli.home import check_choice, find_session, short_session, short_turn
 from metaclaw.cli.output import (
+    agent_name,
     ago,
     ask,
     counted,
@@ -24,16 +25,15 @@ from metaclaw.cli.output import (
     terminal_width,
     wrapped,
 )
-from metaclaw.errors import MetaClawError, WireError
+from metaclaw.cli.turn_words import answered, held_in_words, is_continued, verdict_in_words
+from metaclaw.errors import MetaClawError
 from metaclaw.instance import acquire, find
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from metaclaw.domain.chat import Json, Message, ToolCall
+    from metaclaw.domain.chat import Json
     from metaclaw.domain.ids import SessionId
-    from metaclaw.domain.turn import Enforcement, Turn
-    from metaclaw.domain.verdict import Verdict
     from metaclaw.store import Database, LedgerReader, SessionRow, TurnRow
 
 _FORGET_S = 600.0
@@ -121,11 +121,20 @@ def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bo
     from metaclaw.store import LedgerReader
 
     reader, titles = LedgerReader(database), _titles(database, found)
+    attempts = reader.attempts_in([one.id for one in found])
+    found = [replace(one, turns=one.turns - attempts.get(one.id, 0)) for one in found]
     if found and as_json:
         print_json({"sessions": [session_view(one, titles.get(one.id)) for one in found]})
     elif found:
         cells = [
-            (short_session(reader, one.id), ago(one.last_at), one.agent, one.turns, _went(reader, one), titles.get(one.id, ""))
+            (
+                short_session(reader, one.id),
+                ago(one.last_at),
+                agent_name(one.agent),
+                one.turns,
+                _went(reader, one),
+                titles.get(one.id, ""),
+            )
             for one in found
         ]
         print_table(("SESSION", "LAST", "AGENT", "TURNS", "WENT", "FIRST ASKED"), cells)
@@ -217,6 +226,8 @@ def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> No
     _print_words("answer", answered(whole.turn), most_lines=None if show_all else 6)
     if whole.turn.enforcement is not None:
         _print_words("held", held_in_words(whole.turn.enforcement), most_lines=None if show_all else 3)
+    if broken := reader.broken_rules(row.id):
+        _print_words("broken", "; ".join(f"{rule}: {reason}" for rule, reason in broken), most_lines=None if show_all else 3)
     if row.stamp.skills:
         _print_words("placed", ", ".join(row.stamp.skills), most_lines=None if show_all else 2)
     _print_words("verdict", verdict_in_words(None if standing is None else standing.verdict), most_lines=None if show_all else 2)
@@ -357,82 +368,3 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
 
 def _unknown(session: str) -> MetaClawError:
     return MetaClawError(f"there is no session {plain(session)}; metaclaw sessions list shows those there are")
-
-
-_GOT = {
-    "complied": "the client got an answer that follows it",
-    "stopped": "the client got a text in place of the calls",
-    "warned": "the client got them with a warning",
-}
-_SOURCES = {
-    "user": "you said so",
-    "check": "a check found it",
-    "detector": "seen in what happened next",
-    "judge": "a judge found it",
-    "nobody": "it could not be judged",
-}
-
-
-def is_continued(turn: "Turn") -> bool:
-    """Whether the request goes on with the results of tools instead of words."""
-    from metaclaw.api import words_in
-    from metaclaw.domain.chat import ToolResult
-    from metaclaw.proxy import own_words
-
-    messages = _messages(turn)
-    return (
-        bool(messages)
-        and any(isinstance(part, ToolResult) for part in messages[-1].parts)
-        and not words_in(own_words, turn.agent, messages[-1])
-    )
-
-
-def answered(turn: "Turn") -> str:
-    """The model's answer: its text, and one line for each tool call."""
-    from metaclaw.domain.chat import Text, ToolCall
-    from metaclaw.wires import said_parts
-
-    lines: list[str] = []
-    for part in said_parts(turn.wire, turn.stream, turn.exchange.shown, partial=True):
-        if isinstance(part, Text) and part.text.strip():
-            lines.append(part.text.strip())
-        elif isinstance(part, ToolCall):
-            lines.append(_call(part))
-    return "\n".join(lines)
-
-
-def held_in_words(found: "Enforcement") -> str:
-    """Which rules held calls of an answer back, and what the client got."""
-    names = ", ".join(one.rule for one in found.rules)
-    times = len(found.attempts)
-    tries = "" if times < 2 else f" The model was asked {times} times."
-    return f"calls that break {names}; {_GOT[found.rules[0].end.value]}.{tries} (metaclaw why tells the story)"
-
-
-def verdict_in_words(verdict: "Verdict | None") -> str:
-    """The verdict on a turn and its source, in words."""
-    if verdict is None:
-        return "not judged yet"
-    outcome = {"pass": "good", "fail": "failed"}.get(verdict.outcome.value, "unclear")
-    evidence = verdict.comment or "; ".join(filter(None, (signal.quote for signal in verdict.signals)))
-    source = _SOURCES.get(verdict.source.value, verdict.source.value)
-    return f"{outcome}, {source}" + (f": {evidence}" if evidence else "")
-
-
-def _messages(turn: "Turn") -> "tuple[Message, ...]":
-    from metaclaw.learn import read_request
-
-    try:
-        return tuple(read_request(turn.wire, turn.exchange.request).messages)
-    except WireError:
-        return ()
-
-
-def _call(call: "ToolCall") -> str:
-    """A tool call on one line: its name and the value that says most."""
-    try:
-        given = json.loads(call.arguments)
-    except ValueError:
-        given = call.arguments
-    values = [value for value in given.values() if isinstance(value, str)] if isinstance(given, dict) else [str(given)]
-    return f"→ {call.name}({' '.join(values[0].split()) if values else ''})"

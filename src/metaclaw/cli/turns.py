@@ -8,6 +8,7 @@ import click
 from metaclaw.cli.client import at, connect, expect, message_in, rows
 from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn
 from metaclaw.cli.output import counted, json_option, moment, plain, print_json
+from metaclaw.domain.enforcement import KEEP_RULES
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import find
 
@@ -20,6 +21,7 @@ _REMINDERS = (
     ("reminders_left_out", "not reminded of, to see whether reminders help"),
 )
 
+_GOT_WORDS = "The client got the words of the last attempt, which has no calls. The usage is the sum of all attempts."
 _GOT = {
     "complied": "The client got the calls of the last attempt. The usage is the sum of all attempts.",
     "stopped": "The client got a text in place of the calls. The usage is the sum of all attempts.",
@@ -89,6 +91,8 @@ def _tell(facts: "dict[str, Json]") -> None:
         if names := rows(facts.get(field)):
             click.echo(f"{title}: {', '.join(plain(name) for name in names)}")
     _tell_enforcement(facts)
+    for one in rows(facts.get("broken")):
+        click.echo(f"broken and not held: {plain(at(one, 'rule'))}: {plain(at(one, 'reason'))}")
     for name in rows(facts.get("forgotten")):
         click.echo(f"  {plain(name)} was there and is forgotten")
 
@@ -105,7 +109,12 @@ def _tell_enforcement(facts: "dict[str, Json]") -> None:
     for number, attempt in enumerate(rows(facts.get("attempts")), 1):
         calls = "; ".join(f"{plain(at(call, 'name'))} {plain(at(call, 'arguments'))}" for call in rows(at(attempt, "calls")))
         click.echo(f"  attempt {number} ({plain(at(attempt, 'turn'))}): {calls or 'no calls'}")
-    click.echo(f"  {_GOT.get(str(at(rules[0], 'end')), '')}")
+    end, attempts = str(at(rules[0], "end")), rows(facts.get("attempts"))
+    has_calls = bool(attempts) and bool(rows(at(attempts[-1], "calls")))
+    click.echo(f"  {_GOT_WORDS if end == 'complied' and not has_calls else _GOT.get(end, '')}")
+    names = [plain(at(one, "rule")) for one in rules if at(one, "rule") != KEEP_RULES]
+    if names:
+        click.echo(f"  To lift it: metaclaw rules edit {names[0]} --enforce remind (all rules: metaclaw enforce off)")
 
 
 def _section(title: str, items: "list[Json]") -> None:

@@ -12,8 +12,9 @@ from urllib.parse import quote
 import click
 
 from metaclaw.cli.client import ApiClient, NotListeningError, NotRunningError, UnreachableError, at, connect, expect, parsed, rows
-from metaclaw.cli.output import plain
+from metaclaw.cli.output import agent_name, plain
 from metaclaw.domain.chat import Json
+from metaclaw.domain.enforcement import KEEP_RULES
 
 # The proxy sends a comment at least every 15 seconds.
 _SILENCE_S = 60.0
@@ -112,17 +113,19 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
             return f"notice{about}: {plain(data.get('text'))}"
         case "rule_held":
             times, got = plain(data.get("attempts")), _GOT.get(str(data.get("end")), "")
-            return f"held a call of {plain(data.get('agent'))} that breaks {plain(data.get('rule'))} ({times} of its tries){got}"
+            rule = plain(data.get("rule"))
+            lift = "" if data.get("rule") == KEEP_RULES else f". To lift it: metaclaw rules edit {rule} --enforce remind"
+            return f"held a call of {agent_name(data.get('agent'))} that breaks {rule} ({times} of its tries){got}{lift}"
         case "check_failed":
             came = "but the call was held for another rule" if data.get("held") else "so the call passed"
             return f"the check of {plain(data.get('rule'))} could not be run, {came}: {_short(data.get('reason'))}"
         case "rules_not_held":
             which = ", ".join(plain(one) for one in rows(data.get("rules")))
-            return f"could not hold calls of {plain(data.get('agent'))} to {which}: {plain(data.get('reason'))}"
+            return f"could not hold calls of {agent_name(data.get('agent'))} to {which}: {plain(data.get('reason'))}"
         case "rule_broken":
             which, turn = plain(data.get("rule")), plain(data.get("turn"))
             times = f", {plain(data.get('times'))} times so far" if data.get("times") != 1 else ""
-            return f"{plain(data.get('agent'))} broke the rule {which} in turn {turn}{times}"
+            return f"{agent_name(data.get('agent'))} broke the rule {which} in turn {turn}{times}"
         case "feedback":
             return f"your word on {plain(data.get('turn'))}: {plain(data.get('outcome'))}"
         case "forgotten":

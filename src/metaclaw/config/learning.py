@@ -49,7 +49,8 @@ class SkillsConfig(Section):
     learn: bool = Field(default=True, description="Make skills from failures and standing instructions.")
     gate: Literal["off", "lint", "shadow", "full"] = Field(
         default="full",
-        description="What a learned skill must pass: nothing; the draft checks; replays of recorded turns, too; a live trial, too.",
+        description="What a learned skill must pass. `off`: nothing; `lint`: checks of its text; `shadow`: also replays of recorded"
+        " turns; `full`: also a live trial.",
     )
     canary_share: float = Field(
         default=0.67, gt=0, le=1, allow_inf_nan=False, description="Share of matching tasks on which a skill on trial is placed."
@@ -190,7 +191,7 @@ class LearningConfig(Section):
 class TeamConfig(Section):
     """People who share skills."""
 
-    name: str = Field(description="How a skill's `scope: team:NAME` calls it.", examples=["backend"], min_length=1)
+    name: str = Field(description="The NAME in a skill's `scope: team:NAME`.", examples=["backend"], min_length=1)
     users: Names = Field(description="Their ids, as they come in `X-User-Id`.", examples=[["alice", "bob"]])
 
 

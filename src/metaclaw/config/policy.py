@@ -76,7 +76,7 @@ class PolicyConfig(Section):
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="Of AdamW, at its highest: it rises in the first steps and falls in the last.",
+        description="Peak learning rate of AdamW; it rises in the first steps and falls in the last.",
     )
     batch_turns: int = Field(default=32, ge=1, le=4096, description="Turns that must be there before a run begins.")
     batch_most: int = Field(
@@ -121,8 +121,10 @@ class PolicyConfig(Section):
         le=32_768,
         description="Longest answer that is drawn; never longer than the request itself allowed.",
     )
-    temperature: float = Field(default=1.0, gt=0, le=2, allow_inf_nan=False, description="At which answers are drawn.")
-    loss: Literal["importance_sampling", "ppo", "cispo"] = Field(default="ppo", description="How advantages become a gradient.")
+    temperature: float = Field(
+        default=1.0, gt=0, le=2, allow_inf_nan=False, description="Sampling temperature of the answers that are drawn."
+    )
+    loss: Literal["importance_sampling", "ppo", "cispo"] = Field(default="ppo", description="The policy-gradient loss.")
     advantage: Literal["group", "batch", "tracker"] = Field(
         default="group",
         description="How rewards become advantages: within a prompt's group (GRPO), over the batch (REINFORCE++), or against a "
@@ -131,7 +133,11 @@ class PolicyConfig(Section):
     kl: float = Field(default=0.0, ge=0, le=10, allow_inf_nan=False, description="Weight of the distance to the untrained model.")
     max_lag: int = Field(default=3, ge=0, le=1000, description="Most versions a turn may be behind the one that serves.")
     held_out_share: float = Field(
-        default=0.2, gt=0, lt=1, allow_inf_nan=False, description="Share of turns that never teach: on these a version is proven."
+        default=0.2,
+        gt=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Share of turns kept out of training; versions are proven on them.",
     )
     golden_margin: Share = Field(
         default=0.02,

@@ -127,8 +127,12 @@ class CalendarConfig(Section):
 class RuleConfig(Section):
     """What events with some words in their title mean; the first rule that fits counts."""
 
-    title: str = Field(description="Words that the title has, in any case.", min_length=1, examples=["pairing with agent"])
-    means: Literal["away", "present", "nothing"] = Field(description="What you are meanwhile.", examples=["present"])
+    title: str = Field(
+        description="Words in the title of an event, in capitals or not.", min_length=1, examples=["pairing with agent"]
+    )
+    means: Literal["away", "present", "nothing"] = Field(
+        description="What such an event says about you; `nothing` ignores it.", examples=["present"]
+    )
 
 
 class ScheduleConfig(Section):
@@ -140,7 +144,7 @@ class ScheduleConfig(Section):
         "on which they begin.",
     )
     timezone: str | None = Field(
-        default=None, description="Where those hours are, by its name. Default: where this machine is.", examples=["Europe/Vienna"]
+        default=None, description="Time zone of these hours. Default: that of this machine.", examples=["Europe/Vienna"]
     )
     idle_minutes: Minutes = Field(default=30.0, description="Without a key, a mouse or a main turn for this long you are away.")
     min_window_minutes: Minutes = Field(default=1.0, description="A window that is expected to be shorter is not opened.")
@@ -162,10 +166,14 @@ class ScheduleConfig(Section):
         ge=0,
         le=64,
         allow_inf_nan=False,
-        description="Load a core, without our own, above which this machine does not train; 0: any.",
+        description="Load of other programs on each core, above which this machine does not train; 0 for no limit.",
     )
     max_temperature_c: float = Field(
-        default=85.0, ge=0, le=150, allow_inf_nan=False, description="Temperature above which this machine does not train; 0: any."
+        default=85.0,
+        ge=0,
+        le=150,
+        allow_inf_nan=False,
+        description="Degrees Celsius above which this machine does not train; 0 for no limit.",
     )
 
     @field_validator("sleep")

@@ -103,7 +103,7 @@ class ProviderConfig(Section):
     timeout_s: Seconds = Field(default=600.0, description="Longest silence while waiting for the answer or its next piece.")
     connect_timeout_s: Seconds = Field(default=10.0, description="Longest wait for a connection.")
     max_concurrency: int = Field(
-        default=1024, ge=1, le=65536, description="Calls to it at once; more wait their turn, and sessions take turns."
+        default=1024, ge=1, le=65536, description="Calls to it at once; more wait in a queue, in which sessions take turns."
     )
     queue_timeout_s: float = Field(
         default=2.0,
@@ -214,7 +214,7 @@ class LogConfig(Section):
     """The log."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least important thing that is logged."
+        default="info", description="The least severe messages that are logged."
     )
 
 

@@ -11,6 +11,8 @@ ATTEMPT: Final = "attempt"
 """The `kind_reason` of a turn that is one attempt at an answer. Attempts are kept under the turn that the client saw."""
 
 
+KEEP_RULES: Final = "metaclaw-keep-rules"
+"""The name of the rule that is built in while others are held: an agent does not lift the person's rules itself."""
 STOPPED_BY_US: Final = "MetaClaw stopped a tool call"
 """How a text begins that stands in the place of calls."""
 

@@ -1,27 +1,53 @@
-"""The embedded model: a language model served from a child process, with exact tokens and log-probabilities.
+"""The embedded model: a language model served from a child process, with exact tokens and log-probabilities; and the search for
+skills by meaning.
 
-Imports nothing heavy: torch is loaded in child processes. `vocabulary` is imported by its own name, since it loads a tokenizer.
+Imports nothing heavy: torch is loaded in child processes. Names in `_LOADED_WHEN_USED` are imported when they are first asked for,
+since a tokenizer or files come with them.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from metaclaw.engine.adapter_check import is_whole
 from metaclaw.engine.client import MODEL_ID, EmbeddedModel
 from metaclaw.engine.frames import Generate
-from metaclaw.engine.prompt import Prompt, build_prompt, make_message
-from metaclaw.engine.tokeniser import FolderTokeniser
+from metaclaw.engine.prompt import FolderTokeniser, Prompt, build_prompt, make_message
 from metaclaw.engine.tool_calls import CallParser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.training_pause import TrainingPause
 
+if TYPE_CHECKING:
+    from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER, MeaningSearch, missing_packages
+    from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
+
 __all__ = [
+    "INSTALL",
+    "INSTALL_FOR_PROVIDER",
     "MODEL_ID",
     "CallParser",
+    "Detokenizer",
     "EmbeddedModel",
     "EmbeddedTrainer",
     "FolderTokeniser",
     "Generate",
+    "MeaningSearch",
     "Prompt",
+    "StopFinder",
     "TrainingPause",
+    "Vocabulary",
     "build_prompt",
     "is_whole",
     "make_message",
+    "missing_packages",
 ]
+
+_LOADED_WHEN_USED = {
+    **dict.fromkeys(("INSTALL", "INSTALL_FOR_PROVIDER", "MeaningSearch", "missing_packages"), "metaclaw.engine.embedding"),
+    **dict.fromkeys(("Detokenizer", "StopFinder", "Vocabulary"), "metaclaw.engine.vocabulary"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _LOADED_WHEN_USED:
+        return getattr(import_module(_LOADED_WHEN_USED[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

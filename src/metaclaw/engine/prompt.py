@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -25,6 +27,10 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine.frames import Generate
 from metaclaw.engine.tool_calls import CLOSE, OPEN, describe_tools, write_call, write_result
 from metaclaw.errors import WireError
+
+if TYPE_CHECKING:
+    from metaclaw.engine.vocabulary import Vocabulary
+
 
 Turn = tuple[str, str]
 """A role and its text."""
@@ -180,3 +186,37 @@ def _check(wishes: Sampling) -> None:
 def _last_call_stop(request: ChatRequest, prompt: Prompt) -> tuple[str, ...]:
     # If only one call is allowed, its closing tag ends the answer.
     return (CLOSE,) if prompt.tool_names and request.parallel_tool_calls is False else ()
+
+
+class FolderTokeniser:
+    """The tokeniser of a model folder (ports.Tokeniser): token for token the prompt of a request that is served.
+
+    The folder is read when it is first needed: until then it need not be there, and nothing heavy is loaded.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def prompt(self, request: ChatRequest) -> tuple[int, ...]:
+        """The tokens a request becomes. Raises WireError for what cannot be said in text, EngineError for a folder without one."""
+        prompt = build_prompt(request)
+        return tuple(self._vocabulary.render(prompt.turns, prompt.beginning))
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of an answer, up to and without its end."""
+        return tuple(self._vocabulary.encode(text))
+
+    @property
+    def end(self) -> int:
+        """The token that ends an answer. Raises EngineError where the folder names none."""
+        return self._vocabulary.end_id
+
+    def word(self, token: int) -> str:
+        """What one token says."""
+        return self._vocabulary.decode([token])
+
+    @cached_property
+    def _vocabulary(self) -> "Vocabulary":
+        from metaclaw.engine.vocabulary import Vocabulary
+
+        return Vocabulary(self._folder)

@@ -22,7 +22,7 @@ from metaclaw.engine.child_process import TrainerProcess
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.run_files import remove_run
 from metaclaw.engine.training_pause import TrainingPause
-from metaclaw.errors import MissingPackageError, TrainingError
+from metaclaw.errors import MissingPackageError, TrainerMemoryError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
 
 log = logging.getLogger(__name__)
@@ -224,6 +224,9 @@ class EmbeddedTrainer:
             raise
         if answer is None:
             raise TrainingError(f"the trainer process ended with status {await self._end(child)}")
+        if isinstance(answer, frames.Failed) and answer.needs_memory:
+            await self._end(child)  # its memory is needed, and what it has on disk is enough to go on
+            raise TrainerMemoryError(answer.message)
         if isinstance(answer, frames.Failed):
             raise MissingPackageError(answer.message) if answer.needs_package else TrainingError(answer.message)
         return answer

@@ -5,8 +5,8 @@ grows with the day's traffic; a purpose that must not wait is refused instead. A
 used, so a crash loses at most the calls under way, and all processes count into the same sums.
 
 Each purpose may spend up to a share of the limit. That orders what is paid for: verdicts on turns and the training of weights stop
-first, then skills in the making, and reading what people say has the last fifth for itself. Without a limit, messages that may
-lay something down have a reserve beyond it: nothing else teaches if they are not read.
+first, then skills in the making and the proof of trained weights, and reading what people say has the last fifth for itself.
+Without a limit, messages that may lay something down have a reserve beyond it: nothing else teaches if they are not read.
 """
 
 import logging
@@ -73,6 +73,7 @@ _ALL: Final = 1.0
 _FOR_SKILLS: Final = 0.8
 _FOR_TURNS: Final = 0.6
 _NEVER_WAITS: Final = frozenset((Purpose.LISTEN,))
+_UNLIMITED: Final = 1e15
 _READ_AGAIN_S: Final = 5.0
 _LOOK_AGAIN_S: Final = 15.0
 
@@ -138,6 +139,19 @@ class Account:
             return False
         return self.limit_cost is None or not call.cost or total.cost <= share * self.limit_cost
 
+    def room(self, under_way: Spending, share: float, price: Price | None) -> "TokenRoom":
+        """What is left of this share of the limits, and all of it, in tokens of a model of this price."""
+        spent = self.spent + under_way
+        limits = []
+        if price is None or not self.is_for_unpriced:
+            whole = share * self.limit_tokens
+            limits.append((whole - self._counted(spent), whole, "learning.daily_tokens"))
+        if self.limit_cost is not None and price is not None and price.input > 0.0:
+            whole, tokens = share * self.limit_cost, 1e6 / price.input
+            limits.append((tokens * (whole - spent.cost), tokens * whole, "learning.daily_cost"))
+        left, whole, setting = min(limits, default=(_UNLIMITED, _UNLIMITED, "learning.daily_tokens"))
+        return TokenRoom(max(0, int(left)), int(whole), self.resets_at, setting)
+
     def facts(self) -> dict[str, object]:
         """For people and tools."""
         left_cost = None if self.limit_cost is None else round(max(0.0, self.limit_cost - self.spent.cost), 6)
@@ -154,6 +168,16 @@ class Account:
 
     def _counted(self, spent: Spending) -> int:
         return spent.unpriced_tokens if self.is_for_unpriced else spent.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRoom:
+    """How many tokens calls of one kind may still use today, and on a whole day; when today ends, and which setting limits them."""
+
+    left: int
+    a_day: int
+    resets_at: datetime
+    setting: str
 
 
 class Budget:
@@ -187,6 +211,11 @@ class Budget:
         has_room = self._has_room(await run_sync(self._current), purpose, call, with_reserve=with_reserve)
         self._note(purpose, is_refused=not has_room)
         return has_room
+
+    async def room(self, purpose: Purpose, model: str) -> TokenRoom:
+        """What calls of a purpose to `provider/model` may use, in tokens of input; a long run is planned by it."""
+        account, price = await run_sync(self._current), self._prices.of(model)
+        return account.room(sum(self._under_way.values(), Spending()), _share(purpose), price)
 
     @asynccontextmanager
     async def charge(self, purpose: Purpose, model: str, tokens: int) -> AsyncIterator[Charge]:

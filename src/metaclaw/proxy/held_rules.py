@@ -16,7 +16,8 @@ import anyio
 import anyio.to_thread
 
 from metaclaw.domain.chat import Text, ToolCall
-from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck
+from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, Where
+from metaclaw.domain.enforcement import KEEP_RULES
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind
 from metaclaw.domain.turn import Scope
@@ -27,6 +28,7 @@ from metaclaw.skills import (
     Screen,
     ShelfView,
     Teams,
+    can_hold,
     check_of,
     documents_at,
     examine,
@@ -83,6 +85,22 @@ class Library(Protocol):
     def __call__(self) -> ShelfView: ...
 
 
+KEEP_RULES_CHECK = PatternCheck(
+    r"(?s)^metaclaw (?:.*? )?(?:enforce off|rules (?:remove|edit|import)|undo|skills (?:remove|retire|rollback)|rollback)(?=\s|$)"
+    r"|^(?:curl|wget|https?|xh) (?=.*(?: -X| -d| --data| --request| --json| --method|POST|PATCH|PUT|DELETE))"
+    r".*/api/(?:enforce|rules)\b",
+    must_match=False,
+    where=Where(Place.CALLS, "shell"),
+)
+_KEEP_RULES = HeldRule(
+    SkillName(KEEP_RULES),
+    "An agent does not lift, change or remove the rules of the person it works for.",
+    KEEP_RULES_CHECK,
+    is_always=True,
+    holds_on_error=False,
+    warns=False,
+    screen=screen_of(KEEP_RULES_CHECK.pattern),
+)
 _NONE: tuple[HeldRule, ...] = ()
 _COMPLIES = Ruling()
 
@@ -115,7 +133,13 @@ class HeldRules:
             if len(self._scoped) >= _CACHED:
                 self._scoped.clear()
             self._scoped[id(speaker)] = known
-        in_force, names = known[1], known[2]
+        found = self._placed(known[1], known[2], placed)
+        return (*found, _KEEP_RULES) if found else _NONE
+
+    def _placed(
+        self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
+    ) -> tuple[HeldRule, ...]:
+        """Those for every task, and of the others those placed in the prompt."""
         if names.issuperset(name for name in placed if name in self._held) and all(rule.is_always for rule in in_force):
             return in_force
         found = [rule for rule in in_force if rule.is_always or rule.name in placed]
@@ -126,6 +150,8 @@ class HeldRules:
 def held_rule(skill: Skill) -> HeldRule | None:
     """The held rule that a skill is, if it is one: a person's, with `enforce: hold` and a check of tool calls that is settled."""
     if skill.extra.get("enforce") != "hold" or skill.author is Authorship.EVOLVER or skill.extra.get("check_state") == "proposed":
+        return None
+    if not can_hold(skill):
         return None
     try:
         check = check_of(skill)

@@ -7,9 +7,10 @@ behind the newest user message, and stays there byte for byte. A withdrawn or ch
 behind that; what is left of them is placed anew, once. The same happens to the later blocks, never to the first, when they would
 hold more than `max_placed` skills.
 
-Skills on trial, and now and then a learned one that is live, are left to chance (see `chance`). That is drawn once a segment, for
-skills that are not in the prompt already, and recorded with every turn of the segment. Only skills that would all fit into the
-block together are drawn, so that whether one is placed depends on nothing but its own draw. A withheld skill is not listed either.
+Skills on trial, and now and then a learned one that is live, are left to chance (see `SkillAssignment`). That is drawn once a
+segment, for skills that are not in the prompt already, and recorded with every turn of the segment. Only skills that would all fit
+into the block together are drawn, so that whether one is placed depends on nothing but its own draw. A withheld skill is not listed
+either.
 
 Rules that were broken lately are reminded of in one line at the end of the conversation (see `reminders`). That line is in one
 request only: the next one of the client does not have it, and neither do we repeat it in its old place.
@@ -18,8 +19,10 @@ request only: the next one of the client does not have it, and neither do we rep
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date
-from typing import Final, NamedTuple, Protocol
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -28,9 +31,8 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.session import Origin
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.turn import REMINDER, WITHHELD, Draw, Placement, Scope, Splice, Stamp, TurnKind, listed_names
-from metaclaw.proxy.assignment import SkillAssignment
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, Reminders
 from metaclaw.proxy.splice import Spliced, placement_splices
@@ -38,17 +40,20 @@ from metaclaw.skills import (
     Block,
     Budgets,
     Selection,
+    ShelfView,
     Teams,
     already_present,
     applies,
     estimate_tokens,
     is_listed_in,
     is_placed_in,
+    may_be_withheld,
     query_text,
     render_block,
     render_reminder,
     rule_text,
 )
+from metaclaw.upstream import PolicySlot
 
 log = logging.getLogger(__name__)
 
@@ -58,34 +63,46 @@ _NOTHING: Final = Selection()
 _NO_BLOCK: Final = Block("", ())
 _NOTHING_DUE: Final = Due()
 _NO_NAMES: Final = frozenset[SkillName]()
+_BITS = 53  # as many as a float holds exactly
 
 
-class Policy(Protocol):
-    """Which weights answer whom, and what they know without being told."""
+@dataclass(frozen=True, slots=True)
+class SkillAssignment:
+    """How often a skill on trial is placed where it matches, and a learned one that is live is withheld to measure its worth.
 
-    def pick(self, session: SessionId) -> int: ...
-    def absorbed(self, version: int) -> frozenset[SkillName]: ...
+    What a person wrote or told the agent to do, and whatever is pinned, is always placed. A draw is a keyed hash of session,
+    segment and skill, so that without any memory it is the same in every request of a segment and after a restart.
+    """
 
+    canary_share: float = 1.0
+    holdout_share: float = 0.0
+    key: bytes = b""
 
-class View(Protocol):
-    """An immutable look at the live rules, facts and skills of one generation."""
+    def __post_init__(self) -> None:
+        if not 0 < self.canary_share <= 1 or not 0 <= self.holdout_share < 1:
+            raise ValueError(
+                f"a canary share of {self.canary_share} and a holdout share of {self.holdout_share} leave nothing to learn"
+            )
 
-    @property
-    def generation(self) -> int: ...
-    @property
-    def hash(self) -> str: ...
-    def get(self, name: SkillName) -> Skill | None: ...
-    def select(
-        self,
-        query: str,
-        budgets: Budgets,
-        scope: Scope | None = None,
-        teams: Teams | None = None,
-        *,
-        today: date,
-        without: frozenset[str] = frozenset(),
-        nearness: Nearness | None = None,
-    ) -> Selection: ...
+    def propensity(self, skill: Skill) -> float:
+        """The probability with which a matching skill is placed; 1 where it is not left to chance."""
+        if not may_be_withheld(skill):
+            return 1.0
+        return self.canary_share if skill.state is SkillState.CANARY else 1.0 - self.holdout_share
+
+    def concerns(self, skills: Sequence[Skill]) -> bool:
+        """Whether any of the skills is left to chance."""
+        return any(self.propensity(skill) < 1.0 for skill in skills)
+
+    def draw(self, session: SessionId, segment: int, skills: Sequence[Skill]) -> tuple[Draw, ...]:
+        """How it falls out for those of the skills that are left to chance."""
+        uncertain = [(skill.name, propensity) for skill in skills if (propensity := self.propensity(skill)) < 1.0]
+        return tuple(Draw(name, self._uniform(session, segment, name) < propensity, propensity) for name, propensity in uncertain)
+
+    def _uniform(self, session: SessionId, segment: int, skill: SkillName) -> float:
+        text = f"{segment}\0{skill}\0{session}".encode("utf-8", "surrogatepass")
+        digest = blake2b(text, digest_size=8, key=self.key, person=b"metaclaw-draw").digest()
+        return (int.from_bytes(digest) >> (64 - _BITS)) / (1 << _BITS)
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
@@ -121,14 +138,14 @@ class Placer:
 
     def __init__(
         self,
-        view: Callable[[], View],
+        view: Callable[[], ShelfView],
         budgets: Budgets,
         *,
         enabled: bool = True,
         canary_share: float = 1.0,
         holdout_share: float = 0.0,
         teams: Teams | None = None,
-        policy: Policy | None = None,
+        policy: PolicySlot | None = None,
         policy_answers: Callable[[Wire, str], bool] = lambda wire, model: True,
         is_embedded: Callable[[Wire, str], bool] = lambda wire, model: False,
         today: Callable[[], date] = date.today,
@@ -194,7 +211,7 @@ class Placer:
             return _NOTHING_DUE
         return self._reminders.due(incoming, tuple([name for placement in wanted for name in placement.skills]))
 
-    def _place_aside(self, incoming: Incoming, origin: Origin, view: View, version: int) -> Placed:
+    def _place_aside(self, incoming: Incoming, origin: Origin, view: ShelfView, version: int) -> Placed:
         """A side turn gets the rules about what it writes. Its session's blocks stay as they are."""
         words = words_for(origin.kind_reason) if self._enabled else ()
         found = view.select("", self._budgets, origin.scope, self._teams, today=self._today()).rules if words else ()
@@ -219,7 +236,7 @@ class Placer:
             self._adopted.pop(session, None)
 
     def _adopt(
-        self, incoming: Incoming, origin: Origin, view: View, before: _Adopted | None, version: int, nearness: Nearness | None
+        self, incoming: Incoming, origin: Origin, view: ShelfView, before: _Adopted | None, version: int, nearness: Nearness | None
     ) -> _Adopted:
         found = self._select(incoming, origin, view, version, nearness) if self._enabled else _NOTHING
         kept = () if before is None or not self._enabled else self._still_valid(before, origin, view, found.replaced)
@@ -235,7 +252,7 @@ class Placer:
         self._remember(origin.session, adopted)
         return adopted
 
-    def _select(self, incoming: Incoming, origin: Origin, view: View, version: int, nearness: Nearness | None) -> Selection:
+    def _select(self, incoming: Incoming, origin: Origin, view: ShelfView, version: int, nearness: Nearness | None) -> Selection:
         """What is for the task and its speaker, without what the weights that will answer have absorbed."""
         absorbed = self._policy.absorbed(version) if self._policy is not None else _NO_NAMES
         if absorbed and not self._policy_answers(incoming.wire, incoming.model):
@@ -269,7 +286,7 @@ class Placer:
             listed = _without_withheld(listed, self._chance.draw(origin.session, origin.segment, listed))
         return _Chosen(Selection(rules, full, listed), draws)
 
-    def _still_valid(self, before: _Adopted, origin: Origin, view: View, replaced: frozenset[str]) -> tuple[Placement, ...]:
+    def _still_valid(self, before: _Adopted, origin: Origin, view: ShelfView, replaced: frozenset[str]) -> tuple[Placement, ...]:
         """The blocks that may stay: their place is still in the history, and all they hold is in force, says what it said and is
         for whoever speaks. A block behind one that must go goes too, since the cached prefix ends there."""
         kept: list[Placement] = []
@@ -285,7 +302,7 @@ class Placer:
             kept.append(placement)
         return tuple(kept)
 
-    def _holds(self, placement: Placement, scope: Scope, view: View, today: date, replaced: frozenset[str]) -> bool:
+    def _holds(self, placement: Placement, scope: Scope, view: ShelfView, today: date, replaced: frozenset[str]) -> bool:
         """Whether everything in a block is in force for this speaker, and reads as it does there."""
         for names, reads_so in ((placement.skills, is_placed_in), (placement.listed, is_listed_in)):
             for name in names:
@@ -300,7 +317,7 @@ class Placer:
         is_here = skill.is_for_workspace(scope.workspace) and not skill.is_expired(today)
         return is_here and applies(skill.scope, scope, self._teams)
 
-    def _is_too_much(self, later: Sequence[Placement], new: Selection, view: View) -> bool:
+    def _is_too_much(self, later: Sequence[Placement], new: Selection, view: ShelfView) -> bool:
         """Whether the blocks behind the first would hold too many skills, or grow too long."""
         skills = [skill for placement in later for name in placement.skills if (skill := view.get(name)) is not None]
         counted = sum(skill.is_skill and not skill.applies_always for skill in (*skills, *new.full))

@@ -182,7 +182,8 @@ class ShelfView:
         always = sorted((one for one in chosen if one.kind is _SKILL and one.applies_always), key=lambda one: -_rank(one, rank))
         skills = tuple(one for one in chosen if one.kind is _SKILL and not one.applies_always)
         ends = [one.expires for one in chosen]
-        replaced = {one.name for one in mine} - {one.name for one in chosen} | {name for one in rules for name in overrides_of(one)}
+        overridden = {name for one in rules for name in overrides_of(one)}
+        replaced = ({one.name for one in mine} | overridden) - {one.name for one in chosen}
         return InScope(
             rank,
             frozenset(replaced),

@@ -32,6 +32,7 @@ _EMPHATIC: Final = re.compile(
 )
 _WORD: Final = re.compile(r"\w+")
 _LOOKS_AT_CALLS: Final = re.compile(r"\s*(?:(?:pattern|not|schema)[ \t]+in[ \t]+calls\b|program\b)")
+_ABOUT_ANSWERS: Final = re.compile(r"\Aprogram:[\s\S]*^[ \t]*# answers only[ \t]*$", re.MULTILINE)
 _SCOPES: Final = ("user:", "team:", "workspace:")
 
 
@@ -66,7 +67,12 @@ def is_emphatic(text: str) -> bool:
 def can_hold(rule: Skill) -> bool:
     """Whether its check looks at tool calls, so that `enforce: hold` has an effect."""
     check = rule.extra.get("check")
-    return isinstance(check, str) and _LOOKS_AT_CALLS.match(check) is not None
+    return isinstance(check, str) and _LOOKS_AT_CALLS.match(check) is not None and not is_about_answers(check)
+
+
+def is_about_answers(check: str) -> bool:
+    """Whether a check is a program that says of itself, in a line `# answers only`, that it passes whatever has tool calls."""
+    return _ABOUT_ANSWERS.search(check) is not None
 
 
 def question_of(rule: Skill) -> str | None:

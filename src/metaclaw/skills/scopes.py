@@ -68,7 +68,7 @@ def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skil
 
     `rank` says how specific each scope is (see `applying`). One stands in for another where both say the same: rules and facts by
     their text, skills by the situation in their triggers. It does so too where one of them names the other in its `overrides`;
-    between equally specific ones only that counts.
+    between equally specific ones only that counts. A held rule always stays: words of one speaker must not lift it.
     """
     ranks: dict[str, int] = {skill.name: _rank(skill, rank) for skill in found}
     is_level = len(set(ranks.values())) < 2
@@ -83,7 +83,7 @@ def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skil
                 gone.add(name if ranks[skill.name] >= ranks[name] else skill.name)
     if not is_level:
         _drop_repeated(nearest_first, ranks, gone)
-    return tuple(skill for skill in found if skill.name not in gone)
+    return tuple(skill for skill in found if skill.name not in gone or skill.extra.get("enforce") == "hold")
 
 
 def _drop_repeated(nearest_first: Sequence[Skill], ranks: Mapping[str, int], gone: set[str]) -> None:

@@ -14,11 +14,11 @@ from sqlalchemy import delete, insert, select
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import StoreError
-from metaclaw.store.column_values import pack_instant, pack_text, unpack_instant, unpack_text
 from metaclaw.store.database import Database, open_database
 from metaclaw.store.files import SUFFIXES, copy_database, put_in_place
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.integrity import SalvagedTable, check_file, read_only, salvage
+from metaclaw.store.rows import pack_instant, pack_text, unpack_instant, unpack_text
 from metaclaw.store.schema import backups
 
 

@@ -9,7 +9,10 @@ from sqlalchemy import Connection, func, insert, select, update
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Proposal, Standing
 from metaclaw.domain.eligibility import RoleKind
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.store.column_values import (
+from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.generations import last_revert
+from metaclaw.store.records import SkillAttempt
+from metaclaw.store.rows import (
     ResultRow,
     Value,
     pack_document,
@@ -19,11 +22,7 @@ from metaclaw.store.column_values import (
     unpack_instant,
     unpack_text,
 )
-from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.generations import last_revert
-from metaclaw.store.learning_schema import attempts, candidates, forgotten, lessons, roles
-from metaclaw.store.records import SkillAttempt
-from metaclaw.store.schema import events
+from metaclaw.store.schema import attempts, candidates, events, forgotten, lessons, roles
 from metaclaw.store.schema import turns as turns_table
 
 

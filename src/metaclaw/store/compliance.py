@@ -27,7 +27,9 @@ from metaclaw.domain.compliance import (
 from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd, ShownCall, TrueAnswer
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Enforcement, Turn
-from metaclaw.store.column_values import (
+from metaclaw.store.cursors import present, read_cursor, write_cursor
+from metaclaw.store.database import Database, utc_now
+from metaclaw.store.rows import (
     ResultRow,
     Values,
     pack_instant,
@@ -38,10 +40,7 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.cursors import present, read_cursor, write_cursor
-from metaclaw.store.database import Database, utc_now
-from metaclaw.store.learning_schema import rule_counts, rule_results
-from metaclaw.store.schema import events, held_rules, memberships, true_answers, turn_attempts, turns
+from metaclaw.store.schema import events, held_rules, memberships, rule_counts, rule_results, true_answers, turn_attempts, turns
 
 _CURSOR = "compliance"
 _DAYS_SHOWN = 14
@@ -175,6 +174,18 @@ class SqlCompliance:
                 )
                 for row in connection.execute(query)
             ]
+
+    def broken_in(self, turn: TurnId) -> list[tuple[SkillName, str]]:
+        """The rules that a turn broke and that were not held, with the reasons."""
+        query = (
+            select(rule_counts.c.rule, rule_results.c.reason)
+            .join(rule_results, rule_results.c.count == rule_counts.c.seq)
+            .join(turns, turns.c.seq == rule_results.c.turn)
+            .where(turns.c.id == pack_text(turn), rule_counts.c.result == RuleResult.BROKEN.value)
+            .order_by(rule_counts.c.rule)
+        )
+        with self._database.reading("reading which rules a turn broke") as connection:
+            return [(SkillName(unpack_text(row.rule)), unpack_text(row.reason or "")) for row in connection.execute(query)]
 
     def _add(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
         """Count results, in few statements: every other writer waits meanwhile."""

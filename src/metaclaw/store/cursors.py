@@ -5,9 +5,9 @@ from typing import TypeVar
 
 from sqlalchemy import Column, Connection, delete, insert, select
 
-from metaclaw.store.column_values import pack_text
 from metaclaw.store.database import Database
-from metaclaw.store.learning_schema import cursors
+from metaclaw.store.rows import pack_text
+from metaclaw.store.schema import cursors
 
 _T = TypeVar("_T")
 ENFORCEMENT_OFF = "enforcement:off"

@@ -19,14 +19,13 @@ from typing import Literal, NamedTuple, TypeAlias
 from sqlalchemy import Connection, Select, Table, bindparam, delete, insert, select
 
 from metaclaw.domain.turn import Placement, Splice
-from metaclaw.store.column_values import ResultRow, pack_placed
+from metaclaw.store.rows import ResultRow, pack_placed
 from metaclaw.store.schema import MAX_LINKS
 
 SnippetRow: TypeAlias = tuple[bytes, bytes]
 PlacementRow: TypeAlias = tuple[bytes, bytes | None, bytes, str, bytes]
 SpliceRow: TypeAlias = tuple[bytes, bytes | None, int, bytes]
 
-_MAX_TUPLE_IDS = 256
 _MAX_KNOWN = 8192
 _MAX_SNIPPET_IDS = 64
 _MOMENT_BYTES = 6
@@ -52,47 +51,29 @@ class ContentIds:
         self._clock_ns = clock_ns
         self._known: dict[bytes, bytes] = {}  # the id of a row by its hash
         self._snippet_ids: dict[bytes | str, bytes] = {}  # of snippets: the same few are placed again and again
-        self._tuple_ids: OrderedDict[tuple[Placement, ...] | tuple[Splice, ...], bytes] = OrderedDict()
         self.snippets: list[SnippetRow] = []
         self.placements: list[PlacementRow] = []
         self.splices: list[SpliceRow] = []
 
     def of_placements(self, items: tuple[Placement, ...]) -> bytes | None:
         """The id of these placements; None for an empty tuple."""
-        if not items or (found := self._recall(items)):
-            return found if items else None
         last: bytes | None = None
         for item in items:
             last = self._placement(last, item)
-        return self._remember_id(items, last)
+        return last
 
     def of_splices(self, items: tuple[Splice, ...]) -> bytes | None:
         """The id of these splices; None for an empty tuple."""
-        if not items or (found := self._recall(items)):
-            return found if items else None
         last: bytes | None = None
         for item in items:
             last = self._splice(last, item)
-        return self._remember_id(items, last)
+        return last
 
     def clear_rows(self) -> None:
         """Forget the collected rows, which have been sent to the database."""
         self.snippets, self.placements, self.splices = [], [], []
         if len(self._known) > _MAX_KNOWN:
             self._known.clear()
-
-    def _recall(self, items: tuple[Placement, ...] | tuple[Splice, ...]) -> bytes | None:
-        found = self._tuple_ids.get(items)
-        if found is not None:
-            self._tuple_ids.move_to_end(items)
-        return found
-
-    def _remember_id(self, items: tuple[Placement, ...] | tuple[Splice, ...], last: bytes | None) -> bytes | None:
-        if last is not None:
-            self._tuple_ids[items] = last
-            if len(self._tuple_ids) > _MAX_TUPLE_IDS:
-                self._tuple_ids.popitem(last=False)
-        return last
 
     def _new_id(self, digest: bytes) -> bytes:
         moment = max(0, self._clock_ns() // _NS_A_MS)

@@ -12,34 +12,32 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, Table, and_, d
 from metaclaw.domain.candidate import CandidateId, Change, Proposal, Standing
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship
-from metaclaw.store.column_values import ResultRow, pack_names, pack_text, unpack_document, unpack_json, unpack_names, unpack_text
 from metaclaw.store.deduplication import remove_bodies
-from metaclaw.store.learning_schema import (
+from metaclaw.store.rows import ResultRow, pack_names, pack_text, unpack_document, unpack_json, unpack_names, unpack_text
+from metaclaw.store.schema import (
     attempts,
     batch_turns,
     candidates,
     draws,
+    events,
     forgotten,
     forgotten_batches,
-    lessons,
-    policies,
-    roles,
-    rule_counts,
-    unwritten,
-    uses,
-)
-from metaclaw.store.schema import (
-    events,
     generations,
+    lessons,
     memberships,
     payloads,
     placements,
+    policies,
+    roles,
+    rule_counts,
     skill_texts,
     snippets,
     splices,
     tokens,
     translations,
     turns,
+    unwritten,
+    uses,
 )
 from metaclaw.store.spending import erase_items
 

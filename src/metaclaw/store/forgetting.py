@@ -13,16 +13,29 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import TurnKind
-from metaclaw.store.column_values import ResultRow, pack_instant, pack_text, unpack_text
 from metaclaw.store.cursors import SqlCursors, write_cursor
 from metaclaw.store.database import Database, RefusedError, store_errors, utc_now
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.generations import lock_generations
-from metaclaw.store.learning_schema import batch_turns, batches, cursors, forgotten, forgotten_batches
 from metaclaw.store.policy_versions import give_up
 from metaclaw.store.records import BatchState, ForgetResult
-from metaclaw.store.schema import payloads, placements, sessions, snippets, splices, tokens, translations, turns
+from metaclaw.store.rows import ResultRow, pack_instant, pack_text, unpack_text
+from metaclaw.store.schema import (
+    batch_turns,
+    batches,
+    cursors,
+    forgotten,
+    forgotten_batches,
+    payloads,
+    placements,
+    sessions,
+    snippets,
+    splices,
+    tokens,
+    translations,
+    turns,
+)
 
 log = logging.getLogger(__name__)
 

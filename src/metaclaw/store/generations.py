@@ -23,7 +23,10 @@ from metaclaw.domain.skill import (
     library_hash,
     placed_hash,
 )
-from metaclaw.store.column_values import (
+from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.deduplication import content_id
+from metaclaw.store.records import ChangesSince, GenerationRow, InForce
+from metaclaw.store.rows import (
     ResultRow,
     Value,
     Values,
@@ -36,12 +39,18 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.deduplication import content_id
-from metaclaw.store.learning_schema import attempts, candidates, forgotten
-from metaclaw.store.learning_schema import unwritten as owed
-from metaclaw.store.records import ChangesSince, GenerationRow, InForce
-from metaclaw.store.schema import events, generations, memberships, scope_libraries, skill_texts, team_members
+from metaclaw.store.schema import (
+    attempts,
+    candidates,
+    events,
+    forgotten,
+    generations,
+    memberships,
+    scope_libraries,
+    skill_texts,
+    team_members,
+)
+from metaclaw.store.schema import unwritten as owed
 from metaclaw.store.turn_writer import Insertion, once
 
 _TEXTS_AT_ONCE = 64

@@ -1,7 +1,7 @@
 """Schema revisions: which this program knows, and how a database is brought to the newest.
 
 A revision is `migrations/<revision>.sqlite.sql` and `migrations/<revision>.postgresql.sql`. A landed one is never edited. To change
-the schema: add the two files and the revision to `REVISIONS`, change `schema` or `learning_schema` to match, run
+the schema: add the two files and the revision to `REVISIONS`, change `schema` to match, run
 `python tests/store/snapshot.py`, and add the digests to `tests/store/test_migrations.py`.
 """
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 from metaclaw.errors import StoreError
-from metaclaw.store import learning_schema  # noqa: F401 (its tables belong to the metadata)
 from metaclaw.store.schema import metadata
 
 FOLDER = Path(__file__).with_name("migrations")

@@ -11,21 +11,21 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.column_values import (
+from metaclaw.store.database import Database
+from metaclaw.store.deduplication import rebuild_body
+from metaclaw.store.generations import skill_of
+from metaclaw.store.records import LedgerEvent, SessionRow
+from metaclaw.store.rows import (
+    event_of,
     pack_instant,
     pack_text,
+    session_of,
     unpack_instant,
     unpack_optional,
     unpack_placed,
     unpack_text,
 )
-from metaclaw.store.database import Database
-from metaclaw.store.deduplication import rebuild_body
-from metaclaw.store.generations import skill_of
-from metaclaw.store.learning_schema import stands
-from metaclaw.store.records import LedgerEvent, SessionRow
-from metaclaw.store.schema import events, generations, memberships, payloads, sessions, skill_texts, turns
-from metaclaw.store.turn_rows import event_of, session_of
+from metaclaw.store.schema import events, generations, memberships, payloads, sessions, skill_texts, stands, turns
 
 _RECENT_TURNS = 2000
 _RECENT_CALLS = 1000

@@ -12,7 +12,9 @@ from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyV
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store import version_transitions as transitions
-from metaclaw.store.column_values import (
+from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.records import BatchState, StateSince, VersionOutcome
+from metaclaw.store.rows import (
     ResultRow,
     Value,
     pack_document,
@@ -26,10 +28,7 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.learning_schema import batch_turns, batches, forgotten_batches, policies, roles, stands
-from metaclaw.store.records import BatchState, StateSince, VersionOutcome
-from metaclaw.store.schema import events, generations, turns
+from metaclaw.store.schema import batch_turns, batches, events, forgotten_batches, generations, policies, roles, stands, turns
 from metaclaw.store.training_batches import opened
 from metaclaw.store.version_transitions import Transitions, VersionFacts, Versions, version_in
 

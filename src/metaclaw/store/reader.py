@@ -27,18 +27,9 @@ from metaclaw.domain.session import SessionTrace
 from metaclaw.domain.turn import Exchange, Placement, Splice, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
-from metaclaw.store.column_values import (
-    ResultRow,
-    pack_instant,
-    pack_text,
-    unpack_instant,
-    unpack_optional,
-    unpack_text,
-)
-from metaclaw.store.compliance import IS_ATTEMPT, enforcement_of
+from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
-from metaclaw.store.learning_schema import candidates, draws, roles, stands
 from metaclaw.store.records import (
     DrawnTurn,
     EndedSession,
@@ -49,28 +40,38 @@ from metaclaw.store.records import (
     SessionRow,
     TurnRow,
 )
-from metaclaw.store.schema import (
-    events,
-    payloads,
-    placements,
-    session_ends,
-    sessions,
-    snippets,
-    splices,
-    tokens,
-    translations,
-    turns,
-)
-from metaclaw.store.turn_rows import (
+from metaclaw.store.rows import (
+    ResultRow,
     draw_of,
     drawn_turn_of,
     event_of,
+    pack_instant,
+    pack_text,
     placement_of,
     scope_of,
     session_of,
     tokens_of,
     turn_of,
     turn_row_of,
+    unpack_instant,
+    unpack_optional,
+    unpack_text,
+)
+from metaclaw.store.schema import (
+    candidates,
+    draws,
+    events,
+    payloads,
+    placements,
+    roles,
+    session_ends,
+    sessions,
+    snippets,
+    splices,
+    stands,
+    tokens,
+    translations,
+    turns,
 )
 from metaclaw.store.verdicts import STANDING, standing_of, with_standing
 
@@ -96,6 +97,17 @@ class LedgerReader:
             query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
         with self._database.reading("listing sessions") as connection:
             return [session_of(row) for row in connection.execute(query)]
+
+    def attempts_in(self, wanted: Sequence[SessionId]) -> dict[SessionId, int]:
+        """How many turns of these sessions are attempts at answers of other turns."""
+        mine = turns.c.session.in_([pack_text(one) for one in wanted])
+        query = select(turns.c.session, func.count()).where(mine, IS_ATTEMPT).group_by(turns.c.session)
+        with self._database.reading("counting attempts") as connection:
+            return {SessionId(unpack_text(session)): count for session, count in connection.execute(query)}
+
+    def broken_rules(self, turn: TurnId) -> list[tuple[SkillName, str]]:
+        """The rules that a turn broke and that were not held, with the reasons."""
+        return SqlCompliance(self._database).broken_in(turn)
 
     def workspaces(self) -> list[str]:
         """The projects in which sessions were recorded, by name. Blocks."""

@@ -1,343 +1,303 @@
-"""The tables, as SQLAlchemy Core sees them; the database itself is made and changed only by `migration`.
+"""The tables as queries name them: columns and their types. Keys, constraints, indices, triggers and views are in `migrations/`.
 
-Instants are whole microseconds since 1970 in UTC (`_us`), names and free text are packed by `column_values.pack_text`, bytes are
+Instants are whole microseconds since 1970 in UTC (`_us`), names and free text are packed by `rows.pack_text`, bytes are
 bytes. `seq` numbers are given by the database, grow, and are never given again: they are the cursors readers resume from.
-Rows about a turn are never updated (triggers see to it); what a turn later turns out to be (a verdict, a role) comes as a
-table of its own that points at `turns.seq`: those are in `learning_schema`.
+
+Rows about a turn are never updated; what a turn later turns out to be (a verdict, a role, a draw, a batch it is in) comes in tables
+of their own that point at `turns.seq`, and goes only with the turn. Triggers see to that, and to the separation of support and
+query: the database itself refuses a batch with a turn that fed a skill, that was made with other rules or skills than its speaker
+has now, or that is in another open batch, and gives every turn of a batch the role of a query, for ever. A turn may be in several
+batches, one after the other: its answers are drawn anew each time. A batch ends once, and only of one that is done comes a version,
+one at most; what a version is made of is never edited.
 """
+
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
-    CheckConstraint,
     Column,
     Double,
-    ForeignKey,
-    Index,
     Integer,
     LargeBinary,
     MetaData,
     SmallInteger,
     Table,
     Text,
-    UniqueConstraint,
+    and_,
     column,
-    false,
+    literal_column,
     table,
 )
+from sqlalchemy.types import TypeEngine
 
 MAX_LINKS = 32
 """A request is rebuilt from at most this many rows."""
 
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
-
+metadata = MetaData()
 Serial = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite numbers rows by itself only in a column spelled INTEGER."""
+_Kind: TypeAlias = type[TypeEngine[Any]] | TypeEngine[Any]
 
-sessions = Table(
+
+def _table(name: str, /, **columns: _Kind) -> Table:
+    """A table. The database numbers a first column `seq`; any other first column is part of the key."""
+    kinds = enumerate(columns.items())
+    return Table(name, metadata, *(Column(key, kind, primary_key=not at, autoincrement=key == "seq") for at, (key, kind) in kinds))
+
+
+# `parent` may name a session that is not there yet: a sub-agent's first turn may end before its parent's does.
+sessions = _table(
     "sessions",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("key", Text),
-    Column("agent", Text, nullable=False),
-    Column("user_id", Text),
-    Column("workspace_id", Text),
-    # No foreign key: a sub-agent's first turn may end before its parent's does.
-    Column("parent", Text),
-    Column("began_us", BigInteger, nullable=False),
-    Column("last_us", BigInteger, nullable=False),
-    Column("ended_us", BigInteger),
-    Column("end_reason", Text),
-    Column("turns", Integer, nullable=False),
-    Column("main_turns", Integer, nullable=False),
-    CheckConstraint("last_us >= began_us", name="time_runs_forward"),
-    CheckConstraint("(ended_us IS NULL) = (end_reason IS NULL)", name="an_end_has_a_reason"),
-    CheckConstraint("turns >= 1 AND main_turns >= 0 AND main_turns <= turns", name="turns_are_counted"),
+    id=Text,
+    key=Text,
+    agent=Text,
+    user_id=Text,
+    workspace_id=Text,
+    parent=Text,
+    began_us=BigInteger,
+    last_us=BigInteger,
+    ended_us=BigInteger,
+    end_reason=Text,
+    turns=Integer,
+    main_turns=Integer,
 )
-
 # One row each time a session ends; one that is opened again may end again.
-session_ends = Table(
-    "session_ends",
-    metadata,
-    Column("seq", Serial, primary_key=True, autoincrement=True),
-    Column("session", Text, ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False),
-    Index(None, "session"),
-    sqlite_autoincrement=True,
-)
-
-snippets = Table(
-    "snippets",
-    metadata,
-    Column("hash", LargeBinary, primary_key=True),
-    Column("body", LargeBinary, nullable=False),
-    CheckConstraint("length(hash) = 16", name="hash_is_16_bytes"),
-)
+session_ends = _table("session_ends", seq=Serial, session=Text)
 
 # A tuple of placements is the row of its last one: each row names the row before it, and tuples that begin alike share rows.
-# What is called `hash` begins with the time here (see `addresses`).
-placements = Table(
-    "placements",
-    metadata,
-    Column("hash", LargeBinary, primary_key=True),
-    Column("previous", LargeBinary, ForeignKey("placements.hash")),
-    Column("anchor", LargeBinary, nullable=False),
-    Column("skills", Text, nullable=False),
-    Column("snippet", LargeBinary, ForeignKey("snippets.hash"), nullable=False),
-    CheckConstraint("length(hash) = 16", name="hash_is_16_bytes"),
-    Index(None, "previous"),
-    Index(None, "snippet"),
-)
+# What is called `hash` begins with the time in `placements` and `splices` (see `deduplication`).
+snippets = _table("snippets", hash=LargeBinary, body=LargeBinary)
+placements = _table("placements", hash=LargeBinary, previous=LargeBinary, anchor=LargeBinary, skills=Text, snippet=LargeBinary)
+splices = _table("splices", hash=LargeBinary, previous=LargeBinary, at_byte=BigInteger, snippet=LargeBinary)
 
-splices = Table(
-    "splices",
-    metadata,
-    Column("hash", LargeBinary, primary_key=True),
-    Column("previous", LargeBinary, ForeignKey("splices.hash")),
-    Column("at_byte", BigInteger, nullable=False),
-    Column("snippet", LargeBinary, ForeignKey("snippets.hash"), nullable=False),
-    CheckConstraint("length(hash) = 16", name="hash_is_16_bytes"),
-    CheckConstraint("at_byte >= 0", name="at_byte_is_inside"),
-    Index(None, "previous"),
-    Index(None, "snippet"),
-)
-
-turns = Table(
+# `generation` may be one that is not there: a turn served while a publication failed must still be kept.
+turns = _table(
     "turns",
-    metadata,
-    Column("seq", Serial, primary_key=True, autoincrement=True),
-    Column("id", Text, nullable=False),
-    Column("session", Text, ForeignKey("sessions.id"), nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("kind_reason", Text, nullable=False),
-    Column("user_id", Text),
-    Column("workspace_id", Text),
-    # No foreign key to generations: a turn served while a publication failed must still be kept.
-    Column("generation", Integer, nullable=False),
-    Column("policy_version", Integer, nullable=False),
-    Column("library_hash", Text, nullable=False),
-    Column("skills", Text, nullable=False),
-    Column("agent", Text, nullable=False),
-    Column("wire", Text, nullable=False),
-    Column("path", Text, nullable=False),
-    Column("stream", Boolean, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("provider", Text, nullable=False),
-    Column("provider_wire", Text, nullable=False),
-    Column("status", Integer, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("error", Text),
-    Column("finish", Text),
-    Column("input_tokens", BigInteger),
-    Column("output_tokens", BigInteger),
-    Column("cached_tokens", BigInteger),
-    Column("cache_write_tokens", BigInteger),
-    Column("reasoning_tokens", BigInteger),
-    Column("received_us", BigInteger, nullable=False),
-    Column("first_byte_s", Double),
-    Column("duration_s", Double, nullable=False),
-    Column("segment", Integer, nullable=False),
-    Column("retry_of", Text),
-    Column("parent", Text),
-    Column("key", Text),
-    Column("head", LargeBinary, nullable=False),
-    Column("placements", LargeBinary, ForeignKey("placements.hash")),
-    UniqueConstraint("id"),
-    CheckConstraint("kind IN ('main', 'side')", name="kind_is_known"),
-    CheckConstraint("outcome IN ('completed', 'failed', 'cancelled')", name="outcome_is_known"),
-    CheckConstraint("generation >= 0 AND policy_version >= 0 AND segment >= 0", name="clocks_count_from_zero"),
-    CheckConstraint(
-        "(input_tokens IS NULL) = (output_tokens IS NULL) AND (input_tokens IS NULL) = (cached_tokens IS NULL)"
-        " AND (input_tokens IS NULL) = (cache_write_tokens IS NULL) AND (input_tokens IS NULL) = (reasoning_tokens IS NULL)",
-        name="usage_is_whole_or_absent",
-    ),
-    Index(None, "session", "seq"),
-    sqlite_autoincrement=True,
-)
-# PostgreSQL's indices have the same conditions, from `migrations/`; to say so here would import its dialect at every start.
-# Who else uses this? Asked when something is forgotten; without an index every answer would be a walk through the whole table.
-Index("ix_turns_placements", turns.c.placements, sqlite_where=turns.c.placements.is_not(None))
-
-
-def _body_columns(table: str) -> list[Column[int] | Column[bytes] | CheckConstraint]:
-    """A body, whole (base absent) or as what differs from the body of an earlier turn, `link` steps from a whole one."""
-    return [
-        Column("turn", Serial, ForeignKey("turns.seq"), primary_key=True, autoincrement=False),
-        Column("base", Serial, ForeignKey(f"{table}.turn")),
-        Column("link", SmallInteger, nullable=False),
-        Column("prefix", BigInteger, nullable=False),
-        Column("suffix", BigInteger, nullable=False),
-        Column("middle", LargeBinary, nullable=False),
-        CheckConstraint("(base IS NULL) = (link = 0) AND (base IS NULL OR base < turn)", name="a_patch_has_an_earlier_base"),
-        CheckConstraint(f"link >= 0 AND link < {MAX_LINKS}", name="rebuilding_is_bounded"),
-        CheckConstraint(
-            "prefix >= 0 AND suffix >= 0 AND (base IS NOT NULL OR prefix + suffix = 0)", name="a_whole_body_borrows_nothing"
-        ),
-    ]
-
-
-payloads = Table(
-    "payloads",
-    metadata,
-    *_body_columns("payloads"),
-    Column("splices", LargeBinary, ForeignKey("splices.hash")),
-    Column("said", LargeBinary, nullable=False),
-    Column("seen", LargeBinary),
+    seq=Serial,
+    id=Text,
+    session=Text,
+    kind=Text,
+    kind_reason=Text,
+    user_id=Text,
+    workspace_id=Text,
+    generation=Integer,
+    policy_version=Integer,
+    library_hash=Text,
+    skills=Text,
+    agent=Text,
+    wire=Text,
+    path=Text,
+    stream=Boolean,
+    model=Text,
+    provider=Text,
+    provider_wire=Text,
+    status=Integer,
+    outcome=Text,
+    error=Text,
+    finish=Text,
+    input_tokens=BigInteger,
+    output_tokens=BigInteger,
+    cached_tokens=BigInteger,
+    cache_write_tokens=BigInteger,
+    reasoning_tokens=BigInteger,
+    received_us=BigInteger,
+    first_byte_s=Double,
+    duration_s=Double,
+    segment=Integer,
+    retry_of=Text,
+    parent=Text,
+    key=Text,
+    head=LargeBinary,
+    placements=LargeBinary,
 )
 
-translations = Table("translations", metadata, *_body_columns("translations"))
-
-Index("ix_payloads_base", payloads.c.base, sqlite_where=payloads.c.base.is_not(None))
-Index("ix_payloads_splices", payloads.c.splices, sqlite_where=payloads.c.splices.is_not(None))
-Index("ix_translations_base", translations.c.base, sqlite_where=translations.c.base.is_not(None))
-
-tokens = Table(
-    "tokens",
-    metadata,
-    Column("turn", Serial, ForeignKey("turns.seq"), primary_key=True, autoincrement=False),
-    Column("prompt_ids", LargeBinary, nullable=False),
-    Column("sampled_ids", LargeBinary, nullable=False),
-    Column("logprobs", LargeBinary, nullable=False),
-    CheckConstraint("length(prompt_ids) % 4 = 0 AND length(sampled_ids) % 4 = 0", name="ids_are_int32"),
-    CheckConstraint("length(logprobs) = 2 * length(sampled_ids)", name="each_token_has_a_logprob"),
-)
-
-
-def _turn_column(name: str = "turn", *, is_key: bool = True) -> Column[int]:
-    reference = ForeignKey("turns.seq", ondelete="CASCADE")
-    return Column(name, Serial, reference, primary_key=is_key, autoincrement=False, nullable=False)
-
+# A body, whole (`base` is absent) or as what differs from the body of an earlier turn, `link` steps from a whole one.
+_BODY: Final[dict[str, _Kind]] = {
+    "turn": Serial,
+    "base": Serial,
+    "link": SmallInteger,
+    "prefix": BigInteger,
+    "suffix": BigInteger,
+    "middle": LargeBinary,
+}
+payloads = _table("payloads", **_BODY, splices=LargeBinary, said=LargeBinary, seen=LargeBinary)
+translations = _table("translations", **_BODY)
+tokens = _table("tokens", turn=Serial, prompt_ids=LargeBinary, sampled_ids=LargeBinary, logprobs=LargeBinary)
 
 # The rules that held calls of a turn's answer back, the turns that are attempts at it, and what the provider really said.
-held_rules = Table(
-    "held_rules",
-    metadata,
-    _turn_column(),
-    Column("place", SmallInteger, primary_key=True, autoincrement=False),
-    Column("rule", Text, nullable=False),
-    Column("attempts", SmallInteger, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    CheckConstraint("outcome IN ('complied', 'stopped', 'warned')", name="outcome_is_known"),
-    Index(None, "rule"),
-)
-
-turn_attempts = Table(
-    "turn_attempts",
-    metadata,
-    _turn_column(),
-    _turn_column("parent", is_key=False),
-    Column("place", SmallInteger, nullable=False),
-    Index(None, "parent"),
-)
-
-true_answers = Table(
+held_rules = _table("held_rules", turn=Serial, place=SmallInteger, rule=Text, attempts=SmallInteger, outcome=Text, reason=Text)
+turn_attempts = _table("turn_attempts", turn=Serial, parent=Serial, place=SmallInteger)
+true_answers = _table(
     "true_answers",
-    metadata,
-    _turn_column(),
-    Column("wire", Text, nullable=False),
-    Column("calls", Text, nullable=False),
-    Column("mark", Text, nullable=False),
-    Column("answer_id", Text, nullable=False),
-    Column("last_id", Text, nullable=False),
-    Column("messages", LargeBinary, nullable=False),
-    Column("rest", LargeBinary, nullable=False),
+    turn=Serial,
+    wire=Text,
+    calls=Text,
+    mark=Text,
+    answer_id=Text,
+    last_id=Text,
+    messages=LargeBinary,
+    rest=LargeBinary,
 )
 
-generations = Table(
+# `learned_in` and `candidate` are set where the program published by itself: the newest generation of its evidence, and what it put
+# in force. `reverted_to` is set where a person reverted to an earlier generation.
+generations = _table(
     "generations",
-    metadata,
-    Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("hash", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("published_us", BigInteger, nullable=False),
-    # Set where the program published by itself: the newest generation of its evidence, and the candidate it put in force.
-    Column("learned_in", Integer),
-    Column("candidate", Text),
-    # Set where a person reverted to an earlier generation.
-    Column("reverted_to", Integer),
-    CheckConstraint("number >= 0", name="numbers_count_from_zero"),
+    number=Integer,
+    hash=Text,
+    reason=Text,
+    published_us=BigInteger,
+    learned_in=Integer,
+    candidate=Text,
+    reverted_to=Integer,
 )
-Index("ix_generations_reverts", generations.c.number, sqlite_where=generations.c.reverted_to.is_not(None))
-
-skill_texts = Table(
+skill_texts = _table(
     "skill_texts",
-    metadata,
-    Column("hash", LargeBinary, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("trigger", Text, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("category", Text),
-    Column("scope", Text),
-    Column("extra", Text, nullable=False),
-    Column("state", Text, nullable=False, server_default="live"),
-    Column("author", Text, nullable=False, server_default="person"),
-    Column("pinned", Boolean, nullable=False, server_default=false()),
-    CheckConstraint("length(hash) = 16", name="hash_is_16_bytes"),
+    hash=LargeBinary,
+    name=Text,
+    trigger=Text,
+    body=Text,
+    category=Text,
+    scope=Text,
+    extra=Text,
+    state=Text,
+    author=Text,
+    pinned=Boolean,
 )
-
 # A skill is live in generations `since` ≤ n < `until`, so that a publication writes only what changed.
-memberships = Table(
-    "memberships",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("since", Integer, ForeignKey("generations.number"), primary_key=True, autoincrement=False),
-    Column("until", Integer, ForeignKey("generations.number")),
-    Column("skill", LargeBinary, ForeignKey("skill_texts.hash"), nullable=False),
-    CheckConstraint("until IS NULL OR until > since", name="time_runs_forward"),
-)
-Index(
-    "uq_memberships_live_name",
-    memberships.c.name,
-    unique=True,
-    sqlite_where=memberships.c.until.is_(None),
-)
-
+memberships = _table("memberships", name=Text, since=Integer, until=Integer, skill=LargeBinary)
 # The rules and skills for one audience (see `domain.audience`) as a hash, in generations `since` ≤ n < `until`. The view
 # `current_turns` compares the hashes of a turn's generation with the newest: those of its speaker are equal for a current turn.
-scope_libraries = Table(
-    "scope_libraries",
-    metadata,
-    Column("scope", Text, primary_key=True),
-    Column("workspace", Text, primary_key=True),
-    Column("since", Integer, ForeignKey("generations.number"), primary_key=True, autoincrement=False),
-    Column("until", Integer, ForeignKey("generations.number")),
-    Column("hash", Text, nullable=False),
-    CheckConstraint("until IS NULL OR until > since", name="time_runs_forward"),
-)
-
+scope_libraries = _table("scope_libraries", scope=Text, workspace=Text, since=Integer, until=Integer, hash=Text)
 # The configured teams, for `current_turns`.
-team_members = Table(
-    "team_members",
-    metadata,
-    Column("member", Text, primary_key=True),
-    Column("team", Text, primary_key=True),
-)
-
+team_members = _table("team_members", member=Text, team=Text)
 current_turns = table("current_turns", column("turn", BigInteger))
 """A view: the turns whose speaker has today the rules and skills they had when the turn was made."""
+# Skills whose files are still to be written.
+unwritten = _table("unwritten", name=Text, generation=Integer)
 
-events = Table(
-    "events",
-    metadata,
-    Column("seq", Serial, primary_key=True, autoincrement=True),
-    Column("at_us", BigInteger, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("data", Text, nullable=False),
-    sqlite_autoincrement=True,
-)
-
+events = _table("events", seq=Serial, at_us=BigInteger, kind=Text, data=Text)
 # Backups that were made of this database, so that forgetting can name those that may still hold what was forgotten.
-backups = Table(
-    "backups",
-    metadata,
-    Column("path", Text, primary_key=True),
-    Column("made_us", BigInteger, nullable=False),
+backups = _table("backups", path=Text, made_us=BigInteger)
+cursors = _table("cursors", name=Text, seq=BigInteger)
+
+verdicts = _table(
+    "verdicts",
+    seq=Serial,
+    turn=Serial,
+    at_us=BigInteger,
+    outcome=Text,
+    source=Text,
+    p_fail=Double,
+    signals=Text,
+    votes=Text,
+    fault=Text,
+    comment=Text,
 )
+# Which of a turn's verdicts stands, with what is asked of many turns at once.
+stands = _table("stands", turn=Serial, verdict=Serial, generation=Integer, kind=Text, outcome=Text, fault=Text)
+IS_LESSON = and_(
+    stands.c.outcome == literal_column("'fail'"),
+    stands.c.fault == literal_column("'agent'"),
+    stands.c.kind == literal_column("'main'"),
+)
+"""Whether a turn may feed a skill (`Verdict.teaches`, of a main turn); in these very words an index is found for it."""
+
+# `ended_us` is when nothing more will come of it; an attempt without this was interrupted.
+attempts = _table("attempts", seq=Serial, at_us=BigInteger, kind=Text, generation=Integer, ended_us=BigInteger)
+roles = _table("roles", turn=Serial, kind=Text, generation=Integer, attempt=Serial)
+draws = _table("draws", turn=Serial, place=SmallInteger, skill=Text, placed=Boolean, propensity=Double)
+candidates = _table(
+    "candidates",
+    id=Text,
+    name=Text,
+    change=Text,
+    proposal=Text,
+    standing=Text,
+    reason=Text,
+    generation=Integer,
+    made_us=BigInteger,
+    certificate=Text,
+)
+# By the turn's id, not its number: what a candidate was taught by is known after the turn itself is forgotten.
+lessons = _table("lessons", candidate=Text, turn=Text)
+
+# `size` is how many turns it had when it was opened: some may be forgotten since.
+batches = _table(
+    "batches",
+    seq=Serial,
+    at_us=BigInteger,
+    policy_version=Integer,
+    state=Text,
+    generation=Integer,
+    seed=BigInteger,
+    size=Integer,
+    note=Text,
+    ended_us=BigInteger,
+)
+batch_turns = _table("batch_turns", turn=Serial, batch=Serial)
+# Version 0 is the untrained model, which has no row. `state_us` and `state_turn` are when its state last changed and after which
+# turn: what it did since is read from there on. `served_us` is when it first served (a version without this is never rolled back
+# to), `gone_us` when its weights were thrown away.
+policies = _table(
+    "policies",
+    number=Integer,
+    parent=Integer,
+    state=Text,
+    backend=Text,
+    adapter=Text,
+    training=Text,
+    base=Text,
+    generation=Integer,
+    batch=Serial,
+    steps=Integer,
+    report=Text,
+    note=Text,
+    absorbed=Text,
+    made_us=BigInteger,
+    state_us=BigInteger,
+    state_turn=BigInteger,
+    served_us=BigInteger,
+    gone_us=BigInteger,
+)
+
+# When a skill last matched a task (placed, or withheld by chance), and in how many turns; to notice unused ones.
+uses = _table("uses", skill=Text, last_us=BigInteger, times=BigInteger)
+# How often a rule, or a skill with a check, was followed: `times` counts the rows of `rule_results`, which triggers see to.
+# `hash` is that of its text and check; `reminder` says whether the prompt ended with a reminder of it, or would have.
+rule_counts = _table(
+    "rule_counts",
+    seq=Serial,
+    rule=Text,
+    hash=Text,
+    agent=Text,
+    model=Text,
+    day=Text,
+    result=Text,
+    reminder=Text,
+    times=BigInteger,
+)
+# What each turn came to for each rule that applied to it. `reason` says why, where a rule was broken.
+rule_results = _table("rule_results", turn=Serial, count=Serial, reason=Text)
+
+# What calls to models cost, in sums. `item` is the name of a skill or rule, empty where the calls were made for none.
+spending = _table(
+    "spending",
+    day=Text,
+    purpose=Text,
+    model=Text,
+    item=Text,
+    turns=BigInteger,
+    calls=BigInteger,
+    failures=BigInteger,
+    estimated=BigInteger,
+    input_tokens=BigInteger,
+    output_tokens=BigInteger,
+    cached_tokens=BigInteger,
+    unpriced_tokens=BigInteger,
+    cost=Double,
+)
+
+# Turns a person wanted forgotten: their names only, so that nothing is learned from them afterwards; and the batches they were in.
+forgotten = _table("forgotten", turn=Text, session=Text, at_us=BigInteger)
+forgotten_batches = _table("forgotten_batches", turn=Text, batch=Serial)

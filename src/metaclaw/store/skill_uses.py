@@ -8,12 +8,11 @@ from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, sel
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.column_values import Value, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
 from metaclaw.store.cursors import present, read_cursor, write_cursor
 from metaclaw.store.database import Database
-from metaclaw.store.learning_schema import draws, stands, uses
 from metaclaw.store.records import SkillUse, TurnRow
-from metaclaw.store.schema import memberships, sessions, turns
+from metaclaw.store.rows import Value, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
+from metaclaw.store.schema import draws, memberships, sessions, stands, turns, uses
 
 _CURSOR = "uses"
 

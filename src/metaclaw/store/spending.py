@@ -8,11 +8,10 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, select, 
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.spending import Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
-from metaclaw.store.column_values import ResultRow, pack_text, unpack_instant, unpack_text
 from metaclaw.store.cursors import present, read_cursor
 from metaclaw.store.database import Database
-from metaclaw.store.learning_schema import candidates, cursors, spending
-from metaclaw.store.schema import memberships, turns
+from metaclaw.store.rows import ResultRow, pack_text, unpack_instant, unpack_text
+from metaclaw.store.schema import candidates, cursors, memberships, spending, turns
 
 _CURSOR = "spending of turns"
 _TURNS_AT_ONCE = 2000

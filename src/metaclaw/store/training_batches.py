@@ -11,11 +11,10 @@ from metaclaw.domain.eligibility import Rejection, RoleKind, rejection
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.column_values import ResultRow, pack_instant, pack_json, pack_text, unpack_names, unpack_text
 from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.learning_schema import batch_turns, batches, roles, stands
 from metaclaw.store.records import BatchState, EligibleTurns, TrainingBatch, TurnFacts
-from metaclaw.store.schema import events, generations, tokens, turns
+from metaclaw.store.rows import ResultRow, pack_instant, pack_json, pack_text, unpack_names, unpack_text
+from metaclaw.store.schema import batch_turns, batches, events, generations, roles, stands, tokens, turns
 from metaclaw.store.verdicts import HAS_TAUGHT, IS_CURRENT, STANDING, WAS_TRIED, standing_of, with_standing
 
 _NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills", "provider")

@@ -37,14 +37,23 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import Turn
 from metaclaw.errors import StoreError
 from metaclaw.store import schema
-from metaclaw.store.column_values import Value, Values, pack_instant, pack_json, pack_text
 from metaclaw.store.compliance import answer_rows, attempt_rows, attempts_of, rule_rows
 from metaclaw.store.database import Database, RefusedError, store_errors
 from metaclaw.store.deduplication import ContentIds, RequestLines
 from metaclaw.store.files import FilesLostError, Identity, Rescued, identify, rescue
-from metaclaw.store.learning_schema import draws
 from metaclaw.store.migration import STORED_REVISION, require_head
-from metaclaw.store.turn_rows import body_row, draw_rows, payload_row, session_rows, tokens_row, turn_row
+from metaclaw.store.rows import (
+    Value,
+    Values,
+    draw_rows,
+    pack_instant,
+    pack_json,
+    pack_text,
+    session_rows,
+    tokens_row,
+    turn_row,
+)
+from metaclaw.store.schema import draws
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql
@@ -205,13 +214,13 @@ class TurnWriter:
         # Main and side requests of one session are different conversations; each is like its own predecessor.
         line = ATTEMPT if turn.kind_reason == ATTEMPT else turn.kind
         link = self._request_lines.follow((turn.session, line), seq, turn.exchange.request)
-        return payload_row(seq, link, splices, turn.exchange)
+        return (seq, *link, splices, turn.exchange.said, turn.exchange.seen)
 
     def _translations(self, numbered: Iterable[tuple[Turn, int]]) -> Iterator[Values]:
         for turn, seq in numbered:
             if turn.exchange.translated is not None:
                 line = (turn.session, turn.kind, "translated")
-                yield body_row(seq, self._request_lines.follow(line, seq, turn.exchange.translated))
+                yield (seq, *self._request_lines.follow(line, seq, turn.exchange.translated))
 
     def _write_ends(self, ends: Sequence[SessionEnd]) -> None:
         if ends:

@@ -10,13 +10,12 @@ from sqlalchemy import Connection, exists, select
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import StoreSize
-from metaclaw.store.column_values import pack_instant, unpack_text
 from metaclaw.store.database import Database, store_errors, utc_now
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.integrity import quick_check
-from metaclaw.store.learning_schema import batch_turns, batches
 from metaclaw.store.records import BatchState
-from metaclaw.store.schema import sessions, turns
+from metaclaw.store.rows import pack_instant, unpack_text
+from metaclaw.store.schema import batch_turns, batches, sessions, turns
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,10 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import PolicyState
 from metaclaw.domain.turn import Scope, TurnKind
 from metaclaw.domain.verdict import Fault, OpenFailure, Outcome, Signal, Source, Verdict, Votes, outranks
-from metaclaw.store.column_values import (
+from metaclaw.store.database import Database, RefusedError, utc_now
+from metaclaw.store.generations import last_revert
+from metaclaw.store.records import BatchState
+from metaclaw.store.rows import (
     ResultRow,
     Value,
     pack_document,
@@ -22,11 +25,7 @@ from metaclaw.store.column_values import (
     unpack_optional,
     unpack_text,
 )
-from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.generations import last_revert
-from metaclaw.store.learning_schema import IS_LESSON, batch_turns, batches, policies, roles, stands, verdicts
-from metaclaw.store.records import BatchState
-from metaclaw.store.schema import current_turns, turns
+from metaclaw.store.schema import IS_LESSON, batch_turns, batches, current_turns, policies, roles, stands, turns, verdicts
 
 VERDICT = [
     verdicts.c.outcome.label("verdict_outcome"),  # a turn has an outcome of its own

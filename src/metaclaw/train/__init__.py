@@ -56,6 +56,7 @@ from metaclaw.train.imitation import (
     longest_demonstration,
     with_hint,
 )
+from metaclaw.train.judging import RunSize, fit_to_budget, judged_size, ranking_tokens
 from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, LiveWatch, judge_live
 from metaclaw.train.records import FULL_REWARD, StepRecord, earned_lengths, group_record, mean_reward, moved_prefix
 from metaclaw.train.rehearsal import (
@@ -68,7 +69,7 @@ from metaclaw.train.rehearsal import (
     ordinary_questions,
     rehearse,
 )
-from metaclaw.train.schedule import Phase, ScheduleRules, checkpoint_steps, next_step, token_cap
+from metaclaw.train.schedule import Phase, ScheduleRules, checkpoint_steps, is_validation_due, next_step, token_cap
 from metaclaw.train.teacher import EndpointTeacher, Teacher, teacher_advantages
 from metaclaw.train.variations import VariationKind, vary
 
@@ -102,6 +103,7 @@ __all__ = [
     "RehearsalQuestion",
     "RehearsalSize",
     "Rehearsed",
+    "RunSize",
     "SamplerModel",
     "ScheduleRules",
     "ScoredGroup",
@@ -128,6 +130,7 @@ __all__ = [
     "demonstration_share",
     "drift_watch",
     "earned_lengths",
+    "fit_to_budget",
     "forgotten_nats",
     "gather_all",
     "golden_items",
@@ -141,9 +144,11 @@ __all__ = [
     "is_flat",
     "is_held_out",
     "is_settled",
+    "is_validation_due",
     "judge_absorption",
     "judge_candidate",
     "judge_live",
+    "judged_size",
     "load_tinker",
     "load_weaver",
     "longest_demonstration",
@@ -153,6 +158,7 @@ __all__ = [
     "normaliser",
     "one_answer",
     "ordinary_questions",
+    "ranking_tokens",
     "read_answer",
     "reference_pairs",
     "rehearse",

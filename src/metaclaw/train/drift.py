@@ -53,7 +53,7 @@ class DriftLimits:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Why a run must stop."""
+    """Why a run must stop, in words, with the figure behind them."""
 
     reason: str
 
@@ -79,7 +79,7 @@ class DriftWatch:
         told = {one.name: value for one in fields(figures) if (value := getattr(figures, one.name)) is not None}
         for name, value in told.items():
             if not math.isfinite(value):
-                return self, Drift(f"{name} is not a finite number")
+                return self, Drift(f"the step's figures make no sense ({name} is not a finite number)")
         courses = dict(self.courses) | {name: self._next(self.courses.get(name), value) for name, value in told.items()}
         drifts = (self._drift(name, courses[name]) for name in told if self._is_judged(name, courses))
         return DriftWatch(self.limits, courses), next((drift for drift in drifts if drift is not None), None)
@@ -106,18 +106,29 @@ class DriftWatch:
     def _drift(self, name: str, course: _Course) -> Drift | None:
         if course.seen <= self.limits.beginning:
             return None
-        limits, now, begun = self.limits, course.now, course.begun
+        limits, now, begun, words = self.limits, course.now, course.begun, ""
         match name:
-            case "entropy" | "length":
-                low, high = limits.entropy if name == "entropy" else limits.length
-                has_drifted = not low * begun <= now <= high * max(begun, limits.least_entropy if name == "entropy" else 0.0)
+            case "entropy":
+                if now < limits.entropy[0] * begun:
+                    words = "the answers became nearly all alike"
+                elif now > limits.entropy[1] * max(begun, limits.least_entropy):
+                    words = "the answers became random"
+            case "length":
+                if now < limits.length[0] * begun:
+                    words = "the answers became much shorter, and earned no more"
+                elif now > limits.length[1] * begun:
+                    words = "the answers became much longer, and earned no more"
             case "ratio":
-                has_drifted = abs(now - begun) > limits.ratio_most
+                if abs(now - begun) > limits.ratio_most:
+                    words = "what was learned from was no longer what the model says"
             case "forgotten":
-                has_drifted = now > limits.forgotten_most
+                if now > limits.forgotten_most:
+                    words = "the model forgot how it answered ordinary questions"
             case _:
-                has_drifted = now - begun > limits.kl_most
-        return Drift(f"{name} went from {begun:.3g} to {now:.3g} in {course.seen} steps") if has_drifted else None
+                if now - begun > limits.kl_most:
+                    words = "the weights moved too far from the untrained model at once"
+        figures = f"{name} went from {begun:.3g} to {now:.3g} in {course.seen} steps"
+        return Drift(f"{words} ({figures})") if words else None
 
 
 def drift_watch(records: Sequence[StepRecord]) -> DriftWatch:

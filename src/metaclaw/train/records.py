@@ -31,7 +31,8 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     """One step. `moved` is False where there was nothing to learn from; `earned` are the lengths of the answers that earned
     much; `forgotten` is what rehearsed answers have lost, in nats a token; `drift` says why the run must stop.
     `hinted` prompts were answered again with a hint, which `helped` some of them. The answers to `settled` prompts all earned
-    the same, something, and too little; `found` are answers that are better than any before to the same prompt."""
+    the same, something, and too little; `found` are answers that are better than any before to the same prompt. `validated` is the
+    mean reward of the likeliest answers to the validation prompts after the step, where they were drawn."""
 
     groups: list[GroupRecord]
     reward: float | None
@@ -47,6 +48,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
     helped: int = 0
     settled: int = 0
     found: list[BestAnswer] = []
+    validated: float | None = None
 
 
 def group_record(group: ScoredGroup) -> GroupRecord:

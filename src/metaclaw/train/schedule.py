@@ -3,6 +3,9 @@
 The rate rises in a straight line, stays, and falls to a tenth in the last steps (to settle). A run stops learning when it has
 learned enough, when it no longer improves, when nothing is left to learn from, or when it has made most of its steps; then it
 settles. How well it goes is the mean over keys of a moving average, since prompts that go badly are drawn more often.
+
+Steps of few answers say little about that: there the likeliest answers to the validation prompts are looked at every few steps,
+once the rewards make it worth while. A run whose validation prompts go well enough has learned and need not settle.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +38,9 @@ class Phase(StrEnum):
 class ScheduleRules:
     """At most `most` steps, `settle` of them with a falling rate. `enough` is a mean reward over `enough_steps`; `patience` is how
     many steps may pass without a better average (twice as many before anything was learned), and `idle` how many without any
-    gradient."""
+    gradient. Validation prompts are looked at after every `validate_every` steps (0: never) whose mean reward is
+    `worth_validating`; `validations` is how many looks may pass without a better one. Checkpoints are kept every `settle_every`
+    steps of settling."""
 
     most: int = 200
     warm_up: int = 10
@@ -45,6 +50,10 @@ class ScheduleRules:
     idle: int = 20
     settle: int = 16
     keep_every: int = 4
+    settle_every: int = 4
+    validate_every: int = 0
+    worth_validating: float = 0.7
+    validations: int = 3
 
     @property
     def settle_steps(self) -> int:
@@ -63,12 +72,14 @@ class Next:
 
 @dataclass(frozen=True, slots=True)
 class LearningEnd:
-    """After how many steps learning ended, and why; whether the run settles then, and whether it drifted."""
+    """After how many steps learning ended, and why; whether the run settles then, whether it drifted, and whether the validation
+    prompts went well enough."""
 
     step: int
     reason: str
     settles: bool = True
     has_drifted: bool = False
+    is_validated: bool = False
 
 
 def next_step(records: Sequence[StepRecord], rules: ScheduleRules) -> Next:
@@ -97,11 +108,35 @@ def learning_end(records: Sequence[StepRecord], rules: ScheduleRules) -> Learnin
             return LearningEnd(done, reason, settles=False)
         if done >= rules.enough_steps and _is_enough(records[done - rules.enough_steps : done], rules):
             return LearningEnd(done, f"learned: the mean reward was {rules.enough:g} or more over {rules.enough_steps} steps")
+        if (validated := _validation_end(records[:done], rules)) is not None:
+            return validated
         has_learned = best > averages[0] + _LEARNED
         if step - best_at >= rules.patience * (1 if has_learned else 2):
             return LearningEnd(done, f"no better for {step - best_at} steps")
         if done >= rules.most - rules.settle_steps:
             return LearningEnd(done, f"made the most steps, {rules.most}")
+    return None
+
+
+def is_validation_due(records: Sequence[StepRecord], rules: ScheduleRules) -> bool:
+    """Whether the validation prompts are to be answered before the next step."""
+    done, every = len(records), rules.validate_every
+    if not every or not done or done % every or records[-1].validated is not None or learning_end(records, rules) is not None:
+        return False
+    rewards = [record.reward for record in records[-every:] if record.reward is not None]
+    return bool(rewards) and sum(rewards) / len(rewards) >= rules.worth_validating
+
+
+def _validation_end(records: Sequence[StepRecord], rules: ScheduleRules) -> LearningEnd | None:
+    """The end of learning by the last step's look at the validation prompts."""
+    if not records or records[-1].validated is None:
+        return None
+    looks = [record.validated for record in records if record.validated is not None]
+    if looks[-1] >= rules.enough:
+        reason = f"learned: the likeliest answers to the validation prompts earn {looks[-1]:.2f}"
+        return LearningEnd(len(records), reason, settles=False, is_validated=True)
+    if len(looks) > rules.validations and max(looks[-rules.validations :]) <= max(looks[: -rules.validations]) + _BETTER:
+        return LearningEnd(len(records), f"no better on the validation prompts in {rules.validations} looks")
     return None
 
 
@@ -140,6 +175,8 @@ def checkpoint_steps(records: Sequence[StepRecord], rules: ScheduleRules) -> lis
     if not any(record.moved for record in records):
         return []
     learned = end.step
+    if end.is_validated:
+        return [learned]
     settled = [one for one in range(learned, len(records) + 1) if _is_kept(one - learned, rules)]
     return [*(one for one in _best(records[:learned], rules) if one != learned), *settled]
 
@@ -159,7 +196,7 @@ def _is_enough(records: Sequence[StepRecord], rules: ScheduleRules) -> bool:
 
 
 def _is_kept(settled: int, rules: ScheduleRules) -> bool:
-    return settled % rules.keep_every == 0 or settled == rules.settle_steps
+    return settled % rules.settle_every == 0 or settled == rules.settle_steps
 
 
 def _best(records: Sequence[StepRecord], rules: ScheduleRules) -> list[int]:

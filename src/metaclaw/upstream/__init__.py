@@ -2,16 +2,27 @@
 
 from metaclaw.upstream.connection import Timeouts, pour
 from metaclaw.upstream.endpoint import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, has_credentials, reply_headers
-from metaclaw.upstream.metering import UNMETERED, Charge, Meter, Spent, learned_item, spending_on, waits_for_budget, without_waiting
-from metaclaw.upstream.models import HttpEmbeddings, HttpModel, LocalModel
+from metaclaw.upstream.models import (
+    UNMETERED,
+    Charge,
+    HttpEmbeddings,
+    HttpModel,
+    LocalModel,
+    Meter,
+    Spent,
+    learned_item,
+    spending_on,
+    waits_for_budget,
+    without_waiting,
+)
 from metaclaw.upstream.pool import PoolLimits
-from metaclaw.upstream.reachability import ProviderReachability
 from metaclaw.upstream.routing import (
     Destination,
     PolicySlot,
     ProviderCandidate,
     ProviderFailure,
     ProviderHealth,
+    ProviderReachability,
     candidates,
     moves_on,
     open_first,

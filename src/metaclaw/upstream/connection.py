@@ -41,20 +41,6 @@ class ProviderResponse:
     A task that is cancelled while it waits for the next chunk takes the call down with it, as a generator would.
     """
 
-    __slots__ = (
-        "_chunks",
-        "_connection",
-        "_ended",
-        "_failure",
-        "_peer",
-        "_refusal",
-        "_take",
-        "_waiter",
-        "buffered_bytes",
-        "headers",
-        "status",
-    )
-
     def __init__(self, connection: "ProviderConnection", peer: str) -> None:
         self.status = 0
         self.headers: Headers = ()

@@ -1,12 +1,13 @@
 """Routing: which providers may answer a request, in which order, fallback between them, their health, and the policy slot."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from metaclaw.config import WIRES_OF_KIND
 from metaclaw.domain.chat import Wire
@@ -15,6 +16,10 @@ from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import UpstreamError
 from metaclaw.upstream.transport import UNREACHABLE
 
+if TYPE_CHECKING:  # which imports this
+    from metaclaw.upstream.endpoint import HttpEndpoint
+
+log = logging.getLogger(__name__)
 _VENDORS = tuple(map(frozenset, WIRES_OF_KIND.values()))
 
 
@@ -86,9 +91,6 @@ def _same_vendor(provider: Destination, wire: Wire) -> bool:
     return not provider.wires.isdisjoint(vendor)
 
 
-log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class ProviderFailure:
     """The last failure of a provider. `in_a_row` is 0 once it has answered again; `is_unreachable` if no connection was made."""
@@ -154,13 +156,6 @@ class ProviderHealth:
 _MOVES_ON = frozenset({408, 409, 425, 429})
 
 
-class _Named(Protocol):
-    """A candidate."""
-
-    @property
-    def name(self) -> str: ...
-
-
 class _Opened(Protocol):
     """An opened response."""
 
@@ -169,7 +164,6 @@ class _Opened(Protocol):
     async def aclose(self) -> None: ...
 
 
-C = TypeVar("C", bound=_Named)
 R = TypeVar("R", bound=_Opened)
 
 
@@ -178,7 +172,11 @@ def moves_on(status: int) -> bool:
     return status in _MOVES_ON or status >= 500
 
 
-async def open_first(candidates: Sequence[C], open_call: Callable[[C], Awaitable[R]], health: ProviderHealth) -> tuple[C, R]:
+async def open_first(
+    candidates: Sequence[ProviderCandidate],
+    open_call: Callable[[ProviderCandidate], Awaitable[R]],
+    health: ProviderHealth,
+) -> tuple[ProviderCandidate, R]:
     """Open candidates in turn; return the first with a response to relay, and the response.
 
     Moves on when a candidate gives nothing (UpstreamError) or a status that `moves_on`. When none is left, the last answer that
@@ -186,7 +184,7 @@ async def open_first(candidates: Sequence[C], open_call: Callable[[C], Awaitable
     connection are skipped unless all of them do.
     """
     failed: UpstreamError | None = None
-    refusal: tuple[C, R] | None = None
+    refusal: tuple[ProviderCandidate, R] | None = None
     try:
         for candidate in _in_turn(candidates, health):
             try:
@@ -211,14 +209,14 @@ async def open_first(candidates: Sequence[C], open_call: Callable[[C], Awaitable
     raise failed or UpstreamError("no provider can answer this request", status=503, code="no_provider")
 
 
-def _in_turn(candidates: Sequence[C], health: ProviderHealth) -> Iterable[C]:
+def _in_turn(candidates: Sequence[ProviderCandidate], health: ProviderHealth) -> Iterable[ProviderCandidate]:
     """The candidates that do not rest, or all if all of them do."""
     if not health.has_resting:
         return candidates
     return _admitted(candidates, health)
 
 
-def _admitted(candidates: Sequence[C], health: ProviderHealth) -> Iterator[C]:
+def _admitted(candidates: Sequence[ProviderCandidate], health: ProviderHealth) -> Iterator[ProviderCandidate]:
     is_any_tried = False
     for candidate in candidates:
         if health.admits(candidate.name):
@@ -270,3 +268,39 @@ def _uniform(session: SessionId, version: int) -> float:
     text = f"{version}\0{session}".encode("utf-8", "surrogatepass")
     digest = blake2b(text, digest_size=8, person=b"metaclaw-policy").digest()
     return (int.from_bytes(digest) >> (64 - _BITS)) / (1 << _BITS)
+
+
+class ProviderReachability:
+    """Whether a provider accepts connections: tries now and then, when asked, without a request, and remembers how that went."""
+
+    def __init__(self, provider: "HttpEndpoint", *, keep_s: float = 5.0, patience_s: float = 0.5, within_s: float = 5.0) -> None:
+        """A result is good for `keep_s`. A caller waits at most `patience_s` for a new one, which may take `within_s`."""
+        self._provider = provider
+        self._keep_s, self._patience_s, self._within_s = keep_s, patience_s, within_s
+        self._trouble: str | None = None
+        self._known_at: float | None = None
+        self._trying: asyncio.Task[None] | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a try has ended lately."""
+        return self._known_at is not None and time.monotonic() - self._known_at < self._keep_s + self._within_s
+
+    async def trouble(self) -> str | None:
+        """Why it accepts no connection, as far as is known; None where it does."""
+        if self._provider.open_connections:
+            self._trouble, self._known_at = None, time.monotonic()
+        elif self._known_at is None or time.monotonic() - self._known_at >= self._keep_s:
+            if self._trying is None or self._trying.done():
+                self._trying = asyncio.create_task(self._try())
+            await asyncio.wait([self._trying], timeout=self._patience_s)
+        return self._trouble
+
+    async def _try(self) -> None:
+        try:
+            await self._provider.reach(self._within_s)
+        except UpstreamError as error:
+            self._trouble = str(error)
+        else:
+            self._trouble = None
+        self._known_at = time.monotonic()

@@ -21,8 +21,7 @@ from metaclaw.wires.format import (
 )
 from metaclaw.wires.held_calls import TURN_MARK, Attempt, CallHold, HeldCall, has_call_mark, plain_id, plain_text, whole_calls
 from metaclaw.wires.sse import EventParser, TailHold, begins_answer
-from metaclaw.wires.tools import call_name, portable_tools
-from metaclaw.wires.translation import estimate_tokens, plain
+from metaclaw.wires.translation import call_name, estimate_tokens, plain, portable_tools
 
 # A provider that does not speak a client's wire is asked in the first of these that it speaks.
 for _format in (chat.FORMAT, messages.FORMAT, responses.FORMAT):

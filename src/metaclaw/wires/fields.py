@@ -1,17 +1,18 @@
 """JSON checked once: each field is taken out as the type a wire asks for, or a WireError names the place."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from metaclaw.domain.chat import Json
+from metaclaw.domain.chat import Json, Text
 from metaclaw.errors import UpstreamError, WireError
 
 Object: TypeAlias = dict[str, Json]
+T = TypeVar("T")
 
 _NAMES: Mapping[type, str] = {
     dict: "an object",
@@ -113,6 +114,21 @@ class Fields:
             raise wrong_type(self.path(key), "a string or an array of strings", value)
         return tuple(texts)
 
+    def each(self, key: str, read: Callable[[Json, str], T]) -> tuple[T, ...]:
+        """The items of an array, each read together with its path; absent is empty."""
+        at = self.path(key)
+        return tuple([read(item, f"{at}[{number}]") for number, item in enumerate(self.maybe_list(key) or ())])
+
+    def content(self, key: str, read: Callable[[Json, str], T], of: str = "parts") -> tuple[T | Text, ...]:
+        """What is said: a string, or an array of parts, each read together with its path; absent or empty is nothing."""
+        value = self._left.get(key)
+        if isinstance(value, str) or value is None:
+            self.pop(key)
+            return (Text(value),) if value else ()
+        if not isinstance(value, list):
+            raise wrong_type(self.path(key), f"a string or an array of {of}", value)
+        return self.each(key, read)
+
     def _has(self, key: str) -> bool:
         if self._left.get(key) is None:
             self._left.pop(key, None)
@@ -196,6 +212,11 @@ def whole(value: Json) -> int:
 def object_of(value: Json) -> Object:
     """The value if it is an object, else an empty one; for optional details that must not break an answer."""
     return value if isinstance(value, dict) else {}
+
+
+def list_of(value: Json) -> list[Json]:
+    """The value if it is an array, else an empty one."""
+    return value if isinstance(value, list) else []
 
 
 def text_of(value: Json) -> str:

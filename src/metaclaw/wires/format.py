@@ -14,8 +14,7 @@ from metaclaw.wires.fields import Object, object_of, text_of
 if TYPE_CHECKING:  # these look formats up
     from metaclaw.wires.footer import FooterRules
     from metaclaw.wires.held_calls import Attempt, CallRules, HeldCall
-    from metaclaw.wires.tools import ToolOffer
-    from metaclaw.wires.translation import Document
+    from metaclaw.wires.translation import Document, ToolOffer
 
 
 class StreamReader(Protocol):

@@ -9,7 +9,7 @@ import msgspec
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.enforcement import ShownCall, TrueAnswer
-from metaclaw.wires.fields import Object, decode, object_of
+from metaclaw.wires.fields import Object, decode, list_of, object_of
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import EventParser, split_events
 
@@ -221,7 +221,7 @@ def texts_in(value: Json) -> Iterator[str]:
     """The texts of a message's content: a string, or parts."""
     if isinstance(value, str):
         yield value
-    for part in value if isinstance(value, list) else ():
+    for part in list_of(value):
         text = object_of(part).get("text")
         if isinstance(text, str):
             yield text

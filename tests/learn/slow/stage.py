@@ -14,9 +14,11 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
+from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay.prompt import sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
+from metaclaw.learn.slow.judging import JudgingBudget
 from metaclaw.learn.slow.loop import LoopRules, SlowLoop, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
 from metaclaw.learn.slow.recipe import Recipe
@@ -24,6 +26,7 @@ from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import Clocks, QueryTurns
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
+from metaclaw.outcome import Judge
 from metaclaw.schedule import ManualWindows
 from metaclaw.skills import Budgets, Shelf, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
@@ -144,6 +147,8 @@ class Stage:
     batch_most: int | None = None
     canary_share: float = 0.0
     max_tokens: int | None = None
+    judge: Judge | None = None
+    """Scores answers where there is one: then the skill has no check."""
     gate: GateRules = field(
         default_factory=lambda: GateRules(least=10, most=120, wave=20, kl_most=100.0, golden=GoldenRules(margin=100.0))
     )
@@ -160,7 +165,11 @@ class Stage:
         self.slot = PolicySlot("embedded")
         self.made = 0
         self.unscorable: set[TurnId] = set()
+        self.room = TokenRoom(1 << 40, 1 << 40, NOON, "learning.daily_tokens")
         self.build()
+
+    async def _room(self) -> TokenRoom:
+        return self.room
 
     def build(self) -> None:
         database = self.database
@@ -180,7 +189,7 @@ class Stage:
             clocks=lambda: Clocks(self.shelf.view.generation, self.slot.serving.version),
             can_score=lambda step: step.turn not in self.unscorable,
         )
-        self.rewards = Rewards(judge_for=lambda model: None, skill=lambda name: self.shelf.view.get(name), redact=lambda text: text)
+        self.rewards = Rewards(judge_for=lambda model: self.judge, skill=self._skill, redact=lambda text: text)
         self.versions = Versions(
             policies=self.policies,
             slot=self.slot,
@@ -198,6 +207,7 @@ class Stage:
                 backend=self.backend,  # type: ignore[arg-type]
                 recipe=self.recipe,
                 rewards=self.rewards,
+                judging=JudgingBudget(self._room, self.rewards.needs_judge),
                 proof=self._proof(),
                 absorption=AbsorptionTest(
                     backend=self.backend,  # type: ignore[arg-type]
@@ -223,6 +233,10 @@ class Stage:
             skills=lambda: self.shelf.view.skills,
             pause_s=0.0,
         )
+
+    def _skill(self, name: SkillName) -> Skill | None:
+        found = self.shelf.view.get(name)
+        return found if found is None or self.judge is None else replace(found, extra={})
 
     def _request(self, turn: TurnId) -> ChatRequest | None:
         recorded = self.reader.turn(turn)

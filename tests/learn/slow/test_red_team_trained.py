@@ -20,7 +20,7 @@ from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
-from metaclaw.engine.tokeniser import FolderTokeniser
+from metaclaw.engine.prompt import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.learn.slow.journal import Journal
 from metaclaw.learn.slow.pace import Pace
@@ -35,6 +35,7 @@ from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import GoldenRules, golden_items
 from tests.learn.slow.red_team import HACKS, Bus, question
 from tests.learn.slow.test_red_team import RULE, turn_of
+from tests.support.depth import tries
 from tests.support.tiny import make_speaking_model
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -114,9 +115,9 @@ class RedTeam:
     async def train(self) -> Weights:
         """The weights at the end of a run."""
         recipe = Recipe(
-            prompts_per_step=8,
+            prompts_per_step=tries(4, nightly=8),
             group_size=16,
-            steps=40,
+            steps=tries(20, nightly=40),
             warm_up=2,
             max_tokens=self.most,
             rank=8,

@@ -134,3 +134,16 @@ async def test_a_run_that_drifts_before_anything_was_kept_is_dropped_and_its_tur
     assert second is not None
     assert set(second.turns) == set(batch.turns)
     assert [version.batch for version in stage.policies.versions()] == [2]
+
+
+async def test_small_steps_end_with_the_validation_prompts_and_that_checkpoint_is_not_measured_again(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.recipe = replace(stage.recipe, steps=40, validate_every=2)
+    stage.build()
+    seen = Seen(stage)
+    version = await trained(stage)
+    looks = [drawing for drawing in seen.drawings if drawing.temperature == 0.0]
+    assert version.steps < 40 - stage.recipe.schedule.settle_steps
+    assert seen.phases == {Phase.LEARN.value}
+    assert looks, "the validation prompts were answered"
+    assert await stage.share_with_stars(version.weights) > 0.8

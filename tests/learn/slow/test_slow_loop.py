@@ -15,7 +15,7 @@ from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
-from metaclaw.errors import BackendDownError
+from metaclaw.errors import BackendDownError, TrainerMemoryError
 from metaclaw.learn.slow.loop import LoopState, Starvation
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.training_turns import LeastTurns
@@ -366,6 +366,41 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
     stage.slow._parts.proof.weigh = weigh  # type: ignore[method-assign]
     assert await stage.slow.once(LeastTurns(8))
+    assert stage.policies.versions()[0].state is PolicyState.SERVING
+
+
+async def test_a_trainer_without_memory_waits_in_words_and_goes_on_from_its_last_step(stage: Stage) -> None:
+    stage.talk(60)
+    real, seen, opened = stage.backend.accumulate, list[tuple[LoopState, str | None]](), list[int]()
+    wait, open_run = stage.slow.wakeup.wait, stage.backend.open
+
+    async def accumulate(*arguments: object, **named: object) -> object:
+        tally = stage.slow.tally
+        if tally is not None and tally.steps == 3 and len(seen) < 6:
+            raise TrainerMemoryError("the trainer finds too little memory (CUDA out of memory)")
+        return await real(*arguments, **named)  # type: ignore[operator]
+
+    async def waited(at_most_s: float) -> None:
+        seen.append((stage.slow.state, stage.slow.trouble))
+        await wait(at_most_s)
+
+    async def noted(plan: RunPlan) -> object:
+        progress = await open_run(plan)  # type: ignore[operator]
+        opened.append(progress.steps)
+        return progress
+
+    stage.backend.accumulate, stage.backend.open = accumulate, noted  # type: ignore[attr-defined]
+    stage.slow.wakeup.wait = waited  # type: ignore[method-assign]
+    for _ in range(7):
+        assert await stage.slow.once(LeastTurns(8))
+    assert (
+        seen
+        == [
+            (LoopState.MEMORY, "waits: the trainer finds too little memory (CUDA out of memory); retrying in 0 s"),
+        ]
+        * 6
+    )
+    assert opened == [0, *[3] * 6]
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 
 

@@ -68,6 +68,8 @@ STARTED = [
     "exec 3>&1; {}",
     "coproc {}",
     "{} &>/dev/null",
+    "echo '{}' |\n  bash",
+    "cat <<'E' |\n{}\nE\n  sh -s -- -y",
     ">out {}",
 ]
 VARIED = [
@@ -128,6 +130,8 @@ SPARED = [
     "alias p='git push --force'",
     "test \"$c\" = 'git push --force'",
     "docker build -t x --build-arg C='git push --force' .",
+    "tmux rename-window 'git push --force'",
+    "echo git push --force | tee a.md",
     "python3 -c \"print('git push --force')\"",
     "gh pr create --title x --body \"$(cat <<'EOF'\ngit push --force\nEOF\n)\"",
 ]

@@ -270,6 +270,11 @@ def test_a_script_that_cannot_be_read_is_looked_at_in_pieces(script: str) -> Non
         "x=$x$x;" * 1_000,
         "((((" * 40_000,
         '"$x' * 50_000,
+        "${x:-" * 20_000,
+        "$((" * 30_000,
+        "{a,b}" * 20_000,
+        "echo a | " * 900 + "sh",
+        "f() { f; }; f; " * 2_000,
     ],
 )
 def test_a_very_long_script_is_looked_at(script: str) -> None:

@@ -2,26 +2,30 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError
+from metaclaw.api.rule_views import change_view, retired_rule_view, rule_view
+from metaclaw.api.skill_views import skill_view
+from metaclaw.api.turn_views import role_view, verdict_view
 from metaclaw.api.turns import Titles, Words, last_words, read_turn, short
-from metaclaw.api.views import change_view, retired_rule_view, role_view, rule_view, skill_view, verdict_view
-from metaclaw.api.web.formats import day_name, differences, moment, quantile
+from metaclaw.api.web.charts import DAYS, cost_bars, curve_points, provider_use, week_of
+from metaclaw.api.web.formats import day_name
+from metaclaw.api.web.problems import problems
+from metaclaw.api.web.versions import changes_of
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.turn import Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import Rulebook, is_rule
-from metaclaw.store import LedgerReader, Overview, ProviderCall, SessionFilter, SkillVersion
+from metaclaw.store import LedgerReader, Overview, SessionFilter
 
 _SESSIONS: Final = 30
 _TURNS: Final = 12
 _LESSONS: Final = 12
-_DAYS: Final = 14
 _SEARCH_S: Final = 0.05
 _READ_AT_ONCE: Final = 10
 _READ_PAUSE_S: Final = 0.02
@@ -161,7 +165,7 @@ class PageContent:
 
     async def cost(self) -> Context:
         """Tokens and money by day and purpose; errors and latency by provider."""
-        cost = await self.call("GET", "/api/cost", days=str(_DAYS))
+        cost = await self.call("GET", "/api/cost", days=str(DAYS))
         status = await self.call("GET", "/api/status")
         since = datetime.now(UTC) - timedelta(days=7)
         calls = await run_sync(self.parts.overview.calls, since)
@@ -180,7 +184,7 @@ class PageContent:
             "bars": cost_bars(cost["days"]),
             "purposes": purposes,
             "providers": [*providers, *used.values()],
-            "days_shown": _DAYS,
+            "days_shown": DAYS,
         }
 
     def _lessons(self) -> list[Context]:
@@ -285,155 +289,10 @@ class PageContent:
             "is_holding": True,
             "placed": overview.last_placed().get(skill.name),
             "source": place,
-            "versions": _changes(versions),
+            "versions": changes_of(versions),
         }
-
-
-def problems(status: Mapping[str, Any]) -> list[Context]:
-    """Current problems: what happened, why, and what to do."""
-    found: list[Context] = []
-    for one in status["providers"]:
-        failure = one["last_failure"]
-        if failure is not None and failure["in_a_row"]:
-            what = f"Provider {one['name']} does not answer"
-            do = "Check that it runs and that base_url in config.toml is right." if "reached" in failure["reason"] else ""
-            found.append({"what": what, "why": failure["reason"], "do": do, "at": failure["at"]})
-    store = status["store"]
-    if status["degraded"]:
-        found.append({"what": "Turns are not being recorded", "why": store["reason"] or "", "do": "Run metaclaw doctor."})
-    elif store["notice"]:
-        found.append({"what": "The store needs attention", "why": store["notice"], "do": ""})
-    if status["skills"]["trouble"]:
-        found.append({"what": "The skills folder cannot be read", "why": status["skills"]["trouble"], "do": ""})
-    for one in status["skills"]["skipped"]:
-        found.append({"what": "A skill file is left out", "why": f"{one['path']}: {one['reason']}", "do": ""})
-    for one in status["skills"]["broken_checks"] or ():
-        found.append({"what": f"The check of {one['name']} is not run", "why": one["reason"], "do": ""})
-    for name, state in status["loops"].items():
-        if state not in ("running", "done"):
-            found.append({"what": f"The background task {name} is in trouble", "why": state, "do": "The log has details."})
-    engine = status["engine"]
-    if engine is not None and engine["state"] not in ("ready", "starting", "loading"):
-        found.append({"what": "The embedded model does not answer", "why": f"it is {engine['state']}", "do": ""})
-    for trouble in status["training"].get("troubles", ()):
-        found.append({"what": "Training is in trouble", "why": trouble, "do": ""})
-    return found
-
-
-def provider_use(calls: Sequence[ProviderCall]) -> list[Context]:
-    """Answers, errors and latency by provider."""
-    groups: dict[str, list[ProviderCall]] = {}
-    for one in calls:
-        groups.setdefault(one.provider, []).append(one)
-    found: list[Context] = []
-    for name, group in groups.items():
-        failed = [one for one in group if one.end is TurnEnd.FAILED]
-        answered = [one for one in group if one.end is TurnEnd.COMPLETED]
-        firsts = [one.first_byte_s for one in answered if one.first_byte_s is not None]
-        found.append(
-            {
-                "name": name,
-                "answers": len(group),
-                "errors": len(failed),
-                "last_error": failed[0].error if failed else None,
-                "first_s": quantile(firsts, 0.5),
-                "median_s": quantile([one.duration_s for one in answered], 0.5),
-                "slow_s": quantile([one.duration_s for one in answered], 0.95),
-                "used_models": sorted({one.model for one in group})[:6],
-            }
-        )
-    return found
-
-
-def cost_bars(days: Sequence[Mapping[str, Any]]) -> list[Context]:
-    """The tokens of each day as bars for a chart, oldest first, days without any included; heights are percents of the highest."""
-    if not days:
-        return []
-    today = date.fromisoformat(max((str(one["day"]) for one in days), default=date.today().isoformat()))
-    known = {str(one["day"]): one for one in days}
-    wanted = [(today - timedelta(days=back)).isoformat() for back in reversed(range(_DAYS))]
-    sums = [(day, _tokens(known.get(day), "learning"), _tokens(known.get(day), "traffic")) for day in wanted]
-    most = max((own + agents for _, own, agents in sums), default=0) or 1
-    return [
-        {"day": day, "own": own, "agents": agents, "own_h": 100 * own / most, "agents_h": 100 * agents / most}
-        for day, own, agents in sums
-    ]
-
-
-def _tokens(day: Mapping[str, Any] | None, purpose: str) -> int:
-    return 0 if day is None else int(day[purpose]["input_tokens"] + day[purpose]["output_tokens"])
-
-
-def curve_points(rewards: Sequence[float], width: float = 600.0, height: float = 120.0) -> str:
-    """The points of a polyline through the rewards; empty where there are fewer than two."""
-    if len(rewards) < 2:
-        return ""
-    low, high = min(0.0, *rewards), max(1.0, *rewards)
-    step = width / (len(rewards) - 1)
-    return " ".join(f"{at * step:.1f},{height - height * (one - low) / (high - low):.1f}" for at, one in enumerate(rewards))
-
-
-def week_of(events: Sequence[tuple[datetime, str, Mapping[str, Any]]], now: datetime) -> list[Context]:
-    """The windows of the last seven days: for each day the open stretches as percents of the day, and why they ended."""
-    stretches: list[tuple[datetime, datetime, str]] = []
-    for at, kind, told in events:
-        opened = moment(told.get("opened"))
-        if kind == "window.shut" and opened is not None:
-            stretches.append((opened, at.astimezone(), str(told.get("why") or "")))
-    days: list[Context] = []
-    for back in range(7):
-        begin = (now.astimezone() - timedelta(days=back)).replace(hour=0, minute=0, second=0, microsecond=0)
-        end = begin + timedelta(days=1)
-        mine = [(max(begin, one[0]), min(end, one[1]), one[2]) for one in stretches if one[0] < end and one[1] > begin]
-        days.append(
-            {
-                "day": begin,
-                "windows": [
-                    {
-                        "from": since,
-                        "to": until,
-                        "why": why,
-                        "x": 100 * (since - begin).total_seconds() / 86_400,
-                        "w": max(0.4, 100 * (until - since).total_seconds() / 86_400),
-                    }
-                    for since, until, why in reversed(mine)
-                ],
-            }
-        )
-    return days
 
 
 def _turn_title(turn: Turn, words: Words) -> str:
     said = last_words(turn, words)
     return short(said or f"{turn.agent}, {turn.model}", 100)
-
-
-def _changes(versions: Sequence[SkillVersion]) -> list[Context]:
-    """Each version with what it changed against the one before it."""
-    found: list[Context] = []
-    for at, one in enumerate(versions):
-        before = versions[at + 1].skill if at + 1 < len(versions) else None
-        body = differences("" if before is None else before.body, one.skill.body)
-        when = [] if before is None or before.trigger == one.skill.trigger else differences(before.trigger, one.skill.trigger)
-        facts = _facts_changed(before, one)
-        is_text = before is None or any(kind != "same" for kind, _ in (*body, *when))
-        found.append({"version": one, "body": body, "when": when, "facts": facts, "has_text": is_text, "is_first": before is None})
-    return found
-
-
-def _facts_changed(before: Any, one: SkillVersion) -> list[str]:
-    if before is None:
-        return []
-    now = one.skill
-    found = []
-    for name in ("workspace", "expires", "check", "enforce"):
-        was, is_now = before.extra.get(name), now.extra.get(name)
-        if was != is_now:
-            found.append(f"{name}: {was or 'none'} → {is_now or 'none'}")
-    if before.scope != now.scope:
-        found.append(f"for: {before.scope or 'everyone'} → {now.scope or 'everyone'}")
-    if before.state != now.state:
-        found.append(f"state: {before.state} → {now.state}")
-    if before.pinned != now.pinned:
-        found.append("pinned" if now.pinned else "unpinned")
-    return found

@@ -145,20 +145,34 @@ def differences(before: str, after: str) -> list[tuple[str, str]]:
 
 
 _SIGNALS = {
+    "accepted.excused": "the person took the blame",
+    "accepted.praise": "the person praised it",
+    "accepted.thanks": "the person said thanks",
+    "accepted": "the person agreed",
+    "apology": "the agent apologised for it",
+    "check": "a check of a rule or skill",
     "correction": "the person corrected it",
     "ending.cut": "the answer broke off",
     "ending.empty": "the answer was empty",
     "ending.refusal": "the model refused",
+    "environment": "the network, a quota, a missing program or the like was at fault",
+    "exception": "a program raised an exception",
+    "exit": "a command failed",
+    "hollow": "it had no effect",
+    "interrupt": "the person interrupted it",
     "progress.tools": "the work went on with its tool calls",
     "progress": "the person went on to something else",
-    "reply": "the person's next words",
+    "redo": "the same was asked for again",
+    "repeat": "the agent repeated the same call",
+    "reply.changed": "the person changed their mind",
+    "reply.doubts": "the person asked why",
+    "reply.rule": "the person stated a new rule, which says nothing about this answer",
+    "reply": "the words of the person do not tell whether it was good",
+    "schema": "a tool refused its arguments",
     "tests.failed": "tests failed after it",
     "tests.passed": "tests passed after it",
     "tool_error": "a tool reported an error",
-    "thanks": "the person thanked",
-    "praise": "the person praised it",
-    "check": "a check of a rule or skill",
-    "retry": "the same was asked again",
+    "undone": "the work was undone",
 }
 
 
@@ -176,6 +190,7 @@ def judged_by(source: object) -> str:
         "judge": "the judge's verdict",
         "detector": "seen in what followed",
         "check": "a check's result",
+        "nobody": "it could not be judged",
     }
     return told.get(str(source), "no verdict yet")
 

@@ -1,10 +1,12 @@
 """Decoding on a CPU, where arithmetic is what costs: nothing is computed twice, and finished rollouts leave at once.
 
-A prompt is read once for its whole group, and what it begins with like another prompt is not read at all. The rollouts stand in
-step: each attends to its group's prompt and to its own tokens, in two calls for all of them, joined by their log-sums.
+A prompt is read once for its whole group, short ones together, and what it begins with like another prompt is not read at all. The
+rollouts stand in step: each attends to its group's prompt and to its own tokens, in two calls for all of them, joined by their
+log-sums.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -26,15 +28,17 @@ _WORTH_CLOSING_RANKS: Final = 0.6
 
 
 class LeavingDecoder:
-    """Draws waves on the CPU; the projections only ever see rollouts that are still running."""
+    """Draws waves on the CPU; the projections only ever see rollouts that are still running. `share` makes waves smaller."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, share: float = 1.0) -> None:
         self._stack = stack
+        self._share = share
 
     def most_rollouts(self, prompt_tokens: int, max_tokens: int, count: int) -> int:
         """As many as the memory for keys and values holds."""
         size = self._stack.shape.layers * self._stack.shape.kv_width * self._stack.dtype.itemsize
-        return max(1, min(_MOST_ROLLOUTS, _MOST_BYTES // (size * (max_tokens + -(-prompt_tokens // count)))))
+        most = min(_MOST_ROLLOUTS, _MOST_BYTES // (size * (max_tokens + -(-prompt_tokens // count))))
+        return max(1, int(self._share * most))
 
     @torch.inference_mode()
     def decode(self, wave: Wave, check: Callable[[], None]) -> tuple[Tensor, Tensor]:
@@ -81,20 +85,25 @@ class _Ranks:
         self._slots = torch.zeros(len(self._live), shape.query_width + shape.kv_width, dtype=stack.dtype)
 
     def read(self, check: Callable[[], None]) -> Tensor:
-        """Run the prompts; the last row of each."""
-        order = sorted(range(self._groups), key=lambda index: tuple(self._prompts[index]))
+        """Run the prompts, several short ones in a pass; the last row of each."""
         lasts: dict[int, Tensor] = {}
-        before: int | None = None
-        for group in order:
-            prompt, known = self._prompts[group], 0
-            if before is not None:
-                known = min(shared_prefix(self._prompts[before], prompt), len(prompt) - 1)
-                self._prefix[:, :, group, :, :known] = self._prefix[:, :, before, :, :known]
-            for start in range(known, len(prompt), _CHUNK_TOKENS):
-                check()
-                lasts[group] = self._read_chunk(group, start, prompt[start : start + _CHUNK_TOKENS])[-1]
-            before = group
+        for some in _passes(self._pieces()):
+            check()
+            rows = self._read_pieces(some)
+            for piece, its_rows in zip(some, torch.split(rows, [len(piece.tokens) for piece in some]), strict=True):
+                lasts[piece.group] = its_rows[-1]
         return torch.stack([lasts[group] for group in range(self._groups)])
+
+    def _pieces(self) -> Iterator["_Piece"]:
+        """What has to be read of each prompt, in an order in which each begins as much as possible like the one before it."""
+        before: int | None = None
+        for group in sorted(range(self._groups), key=lambda index: tuple(self._prompts[index])):
+            prompt = self._prompts[group]
+            known = 0 if before is None else min(shared_prefix(self._prompts[before], prompt), len(prompt) - 1)
+            for start in range(known, len(prompt), _CHUNK_TOKENS):
+                copied = before if start == known and known else None
+                yield _Piece(group, start, prompt[start : start + _CHUNK_TOKENS], copied)
+            before = group
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Run one token of every live row."""
@@ -137,26 +146,35 @@ class _Ranks:
         hidden = torch.arange(longest) >= self._lengths.unsqueeze(1)
         return torch.zeros(hidden.shape, dtype=self._stack.dtype).masked_fill_(hidden, float("-inf"))[:, None, None, :]
 
-    def _read_chunk(self, group: int, start: int, tokens: Sequence[int]) -> Tensor:
-        end = start + len(tokens)
-        kv_heads, shared, width = self._split
+    def _read_pieces(self, pieces: Sequence["_Piece"]) -> Tensor:
+        lengths = [len(piece.tokens) for piece in pieces]
 
         def attend(number: int, mixed: Tensor) -> Tensor:
-            queries, pairs = mixed[:, : self._query_width], mixed[:, self._query_width :]
-            cache = self._prefix[number, :, group]
-            cache[:, :, start:end] = pairs.view(len(tokens), 2, kv_heads, width).permute(1, 2, 0, 3)
-            heads = queries.view(1, len(tokens), -1, width).transpose(1, 2)
-            keys, values = cache[:, :, start:end].repeat_interleave(shared, dim=1).unsqueeze(1)
-            out, sums = _flash(heads, keys, values, is_causal=True)
-            if start:
-                keys, values = cache[:, None, :, :start]
-                grouped = heads.reshape(1, kv_heads, shared * len(tokens), width)
-                seen, seen_sums = _flash(grouped, keys, values)
-                out = _join(out, sums, seen.reshape(out.shape), seen_sums.reshape(sums.shape))
-            return out.transpose(1, 2).reshape(len(tokens), -1)
+            # One after the other: what a piece takes over may have been read in the same pass.
+            parts = torch.split(mixed, lengths)
+            return torch.cat([self._attend_piece(number, piece, part) for piece, part in zip(pieces, parts, strict=True)])
 
-        turns = self._stack.turns(torch.arange(start, end))
-        return self._stack.run(self._stack.embed(torch.tensor(tokens)), turns, attend)
+        positions = torch.cat([torch.arange(piece.start, piece.start + len(piece.tokens)) for piece in pieces])
+        tokens = torch.tensor([token for piece in pieces for token in piece.tokens])
+        return self._stack.run(self._stack.embed(tokens), self._stack.turns(positions), attend)
+
+    def _attend_piece(self, number: int, piece: "_Piece", mixed: Tensor) -> Tensor:
+        kv_heads, shared, width = self._split
+        start, length = piece.start, len(piece.tokens)
+        cache = self._prefix[number, :, piece.group]
+        if piece.copied is not None:
+            cache[:, :, :start] = self._prefix[number, :, piece.copied, :, :start]
+        queries, pairs = mixed[:, : self._query_width], mixed[:, self._query_width :]
+        cache[:, :, start : start + length] = pairs.view(length, 2, kv_heads, width).permute(1, 2, 0, 3)
+        heads = queries.reshape(1, length, -1, width).transpose(1, 2)
+        keys, values = cache[:, :, start : start + length].repeat_interleave(shared, dim=1).unsqueeze(1)
+        out, sums = _flash(heads, keys, values, is_causal=True)
+        if start:
+            keys, values = cache[:, None, :, :start]
+            grouped = heads.reshape(1, kv_heads, shared * length, width)
+            seen, seen_sums = _flash(grouped, keys, values)
+            out = _join(out, sums, seen.reshape(out.shape), seen_sums.reshape(sums.shape))
+        return out.transpose(1, 2).reshape(length, -1)
 
     def _attend(self, number: int, mixed: Tensor) -> Tensor:
         kv_heads, shared, width = self._split
@@ -175,6 +193,28 @@ class _Ranks:
         joined = _join(out.reshape(apart), sums.reshape(apart[:-1]), own_out.reshape(apart), own_sums.reshape(apart[:-1]))
         rows = joined.transpose(1, 2).reshape(len(slots), -1)
         return rows if is_full else rows[self._live]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Tokens of a group's prompt from a place on; what stands before them is copied from another group where that is named."""
+
+    group: int
+    start: int
+    tokens: Sequence[int]
+    copied: int | None
+
+
+def _passes(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+    """The pieces in their order, as many at once as a pass has room for."""
+    some: list[_Piece] = []
+    for piece in pieces:
+        if some and sum(len(one.tokens) for one in some) + len(piece.tokens) > _CHUNK_TOKENS:
+            yield some
+            some = []
+        some.append(piece)
+    if some:
+        yield some
 
 
 def _flash(

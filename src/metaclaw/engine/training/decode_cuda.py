@@ -219,28 +219,29 @@ _OWN_TOKENS: Final = [64 << power for power in range(12)]
 
 
 class StaticDecoder:
-    """Draws waves on stages of a few sizes, kept with their recordings for the next wave of that size."""
+    """Draws waves in buffers of a few sizes, kept with their recordings for the next wave of that size. `share` makes waves, and
+    all that is kept, smaller."""
 
-    def __init__(self, stack: Stack, *, graphs: bool) -> None:
+    def __init__(self, stack: Stack, *, graphs: bool, share: float = 1.0) -> None:
         self._stack = stack
         self._recorder = Recorder(stack.device, records=graphs)
         self._buffers: dict[Size, DecodeBuffers] = {}
-        is_gpu = stack.device.type == "cuda"
-        memory = torch.cuda.get_device_properties(stack.device).total_memory * _MEMORY_SHARE if is_gpu else _CPU_BYTES
         shape = stack.shape
+        memory = share * _memory_for_keys(stack.device)
         self._most_positions = int(memory) // (shape.layers * shape.kv_width * stack.dtype.itemsize)
+        self._most_rollouts = max(1, int(share * _MOST_ROLLOUTS))
 
     def most_rollouts(self, prompt_tokens: int, max_tokens: int, count: int) -> int:
         """The largest size whose keys and values fit."""
         prompt, own = _prompt_room(prompt_tokens), _own_room(max_tokens)
-        if count <= _MOST_ROLLOUTS and Size(1, count, prompt, own).positions <= self._most_positions:
+        if count <= self._most_rollouts and Size(1, count, prompt, own).positions <= self._most_positions:
             fitting = [
                 groups
                 for groups in _GROUPS
-                if groups * count <= _MOST_ROLLOUTS and Size(groups, count, prompt, own).positions <= self._most_positions
+                if groups * count <= self._most_rollouts and Size(groups, count, prompt, own).positions <= self._most_positions
             ]
             return fitting[-1] * count
-        return max(1, min(_MOST_ROLLOUTS, (self._most_positions - prompt) // own))
+        return max(1, min(self._most_rollouts, (self._most_positions - prompt) // own))
 
     @torch.inference_mode()
     def decode(self, wave: Wave, check: Callable[[], None]) -> tuple[Tensor, Tensor]:
@@ -273,6 +274,14 @@ class StaticDecoder:
     def _drop(self, size: Size) -> None:
         self._recorder.forget(size)
         del self._buffers[size]
+
+
+def _memory_for_keys(device: torch.device) -> float:
+    """Bytes for keys and values: a share of the memory, and of a GPU that other programs use no more than half of what is free."""
+    if device.type != "cuda":
+        return _CPU_BYTES
+    free, whole = torch.cuda.mem_get_info(device)
+    return min(_MEMORY_SHARE * whole, free / 2)
 
 
 def _prompt_room(tokens: int) -> int:

@@ -134,10 +134,12 @@ class Done(msgspec.Struct, tag="done", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
-    """It was not done, and changed nothing. `needs_package`: it can be done once a package is installed."""
+    """It was not done, and changed nothing. `needs_package`: it can be done once a package is installed; `needs_memory`: once there
+    is more memory, by a new process."""
 
     message: str
     needs_package: bool = False
+    needs_memory: bool = False
 
 
 ToTrainer: TypeAlias = Open | Sample | Score | Accumulate | Apply | Keep | Shrink | Close

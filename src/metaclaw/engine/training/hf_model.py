@@ -8,9 +8,10 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, Unpack
 
 import numpy as np
 import torch
@@ -20,8 +21,10 @@ from torch import Tensor, nn
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape
 from metaclaw.engine.training.learner import Learner
+from metaclaw.engine.training.learner_settings import LearnerOptions, LearnerSettings
 from metaclaw.engine.training.lora import Adapter, Pair, fresh_adapter, refitted
 from metaclaw.engine.training.losses import DrawnTokens, piece_stats, sums, token_losses
+from metaclaw.engine.training.memory import WorkShare
 from metaclaw.engine.training.optimizer import AdamW, restore_state, save_state
 from metaclaw.engine.training.rollout import as_rollout
 from metaclaw.engine.training.sampling import Heat, choose, shares
@@ -209,7 +212,6 @@ def _translated(folder: Path) -> Iterator[None]:
         raise TrainingError(f"transformers cannot run the model in {folder}: {error}") from error
 
 
-_DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _ROWS_AT_ONCE: Final = {"cpu": 2048, "cuda": 32_768}
 """Tokens of one pass, padding included."""
 _LOGITS_AT_ONCE: Final = {"cpu": 1 << 26, "cuda": 1 << 29}
@@ -239,25 +241,15 @@ class HfLearner:
     Every method raises TrainingError and then has changed nothing.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        rank: int,
-        seed: int,
-        device: str = "cpu",
-        dtype: str = "float32",
-        threads: int | None = None,
-        alpha: float | None = None,
-    ) -> None:
-        if threads is not None:
-            torch.set_num_threads(threads)
-        self._device, self._seed = torch.device(device), seed
-        self._model = HfModel(folder, self._device, _DTYPES[dtype])
-        self._pairs = HookedPairs(self._model.layers, rank, alpha or 2.0 * rank, self._device)
+    def __init__(self, folder: Path, **options: Unpack[LearnerOptions]) -> None:
+        settings = LearnerSettings(**options)
+        self._device, self._seed = settings.place, settings.seed
+        self._model = HfModel(folder, self._device, settings.torch_dtype)
+        self._pairs = HookedPairs(self._model.layers, settings.rank, settings.scale, self._device)
         self._pairs.adopt(self._fresh())
         self._adamw = AdamW(self._pairs.values)
         self._pieces = 0
+        self._work = WorkShare(lambda: None)
 
     def _fresh(self) -> Adapter:
         return fresh_adapter(self._pairs.shapes, self._pairs.rank, self._pairs.alpha, self._seed)
@@ -266,15 +258,16 @@ class HfLearner:
         """For each prompt `drawing.count` rollouts from the present weights. `check` is called between tokens and may raise."""
         for index, prompt in enumerate(prompts):
             self._refuse_impossible(f"prompt {index}", prompt, (), drawing.max_tokens)
-        return [self._draw(index, prompt, drawing, check) for index, prompt in enumerate(prompts)]
+        return [self._work.run(partial(self._draw, index, prompt, drawing, check)) for index, prompt in enumerate(prompts)]
 
     def _draw(self, index: int, prompt: Sequence[int], drawing: Drawing, check: Callable[[], None]) -> list[Rollout]:
         indices = np.arange(drawing.count, dtype=np.uint64)
         numbers = shares(drawing.seed, np.full_like(indices, index), indices, drawing.max_tokens)
         drawn: list[Rollout] = []
-        for first in range(0, drawing.count, _ROLLOUTS_AT_ONCE):
+        at_once = self._work.of(_ROLLOUTS_AT_ONCE)
+        for first in range(0, drawing.count, at_once):
             check()
-            part = numbers[first : first + _ROLLOUTS_AT_ONCE]
+            part = numbers[first : first + at_once]
             tokens, logprobs = self._model.draw(prompt, part, drawing.temperature, check)
             ends, text = self._model.end_ids, self._model.text
             drawn += [as_rollout(row, values, ends, text) for row, values in zip(tokens, logprobs, strict=True)]
@@ -285,6 +278,9 @@ class HfLearner:
         """Natural log-probabilities of each pair's second part after its first, at temperature 1."""
         for number, (prompt, drawn) in enumerate(pairs):
             self._refuse_impossible(f"pair {number}", prompt, drawn)
+        return self._work.run(lambda: self._scores(pairs))
+
+    def _scores(self, pairs: Sequence[TokenPair]) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = [()] * len(pairs)
         for numbers in self._portions(pairs):
             found = iter(self._logprobs([pairs[number] for number in numbers])[0].tolist())
@@ -298,16 +294,19 @@ class HfLearner:
             self._refuse_datum(datum, loss)
         if not data:
             raise TrainingError("there is nothing to learn from")
-        before = self._pairs.gradient.clone()
-        with_kl = measures_kl or loss.kl > 0.0
-        pairs = [(datum.prompt, datum.tokens_T) for datum in data]
-        try:
-            found = [self._learn([data[number] for number in numbers], loss, with_kl) for numbers in self._portions(pairs)]
-        except TrainingError:
-            self._pairs.gradient.copy_(before)
-            raise
+        found = self._work.run(lambda: self._learn_all(data, loss, with_kl=measures_kl or loss.kl > 0.0))
         self._pieces += 1
         return piece_stats(sum(len(datum.tokens_T) for datum in data), found)
+
+    def _learn_all(self, data: Sequence[Datum], loss: Loss, *, with_kl: bool) -> list[list[float]]:
+        """Add the gradient of all data, or of none where that fails."""
+        before = self._pairs.gradient.clone()
+        pairs = [(datum.prompt, datum.tokens_T) for datum in data]
+        try:
+            return [self._learn([data[number] for number in numbers], loss, with_kl) for numbers in self._portions(pairs)]
+        except (TrainingError, RuntimeError, MemoryError):
+            self._pairs.gradient.copy_(before)
+            raise
 
     def _learn(self, data: Sequence[Datum], loss: Loss, with_kl: bool) -> list[float]:
         pairs = [(datum.prompt, datum.tokens_T) for datum in data]
@@ -350,7 +349,7 @@ class HfLearner:
 
     def _portions(self, pairs: Sequence[TokenPair]) -> Iterator[list[int]]:
         """Numbers of neighbouring pairs with one prompt that go through the model together; pairs with nothing drawn never do."""
-        rows, logits = (limits[self._device.type] for limits in (_ROWS_AT_ONCE, _LOGITS_AT_ONCE))
+        rows, logits = (self._work.of(limits[self._device.type]) for limits in (_ROWS_AT_ONCE, _LOGITS_AT_ONCE))
         filled = (number for number, (_, drawn) in enumerate(pairs) if drawn)
         for prompt, members in groupby(filled, key=lambda number: tuple(pairs[number][0])):
             portion: list[int] = []

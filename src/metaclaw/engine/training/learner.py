@@ -4,7 +4,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import torch
 from torch import Tensor
@@ -12,8 +12,10 @@ from torch import Tensor
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape, read_tensors
 from metaclaw.engine.training.forward import Drawn, TrainedModel, drawn_logprobs
+from metaclaw.engine.training.learner_settings import LearnerOptions, LearnerSettings
 from metaclaw.engine.training.lora import Adapter, Parameters, check_modules, fresh_adapter, projection_shapes, refitted
 from metaclaw.engine.training.losses import DrawnTokens, piece_stats, sums, token_losses
+from metaclaw.engine.training.memory import WorkShare
 from metaclaw.engine.training.optimizer import AdamW, restore_state, save_state
 from metaclaw.engine.training.packing import Pairs, pack, portions
 from metaclaw.errors import TrainingError
@@ -21,7 +23,6 @@ from metaclaw.errors import TrainingError
 if TYPE_CHECKING:
     from metaclaw.engine.training.rollout import Rollouts
 
-_DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _ROWS_AT_ONCE: Final = {"cpu": 2048, "cuda": 65_536}
 """Rows of one pass. More make nothing faster on a CPU, and a row keeps about a megabyte until its backward pass."""
 _ROWS_KEPT: Final = {"cpu": 4096, "cuda": 98_304}
@@ -35,44 +36,36 @@ def _go_on() -> None:
 class Learner:
     """A frozen model of a Hugging Face folder, a LoRA adapter on all its projections, and an optimiser for that.
 
-    `device` is "cpu" or "cuda", `dtype` that of all products, "float32" or "bfloat16"; what is learned has single precision.
-    Every method raises TrainingError and then has changed nothing.
+    What is learned has single precision. Every method raises TrainingError and then has changed nothing. Where memory runs out it
+    works on less at once.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        rank: int,
-        seed: int,
-        device: str = "cpu",
-        dtype: str = "float32",
-        threads: int | None = None,
-        alpha: float | None = None,
-    ) -> None:
-        if threads is not None:
-            torch.set_num_threads(threads)
-        self._folder, self._seed = folder, seed
-        self._device = torch.device(device)
-        self._kind = "cpu" if self._device.type == "cpu" else "cuda"
+    def __init__(self, folder: Path, **options: Unpack[LearnerOptions]) -> None:
+        settings = LearnerSettings(**options)
+        self._folder, self._seed = folder, settings.seed
+        self._device, self._kind = settings.place, settings.kind
         self.shape = read_shape(folder)
         tensors = read_tensors(folder, torch.float32)
-        self._parameters = Parameters(projection_shapes(tensors), rank, alpha or 2.0 * rank, self._device)
+        self._parameters = Parameters(projection_shapes(tensors), settings.rank, settings.scale, self._device)
         self._parameters.adopt(self._fresh())
-        self._model = TrainedModel(self.shape, tensors, self._parameters, _DTYPES[dtype])
+        self._model = TrainedModel(self.shape, tensors, self._parameters, settings.torch_dtype)
         self._adamw = AdamW(self._parameters.values)
         self._pieces = 0
         self._guest: Adapter | None = None
         self._rollouts: Rollouts | None = None
         self._drawn_from: int | None = None
         self._changes = 0
+        self._work = WorkShare(self._forget_rollouts)
+
+    def _forget_rollouts(self) -> None:
+        self._rollouts = None
 
     def _fresh(self) -> Adapter:
         return fresh_adapter(self._parameters.shapes, self._parameters.rank, self._parameters.alpha, self._seed)
 
     def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, check: Callable[[], None] = _go_on) -> list[list[Rollout]]:
         """For each prompt `drawing.count` rollouts from the present weights; `check` is called between tokens and may raise."""
-        return self._sampler().sample(prompts, drawing, check)
+        return self._work.run(lambda: self._sampler().sample(prompts, drawing, check))
 
     def _sampler(self) -> "Rollouts":
         from metaclaw.engine.training.rollout import Rollouts
@@ -84,6 +77,7 @@ class Learner:
                 device=str(self._device),
                 dtype=self._model.dtype,
                 decode=_decoder(self._folder),
+                share=self._work.share,
             )
         elif self._drawn_from != self._changes:
             self._rollouts.replace(self._model.tensors())
@@ -95,13 +89,20 @@ class Learner:
         """Natural log-probabilities of each pair's second part after its first, at temperature 1."""
         for number, (prompt, drawn) in enumerate(pairs):
             self._refuse_impossible(f"pair {number}", prompt, drawn)
+        return self._work.run(lambda: self._scores(pairs))
+
+    def _scores(self, pairs: Pairs) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = [()] * len(pairs)
-        for portion in portions(pairs, _ROWS_AT_ONCE[self._kind]):
+        for portion in portions(pairs, self._rows_at_once):
             chosen = [pairs[number] for number in portion]
             found = iter(self._logprobs(chosen).logprobs_D.tolist())
             for number, (_, drawn) in zip(portion, chosen, strict=True):
                 scores[number] = tuple(min(0.0, next(found)) for _ in drawn)
         return scores
+
+    @property
+    def _rows_at_once(self) -> int:
+        return self._work.of(_ROWS_AT_ONCE[self._kind])
 
     def accumulate(self, data: Sequence[Datum], loss: Loss, *, measures_kl: bool = False) -> PieceStats:
         """Add the gradient of these data, summed over drawn tokens. Data of one prompt share its rows.
@@ -114,17 +115,22 @@ class Learner:
         tokens = sum(len(datum.tokens_T) for datum in data)
         if not tokens:
             raise TrainingError("there is nothing to learn from")
-        pairs = [(datum.prompt, datum.tokens_T) for datum in data]
-        before = self._parameters.gradient.clone()
-        found = []
-        try:
-            for portion in portions(pairs, _ROWS_AT_ONCE[self._kind]):
-                found.append(self._learn([data[number] for number in portion], loss, with_kl=measures_kl or loss.kl > 0.0))
-        except TrainingError:
-            self._parameters.gradient.copy_(before)
-            raise
+        found = self._work.run(lambda: self._learn_all(data, loss, with_kl=measures_kl or loss.kl > 0.0))
         self._pieces += 1
         return piece_stats(tokens, found)
+
+    def _learn_all(self, data: Sequence[Datum], loss: Loss, *, with_kl: bool) -> list[list[float]]:
+        """Add the gradient of all data, or of none where that fails."""
+        pairs = [(datum.prompt, datum.tokens_T) for datum in data]
+        before = self._parameters.gradient.clone()
+        try:
+            return [
+                self._learn([data[number] for number in portion], loss, with_kl=with_kl)
+                for portion in portions(pairs, self._rows_at_once)
+            ]
+        except (TrainingError, RuntimeError, MemoryError):
+            self._parameters.gradient.copy_(before)
+            raise
 
     def _learn(self, data: Sequence[Datum], loss: Loss, *, with_kl: bool) -> list[float]:
         pairs = [(datum.prompt, datum.tokens_T) for datum in data]
@@ -150,7 +156,7 @@ class Learner:
 
     def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> Drawn:
         packed = pack(pairs, self._device)
-        recomputes = len(packed.ids) > _ROWS_KEPT[self._kind]
+        recomputes = len(packed.ids) > self._work.of(_ROWS_KEPT[self._kind])
         rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)
         return drawn_logprobs(rows_D, packed.targets_D, self._model.head)
 

@@ -8,10 +8,11 @@ from typing import Final, TypeAlias, assert_never
 
 from metaclaw.engine.pipe import Pipe
 from metaclaw.engine.training import frames
+from metaclaw.engine.training.memory import in_words, is_out_of_memory
 from metaclaw.engine.training.peft import read_adapter
 from metaclaw.engine.training.run import Plan, Run, Teachable, keep, open_run, shrink, wearing
 from metaclaw.engine.training.run_files import Pieces
-from metaclaw.errors import MetaClawError, MissingPackageError, TrainingError
+from metaclaw.errors import MetaClawError, MissingPackageError, TrainerMemoryError, TrainingError
 
 _LOOK_S: Final = 0.02
 
@@ -36,11 +37,18 @@ class Trainer:
         while True:
             message = pipe.wait()
             self._stand()
-            try:
-                answer = self.answer(message)
-            except MetaClawError as error:
-                answer = frames.Failed(str(error), isinstance(error, MissingPackageError))
-            pipe.send(answer)
+            pipe.send(self.answer_safely(message))
+
+    def answer_safely(self, message: frames.ToTrainer) -> frames.FromTrainer:
+        """Do what a message asks for, or say why it was not done."""
+        try:
+            return self.answer(message)
+        except MetaClawError as error:
+            return frames.Failed(str(error), isinstance(error, MissingPackageError), isinstance(error, TrainerMemoryError))
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return frames.Failed(in_words(error), needs_memory=True)
 
     def answer(self, message: frames.ToTrainer) -> frames.FromTrainer:
         """Do what a message asks for. Raises MetaClawError."""

@@ -40,7 +40,7 @@ class Rollouts:
     """Draws rollouts from full (merged) weights, given by their Hugging Face names.
 
     On a CPU finished rollouts leave the batch; elsewhere shapes are static, and with `graphs` each step is one recorded CUDA graph.
-    `static` chooses between the two where both work.
+    `static` chooses between the two where both work; `share` is how much of what usually fits is drawn and kept at once.
     """
 
     def __init__(
@@ -53,11 +53,14 @@ class Rollouts:
         decode: Callable[[Sequence[int]], str],
         graphs: bool = True,
         static: bool | None = None,
+        share: float = 1.0,
     ) -> None:
         self._stack = Stack(shape, tensors, device, dtype)
         self._decode = decode
         is_static = torch.device(device).type != "cpu" if static is None else static
-        self._decoder: Decoder = StaticDecoder(self._stack, graphs=graphs) if is_static else LeavingDecoder(self._stack)
+        self._decoder: Decoder = (
+            StaticDecoder(self._stack, graphs=graphs, share=share) if is_static else LeavingDecoder(self._stack, share)
+        )
 
     def replace(self, tensors: Mapping[str, Tensor]) -> None:
         """Draw from these weights from now on; buffers and recorded graphs stay."""

@@ -15,19 +15,22 @@ from metaclaw.domain.batch import Adam, Loss, LossKind
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
+from metaclaw.domain.skill import Skill
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
+from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay.prompt import UnplayableError, sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
-from metaclaw.learn.slow.loop import LoopRules, SlowLoop, Starvation, TrainingParts
+from metaclaw.learn.slow.judging import JudgingBudget
+from metaclaw.learn.slow.loop import LoopRules, LoopState, SlowLoop, Starvation, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
 from metaclaw.learn.slow.recipe import AdvantageRule, Recipe, StatelessAdvantage, TrackedAdvantage
 from metaclaw.learn.slow.rewards import References, Rewards
 from metaclaw.learn.slow.training_turns import NOTHING_SCORES, Clocks, QueryTurns
 from metaclaw.learn.slow.versions import BY_A_PERSON, CanaryWatch, Versions
 from metaclaw.learn.worker.supervision import Supervisor
-from metaclaw.ports import PolicyHost, Tokeniser, TrainingBackend, Windows
+from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, Shelf
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
 from metaclaw.train import (
@@ -49,8 +52,6 @@ _LOOK_EVERY_S: Final = 5.0
 _TIDY_EVERY: Final = 120
 _MOST_CHOOSING: Final = 300
 _STOP_WITHIN_S: Final = 15.0
-_LARGE_STEP: Final = 256
-_SMALL_STEP_RATE: Final = 2.5e-4
 
 
 class SlowLearning:
@@ -83,25 +84,14 @@ class SlowLearning:
         self._windows = windows
         self._open_window = open_window
         self._folder = folder
-        self.policies = SqlPolicies(database)
-        batches = SqlBatches(database)
+        self.policies, self._batches = SqlPolicies(database), SqlBatches(database)
         self._teams = SqlTeams(database)
+        self._has_hindsight = policy.distill is None or policy.distill.hindsight
+        self._reference = self._references().of
+        self._rewards = self._make_rewards()
+        self.turns = self._make_turns()
         self.versions = Versions(
             policies=self.policies, slot=slot, host=host, canary_share=policy.canary_share, is_same=self._is_same
-        )
-        references = self._references()
-        self._has_hindsight = policy.distill is None or policy.distill.hindsight
-        hints = HintPrompts(skill=lambda name: shelf.view.get(name), reference=references.of, tokeniser=tokeniser)
-        self.turns = QueryTurns(
-            batches=batches,
-            reader=learning.reader,
-            recorded=learning.recorded,
-            provider=slot.provider,
-            max_lag=policy.max_lag,
-            held_out_share=policy.held_out_share,
-            clocks=lambda: Clocks(shelf.view.generation, slot.serving.version),
-            hint=hints.of if self._has_hindsight else lambda turn, step: None,
-            can_score=lambda step: self._rewards.can_score(step),
         )
         self._watch = CanaryWatch(
             policies=self.policies,
@@ -109,27 +99,51 @@ class SlowLearning:
             share=policy.canary_share,
             rules=LiveRules(settle_after=policy.canary_turns),
         )
-        self._rewards = Rewards(
+        self.slow = self._make_loop(teacher)
+        self._starvation = Starvation(windows)
+
+    def _skill(self, name: SkillName) -> Skill | None:
+        return self._shelf.view.get(name)
+
+    def _make_rewards(self) -> Rewards:
+        learning = self._learning
+        return Rewards(
             judge_for=learning.judge_for,
-            skill=lambda name: shelf.view.get(name),
+            skill=self._skill,
             redact=learning.redact,
             verdict=learning.verdicts.verdict_of,
-            reference=references.of,
+            reference=self._reference,
             matches=learning.situations.match,
         )
-        self.slow = SlowLoop(
+
+    def _make_turns(self) -> QueryTurns:
+        hints = HintPrompts(skill=self._skill, reference=self._reference, tokeniser=self._tokeniser)
+        return QueryTurns(
+            batches=self._batches,
+            reader=self._learning.reader,
+            recorded=self._learning.recorded,
+            provider=self._slot.provider,
+            max_lag=self._policy.max_lag,
+            held_out_share=self._policy.held_out_share,
+            clocks=lambda: Clocks(self._shelf.view.generation, self._slot.serving.version),
+            hint=hints.of if self._has_hindsight else lambda turn, step: None,
+            can_score=self._rewards.can_score,
+        )
+
+    def _make_loop(self, teacher: Teacher | None) -> SlowLoop:
+        policy = self._policy
+        return SlowLoop(
             turns=self.turns,
-            batches=batches,
+            batches=self._batches,
             policies=self.policies,
             versions=self.versions,
             parts=self._training_parts(teacher),
-            windows=windows,
+            windows=self._windows,
             rules=LoopRules(policy.batch_turns, policy.canary_share, policy.batch_most),
-            judge=lambda: learning.models.shown(config.judge),
-            skills=lambda: shelf.view.skills,
+            judge=lambda: self._learning.models.shown(self._config.judge),
+            skills=lambda: self._shelf.view.skills,
+            tell=lambda text: self._learning.announce("notice", {"text": text}),
         )
-
-        self._starvation = Starvation(windows)
 
     def begin(self, supervisor: Supervisor) -> None:
         """Start the loops."""
@@ -194,7 +208,7 @@ class SlowLearning:
 
     def training(self) -> dict[str, Json]:
         """What the slow loop is doing, for people."""
-        tally, window = self.slow.tally, self._windows.window
+        tally = self.slow.tally
         return {
             "state": self.slow.state.value,
             "step": None if tally is None else tally.steps,
@@ -204,13 +218,19 @@ class SlowLearning:
             "skipped": {} if tally is None else {reason.value: count for reason, count in tally.skipped.rollouts.items()},
             "version": self._slot.serving.version,
             "canary": self._slot.serving.canary,
-            "paused_reason": None if window is not None else self._windows.shut_because,
+            "paused_reason": self._paused(),
             "troubles": list[Json](self._troubles()),
         }
 
+    def _paused(self) -> str | None:
+        """Why training stands still, though it has something to do."""
+        if self.slow.state in (LoopState.UNPAID, LoopState.MEMORY) and self.slow.trouble is not None:
+            return self.slow.trouble.removeprefix("waits: ")
+        return None if self._windows.window is not None else self._windows.shut_because
+
     def _troubles(self) -> list[str]:
-        """What keeps training or a version from going on, and what was rolled back."""
-        told = self.slow.trouble, self._starvation.told(self.slow.state), self._watch.notice
+        """What keeps training or a version from going on, or makes a run smaller, and what was rolled back."""
+        told = self.slow.trouble, self.slow.notice, self._starvation.told(self.slow.state), self._watch.notice
         return [*(one for one in told if one is not None), *self.versions.troubles]
 
     def _remove(self, weights: Weights) -> None:
@@ -249,15 +269,29 @@ class SlowLearning:
             temperature=policy.temperature,
         )
         examples = Examples(
-            skill=lambda name: self._shelf.view.get(name),
+            skill=self._skill,
             request=self._request,
             rewards=self._rewards,
             tokeniser=self._tokeniser,
         )
         variations = Variations(request=self._request, rewards=self._rewards, tokeniser=self._tokeniser)
         return TrainingParts(
-            self._backend, self._recipe(teacher), self._rewards, proof, absorption, self._folder, base, examples, variations
+            backend=self._backend,
+            recipe=self._recipe(teacher),
+            rewards=self._rewards,
+            judging=JudgingBudget(self._judging_room, self._rewards.needs_judge),
+            proof=proof,
+            absorption=absorption,
+            folder=self._folder,
+            base=base,
+            examples=examples,
+            variations=variations,
         )
+
+    async def _judging_room(self) -> TokenRoom:
+        """What the learning budget has for judging."""
+        judge = self._learning.models.shown(self._config.judge) or ""
+        return await self._learning.budget.room(Purpose.JUDGE, judge)
 
     def _request(self, turn: TurnId) -> ChatRequest | None:
         """What the provider got for a turn; None where that cannot be read. Blocks."""
@@ -279,8 +313,6 @@ class SlowLearning:
     def _recipe(self, teacher: Teacher | None) -> Recipe:
         policy, has_own_processor = self._policy, self._backend.abilities.has_own_processor
         prompts, answers = policy.prompts_of_a_step(has_own_processor), policy.answers_to_a_prompt(has_own_processor)
-        # A step of few answers points less surely where to go.
-        is_large = prompts * answers >= _LARGE_STEP or "learning_rate" in policy.model_fields_set
         return Recipe(
             prompts_per_step=prompts,
             group_size=answers,
@@ -291,7 +323,8 @@ class SlowLearning:
             temperature=policy.temperature,
             rank=policy.lora_rank,
             loss=Loss(LossKind(policy.loss), kl=policy.kl),
-            adam=Adam(learning_rate=policy.learning_rate if is_large else min(policy.learning_rate, _SMALL_STEP_RATE)),
+            adam=Adam(learning_rate=policy.learning_rate),
+            has_fixed_rate="learning_rate" in policy.model_fields_set,
             advantage=self._advantage(),
             hindsight=self._has_hindsight,
             teacher=teacher,
@@ -301,6 +334,8 @@ class SlowLearning:
             golden=split_golden(golden_items(), _MOST_CHOOSING if has_own_processor else 24)[0],
             golden_margin=25.0 * policy.golden_margin,  # the gate wants the whole margin shown
             validation=128 if has_own_processor else 24,
+            validate_every=0 if has_own_processor else 4,
+            settle_every=4 if has_own_processor else 8,
             # On a CPU a piece takes about a second; elsewhere a whole step does.
             prompts_a_piece=32 if has_own_processor else 4,
             tokens_a_piece=65_536 if has_own_processor else 2_048,

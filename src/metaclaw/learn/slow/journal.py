@@ -17,7 +17,7 @@ from metaclaw.domain.batch import PieceStats, Rollout
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError
-from metaclaw.train import Demonstration, Rehearsed, StepRecord
+from metaclaw.train import Demonstration, Rehearsed, RunSize, StepRecord
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,14 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    def size(self) -> RunSize | None:
+        """The size the run was begun with, or None where it has not been."""
+        return self._find("size", RunSize)
+
+    def keep_size(self, size: RunSize) -> None:
+        """Keep the run's size: it goes on with that, whatever the budget has then."""
+        self._keep("size", size)
 
     def read(self, step: int, piece: int) -> list[DrawnGroup] | None:
         """What was drawn for this piece, or None where it has not been."""

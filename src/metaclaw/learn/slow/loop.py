@@ -7,7 +7,7 @@ import logging
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,21 +19,24 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.window import Window
-from metaclaw.errors import BackendDownError, MissingPackageError, TrainingError
+from metaclaw.errors import BackendDownError, MissingPackageError, TrainerMemoryError, TrainingBudgetError, TrainingError
 from metaclaw.learn.slow.absorption import AbsorbedSkills, AbsorptionTest
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
 from metaclaw.learn.slow.journal import Journal, keep_curve
+from metaclaw.learn.slow.judging import JudgingBudget
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.proof import Proof
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.run import RunProgress, TrainingRun
+from metaclaw.learn.slow.run import PROVEN_ITEM, RunProgress, TrainingRun
 from metaclaw.learn.slow.run_checkpoints import DriftError, StaleError
-from metaclaw.learn.slow.training_turns import Clocks, LeastTurns, QueryTurns
+from metaclaw.learn.slow.training_turns import Clocks, LeastTurns, QueryTurns, TrainingTurn
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.worker.supervision import LoopWakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
+from metaclaw.train import RunSize
+from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +55,8 @@ class LoopState(StrEnum):
     TRYING = "waiting for the end of a trial"
     DOWN = "training service unreachable"
     MISSING = "waiting for a missing package"
+    UNPAID = "waiting for the learning budget"
+    MEMORY = "waiting for memory"
     TRAINING = "training"
     PROVING = "testing the new version"
     ABSORBING = "checking which skills the new weights have absorbed"
@@ -79,6 +84,7 @@ class TrainingParts:
     backend: TrainingBackend
     recipe: Recipe
     rewards: Rewards
+    judging: JudgingBudget
     proof: Proof
     absorption: AbsorptionTest
     folder: Path
@@ -87,8 +93,12 @@ class TrainingParts:
     variations: Variations
 
 
+async def _untold(text: str) -> None:
+    """Publish nothing."""
+
+
 class SlowLoop:
-    """Trains. `judge` names who scores where no check does, for the report."""
+    """Trains. `judge` names who scores where no check does, for the report; `tell` publishes what a person should know."""
 
     def __init__(
         self,
@@ -102,6 +112,7 @@ class SlowLoop:
         rules: LoopRules,
         judge: Callable[[], str | None],
         skills: Callable[[], Sequence[Skill]],
+        tell: Callable[[str], Awaitable[None]] = _untold,
         pause_s: float = _LOOK_EVERY_S,
     ) -> None:
         self._turns = turns
@@ -114,6 +125,8 @@ class SlowLoop:
         self._rules = rules
         self._judge = judge
         self._skills = skills
+        self._tell = tell
+        self._told: str | None = None
         self._pause_s = pause_s
         self._tries = 0
         self._is_demanded = False
@@ -124,6 +137,7 @@ class SlowLoop:
         self.wakeup = LoopWakeup()
         self.state = LoopState.WAITING
         self.trouble: str | None = None
+        self.notice: str | None = None
         self.tally: RunProgress | None = None
 
     async def run(self) -> None:
@@ -167,11 +181,11 @@ class SlowLoop:
                 waiting = await self._train(batch)
             if waiting is not None:
                 await self._prove(waiting)
-            self._tries, self.trouble = 0, None
+            self._tries, self.trouble, self._told = 0, None, None
         except TrainingError as error:
             await self._failed(batch, waiting, error)
         finally:
-            self.state, self.tally, self._in_hand = LoopState.WAITING, None, None
+            self.state, self.tally, self._in_hand, self.notice = LoopState.WAITING, None, None, None
             self._let_go.set()
         return True
 
@@ -197,14 +211,17 @@ class SlowLoop:
         turns = await run_sync(self._turns.of_batch, batch)
         folder = self._run_folder(batch)
         plan = RunPlan(f"batch-{batch.number}", start, self._parts.recipe.rank, batch.seed, folder)
+        journal = Journal(folder / "drawn")
+        size = await self._size(journal, turns)
         run = TrainingRun(
             plan=plan,
             turns=turns,
-            recipe=self._parts.recipe,
+            recipe=self._parts.recipe.resized(size),
             backend=self._parts.backend,
             rewards=self._parts.rewards,
-            journal=Journal(folder / "drawn"),
+            journal=journal,
             pace=self._pace,
+            may_step=lambda: self._may_step(size),
             is_stale=lambda: batch.number in self._dropped or self._turns.is_outdated(batch),
             demonstrations=self._parts.examples.of,
             varied=await run_sync(self._parts.variations.of, turns, batch.seed),
@@ -231,6 +248,24 @@ class SlowLoop:
         log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(turns))
         return version
 
+    async def _size(self, journal: Journal, turns: Sequence[TrainingTurn]) -> RunSize:
+        """The size of the run: what the learning budget carries; where a judge scores, the one it was begun with."""
+        recipe, judging = self._parts.recipe, self._parts.judging
+        size = await run_sync(journal.size)
+        if size is None:
+            size = await judging.size(turns, recipe)
+            if size.tokens_a_step:
+                await run_sync(journal.keep_size, size)
+        self.notice = await judging.told(size, recipe)
+        if self.notice is not None:
+            log.info("run_made_smaller steps=%d prompts=%d tokens=%d reason=%s", size.steps, size.prompts, size.tokens, self.notice)
+        return size
+
+    async def _may_step(self, size: RunSize) -> None:
+        """Raise TrainingBudgetError where the judging of a whole step cannot be paid for."""
+        await self._parts.judging.require(size.tokens_a_step)
+        self.trouble = None
+
     def _run_folder(self, batch: TrainingBatch) -> Path:
         return self._parts.folder / "runs" / f"{batch.number:06d}"
 
@@ -252,13 +287,17 @@ class SlowLoop:
         """Weigh a candidate against what serves; what passes is tried or promoted, what does not is rejected."""
         self.state = LoopState.PROVING
         serving = await run_sync(self._policies.version, self._versions.serving.version)
-        report = await self._parts.proof.weigh(
-            candidate.weights,
-            None if serving is None else serving.weights,
-            await run_sync(self._turns.held_out, _HELD_OUT),
-            seed=candidate.number,
-            judge=self._judge(),
-        )
+        held_out = await run_sync(self._turns.held_out, _HELD_OUT)
+        with spending_on(PROVEN_ITEM):
+            await self._parts.judging.require_for_gate(held_out)
+            self.trouble = None
+            report = await self._parts.proof.weigh(
+                candidate.weights,
+                None if serving is None else serving.weights,
+                held_out,
+                seed=candidate.number,
+                judge=self._judge(),
+            )
         reason = "; ".join(report.reasons)
         if not report.is_passed:
             await run_sync(self._policies.reject, candidate.number, report, reason)
@@ -281,9 +320,12 @@ class SlowLoop:
         self.state = LoopState.ABSORBING
         try:
             found = await self._absorbed(version)
+        except TrainingBudgetError:
+            self._absorption_from.clear()
+            return False
         except TrainingError as error:
             log.warning("absorption_not_tested version=%d reason=%s", version.number, error)
-            if isinstance(error, BackendDownError):
+            if isinstance(error, BackendDownError | TrainerMemoryError):
                 self._absorption_from.clear()
             return False
         finally:
@@ -301,16 +343,14 @@ class SlowLoop:
         lasting = [skill for skill in self._skills() if skill.kind is not SkillKind.FACT]
         skills = [skill for skill in lasting if self._versions.is_same(skill.name, version.generation)]
         turns = await run_sync(self._turns.held_out, _HELD_OUT)
+        await self._parts.judging.require_for_gate(turns)
         return await self._parts.absorption.find(version, version.absorbed, skills, turns)
 
     async def _failed(self, batch: TrainingBatch | None, candidate: PolicyVersion | None, error: TrainingError) -> None:
-        """What cannot succeed is dropped, and its turns may train again; what may is tried again, a few times. What fails because a
-        service is unreachable or a package is missing waits. A candidate that cannot be tested is rejected."""
-        if isinstance(error, BackendDownError | MissingPackageError):
-            log.warning("training_waits batch=%s reason=%s", None if batch is None else batch.number, error)
-            self.state = LoopState.DOWN if isinstance(error, BackendDownError) else LoopState.MISSING
-            self.trouble = f"{error}; retrying in {self._pause_s:.0f} s"
-            await self.wakeup.wait(self._pause_s)
+        """What cannot succeed is dropped, and its turns may train again; what may is tried again, a few times. What fails for want
+        of a service, a package, memory or budget waits. A candidate that cannot be tested is rejected."""
+        if (state := next((state for kind, state in _WAITS_FOR.items() if isinstance(error, kind)), None)) is not None:
+            await self._wait(batch, state, error)
             return
         self.trouble = None
         self._tries += 1
@@ -334,7 +374,30 @@ class SlowLoop:
             log.warning("run_not_discarded batch=%d reason=%s", batch.number, again)
         await run_sync(lambda: shutil.rmtree(self._run_folder(batch), ignore_errors=True))
 
+    async def _wait(self, batch: TrainingBatch | None, state: LoopState, error: TrainingError) -> None:
+        """Say what is waited for, and wait a while. A run that waits for the budget is closed: what it has is on disk, and it holds
+        no memory."""
+        reason = f"waits: {error}; retrying in {self._pause_s:.0f} s"
+        if state is LoopState.UNPAID:
+            reason = await self._parts.judging.reason()
+            try:
+                await self._parts.backend.close(discard=False)
+            except TrainingError as again:
+                log.warning("run_not_closed reason=%s", again)
+        if reason != self._told:
+            self._told = reason
+            log.warning("training_waits batch=%s reason=%s", None if batch is None else batch.number, reason)
+            await self._tell(f"training {reason}")
+        self.state, self.trouble = state, reason
+        await self.wakeup.wait(self._pause_s)
 
+
+_WAITS_FOR: Final[Mapping[type[TrainingError], LoopState]] = {
+    BackendDownError: LoopState.DOWN,
+    MissingPackageError: LoopState.MISSING,
+    TrainingBudgetError: LoopState.UNPAID,
+    TrainerMemoryError: LoopState.MEMORY,
+}
 _NEEDS_A_WINDOW: Final = frozenset({LoopState.SHUT, LoopState.TRAINING, LoopState.PROVING})
 
 

@@ -4,18 +4,31 @@ import json
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from metaclaw.domain.batch import Adam, Loss
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Tokeniser
-from metaclaw.train import GoldenItem, RehearsalSize, ScheduleRules, ScoredGroup, Teacher, Tracker, TrainingData, group_advantages
+from metaclaw.train import (
+    GoldenItem,
+    RehearsalSize,
+    RunSize,
+    ScheduleRules,
+    ScoredGroup,
+    Teacher,
+    Tracker,
+    TrainingData,
+    group_advantages,
+)
 
 log = logging.getLogger(__name__)
 
 _KEY: Final = re.compile("[0-9a-f]{32}")
+_LARGE_STEP: Final = 256
+_SMALL_STEP_RATE: Final = 2.5e-4
+_JUDGED_VALIDATION: Final = 12
 
 
 class AdvantageRule(Protocol):
@@ -87,8 +100,10 @@ class Recipe:
 
     A piece, drawn or learned from, is what is done between two looks at the window. `rehearsal` weighs what is rehearsed
     (`train.rehearsal`) against what is drawn; without a tokeniser nothing is. Of the checkpoints at the end of a run one is taken
-    by `validation` prompts and by the `golden` items, of which it may lose `golden_margin` points. With `hindsight`, what
-    the policy answers with a hint also teaches what it answers without; with a teacher, what the teacher finds likelier.
+    by `validation` prompts and by the `golden` items, of which it may lose `golden_margin` points; with `validate_every`, the
+    validation prompts also end a run that has learned enough. With `hindsight`, what
+    the policy answers with a hint also teaches what it answers without; with a teacher, what the teacher finds likelier. A rate
+    that is not fixed is lowered for small steps.
     """
 
     prompts_per_step: int = 32
@@ -101,6 +116,7 @@ class Recipe:
     rank: int = 16
     loss: Loss = field(default_factory=Loss)
     adam: Adam = field(default_factory=lambda: Adam(learning_rate=3e-4))
+    has_fixed_rate: bool = True
     advantage: AdvantageRule = field(default_factory=lambda: StatelessAdvantage(group_advantages))
     hindsight: bool = False
     teacher: Teacher | None = None
@@ -110,10 +126,39 @@ class Recipe:
     golden: tuple[GoldenItem, ...] = ()
     golden_margin: float = 1.0
     validation: int = 128
+    validate_every: int = 0
+    settle_every: int = 4
     prompts_a_piece: int = 32
     tokens_a_piece: int = 65_536
 
     @property
+    def step_adam(self) -> Adam:
+        """The optimiser's settings for steps of this size: a step of few answers points less surely where to go."""
+        is_large = self.prompts_per_step * self.group_size >= _LARGE_STEP
+        if is_large or self.has_fixed_rate:
+            return self.adam
+        return replace(self.adam, learning_rate=min(self.adam.learning_rate, _SMALL_STEP_RATE))
+
+    def resized(self, size: RunSize) -> "Recipe":
+        """The same with steps of another size; where a judge scores, with few looks at few validation prompts."""
+        sized = replace(self, prompts_per_step=size.prompts, steps=size.steps)
+        if not size.tokens_a_step:
+            return sized
+        return replace(
+            sized,
+            warm_up=min(self.warm_up, max(2, size.steps // 5)),
+            validation=min(self.validation, _JUDGED_VALIDATION),
+            validate_every=0,
+            settle_every=self.settle,
+        )
+
+    @property
     def schedule(self) -> ScheduleRules:
         """How long the run goes on and how its rate changes."""
-        return ScheduleRules(most=self.steps, warm_up=self.warm_up, settle=self.settle)
+        return ScheduleRules(
+            most=self.steps,
+            warm_up=self.warm_up,
+            settle=self.settle,
+            settle_every=self.settle_every,
+            validate_every=self.validate_every,
+        )

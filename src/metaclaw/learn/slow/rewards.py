@@ -11,7 +11,8 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -27,11 +28,12 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.engine import CallParser
-from metaclaw.errors import SkillError
+from metaclaw.errors import BudgetError, SkillError, TrainingBudgetError
 from metaclaw.learn.assessment import always_match, concerns, conversation_of, in_words, is_corrected
 from metaclaw.outcome import Judge
 from metaclaw.skills import PROPOSED, CheckKind, check_of, check_state_of, examine_many, kind_of
 from metaclaw.train import is_degenerate
+from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +69,8 @@ def _no_reference(step: Step) -> str | None:
 
 
 class Rewards:
-    """Scores answers to a recorded turn.
+    """Scores answers to a recorded turn. Every scoring method raises TrainingBudgetError, rather than wait until midnight in the
+    middle of a step, where the learning budget does not pay for the judge.
 
     `judge_for` is the judge of turns that a model made, or None where there is none; `verdict` is the verdict that stands on a
     recorded turn; `reference` is the answer that the person wanted to an earlier turn that asked the same. Each may block.
@@ -99,6 +102,10 @@ class Rewards:
         if self._checks(step) or self._judge_for(step.model) is not None:
             return True
         return self._recorded(step) is not None or self._reference(step) is not None
+
+    def needs_judge(self, step: Step) -> bool:
+        """Whether answers to this turn cost calls of the judge. Blocks."""
+        return self._judge_for(step.model) is not None and not self._checks(step) and self._reference(step) is None
 
     def has_check(self, step: Step) -> bool:
         """Whether a check scores answers to this turn. Blocks."""
@@ -175,7 +182,8 @@ class Rewards:
             return await self._by_votes(step, texts)
         room = _MOST_RANKED_CHARS // len(texts)
         shown = [(await self._shown(step, text))[:room] for text in texts]
-        ranked = await judge.rank(self._with_rules(step), shown)
+        with _paid_now():
+            ranked = await judge.rank(self._with_rules(step), shown)
         return dict.fromkeys(texts) if ranked is None else dict(zip(texts, ranked, strict=True))
 
     async def _by_votes(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
@@ -184,14 +192,23 @@ class Rewards:
         judge = self._judge_for(step.model)
         if judge is None:
             return found
-        async with anyio.create_task_group() as group:
-            for text in texts:
-                group.start_soon(self._judged, judge, step, text, found)
-        return found
+        refused: list[BudgetError] = []
 
-    async def _judged(self, judge: Judge, step: Step, text: str, found: dict[str, float | None]) -> None:
-        failed = (await judge.judge_answer(self._with_rules(step), await self._shown(step, text))).share_failed
-        found[text] = None if failed is None else 1.0 - failed
+        async def ask(text: str) -> None:
+            try:
+                failed = (await judge.judge_answer(self._with_rules(step), await self._shown(step, text))).share_failed
+            except BudgetError as error:
+                refused.append(error)
+            else:
+                found[text] = None if failed is None else 1.0 - failed
+
+        with _paid_now():
+            async with anyio.create_task_group() as group:
+                for text in texts:
+                    group.start_soon(ask, text)
+            if refused:
+                raise refused[0]
+        return found
 
     def _with_rules(self, step: Step) -> Step:
         """The step as the judge sees it: a step holds what was asked without the rules and skills that stood in the prompt, and an
@@ -231,6 +248,16 @@ class Rewards:
             and (check := _readable(skill)) is not None
             and self._matches(skill, step.task, step.scope)
         ]
+
+
+@contextmanager
+def _paid_now() -> Iterator[None]:
+    """Calls of the judge inside are paid for now, or TrainingBudgetError is raised."""
+    with without_waiting():
+        try:
+            yield
+        except BudgetError as error:
+            raise TrainingBudgetError(str(error)) from error
 
 
 def is_usable(answer: Rollout) -> bool:

@@ -23,7 +23,7 @@ from metaclaw.learn.slow.journal import DrawnGroup, Journal, group_of, rollouts_
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.run_checkpoints import RunCheckpoints, StaleError
+from metaclaw.learn.slow.run_checkpoints import RunCheckpoints, Sampler, StaleError
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train import (
@@ -55,6 +55,7 @@ from metaclaw.train import (
     imitate_best,
     is_flat,
     is_settled,
+    is_validation_due,
     longest_demonstration,
     mean_reward,
     moved_prefix,
@@ -69,12 +70,20 @@ from metaclaw.train import (
     token_cap,
     weighted_mean,
 )
+from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
+PROVEN_ITEM = "trained weights"
+"""Judging for the choice of a checkpoint and for the gate is counted as for a skill in the making, which has a larger share of the
+learning budget: what was trained can be proven on the same day."""
 _FIRST_HOT_PIECE = 25_000
 _FIRST_HINTED_PIECE = 50_000
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
+
+
+async def _always() -> None:
+    """Every step may be made."""
 
 
 async def _no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstration]:
@@ -98,7 +107,8 @@ class RunProgress:
 
 class TrainingRun:
     """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block. `demonstrations` finds right
-    answers that are known for prompts like these; `varied` are prompts that were made from those of the turns."""
+    answers that are known for prompts like these; `varied` are prompts that were made from those of the turns. `may_step` raises
+    TrainingError where a step must not begin now."""
 
     def __init__(
         self,
@@ -113,6 +123,7 @@ class TrainingRun:
         is_stale: Callable[[], bool],
         demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = _no_demonstrations,
         varied: Sequence[TrainingTurn] = (),
+        may_step: Callable[[], Awaitable[None]] = _always,
     ) -> None:
         self._plan = plan
         self._turns = {turn.id: turn for turn in (*turns, *varied)}
@@ -126,6 +137,7 @@ class TrainingRun:
         self._pace = pace
         self._is_stale = is_stale
         self._find_demonstrations = demonstrations
+        self._may_step = may_step
         self._demonstrations: list[Demonstration] = []
         self._done = 0
         self._records: list[StepRecord] = []
@@ -147,7 +159,8 @@ class TrainingRun:
         if chosen is None:
             await self._open()
             await self._learn(label)
-            chosen = await self._checkpoints.choose(label, self._records, self.tally.reason)
+            with spending_on(PROVEN_ITEM):
+                chosen = await self._checkpoints.choose(label, self._records, self.tally.reason)
             await run_sync(self._journal.keep_weights, "chosen", chosen)
         for weights in await run_sync(self._journal.all_weights):
             if weights != chosen:
@@ -155,6 +168,9 @@ class TrainingRun:
         return chosen
 
     async def _open(self) -> None:
+        self._records = await run_sync(self._journal.records)
+        self._tell(sum(record.moved for record in self._records))
+        await self._ready_to_step()
         await self._may_go_on("open")
         with self._pace.timed("open"):
             progress = await self._backend.open(self._plan)
@@ -172,6 +188,7 @@ class TrainingRun:
     async def _learn(self, label: str) -> None:
         """Make steps until the schedule ends the run; keep checkpoints on the way."""
         while True:
+            await self._validate()
             await self._checkpoints.keep(label, self._records)
             following = next_step(self._records, self._recipe.schedule)
             self.tally.phase, self.tally.reason = following.phase.value, following.reason
@@ -182,7 +199,22 @@ class TrainingRun:
         if not self.tally.moved:
             raise StaleError(f"run {self._plan.name}: nothing in it could be learned from ({self.tally.reason})")
 
+    async def _validate(self) -> None:
+        """Answer the validation prompts where the schedule wants that; it is a part of the last step's record."""
+        if not is_validation_due(self._records, self._recipe.schedule):
+            return
+        reward = await self._mean_reward(self._backend.sample)
+        self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
+        await run_sync(self._journal.keep_record, len(self._records) - 1, self._records[-1])
+        log.info("run_validated run=%s steps=%d mean_reward=%.3f", self._plan.name, len(self._records), reward)
+
+    async def _ready_to_step(self) -> None:
+        """Raise TrainingError where a step is to come that must not begin now."""
+        if next_step(self._records, self._recipe.schedule).phase is not Phase.CHOOSE:
+            await self._may_step()
+
     async def _step(self, step: int, rate: float) -> None:
+        await self._may_step()
         groups = [await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces(step))]
         scored = [one for piece in groups for one in piece]
         harvest = self._recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(scored)
@@ -246,7 +278,8 @@ class TrainingRun:
             return
         await self._record(step, record)
         await self._may_go_on("apply")
-        adam = replace(self._recipe.adam, learning_rate=rate * self._recipe.adam.learning_rate)
+        adam = self._recipe.step_adam
+        adam = replace(adam, learning_rate=rate * adam.learning_rate)
         with self._pace.timed("apply"):
             self._tell((await self._backend.apply(adam, size)).step)
         self._done = 0
@@ -355,8 +388,8 @@ class TrainingRun:
         chosen = choose_prompts(self._pool, self._records[:step], self._recipe.prompts_per_step, self._plan.seed)
         return self._cut([self._turns[TurnId(prompt.turn)] for prompt in chosen])
 
-    def _cut(self, turns: Sequence[TrainingTurn]) -> list[list[TrainingTurn]]:
-        size = self._recipe.prompts_a_piece
+    def _cut(self, turns: Sequence[TrainingTurn], size: int | None = None) -> list[list[TrainingTurn]]:
+        size = size or self._recipe.prompts_a_piece
         by_cap = [list(some) for _, some in groupby(sorted(turns, key=self._cap), self._cap)]
         return [some[at : at + size] for some in by_cap for at in range(0, len(some), size)]
 
@@ -406,10 +439,16 @@ class TrainingRun:
         return [Rehearsed(list(prompt), list(one.tokens_T), sum(one.logprobs_T)) for prompt, group in drawn for one in group]
 
     async def _greedy_reward(self, weights: Weights) -> float:
+        """The mean reward of the likeliest answers of kept weights to the validation prompts."""
+        return await self._mean_reward(self._checkpoints.drawn_from(weights))
+
+    async def _mean_reward(self, draw: Sampler) -> float:
         """The mean reward of the likeliest answers to the validation prompts."""
         rewards: list[float | None] = []
-        for piece in self._cut([self._turns[TurnId(prompt.turn)] for prompt in self._validation]):
-            drawn = await self._checkpoints.greedy([turn.prompt for turn in piece], self._cap(piece[0]), weights)
+        # A backend that can stand still in the middle draws all at once: other weights are put on for every call.
+        size = len(self._validation) if self._backend.abilities.yields else self._recipe.prompts_a_piece
+        for piece in self._cut([self._turns[TurnId(prompt.turn)] for prompt in self._validation], size):
+            drawn = await self._checkpoints.greedy([turn.prompt for turn in piece], self._cap(piece[0]), draw)
             for scored in await gather_all([self._score(turn, [one]) for turn, one in zip(piece, drawn, strict=True)]):
                 rewards += scored
         known = [reward for reward in rewards if reward is not None]

@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import groupby
 
 from anyio.to_thread import run_sync
 
@@ -11,12 +13,14 @@ from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.journal import Journal, Measured
 from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.recipe import Recipe
-from metaclaw.ports import RunPlan, TrainingBackend
-from metaclaw.train import Checkpoint, StepRecord, checkpoint_steps, choose_checkpoint, read_answer, to_measure
+from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
+from metaclaw.train import Checkpoint, GoldenItem, StepRecord, checkpoint_steps, choose_checkpoint, read_answer, to_measure
 
 log = logging.getLogger(__name__)
 
-_GOLDEN_TOKENS = 64
+_GOLDEN_TOKENS = 96
+Sampler = Callable[[Sequence[Sequence[int]], Drawing], Awaitable[list[list[Rollout]]]]
+"""Draws rollouts of some weights."""
 
 
 class StaleError(TrainingError):
@@ -73,7 +77,7 @@ class RunCheckpoints:
         scales, margin = self._backend.abilities.scales, self._recipe.golden_margin
         measured: list[Checkpoint] = []
         while (missing := to_measure(steps, measured, margin, scales=scales)) is not None:
-            measured.append(await self._measure(label, *missing))
+            measured.append(await self._measure(label, records, *missing))
         chosen = choose_checkpoint(measured, margin)
         log.info("checkpoint_chosen run=%s chosen=%s of=%s", self._plan.name, chosen, measured)
         weights = await self._weights(chosen.step)
@@ -82,7 +86,7 @@ class RunCheckpoints:
         await self._may_go_on("keep")
         return await self._backend.shrink(weights, chosen.scale, label)
 
-    async def _measure(self, label: str, step: int, scale: float) -> Checkpoint:
+    async def _measure(self, label: str, records: Sequence[StepRecord], step: int, scale: float) -> Checkpoint:
         """What weights of this step and size do on the validation prompts and the golden subset."""
         begun, found = await run_sync(self._journal.measured, "begun"), await run_sync(self._journal.measured, _name(step, scale))
         if begun is None:
@@ -91,7 +95,9 @@ class RunCheckpoints:
         if found is None:
             weights = await self._weights(step)
             weights = weights if scale == 1.0 else await self._smaller(label, step, scale, weights)
-            found = Measured(await self._greedy_reward(weights), await self._golden_share(weights))
+            validated = records[step - 1].validated if scale == 1.0 else None
+            reward = await self._greedy_reward(weights) if validated is None else validated
+            found = Measured(reward, await self._golden_share(weights))
             await run_sync(self._journal.keep_measured, _name(step, scale), found)
         return Checkpoint(step, scale, found.reward, 100.0 * (found.golden - begun.golden))
 
@@ -114,20 +120,33 @@ class RunCheckpoints:
         tokeniser, items = self._recipe.tokeniser, self._recipe.golden
         if tokeniser is None or not items:
             return 0.0
-        prompts = await run_sync(lambda: [tokeniser.prompt(item.request) for item in items])
-        drawn = await self.greedy(prompts, _GOLDEN_TOKENS, weights)
-        return sum(item.passes(read_answer(one.text)) for item, one in zip(items, drawn, strict=True)) / len(items)
+        passed, draw = 0, self.drawn_from(weights)
+        # Answers are as long as in the gate, so that both measure the same.
+        for room, some in groupby(sorted(items, key=_room), _room):
+            asked = list(some)
+            prompts = await run_sync(_prompts, tokeniser, asked)
+            drawn = await self.greedy(prompts, room, draw)
+            passed += sum(item.passes(read_answer(one.text)) for item, one in zip(asked, drawn, strict=True))
+        return passed / len(items)
 
-    async def greedy(self, prompts: Sequence[Sequence[int]], max_tokens: int, weights: Weights | None) -> list[Rollout]:
-        """The likeliest answer to each prompt; None are the untrained weights."""
-        drawing = Drawing(1, max_tokens, 0.0)
+    def drawn_from(self, weights: Weights | None) -> Sampler:
+        """Draws from kept weights; None are the untrained ones."""
+        return self._backend.sample_base if weights is None else partial(self._backend.sample, weights=weights)
+
+    async def greedy(self, prompts: Sequence[Sequence[int]], max_tokens: int, draw: Sampler) -> list[Rollout]:
+        """The likeliest answer to each prompt."""
         await self._may_go_on("measure")
         with self._pace.timed("measure"):
-            if weights is None:
-                drawn = await self._backend.sample_base(prompts, drawing)
-            else:
-                drawn = await self._backend.sample(prompts, drawing, weights)
+            drawn = await draw(prompts, Drawing(1, max_tokens, 0.0))
         return [group[0] for group in drawn]
+
+
+def _prompts(tokeniser: Tokeniser, items: Sequence[GoldenItem]) -> list[tuple[int, ...]]:
+    return [tokeniser.prompt(item.request) for item in items]
+
+
+def _room(item: GoldenItem) -> int:
+    return min(item.max_tokens, _GOLDEN_TOKENS)
 
 
 def _name(step: int, scale: float = 1.0) -> str:

@@ -73,6 +73,7 @@ class AskAgain:
 
         while (body := self._attempts.next_body()) is not None:
             heard = Heard()
+            self._draft.enforced = tuple(self._attempts.broken_rules())  # before the head goes out with the next words
             try:
                 await self._attempt(body, hear)
             except (UpstreamError, WireError) as error:

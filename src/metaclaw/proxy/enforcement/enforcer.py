@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.domain.enforcement import TrueAnswer
+from metaclaw.domain.enforcement import KEEP_RULES, TrueAnswer
 from metaclaw.domain.session import Origin
 from metaclaw.domain.turn import Stamp, Turn
 from metaclaw.proxy.held_rules import CallJudge, HeldRule, HeldRules
@@ -65,7 +65,7 @@ class Enforcer:
         found = turn.enforcement
         told: dict[str, Json]
         if not_held:
-            names: list[Json] = [rule.name for rule in not_held]
+            names: list[Json] = [rule.name for rule in not_held if rule.name != KEEP_RULES]
             log.warning("rules_not_held turn=%s rules=%s reason=%s", turn.id, ",".join(map(str, names)), _KEPT_ELSEWHERE)
             about: dict[str, Json] = {"turn": turn.id, "session": turn.session, "agent": turn.agent}
             await self._tell("rules_not_held", {"rules": names, **about, "reason": _KEPT_ELSEWHERE})

@@ -32,8 +32,7 @@ def stop_text(rules: Mapping[SkillName, HeldRule], turn: TurnId, asked_again: in
     again = f", and the model could not be asked again: {trouble}" if trouble else _AGAIN[min(asked_again, len(_AGAIN) - 1)]
     return (
         f"{STOPPED_BY_US}, because it breaks the rule {named}{again}. Nothing was run. "
-        f"To lift the rule: `metaclaw rules edit {next(iter(rules))} --enforce remind`, or `metaclaw enforce off` for all rules. "
-        f"What happened: `metaclaw why {turn}`."
+        f"The rule is the person's: follow it, or ask them. What happened: `metaclaw why {turn}`."
     )
 
 

@@ -79,31 +79,6 @@ class Line(Protocol):
 class Client:
     """One request and the response to it. Cancels the task that makes the response when the client goes away."""
 
-    __slots__ = (
-        "_chunked",
-        "_deferred",
-        "_expects",
-        "_gone_waiter",
-        "_left",
-        "_limit",
-        "_line",
-        "_pieces",
-        "_size",
-        "_waiter",
-        "_watched",
-        "ended",
-        "gone",
-        "gone_reason",
-        "headers",
-        "is_modern",
-        "is_whole",
-        "keeps",
-        "method",
-        "started",
-        "target",
-        "task",
-    )
-
     def __init__(
         self, line: Line, method: str, target: bytes, headers: dict[str, str], *, keeps: bool = True, is_modern: bool = True
     ) -> None:

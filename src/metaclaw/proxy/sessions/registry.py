@@ -2,9 +2,10 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import Scope
@@ -16,23 +17,24 @@ MAX_THREADS: Final = 8
 _MAX_COMPARED: Final = 64
 
 
-class SenderHints:
+class SenderHints(NamedTuple):
     """What a request shows of its sender besides its words. None of it decides alone; it tells equals apart. Only `linked`, the
     session whose answer the request refers to by id, excludes all others."""
 
-    __slots__ = ("agent", "linked", "peer", "trace")
-
-    def __init__(self, peer: str | None, trace: str, agent: str, linked: SessionId | None = None) -> None:
-        self.peer = peer
-        self.trace = trace
-        self.agent = agent
-        self.linked = linked
+    peer: str | None
+    trace: str
+    agent: str
+    linked: SessionId | None = None
 
     def may_be(self, other: "SenderHints") -> bool:
         """Whether both can be the same program on the same machine; what is unknown is no difference."""
         return (not self.peer or not other.peer or self.peer == other.peer) and (not self.agent or self.agent == other.agent)
 
 
+_NO_HINTS: Final = SenderHints(None, "", "")
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Thread:
     """One linear conversation of a session: where its last request stood, and how that ended.
 
@@ -40,38 +42,20 @@ class Thread:
     also stands where it stood before (`before`), so that a client may go on from there.
     """
 
-    __slots__ = (
-        "anchors",
-        "before",
-        "calls",
-        "failed",
-        "fits",
-        "flying",
-        "head",
-        "hints",
-        "said",
-        "segment",
-        "session",
-        "tail",
-        "task",
-        "turn",
-    )
-
-    def __init__(self, session: "Session", head: bytes) -> None:
-        self.session = session
-        self.head = head
-        self.before: bytes | None = None
-        self.segment = 0
-        self.task = ""
-        self.anchors: frozenset[bytes] | None = None
-        self.turn: TurnId | None = None
-        self.failed = False
-        self.flying = 0
-        self.tail = 0
-        self.fits = 0
-        self.hints = _NO_HINTS
-        self.calls: frozenset[str] = frozenset()
-        self.said: str | None = None
+    session: "Session"
+    head: bytes
+    before: bytes | None = None
+    segment: int = 0
+    task: str = ""
+    anchors: frozenset[bytes] | None = None
+    turn: TurnId | None = None
+    failed: bool = False
+    flying: int = 0
+    tail: int = 0
+    fits: int = 0
+    hints: SenderHints = _NO_HINTS
+    calls: frozenset[str] = frozenset()
+    said: str | None = None
 
     def answer_fits(self, spoken: Conversation, position: int) -> int:
         """1 if what follows this position is the answer the thread was given, -1 if it is another one, 0 if nobody can say."""
@@ -86,50 +70,33 @@ class Thread:
         return 1 if not calls and squeezed(words) == self.said else -1
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Session:
-    """Everything that is remembered of one session."""
+    """Everything that is remembered of one session.
 
-    __slots__ = (
-        "agent",
-        "credential",
-        "ended",
-        "flying",
-        "heads",
-        "id",
-        "key",
-        "last_at",
-        "named",
-        "parent",
-        "scope",
-        "segment",
-        "shared",
-        "speaker",
-        "task",
-        "threads",
-    )
+    `scope` tells it apart from sessions of others (see `recognition.identity`); `speaker` is whose it is, and which project it is
+    about. `heads` is where its threads stand: a place of its own or one it shares, as `SessionRegistry` decides.
+    """
 
-    def __init__(
-        self, session: SessionId, scope: Scope, credential: int | None, agent: str, now: datetime, parent: SessionId | None = None
-    ) -> None:
-        self.id = session
-        self.scope = scope
-        """What tells it apart from sessions of others; see `workspace.identity`."""
-        self.speaker = scope
-        """Whose it is, and which project it is about."""
-        self.credential = credential
-        self.agent = agent
-        self.parent = parent
-        self.key: str | None = None
-        self.named = False
-        self.shared = False
-        self.heads = NOWHERE
-        """Where its threads stand: a place of its own or one it shares, as `SessionRegistry` decides."""
-        self.threads: list[Thread] = []
-        self.segment = -1
-        self.task = ""
-        self.last_at = now
-        self.flying = 0
-        self.ended = False
+    id: SessionId
+    scope: Scope
+    credential: int | None
+    agent: str
+    last_at: datetime
+    parent: SessionId | None = None
+    speaker: Scope = field(init=False)
+    key: str | None = None
+    named: bool = False
+    shared: bool = False
+    heads: "ThreadHeads" = field(init=False)
+    threads: list[Thread] = field(default_factory=list)
+    segment: int = -1
+    task: str = ""
+    flying: int = 0
+    ended: bool = False
+
+    def __post_init__(self) -> None:
+        self.speaker, self.heads = self.scope, NOWHERE
 
     def admits(self, credential: int | None) -> bool:
         """Whether this caller may be the session's; a credential that one side does not show is no difference."""
@@ -213,16 +180,14 @@ def _discard(places: dict[bytes, dict[Thread, None]], digest: bytes, thread: Thr
             del places[digest]
 
 
+@dataclass(slots=True)
 class Match:
     """How a request relates to what is known: the thread it continues and from which position, or whose repetition it is."""
 
-    __slots__ = ("position", "repeats", "score", "thread")
-
-    def __init__(self, thread: Thread, position: int, score: int, repeats: bool = False) -> None:
-        self.thread = thread
-        self.position = position
-        self.score = score
-        self.repeats = repeats
+    thread: Thread
+    position: int
+    score: int
+    repeats: bool = False
 
 
 def continued(heads: ThreadHeads, spoken: Conversation, hints: SenderHints, credential: int | None) -> Match | None:
@@ -287,9 +252,6 @@ def _score(thread: Thread, spoken: Conversation, position: int, hints: SenderHin
 def squeezed(text: str) -> str:
     """Words without white space, cut short: clients trim and join answers in their own ways."""
     return "".join(text[:4000].split())[:1000]
-
-
-_NO_HINTS: Final = SenderHints(None, "", "")
 
 
 _PAST_PER_SESSION: Final = 3

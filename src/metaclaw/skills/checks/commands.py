@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from metaclaw.skills.checks.code import code_scripts
-from metaclaw.skills.checks.programs import INTERPRETERS, RECORDING, program_name, shortened
-from metaclaw.skills.checks.quotation import QUOTING, quoted_places, shows_help
+from metaclaw.skills.checks.programs import INTERPRETERS, QUOTING, RECORDING, program_name, shortened
+from metaclaw.skills.checks.quotation import quoted_places, shows_help
 from metaclaw.skills.checks.script_parts import (
     Roles,
     bare_words,
@@ -85,7 +85,7 @@ def commands_of(source: str) -> Commands:
     if len(source) <= MOST_SCRIPT_CHARS:
         try:
             return _Walk().walk(source)
-        except ShellSyntaxError:
+        except (ShellSyntaxError, RecursionError):
             pass
     pieces = tuple(dict.fromkeys(piece.strip() for piece in _PIECES.split(source) if piece.strip()))
     whole = SeenText(source)
@@ -157,10 +157,14 @@ class _Walk:
 
     def _add_pipelines(self, script: Script) -> None:
         """Add commands with pipes between them in plain spelling."""
+        known: dict[Command, str] = {}
         for pipeline in script.pipelines:
-            texts = [text for command in pipeline.commands if (text := _shortest(command))]
+            for command in pipeline.commands:
+                if command not in known:
+                    known[command] = _IN_WORD.sub(" ", _shortest(command))
+            texts = [known[command] for command in pipeline.commands if known[command]]
             if len(texts) > 1:
-                self._texts[SeenText(" | ".join(_IN_WORD.sub(" ", text) for text in texts))] = None
+                self._texts[SeenText(" | ".join(texts))] = None
 
     def _add_given(self, command: Command, texts: Sequence[str], roles: Roles, depth: int) -> list[tuple[int, int]]:
         """Add what a command reads from its input: a script, text, or what only it knows."""

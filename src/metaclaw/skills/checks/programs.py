@@ -144,8 +144,15 @@ _GLOBAL_OPTIONS: Final[dict[str, frozenset[str]]] = {
     "aws": words("--profile --region --endpoint-url --output"),
     "go": frozenset(("-C",)),
     "make": words("-C -f -j --directory --file"),
+    "metaclaw": frozenset(("--home",)),
 }
 """Programs with subcommands, and those of their options before the subcommand that take a value."""
+QUOTING: Final = words(
+    "echo printf print grep egrep fgrep zgrep rg ag ack sed jq yq cat tee : true false test [ [[ export declare local readonly"
+    " typeset logger say notify-send man tldr whatis apropos which type whereis hash fold column less more wc sort head tail"
+    " pkill pgrep killall for case select alias unalias complete bind figlet cowsay wall write mail sendmail"
+)
+"""Programs to which all of their words and what they read are only text."""
 RECORDING: Final = words("git gh glab hub hg svn jj tea bd")
 _NOTABLE: Final = words(
     "git pip npm npx yarn pnpm sudo doas rm chmod curl wget bash sh zsh docker kubectl terraform psql mysql"
@@ -181,6 +188,8 @@ def shortened(texts: Sequence[str]) -> list[str] | None:
     name = program_name(first)
     if name != first:
         return [name, *texts[1:]]
+    if name in QUOTING:
+        return None
     if name == "docker" and texts[1:2] == ["compose"]:
         return ["docker-compose", *texts[2:]]
     if name == "command" and texts[1:2] in (["-v"], ["-V"]):
@@ -196,8 +205,9 @@ def shortened(texts: Sequence[str]) -> list[str] | None:
         rest = _behind(texts, 1, _GLOBAL_OPTIONS[name], 0)
         if rest and len(rest) + 1 < len(texts):
             return [name, *rest]
-    if "--" in texts[1:-1] and name not in RECORDING:
-        return list(texts[texts.index("--", 1) + 1 :])
+    if "--" in texts[1:-1] and name not in RECORDING | SHELLS | INTERPRETERS:
+        rest = list(texts[texts.index("--", 1) + 1 :])
+        return None if rest[0].startswith("-") else rest
     return _behind_unknown(texts) if name not in _PLAIN_PROGRAMS else None
 
 

@@ -4,15 +4,19 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from metaclaw.skills.checks.programs import DATABASES, INTERPRETERS, RECORDING, SHELLS, is_starter, program_name, shortened, words
+from metaclaw.skills.checks.programs import (
+    DATABASES,
+    INTERPRETERS,
+    QUOTING,
+    RECORDING,
+    SHELLS,
+    is_starter,
+    program_name,
+    shortened,
+    words,
+)
 
 _MOST_STEPS: Final = 8
-QUOTING: Final = words(
-    "echo printf print grep egrep fgrep zgrep rg ag ack sed jq yq cat tee : true false test [ [[ export declare local readonly"
-    " typeset logger say notify-send man tldr whatis apropos which type whereis hash fold column less more wc sort head tail"
-    " pkill pgrep killall for case select alias unalias complete bind figlet cowsay wall write mail sendmail"
-)
-"""Programs to which all of their words and what they read are only text."""
 _TESTING: Final = words(
     "pytest py.test jest vitest mocha go cargo rspec ctest playwright cypress phpunit dotnet swift tox nox unittest ava tap"
 )

@@ -7,8 +7,8 @@ from typing import Final
 
 from metaclaw.skills.checks.code import code_scripts
 from metaclaw.skills.checks.programs import DATABASES, INTERPRETERS, SHELLS, program_name, shortened
-from metaclaw.skills.checks.shell import KEYWORDS, Command, Script, printed_text
-from metaclaw.skills.checks.shell_words import Word
+from metaclaw.skills.checks.shell import KEYWORDS, Command, Script
+from metaclaw.skills.checks.shell_words import Word, printed_text
 
 _SCRIPT_OPTION: Final = re.compile(r"-[A-Za-z]*c|/c|-command", re.IGNORECASE)
 _SHORT_SCRIPT_OPTION: Final = re.compile(r"-[a-z]*c")
@@ -35,6 +35,23 @@ _SCRIPT_WORDS: Final = frozenset(
     ]
 )
 """Programs that run their words as scripts."""
+_RUNNING_IN_TMUX: Final = frozenset(
+    [
+        "send-keys",
+        "send",
+        "new",
+        "new-session",
+        "neww",
+        "new-window",
+        "split-window",
+        "splitw",
+        "respawn-pane",
+        "respawn-window",
+        "run-shell",
+        "run",
+        "pipe-pane",
+    ]
+)
 _SCRIPT_OPTIONS: Final = {
     "su": ("-c", "--command"),
     "script": ("-c",),
@@ -105,9 +122,10 @@ def find_roles(script: Script, places: Sequence[tuple[Command, list[Word]]]) -> 
             role = roles.code if program_name(texts[0]) in INTERPRETERS else roles.scripts
             for word in (*words[1:], *command.reads):
                 role |= set(script.commands[word.inner[0] : word.inner[1]])
+    printed_of = {command: printed_by(texts) for command, texts in texts_of.items()} if script.pipelines else {}
     for pipeline in script.pipelines:
         *feeders, last = pipeline.commands
-        _feed(roles, feeders, last, texts_of, files)
+        _feed(roles, feeders, last, texts_of, printed_of, files)
     run = {name.removeprefix("./") for name in files}
     for pipeline in script.pipelines:
         *feeders, last = pipeline.commands
@@ -119,7 +137,14 @@ def find_roles(script: Script, places: Sequence[tuple[Command, list[Word]]]) -> 
     return roles
 
 
-def _feed(roles: Roles, feeders: list[Command], last: Command, texts_of: dict[Command, list[str]], files: set[str]) -> None:
+def _feed(
+    roles: Roles,
+    feeders: list[Command],
+    last: Command,
+    texts_of: dict[Command, list[str]],
+    printed_of: dict[Command, str | None],
+    files: set[str],
+) -> None:
     texts = bare_words(texts_of.get(last, []))
     name = program_name(texts[0]) if texts else ""
     if last in roles.readers:
@@ -132,7 +157,7 @@ def _feed(roles: Roles, feeders: list[Command], last: Command, texts_of: dict[Co
     if "xargs" in (texts_of.get(last) or [""])[:4]:
         for feeder in feeders:
             roles.arguments.setdefault(feeder, []).append(texts_of[last])
-    printed = [text for feeder in feeders if (text := printed_by(texts_of.get(feeder, []))) is not None]
+    printed = [text for feeder in feeders if (text := printed_of.get(feeder)) is not None]
     if printed:
         roles.fed[last] = "\n".join(printed)
 
@@ -213,7 +238,7 @@ def scripts_in(texts: Sequence[str]) -> Iterator[str]:
     name = program_name(texts[0]) if texts else ""
     if name == "eval":
         yield " ".join(texts[1:])
-    if name in _SCRIPT_WORDS:
+    if name in _SCRIPT_WORDS and (name != "tmux" or not _RUNNING_IN_TMUX.isdisjoint(texts)):
         yield from (text for text in texts[1:] if " " in text and not text.startswith("-"))
     options = _SCRIPT_OPTIONS.get(name, ())
     for at, text in enumerate(texts):

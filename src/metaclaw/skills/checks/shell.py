@@ -15,8 +15,8 @@ from metaclaw.skills.checks.shell_words import (
     ShellSyntaxError,
     Word,
     WordReader,
+    printed_text,
     quoted_text,
-    unescaped,
 )
 
 _RESERVED: Final = dict.fromkeys(range(4), "�")  # signs that the reader of words uses itself
@@ -190,6 +190,7 @@ class _Reader(WordReader):
             if sign != "|" or self._source.startswith("||", self._at):
                 break
             self._at += 2 if self._source.startswith("|&", self._at) else 1
+            self._skip_lines()
             feeders = [*feeders, *(self._closed or ([command] if command else []))]
             self._closed = []
         if not command:
@@ -227,6 +228,14 @@ class _Reader(WordReader):
         blanks = _BLANKS.match(self._source, self._at)
         assert blanks is not None
         self._at = blanks.end()
+
+    def _skip_lines(self) -> None:
+        """Skip the ends of lines behind a pipe, and the here documents that begin there."""
+        self._skip_blanks()
+        while self._source.startswith("\n", self._at):
+            self._at += 1
+            self._here_documents()
+            self._skip_blanks()
 
     def _end(self, command: Command, feeders: list[Command]) -> None:
         command.end = command.begin + len(self._source[command.begin : self._at].rstrip(" \t\r\n\\"))
@@ -367,30 +376,3 @@ class _Reader(WordReader):
         if name in ("which", "command", "type") and texts and (name == "which" or texts[0] in ("-v", "-p")):
             return texts[-1]
         return printed_text(name, texts)
-
-
-def printed_text(name: str, texts: list[str]) -> str | None:
-    """What a command prints, where that is just its words."""
-    if name in ("echo", "print"):
-        is_escaped = bool(texts) and texts[0].startswith("-") and "e" in texts[0]
-        text = " ".join(texts[1:] if texts and re.fullmatch("-[neE]+", texts[0]) else texts)
-        return unescaped(text) if is_escaped else text
-    texts = texts[1:] if texts[:1] == ["--"] else texts
-    if name == "printf" and texts:
-        return _formatted(texts[0], texts[1:]).rstrip("\n")
-    return None
-
-
-def _formatted(form: str, values: list[str]) -> str:
-    """What `printf` prints, as far as texts go: a format is used again while values are left."""
-    left = list(values)
-
-    def value(match: re.Match[str]) -> str:
-        return "%" if match[0] == "%%" else left.pop(0) if left else ""
-
-    pieces = [re.sub(r"%(?:%|[-+ 0-9.]*[a-zA-Z])", value, unescaped(form))]
-    for _ in range(16):
-        if not left or "%" not in form.replace("%%", ""):
-            break
-        pieces.append(re.sub(r"%(?:%|[-+ 0-9.]*[a-zA-Z])", value, unescaped(form)))
-    return "".join(pieces)

@@ -11,6 +11,8 @@ from typing import Any, Final
 MOST_VALUE_CHARS: Final = 2_000
 _MOST_ARITHMETIC_CHARS: Final = 2_000
 _MOST_BRACES: Final = 64
+_MOST_BRACED_CHARS: Final = 1_000
+_MOST_PARAMETERS: Final = 16
 _PLAIN: Final = re.compile(r"[^\s\\'\"`$<>|&;()]+")
 _IN_DOUBLE: Final = re.compile(r'[^\\"`$]+')
 _IN_PARAMETER: Final = re.compile(r"[^\\'\"`$}]+")
@@ -50,6 +52,7 @@ class WordReader:
         self._source = source
         self._variables = variables
         self._at = 0
+        self._parameters = 0
 
     def _command_count(self) -> int:
         raise NotImplementedError
@@ -174,7 +177,11 @@ class WordReader:
         source, at = self._source, self._at
         head = _PARAMETER.match(source, at)
         self._at = at + 2 if head is None else head.end()
+        self._parameters += 1
+        if self._parameters > _MOST_PARAMETERS:
+            raise ShellSyntaxError("nested too deeply")
         rest = self._rest_of_parameter()
+        self._parameters -= 1
         written = source[at : self._at]
         if head is None or head[1] == "#":
             return written
@@ -256,7 +263,8 @@ class WordReader:
         if end >= len(source):
             raise ShellSyntaxError("a substitution is not closed")
         self._at = end + 1
-        self._read_apart(re.sub(r"\\([$`\\])", r"\1", source[begin + 1 : end]))
+        if source[begin + 1 : end].strip():
+            self._read_apart(re.sub(r"\\([$`\\])", r"\1", source[begin + 1 : end]))
         printed = self._printed(first)
         return source[begin : self._at] if printed is None else printed
 
@@ -278,8 +286,8 @@ def _split(value: str) -> str:
 
 def _expanded_braces(text: str) -> Sequence[str]:
     """`{a,b}` as two words; braces that say nothing stay."""
-    if "\x01" not in text:
-        return (text.translate(_NO_BRACES) if "\x02" in text or "\x03" in text else text,)
+    if "\x01" not in text or len(text) > _MOST_BRACED_CHARS:
+        return (text.translate(_NO_BRACES) if "\x01" in text or "\x02" in text or "\x03" in text else text,)
     found, left = [text], _MOST_BRACES
     while left and (at := next((i for i, one in enumerate(found) if _alternatives(one)), None)) is not None:
         one, left = found[at], left - 1
@@ -312,3 +320,30 @@ def _ansi_sign(match: re.Match[str]) -> str:
     if sign[0] in "xu" and len(sign) > 1:
         return chr(int(sign[1:], 16))
     return chr(int(sign, 8) % 256) if sign[0] in "01234567" else _ANSI_SIGNS.get(sign, sign if sign in "'\"\\?" else f"\\{sign}")
+
+
+def printed_text(name: str, texts: list[str]) -> str | None:
+    """What a command prints, where that is just its words."""
+    if name in ("echo", "print"):
+        is_escaped = bool(texts) and texts[0].startswith("-") and "e" in texts[0]
+        text = " ".join(texts[1:] if texts and re.fullmatch("-[neE]+", texts[0]) else texts)
+        return unescaped(text) if is_escaped else text
+    texts = texts[1:] if texts[:1] == ["--"] else texts
+    if name == "printf" and texts:
+        return _formatted(texts[0], texts[1:]).rstrip("\n")
+    return None
+
+
+def _formatted(form: str, values: list[str]) -> str:
+    """What `printf` prints, as far as texts go: a format is used again while values are left."""
+    left = list(values)
+
+    def value(match: re.Match[str]) -> str:
+        return "%" if match[0] == "%%" else left.pop(0) if left else ""
+
+    pieces = [re.sub(r"%(?:%|[-+ 0-9.]*[a-zA-Z])", value, unescaped(form))]
+    for _ in range(16):
+        if not left or "%" not in form.replace("%%", ""):
+            break
+        pieces.append(re.sub(r"%(?:%|[-+ 0-9.]*[a-zA-Z])", value, unescaped(form)))
+    return "".join(pieces)

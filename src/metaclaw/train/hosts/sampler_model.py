@@ -21,7 +21,7 @@ from metaclaw.upstream import TIMEOUT, UNREACHABLE
 from metaclaw.wires import wire_format
 
 if TYPE_CHECKING:
-    from metaclaw.engine.vocabulary import Vocabulary
+    from metaclaw.engine import Vocabulary
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from metaclaw.errors import WireError
 from metaclaw.train.backends.service import SampleRequest
 
 if TYPE_CHECKING:
-    from metaclaw.engine.vocabulary import Vocabulary
+    from metaclaw.engine import Vocabulary
 
 _SEED_BITS: Final = 30
 
@@ -50,7 +50,7 @@ class TokenReply:
         self, vocabulary: "Vocabulary", request: ChatRequest, prompt: Prompt, prompt_ids: tuple[int, ...], stops: Sequence[str]
     ) -> None:
         # Brings tokenizers and jinja2 along, which a program that only trains does not need.
-        from metaclaw.engine.vocabulary import Detokenizer, StopFinder
+        from metaclaw.engine import Detokenizer, StopFinder
 
         self._vocabulary = vocabulary
         self._request = request

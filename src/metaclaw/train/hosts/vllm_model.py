@@ -25,7 +25,7 @@ from metaclaw.upstream import MALFORMED
 from metaclaw.wires import EventParser, wire_format
 
 if TYPE_CHECKING:
-    from metaclaw.engine.vocabulary import Vocabulary
+    from metaclaw.engine import Vocabulary
 
 log = logging.getLogger(__name__)
 

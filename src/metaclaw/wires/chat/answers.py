@@ -28,10 +28,10 @@ from metaclaw.domain.ids import new_id
 from metaclaw.wires.chat.requests import tool_call
 from metaclaw.wires.deltas import TRUNCATED
 from metaclaw.wires.errors import error_of, openai_error, reported_error
-from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.format import Facts, facts_of, first_event, first_object, missing
 from metaclaw.wires.sse import event_bytes
-from metaclaw.wires.tools import ClientTools, Kind, custom_input
+from metaclaw.wires.translation import ClientTools, Kind, custom_input
 
 ID_PREFIX = "chatcmpl-"
 _FINISHES = {
@@ -127,14 +127,14 @@ def render_usage(usage: Usage) -> Object:
 def logprobs_of(value: Json) -> tuple[TokenLogprob, ...]:
     """The log-probabilities of a choice's content."""
     content = object_of(value).get("content")
-    return tuple(map(token_logprob, content)) if isinstance(content, list) else ()
+    return tuple(map(token_logprob, list_of(content)))
 
 
 def token_logprob(value: Json) -> TokenLogprob:
     """One token's entry."""
     entry = object_of(value)
     top = entry.get("top_logprobs")
-    others = [object_of(item) for item in top] if isinstance(top, list) else []
+    others = [object_of(item) for item in list_of(top)]
     return TokenLogprob(
         text_of(entry.get("token")),
         _probability(entry.get("logprob")),
@@ -228,7 +228,7 @@ class ChatMeaning:
         self._usage = usage_of(body.get("usage")) or self._usage
         choices = body.get("choices")
         deltas: list[Delta] = []
-        for choice in choices if isinstance(choices, list) else ():
+        for choice in list_of(choices):
             deltas += self._choice(Fields(choice, "choices[]"))
         return deltas
 

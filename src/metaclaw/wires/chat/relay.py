@@ -8,7 +8,7 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.wires.chat.answers import ChatWriter
-from metaclaw.wires.fields import Object, decode_object, json_text, object_of, text_of
+from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import (
     Attempt,
@@ -23,7 +23,7 @@ from metaclaw.wires.held_calls import (
     told,
 )
 from metaclaw.wires.sse import event_bytes, split_events
-from metaclaw.wires.tools import custom_arguments
+from metaclaw.wires.translation import custom_arguments
 
 
 def read_attempt(said: bytes, *, stream: bool) -> Attempt:
@@ -34,12 +34,12 @@ def read_attempt(said: bytes, *, stream: bool) -> Attempt:
         body = decode_object(said, "an answer")
         choices = body.get("choices")
         identity = text_of(body.get("id"))
-        messages = [object_of(object_of(choice).get("message")) for choice in (choices if isinstance(choices, list) else [])]
+        messages = [object_of(object_of(choice).get("message")) for choice in list_of(choices)]
     messages = messages or [{}]
     calls = [call for message in messages for call in calls_of(message)]
     message = told({"role": "assistant", "content": None, **messages[0]}, ("content",))
     if isinstance(message.get("tool_calls"), list):
-        message["tool_calls"] = [_known_call(call, calls[place]) for place, call in enumerate(_list(message["tool_calls"]))]
+        message["tool_calls"] = [_known_call(call, calls[place]) for place, call in enumerate(list_of(message["tool_calls"]))]
     is_exact = len(messages) == 1 and not message.get("function_call")
     return Attempt(identity, (message,), tuple(calls), is_exact)
 
@@ -49,7 +49,7 @@ def _streamed(said: bytes) -> tuple[str, list[Object]]:
     messages: dict[int, Object] = {}
     for body in events_of(said):
         identity = identity or text_of(body.get("id"))
-        for choice in map(object_of, _list(body.get("choices"))):
+        for choice in map(object_of, list_of(body.get("choices"))):
             place = choice.get("index")
             message = messages.setdefault(place if isinstance(place, int) else 0, {})
             add_delta(message, object_of(choice.get("delta")))
@@ -63,7 +63,7 @@ def add_delta(message: Object, delta: Object) -> None:
         if key == "tool_calls":
             calls = message.setdefault("tool_calls", [])
             assert isinstance(calls, list)
-            for number, call in enumerate(map(object_of, _list(value))):
+            for number, call in enumerate(map(object_of, list_of(value))):
                 _add_call(calls, call, number)
             calls.sort(key=_index)
         elif key == "function_call" and isinstance(value, dict):
@@ -113,7 +113,7 @@ def _add_text(into: Object, delta: Object) -> None:
 def calls_of(message: Object) -> list[HeldCall]:
     """The calls of a message, those of the old kind included."""
     found = []
-    for place, call in enumerate(map(object_of, _list(message.get("tool_calls")))):
+    for place, call in enumerate(map(object_of, list_of(message.get("tool_calls")))):
         identity = text_of(call.get("id")) or f"call_{place}"
         if isinstance(call.get("custom"), dict):
             custom = object_of(call["custom"])
@@ -178,10 +178,6 @@ def resume(request: ChatRequest, passed: bytes) -> ChatWriter:
     return writer
 
 
-def _list(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
-
-
 _CALL_MARKS: Final = (b"tool_calls", b"function_call")
 _CALL_DELTA: Final = (b'"tool_calls":[{', b'"tool_calls": [{')
 
@@ -195,7 +191,7 @@ class ChatCalls:
 
     def whole(self, answer: Object) -> list[HeldCall]:
         choices = answer.get("choices")
-        messages = [object_of(object_of(one).get("message")) for one in (choices if isinstance(choices, list) else ())]
+        messages = [object_of(object_of(one).get("message")) for one in list_of(choices)]
         return [call for message in messages for call in calls_of(message)]
 
     def read(self, events: Sequence[bytes]) -> list[HeldCall]:
@@ -219,7 +215,7 @@ class ChatCalls:
 
 def _choices(body: Object) -> list[Object]:
     choices = body.get("choices")
-    return [object_of(choice) for choice in choices] if isinstance(choices, list) else []
+    return [object_of(choice) for choice in list_of(choices)]
 
 
 def _call_delta(choice: Object) -> Object:

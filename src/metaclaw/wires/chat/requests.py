@@ -21,13 +21,17 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, literal, object_of, wrong_type
+from metaclaw.wires.fields import Fields, Object, literal, object_of
 from metaclaw.wires.format import RequestEdit
-from metaclaw.wires.tools import ClientTools, ToolOffer, custom_arguments, custom_input, custom_offer
 from metaclaw.wires.translation import (
     JSON_OBJECT,
     SCHEMA_NAME,
+    ClientTools,
     Document,
+    ToolOffer,
+    custom_arguments,
+    custom_input,
+    custom_offer,
     data_url,
     file_document,
     max_tokens_field,
@@ -46,7 +50,7 @@ def parse_request(body: dict[str, Json]) -> ChatRequest:
     messages = tuple(_message(item, f"messages[{number}]") for number, item in enumerate(fields.list("messages")))
     if not messages:
         raise WireError("messages must not be empty", param="messages")
-    tools = tuple(_tool(item, f"tools[{number}]") for number, item in enumerate(fields.maybe_list("tools") or ()))
+    tools = fields.each("tools", _tool)
     include_usage = _include_usage(fields)
     effort = fields.maybe_text("reasoning_effort")
     choice, schema = _tool_choice(fields), _json_schema(fields)
@@ -107,13 +111,13 @@ def _message(value: Json, at: str) -> Message:
     match role:
         case Role.TOOL:
             call_id = fields.text("tool_call_id")
-            parts = (ToolResult(call_id, tuple(_content(fields))),)
+            parts = (ToolResult(call_id, fields.content("content", _part)),)
         case Role.ASSISTANT:
             parts = tuple(_assistant(fields))
         case _:
             if "content" not in fields.rest():
                 raise WireError(f"{at}.content is missing", param=f"{at}.content")
-            parts = tuple(_content(fields))
+            parts = fields.content("content", _part)
     extra = fields.rest()
     if word == "developer":
         extra["role"] = word
@@ -125,23 +129,10 @@ def _assistant(fields: Fields) -> Iterator[Part]:
         if thought := fields.maybe_text(key):
             yield Reasoning(thought)
             break
-    yield from _content(fields)
+    yield from fields.content("content", _part)
     if refusal := fields.maybe_text("refusal"):
         yield Text(refusal, {"type": "refusal"})
-    for number, call in enumerate(fields.maybe_list("tool_calls") or ()):
-        yield tool_call(call, f"{fields.path('tool_calls')}[{number}]")
-
-
-def _content(fields: Fields) -> Iterator[Text | Image | Opaque]:
-    value = fields.pop("content")
-    if value is None or value == "":
-        return
-    if isinstance(value, str):
-        yield Text(value)
-    elif isinstance(value, list):
-        yield from (_part(item, f"{fields.path('content')}[{number}]") for number, item in enumerate(value))
-    else:
-        raise wrong_type(fields.path("content"), "a string or an array of parts", value)
+    yield from fields.each("tool_calls", tool_call)
 
 
 def _part(value: Json, at: str) -> Text | Image | Opaque:

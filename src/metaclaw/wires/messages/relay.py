@@ -7,7 +7,7 @@ import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.enforcement import TrueAnswer
-from metaclaw.wires.fields import Object, decode_object, json_text, object_of, text_of
+from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import (
     Attempt,
@@ -36,7 +36,7 @@ def read_attempt(said: bytes, *, stream: bool) -> Attempt:
         body = decode_object(said, "an answer")
         content = body.get("content")
         identity, is_exact = text_of(body.get("id")), True
-        blocks = [told(object_of(block)) for block in (content if isinstance(content, list) else [])]
+        blocks = [told(object_of(block)) for block in list_of(content)]
     # An empty text is said by some servers and taken back by none.
     kept: list[Json] = [block for block in blocks if block.get("type") != "text" or block.get("text")]
     calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
@@ -113,7 +113,7 @@ def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json])
 
 
 def _is_shown(content: Json, answer: TrueAnswer) -> bool:
-    blocks = [object_of(block) for block in content] if isinstance(content, list) else []
+    blocks = [object_of(block) for block in list_of(content)]
     calls = [(text_of(block.get("id")), block.get("input")) for block in blocks if block.get("type") == "tool_use"]
     return is_shown(answer.calls, calls) if calls else has_mark(answer, content)
 
@@ -134,7 +134,7 @@ def _answered(message: Object, answer: TrueAnswer) -> Object | None:
 
 def _cached(content: Json, messages: Sequence[Json]) -> list[Json]:
     """The true messages with the client's last cache breakpoint, if it set one in the message it was shown."""
-    blocks = [object_of(block) for block in content] if isinstance(content, list) else []
+    blocks = [object_of(block) for block in list_of(content)]
     marks = [block["cache_control"] for block in blocks if block.get("cache_control")]
     last = object_of(messages[-1]) if messages else {}
     inner = last.get("content")
@@ -163,7 +163,7 @@ class MessagesCalls:
 
     def whole(self, answer: Object) -> list[HeldCall]:
         content = answer.get("content")
-        blocks = [object_of(block) for block in content] if isinstance(content, list) else []
+        blocks = [object_of(block) for block in list_of(content)]
         return [_call(block) for block in blocks if block.get("type") == "tool_use"]
 
     def read(self, events: Sequence[bytes]) -> list[HeldCall]:

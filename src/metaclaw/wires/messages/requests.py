@@ -27,13 +27,13 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, object_of, text_of, wrong_type
+from metaclaw.wires.fields import Fields, Object, object_of, text_of
 from metaclaw.wires.format import RequestEdit
-from metaclaw.wires.tools import ToolOffer
 from metaclaw.wires.translation import (
     DEFAULT_MAX_TOKENS,
     JSON_OBJECT,
     Document,
+    ToolOffer,
     anthropic_effort,
     data_url,
     opaque_value,
@@ -52,11 +52,11 @@ def parse_request(body: dict[str, Json]) -> ChatRequest:
     """A request in domain types; fields they do not name are kept in `extra`. The system text is the first message."""
     fields = Fields(body, "")
     model = fields.text("model")
-    system = tuple(_content(fields, "system"))
+    system = fields.content("system", _block, "blocks")
     messages = tuple(_message(item, f"messages[{number}]") for number, item in enumerate(fields.list("messages")))
     if not messages:
         raise WireError("messages must not be empty", param="messages")
-    tools = tuple(_tool(item, f"tools[{number}]") for number, item in enumerate(fields.maybe_list("tools") or ()))
+    tools = fields.each("tools", _tool)
     choice, parallel = _tool_choice(fields)
     effort, schema = _output_config(fields)
     stream = fields.maybe_bool("stream") or False
@@ -87,19 +87,7 @@ def _message(value: Json, at: str) -> Message:
     word = fields.text("role")
     if "content" not in fields.rest():
         raise WireError(f"{at}.content is missing", param=f"{at}.content")
-    return Message(_ROLES.get(word, word), tuple(_content(fields, "content")), extra=fields.rest())
-
-
-def _content(fields: Fields, key: str) -> Iterator[Part]:
-    value = fields.pop(key)
-    if value is None or value == "":
-        return
-    if isinstance(value, str):
-        yield Text(value)
-    elif isinstance(value, list):
-        yield from (_block(item, f"{fields.path(key)}[{number}]") for number, item in enumerate(value))
-    else:
-        raise wrong_type(fields.path(key), "a string or an array of blocks", value)
+    return Message(_ROLES.get(word, word), fields.content("content", _block, "blocks"), extra=fields.rest())
 
 
 def _block(value: Json, at: str) -> Part:
@@ -115,8 +103,8 @@ def _block(value: Json, at: str) -> Part:
             return tool_use(fields)
         case "tool_result":
             call_id, is_error = fields.text("tool_use_id"), fields.maybe_bool("is_error") or False
-            said = tuple(part for part in _content(fields, "content"))
-            return ToolResult(call_id, _shown(said, fields.path("content")), is_error, fields.rest())
+            said = _shown(fields.content("content", _block, "blocks"), fields.path("content"))
+            return ToolResult(call_id, said, is_error, fields.rest())
         case _:
             return Opaque(Wire.MESSAGES, value)
 

@@ -24,11 +24,10 @@ from metaclaw.domain.ids import new_id
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.chat.answers import render_logprobs, token_logprob
 from metaclaw.wires.errors import NO_REASON, error_of, reported_error
-from metaclaw.wires.fields import Fields, Object, decode_object, encode, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.format import Facts, facts_of, missing
 from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
-from metaclaw.wires.tools import ClientTools, Kind, call_name, custom_input
-from metaclaw.wires.translation import show
+from metaclaw.wires.translation import ClientTools, Kind, call_name, custom_input, show
 
 ID_PREFIX = "resp_"
 _REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_filter"}
@@ -90,13 +89,13 @@ def item_parts(value: Json, at: str) -> Iterator[Part]:
 def _logprobs(output: list[Json]) -> Iterator[TokenLogprob]:
     for item in map(object_of, output):
         content = item.get("content")
-        for part in content if isinstance(content, list) else ():
+        for part in list_of(content):
             yield from logprobs_of(object_of(part).get("logprobs"))
 
 
 def logprobs_of(value: Json) -> tuple[TokenLogprob, ...]:
     """The log-probabilities of a text."""
-    return tuple(map(token_logprob, value)) if isinstance(value, list) else ()
+    return tuple(map(token_logprob, list_of(value)))
 
 
 def finish_of(response: Object, *, called: bool) -> Finish | None:

@@ -6,12 +6,12 @@ from typing import Final
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import new_id
-from metaclaw.wires.fields import Object, decode_object, encode_text, json_text, object_of, text_of
+from metaclaw.wires.fields import Object, decode_object, encode_text, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import Attempt, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
 from metaclaw.wires.responses.streams import ResponsesWriter
 from metaclaw.wires.sse import event_bytes
-from metaclaw.wires.tools import custom_arguments, flat_name
+from metaclaw.wires.translation import custom_arguments, flat_name
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 # Calls that the client runs, and the name that checks know the tool by. `None`: the item names it itself.
@@ -34,7 +34,7 @@ def read_attempt(said: bytes, *, stream: bool) -> Attempt:
     else:
         body = decode_object(said, "an answer")
         output = body.get("output")
-        identity, items = text_of(body.get("id")), list(output) if isinstance(output, list) else []
+        identity, items = text_of(body.get("id")), list(list_of(output))
     calls = tuple(held for item in items if (held := held_call(object_of(item))) is not None)
     return Attempt(identity, tuple(items), calls, all(call.id and call.kind in _REFUSABLE for call in calls))
 
@@ -50,7 +50,7 @@ def _streamed(said: bytes) -> tuple[str, list[Json]]:
             items[index] = body.get("item")
         elif kind in _ENDS and not items:
             output = response.get("output")
-            items = dict(enumerate(output if isinstance(output, list) else []))
+            items = dict(enumerate(list_of(output)))
     return identity, [items[place] for place in sorted(items)]
 
 
@@ -185,7 +185,7 @@ class ResponsesCalls:
 
     def whole(self, answer: Object) -> list[HeldCall]:
         output = answer.get("output")
-        items = output if isinstance(output, list) else []
+        items = list_of(output)
         return [call for item in items if (call := held_call(object_of(item))) is not None]
 
     def read(self, events: Sequence[bytes]) -> list[HeldCall]:
@@ -216,7 +216,7 @@ def _begins_item(body: Object) -> bool:
 
 def _items_of(body: Object) -> dict[Json, HeldCall]:
     output = object_of(body.get("response")).get("output")
-    items = enumerate(output if isinstance(output, list) else ())
+    items = enumerate(list_of(output))
     return {place: call for place, item in items if (call := held_call(object_of(item))) is not None}
 
 
@@ -242,7 +242,7 @@ class ResponsesFooter:
             return False
         for item in output:
             parts = object_of(item).get("content")
-            for part in parts if isinstance(parts, list) else ():
+            for part in list_of(parts):
                 footer.hear(text_of(object_of(part).get("text")))
         output.append(self._item(footer.line))
         return footer.may_add

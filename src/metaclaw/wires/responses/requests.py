@@ -22,15 +22,22 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.errors import WireError
 from metaclaw.wires.chat.requests import tool_mode
-from metaclaw.wires.fields import Fields, Object, literal, object_of, text_of, wrong_type
+from metaclaw.wires.fields import Fields, Object, list_of, literal, object_of, text_of, wrong_type
 from metaclaw.wires.format import RequestEdit
-from metaclaw.wires.tools import ClientTool, ClientTools, Kind, ToolOffer, custom_arguments, custom_input, custom_offer, flat_name
 from metaclaw.wires.translation import (
     JSON_OBJECT,
     SCHEMA_NAME,
+    ClientTool,
+    ClientTools,
     Document,
+    Kind,
+    ToolOffer,
+    custom_arguments,
+    custom_input,
+    custom_offer,
     data_url,
     file_document,
+    flat_name,
     opaque_value,
     plain,
     read_document,
@@ -51,7 +58,7 @@ def parse_request(body: dict[str, Json]) -> ChatRequest:
     messages = (*_instructions(fields), *_input(fields))
     if not messages and not any(fields.rest().get(name) for name in _HISTORY_ELSEWHERE):
         raise WireError("input must not be empty", param="input")
-    tools = tuple(_tool(item, f"tools[{number}]") for number, item in enumerate(fields.maybe_list("tools") or ()))
+    tools = fields.each("tools", _tool)
     stream = fields.maybe_bool("stream") or False
     choice, effort, schema = _tool_choice(fields), _effort(fields), _json_schema(fields)
     return ChatRequest(
@@ -121,23 +128,11 @@ def _message(fields: Fields) -> Message:
     word = fields.text("role")
     if "content" not in fields.rest():
         raise WireError(f"{fields.path('content')} is missing", param=fields.path("content"))
-    parts = tuple(_content(fields, "content"))
+    parts = fields.content("content", _part)
     extra = fields.rest()
     if word == "developer":
         extra["role"] = word
     return Message(_ROLES.get(word, word), parts, extra=extra)
-
-
-def _content(fields: Fields, key: str) -> Iterator[Text | Image | Opaque]:
-    value = fields.pop(key)
-    if value is None or value == "":
-        return
-    if isinstance(value, str):
-        yield Text(value)
-    elif isinstance(value, list):
-        yield from (_part(item, f"{fields.path(key)}[{number}]") for number, item in enumerate(value))
-    else:
-        raise wrong_type(fields.path(key), "a string or an array of parts", value)
 
 
 def _part(value: Json, at: str) -> Text | Image | Opaque:
@@ -180,7 +175,7 @@ def custom_call(fields: Fields) -> ToolCall:
 
 def _result(fields: Fields, kind: Object) -> ToolResult:
     call_id = fields.text("call_id")
-    return ToolResult(call_id, tuple(_content(fields, "output")), extra={**fields.rest(), **kind})
+    return ToolResult(call_id, fields.content("output", _part), extra={**fields.rest(), **kind})
 
 
 def _tool(value: Json, at: str) -> Tool | Opaque:
@@ -290,7 +285,7 @@ def _put_wishes(body: Object, request: ChatRequest) -> None:
     body.update({name: value for name, value in wishes.items() if value is not None})
     if wish.logprobs:
         include = body.get("include")
-        body["include"] = [*(include if isinstance(include, list) else ()), LOGPROBS]
+        body["include"] = [*list_of(include), LOGPROBS]
     if request.reasoning_effort is not None:
         body["reasoning"] = {**object_of(body.get("reasoning")), "effort": request.reasoning_effort}
     if request.json_schema is not None:
@@ -449,14 +444,10 @@ def _offers(value: Object, namespace: str | None) -> Iterator[ToolOffer]:
         case "custom":
             yield custom_offer(value, namespace)
         case "namespace":
-            for inner in _inner(value.get("tools")):
+            for inner in list_of(value.get("tools")):
                 yield from _offers(object_of(inner), text_of(value.get("name")) or None)
         case _:
             pass
-
-
-def _inner(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
 
 
 def read_file(value: Object) -> Document | None:

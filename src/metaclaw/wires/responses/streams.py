@@ -41,7 +41,7 @@ from metaclaw.wires.responses.answers import (
     usage_of,
 )
 from metaclaw.wires.sse import event_bytes
-from metaclaw.wires.tools import ClientTools, flat_name
+from metaclaw.wires.translation import ClientTools, flat_name
 
 _BREAK = "\n\n"
 

@@ -1,0 +1,50 @@
+"""What is wrong now, for the page: what happened, why, and what to do."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def problems(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Current problems, from the facts of `/api/status`."""
+    return [*_of_providers(status), *_of_store(status), *_of_skills(status["skills"]), *_of_programs(status)]
+
+
+def _problem(what: str, why: str, do: str = "") -> dict[str, Any]:
+    return {"what": what, "why": why, "do": do}
+
+
+def _of_providers(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for one in status["providers"]:
+        failure = one["last_failure"]
+        if failure is not None and failure["in_a_row"]:
+            do = "Check that it runs and that base_url in config.toml is right." if "reached" in failure["reason"] else ""
+            yield {**_problem(f"Provider {one['name']} does not answer", failure["reason"], do), "at": failure["at"]}
+
+
+def _of_store(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    store = status["store"]
+    if status["degraded"]:
+        yield _problem("Turns are not being recorded", store["reason"] or "", "Run metaclaw doctor.")
+    elif store["notice"]:
+        yield _problem("The store needs attention", store["notice"])
+
+
+def _of_skills(skills: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if skills["trouble"]:
+        yield _problem("The skills folder cannot be read", skills["trouble"])
+    for one in skills["skipped"]:
+        yield _problem("A skill file is left out", f"{one['path']}: {one['reason']}")
+    for one in skills["broken_checks"] or ():
+        yield _problem(f"The check of {one['name']} is not run", one["reason"])
+
+
+def _of_programs(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Background tasks, the embedded model, and training."""
+    for name, state in status["loops"].items():
+        if state not in ("running", "done"):
+            yield _problem(f"The background task {name} is in trouble", state, "The log has details.")
+    engine = status["engine"]
+    if engine is not None and not engine["state"].startswith(("ready", "starting", "loading")):
+        yield _problem("The embedded model does not answer", f"it is {engine['state']}")
+    for trouble in status["training"].get("troubles", ()):
+        yield _problem("Training is in trouble", trouble)

@@ -1,0 +1,44 @@
+"""What the page shows as wrong."""
+
+from typing import Any
+
+import pytest
+
+from metaclaw.api.web.problems import problems
+
+
+def status(**changed: Any) -> dict[str, Any]:
+    """Facts of `/api/status` in which nothing is wrong but what is given."""
+    right: dict[str, Any] = {
+        "providers": [],
+        "degraded": False,
+        "store": {"reason": None, "notice": None},
+        "skills": {"trouble": None, "skipped": [], "broken_checks": []},
+        "loops": {"listening": "running"},
+        "engine": {"state": "ready"},
+        "training": {},
+    }
+    return {**right, **changed}
+
+
+@pytest.mark.parametrize("state", ["ready", "starting", "starting: converting 40%", "starting: loading"])
+def test_an_embedded_model_that_is_ready_or_starting_is_no_problem(state: str) -> None:
+    assert problems(status(engine={"state": state})) == []
+
+
+def test_an_embedded_model_that_stopped_is_a_problem() -> None:
+    (problem,) = problems(status(engine={"state": "stopped"}))
+    assert problem["what"] == "The embedded model does not answer"
+
+
+def test_a_provider_that_cannot_be_reached_comes_first_with_what_to_do() -> None:
+    failing = {"reason": "it could not be reached", "at": "2026-11-17T07:00:00+00:00", "in_a_row": 2}
+    provider = {"name": "openai", "last_failure": failing}
+    found = problems(status(providers=[provider], loops={"judging": "failed 3 times"}))
+    assert [one["what"] for one in found] == ["Provider openai does not answer", "The background task judging is in trouble"]
+    assert "base_url" in found[0]["do"]
+
+
+def test_a_provider_that_has_recovered_is_no_problem() -> None:
+    recovered = {"reason": "it could not be reached", "at": "2026-11-17T07:00:00+00:00", "in_a_row": 0}
+    assert problems(status(providers=[{"name": "openai", "last_failure": recovered}])) == []
