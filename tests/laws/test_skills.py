@@ -15,7 +15,17 @@ from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
 from metaclaw.skills.block import estimate_tokens, remove_blocks, render_block
 from metaclaw.skills.files import _parse_plain, parse_front_matter, parse_skill, read_skill, render_skill, write_skill
-from metaclaw.skills.index import _MOST_TERMS, _NEAR_BEST, GRADES, UNIT, SkillIndex, evidence_needed, grade_terms, informativeness
+from metaclaw.skills.index import (
+    _MOST_TERMS,
+    _NEAR_BEST,
+    GRADES,
+    UNIT,
+    PersistentMap,
+    SkillIndex,
+    evidence_needed,
+    grade_terms,
+    informativeness,
+)
 from metaclaw.skills.query import query_text
 from metaclaw.text import count_terms
 from tests.support.depth import tries
@@ -190,6 +200,23 @@ def test_ranking_by_words_does_not_depend_on_what_is_known_of_meaning(
 def test_any_request_is_answered_and_always_the_same(library: list[Skill], query: str) -> None:
     index = SkillIndex().changed(library)
     assert index.search(query) == index.search(query) == SkillIndex().changed(index.skills()[::-1]).search(query)
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=3), st.none() | st.integers(), max_size=6), max_size=8))
+def test_a_persistent_map_is_a_map_and_old_ones_stay(changes: list[dict[str, int | None]]) -> None:
+    current, plain = PersistentMap[int](), dict[str, int]()
+    history = []
+    for change in changes:
+        history.append((current, dict(plain)))
+        current = current.changed(change)
+        for key, value in change.items():
+            if value is None:
+                plain.pop(key, None)
+            else:
+                plain[key] = value
+    for old, expected in [*history, (current, plain)]:
+        assert len(old) == len(expected)
+        assert all(old.get(key) == expected.get(key) for change in changes for key in change)
 
 
 ANY_TEXT = st.text(max_size=80) | st.lists(

@@ -5,6 +5,7 @@ id without a kind is a user's or a workspace's. Where skills say the same, the m
 before the workspace's, that before the team's, that before everyone's.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -29,7 +30,7 @@ _SKILL = SkillKind.SKILL
 # Keys of the front matter that belong to what a skill means: a new key that changes what is placed, checked or held belongs here.
 _MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error", "on_break")
 MOST_LISTABLE = 512
-"""A scope with more skills than this is never listed whole."""
+"""A scope with more skills than this is never listed whole, so only their number is kept."""
 Group = Mapping[str, Skill]
 _EMPTY: Group = {}
 
@@ -164,10 +165,11 @@ def may_be_withheld(skill: Skill) -> bool:
 class Members:
     """Rules, facts and skills by scope (None: everyone's), each group by name. Never changes; what is not touched is shared."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_counts", "_groups")
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str | None, bool], dict[str, Skill]] = {}
+        self._counts: Counter[str | None] = Counter()
 
     def standing(self, scope: str | None) -> Group:
         """The rules and facts of a scope, and its skills that apply to every task."""
@@ -176,21 +178,24 @@ class Members:
     def skills(self, scope: str | None) -> Group | None:
         """The other skills of a scope, or None where they are too many to be listed."""
         found = self._groups.get((scope, True), _EMPTY)
-        return found if len(found) <= MOST_LISTABLE else None
+        return found if len(found) == self._counts[scope] else None
 
     def changed(self, changes: Iterable[tuple[Skill, bool]]) -> "Members":
         """The next state: each skill put in (True) or taken out, in this order."""
         members = Members()
-        groups = members._groups = self._groups.copy()
+        groups, counts = self._groups.copy(), self._counts.copy()
+        members._groups, members._counts = groups, counts
         own: set[tuple[str | None, bool]] = set()
         for skill, is_added in changes:
             key = skill.scope, _is_listable(skill)
+            if key[1]:
+                counts[skill.scope] += 1 if is_added else -1
             if key not in own:
                 own.add(key)
                 groups[key] = dict(groups.get(key, _EMPTY))
-            if is_added:
+            if is_added and not (key[1] and counts[skill.scope] > MOST_LISTABLE):
                 groups[key][skill.name] = skill
-            else:
+            elif not is_added:
                 groups[key].pop(skill.name, None)
         return members
 
