@@ -125,7 +125,7 @@ def _wait_for_index(target: Target, options: Options, say: Say) -> None:
     while time.monotonic() < give_up:
         status, body = request(target.port, "GET", "/api/status")
         retrieval = json.loads(body)["skills"]["retrieval"] if status == 200 else {}
-        if not retrieval.get("state", "").startswith(("starting", "indexing")):
+        if not retrieval.get("state", "").startswith(("idle", "starting", "indexing")):
             break
         time.sleep(0.5)
     say(f"{target.name} has embedded {options.skills:,} skills after {cpu_s(target.pid) - before:.0f} s of processor time")

@@ -83,7 +83,7 @@ def test_lost_weights_are_given_up_with_their_reason_what_is_left_serves_from_th
     program = home.start()
     answers = [ask(program, f"s_{number}") for number in range(8)]
     assert {(answer.status_code, answer.headers["x-metaclaw-policy"]) for answer in answers} == {(200, "1")}
-    before = program.get("/api/policy")
+    before = program.wait_for("/api/policy", lambda facts: facts["training"]["troubles"])
     assert [trouble.split(":")[0] for trouble in before["training"]["troubles"]] == [
         "version 3 is to answer and does not",
         "version 4 is to answer and does not",
