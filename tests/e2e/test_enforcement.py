@@ -202,6 +202,7 @@ def test_enforcement_is_switched_off_and_on_at_once(program: Program, strict: St
         "cd x && metaclaw --home /h rules edit no-force-push --enforce remind",
         "python -m metaclaw rules remove no-force-push --yes",
         "curl -X POST -d '{\"on\": false}' http://127.0.0.1:1/api/enforce",
+        "curl -s -X POST $ANTHROPIC_BASE_URL/api/undo && metaclaw skills revert 5",
     ],
 )
 def test_an_agent_cannot_lift_a_held_rule_itself(tmp_path: Path, command: str) -> None:

@@ -40,6 +40,18 @@ def test_of_rules_far_over_their_budget_none_are_placed_where_none_matches() -> 
     assert not selected(300, "what is the capital of Peru").rules
 
 
+def test_a_held_rule_is_placed_however_many_rules_there_are() -> None:
+    rules = [
+        Skill(SkillName(f"r-{n}"), f"When tuning instrument {n}", "Write the pitch down.", extra={"kind": "rule"})
+        for n in range(300)
+    ]
+    held = Skill(SkillName("no-sudo"), "When in a shell", "Never use sudo.", extra={"kind": "rule", "enforce": "hold"})
+    found = ShelfView.of(1, [*rules, held]).select(
+        "what is the capital of Peru", Budgets(rules_tokens=800), today=date(2026, 11, 16)
+    )
+    assert [rule.name for rule in found.rules] == ["no-sudo"]
+
+
 def test_a_rule_of_a_project_holds_in_its_directories_too() -> None:
     rule = Skill(SkillName("bazel"), "always", "Build with bazel.", extra={"kind": "rule", "workspace": "/home/ann/shop"})
     assert rule.is_for_workspace("/home/ann/shop")

@@ -156,6 +156,9 @@ def add(
         print_json(facts)
     elif not facts.get("added"):
         click.echo(f"That is in force already: {plain(facts.get('name'))}.")
+        if fields.get("enforce") not in (None, facts.get("enforce")):
+            change = f"metaclaw rules edit {plain(facts.get('name'))} --enforce {fields['enforce']}"
+            click.echo(f"It stays on enforce: {plain(facts.get('enforce'))}. To change that: {change}")
     else:
         click.echo(f"Noted: {plain(facts.get('name'))} ({_where(facts)}). Take it back with: metaclaw undo")
         tell_enforcement(facts)

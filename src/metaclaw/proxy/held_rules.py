@@ -88,9 +88,12 @@ class Library(Protocol):
 
 
 KEEP_RULES_CHECK = PatternCheck(
-    r"(?s)^metaclaw (?:.*? )?(?:enforce off|rules (?:remove|edit|import)|undo|skills (?:remove|retire|rollback)|rollback)(?=\s|$)"
+    r"(?s)^(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?:.*? )?(?:(?:enforce off|rules (?:remove|edit|import)|undo"
+    r"|skills (?:remove|retire|revert|rollback)|rollback)(?=\s|$)|config set (?:proxy\.enforce|skills\.)|.*--set[ =]proxy\.enforce)"
+    r"|^(?:export )?METACLAW__PROXY__ENFORCE"
     r"|^(?:curl|wget|https?|xh) (?=.*(?: -X| -d| --data| --request| --json| --method|POST|PATCH|PUT|DELETE))"
-    r".*/api/(?:enforce|rules)\b",
+    r"(?!.*https?://(?!127\.|localhost|\[::1\]|0\.0\.0\.0)[\w.-]+[:/])"
+    r".*/api/(?:enforce|rules|undo|generations/revert|skills/[^/\s]+/retire)\b",
     must_match=False,
     where=Where(Place.CALLS, "shell"),
 )

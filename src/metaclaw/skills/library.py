@@ -1,5 +1,6 @@
 """The view of one generation, from which a request's rules, facts and skills are selected."""
 
+import math
 from collections.abc import Hashable, Sequence
 from datetime import date
 from typing import NamedTuple, TypeVar
@@ -12,7 +13,7 @@ from metaclaw.domain.turn import Scope
 from metaclaw.skills.block import RULES_BUDGET_TOKENS, line_tokens, listed_briefly, rule_line
 from metaclaw.skills.index import SkillIndex, SkillQuery
 from metaclaw.skills.rule_fields import ALWAYS, rule_when
-from metaclaw.skills.scopes import Teams, applying, most_specific, overrides_of
+from metaclaw.skills.scopes import Teams, applying, is_held, most_specific, overrides_of
 
 MOST_STANDING = 5
 """Most skills placed in full for whatever the task is."""
@@ -251,15 +252,18 @@ def _may_stand(skill: Skill, request: _Request, speaker: InScope) -> bool:
 
 
 def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budgets) -> tuple[Skill, ...]:
-    """Of rules that do not all fit: those for every task, and those of `matching`, best first."""
+    """Of rules that do not all fit: every held one (a rule holds only where it is placed), those for every task, and those of
+    `matching`, best first."""
     known = {rule.name for rule in rules}
     matching = [rule for rule in matching if rule.name in known]
     always = list({rule.name: rule for rule in (*matching, *rules) if rule_when(rule) == ALWAYS}.values())
     matching = [rule for rule in matching if rule_when(rule) != ALWAYS]
     if budgets.is_brief:
         always, matching = always[:MOST_STANDING], matching[: budgets.max_placed]
+    held = [rule for rule in rules if is_held(rule)]
     spent, kept = 0, set[str]()
     for group, most in (
+        (held, math.inf),
         (always, _ALWAYS_SHARE * budgets.rules_tokens),
         (matching, budgets.rules_tokens),
         (always, budgets.rules_tokens),

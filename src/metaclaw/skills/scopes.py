@@ -83,7 +83,12 @@ def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skil
                 gone.add(name if ranks[skill.name] >= ranks[name] else skill.name)
     if not is_level:
         _drop_repeated(nearest_first, ranks, gone)
-    return tuple(skill for skill in found if skill.name not in gone or skill.extra.get("enforce") == "hold")
+    return tuple(skill for skill in found if skill.name not in gone or is_held(skill))
+
+
+def is_held(skill: Skill) -> bool:
+    """Whether the person wants calls that break this rule to be held."""
+    return skill.extra.get("enforce") == "hold"
 
 
 def _drop_repeated(nearest_first: Sequence[Skill], ranks: Mapping[str, int], gone: set[str]) -> None:

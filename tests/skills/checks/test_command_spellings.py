@@ -240,3 +240,22 @@ def test_an_edit_is_known_by_other_names_and_paths(made: ToolCall) -> None:
 )
 def test_a_command_is_found_under_other_keys(made: ToolCall) -> None:
     assert run_check(parse_check(rule_example("no-force-push").check), [made]) is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"command": "git push --force',
+        '{"command": "git push --force",}',
+        "{'command': 'git push --force'}",
+        '```json\n{"command": "git push --force"}\n```',
+        '{"command": "cd x\ngit push --force"}',
+        r'{"command": "echo \d && git push --force"}',
+        r'"{\"command\": \"git push --force\"}"',
+        '{"command": "git push --force"} {"command": "ls"}',
+    ],
+)
+def test_a_command_is_found_in_arguments_that_a_client_may_mend(arguments: str) -> None:
+    check = parse_check(rule_example("no-force-push").check)
+    assert run_check(check, [ToolCall("c", "Bash", arguments)]) is Outcome.FAIL
+    assert run_check(check, [ToolCall("c", "Bash", arguments.replace("--force", "origin x"))]) is Outcome.PASS

@@ -15,7 +15,7 @@ from typing import Final
 
 from metaclaw.domain.chat import Json, ToolCall
 from metaclaw.domain.tool_classes import ToolClass, is_named, runs_code, tool_class
-from metaclaw.skills.checks.code import literals_of
+from metaclaw.skills.checks.code import literals_of, unescaped
 from metaclaw.skills.checks.commands import commands_of
 from metaclaw.skills.checks.shell import read_script
 from metaclaw.skills.checks.shell_words import ShellSyntaxError
@@ -41,6 +41,7 @@ _EDIT_LIST_KEYS: Final = ("edits", "replacements", "changes", "files")
 _SHELLS: Final = frozenset(("bash", "sh", "zsh", "dash", "ksh", "fish", "pwsh", "powershell", "cmd"))
 _STARTS_SHELL: Final = re.compile(r"(?i)\s*\S{0,60}(?:sh|powershell|cmd)(?:\.exe)?['\"]?\s+(?:\S+\s+){0,6}?['\"]?[-/]\w*c")
 _SCRIPT_OPTION: Final = re.compile(r"-\w*c|/c|-command", re.IGNORECASE)
+_PAIR: Final = re.compile(r"""["']?([A-Za-z_]\w*)["']?\s*:\s*(?:"((?:[^"\\]|\\.)*+)"?|'((?:[^'\\]|\\.)*+)'?)""", re.DOTALL)
 _JAVASCRIPT_CALL: Final = re.compile(r"\btools\s*\.\s*(\w+)\s*\(")
 _PATCH_BEGIN: Final = "*** Begin Patch"
 _PATCH_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$")
@@ -87,12 +88,24 @@ def seen_calls(call: ToolCall) -> tuple[SeenCall, ...]:
 
 
 def decoded(arguments: str) -> Json:
-    """A call's arguments; as they were written where they are no JSON."""
+    """A call's arguments, encoded once or twice; where they are no JSON, as a client may mend them, else as they were written."""
     try:
-        found: Json = json.loads(arguments)
-    except (ValueError, RecursionError):
+        found: Json = json.loads(arguments, strict=False)
+    except RecursionError:
         return arguments
-    return found
+    except ValueError:
+        return _mended(arguments)
+    return decoded(found) if isinstance(found, str) and found.lstrip().startswith("{") else found
+
+
+def _mended(arguments: str) -> Json:
+    """The texts by their keys of an object that is cut off, or has other quotes or escapes than JSON."""
+    if not arguments.lstrip().startswith(("{", "```")):
+        return arguments
+    found: dict[str, list[str]] = {}
+    for match in _PAIR.finditer(arguments):
+        found.setdefault(match[1], []).append(unescaped(match[2] or match[3] or ""))
+    return {key: "\n".join(texts) for key, texts in found.items()} or arguments
 
 
 def strings_in(value: Json) -> Iterator[str]:
