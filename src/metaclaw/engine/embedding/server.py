@@ -70,9 +70,18 @@ class EmbeddingServer(ABC):
                 self._is_changed = True
             case frames.Whole():
                 self._is_whole = True
+                self._report()
 
     def _must_save(self) -> bool:
         return self._is_changed and self._is_whole
+
+    def _report(self) -> None:
+        """Say how many texts are left; not before the whole library has come, or a part of it would count as all."""
+        if self._is_whole:
+            self._pipe.send(frames.IndexProgress(self._left()))
+
+    def _left(self) -> int:
+        return len(self._waiting)
 
     @abstractmethod
     def _search(self, query: frames.NearestQuery) -> frames.Near: ...
@@ -115,7 +124,7 @@ class LocalServer(EmbeddingServer):
             vectors = self._aside.submit(self._embed, put.texts).result()
             self._table.put(name, IndexedTexts(put.scope, put.kind, vectors))
         if len(self._waiting) % REPORTED_EVERY == 0:
-            self._pipe.send(frames.IndexProgress(len(self._waiting)))
+            self._report()
 
     def _embed(self, texts: list[str]) -> Floats:
         known = [self._file.get(text) for text in texts]
@@ -288,8 +297,8 @@ class ProviderServer(EmbeddingServer):
             self._is_changed = True
         self._dimensions = dimensions
 
-    def _report(self) -> None:
-        self._pipe.send(frames.IndexProgress(len(self._waiting) + len(self._incomplete)))
+    def _left(self) -> int:
+        return len(self._waiting) + len(self._incomplete)
 
     def _save(self) -> None:
         kept: dict[str, Floats] = {}

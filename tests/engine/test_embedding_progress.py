@@ -1,0 +1,45 @@
+"""A library that comes in pieces is not taken for whole."""
+
+from typing import Any
+
+import pytest
+
+from metaclaw.engine.embedding import frames
+from metaclaw.engine.embedding.server import EmbeddingServer
+
+
+class Pipe:
+    """Messages as they arrive; None is a moment without any. What comes after the last ends the server."""
+
+    def __init__(self, *arriving: object) -> None:
+        self.arriving = list(arriving)
+        self.sent: list[tuple[int, object]] = []
+
+    def look(self) -> object:
+        if not self.arriving:
+            raise EOFError
+        return self.arriving.pop(0)
+
+    wait = look
+
+    def send(self, message: object) -> None:
+        self.sent.append((len(self.arriving), message))
+
+
+class Server(EmbeddingServer):
+    def _search(self, query: frames.NearestQuery) -> frames.Near:
+        raise NotImplementedError
+
+    def _index(self, name: str) -> None:
+        self._report()
+
+    def _save(self) -> None:
+        self._is_changed = False
+
+
+def test_no_progress_is_told_before_the_whole_library_has_come() -> None:
+    first, second = (frames.Put(name, "", "skill", [name]) for name in ("first", "second"))
+    pipe: Any = Pipe(first, None, second, frames.Whole(), None, None)
+    with pytest.raises(EOFError):
+        Server(pipe, None).serve()  # type: ignore[arg-type]
+    assert [(left, message.texts) for left, message in pipe.sent] == [(2, 1), (1, 0)]
