@@ -64,7 +64,9 @@ def test_a_helpful_skill_is_proven_by_replay_tried_by_chance_and_promoted_by_liv
     facts = learner.wait_for("/api/skills", lambda facts: facts["skills"] != [])
     assert facts["skills"][0]["state"] == "canary"
     assert teacher.asked("replay") != []
-    certificate = learner.get("/api/skills/iso-release-dates")["certificate"]
+    # The certificate is saved a moment after the skill is in force.
+    skill = learner.wait_for("/api/skills/iso-release-dates", lambda facts: facts["certificate"] is not None)
+    certificate = skill["certificate"]
     assert certificate["wins"] >= 1
     assert certificate["losses"] == certificate["regressions"] == 0
     assert certificate["expected_loss"] < 0.04
