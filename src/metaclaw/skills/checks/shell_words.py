@@ -4,6 +4,7 @@ Values are those that the script itself sets. What only its run can tell stays a
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -45,8 +46,8 @@ class Word:
     inner: tuple[int, int] = (0, 0)
 
 
-class WordReader:
-    """Reads words. The commands of substitutions are read by what derives from it."""
+class WordReader(ABC):
+    """Reads words. A reader of scripts derives from it and reads the commands of substitutions."""
 
     def __init__(self, source: str, variables: dict[str, str]) -> None:
         self._source = source
@@ -54,20 +55,21 @@ class WordReader:
         self._at = 0
         self._parameters = 0
 
+    @abstractmethod
     def _command_count(self) -> int:
-        raise NotImplementedError
+        """How many commands were read."""
 
+    @abstractmethod
     def _read_list(self, closer: str) -> None:
         """Read commands up to the sign that closes them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _read_apart(self, text: str) -> None:
         """Read what is run within another text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _printed(self, first: int) -> str | None:
         """The text that the commands from this one on print, where that is known."""
-        raise NotImplementedError
 
     def _words(self) -> list[Word]:
         """The words that one written word comes to: none for an empty variable, several where a value has blanks."""
