@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from metaclaw.domain.enforcement import STOPPED_BY_US
 from tests.support.program import Program, providers_toml
 from tests.support.strict_provider import Answer, Json, RefusedError, StrictProvider, read_turns
 
@@ -35,7 +36,7 @@ SHELLS = {"Bash": "command", "bash": "command", "exec_command": "cmd", "exec": "
 """The shells of the agents, with the argument that is the command."""
 MODEL = "scripted"
 LIMIT_S = 900
-_OWN_WORDS = "To lift the rule: `metaclaw rules edit"
+_OWN_WORDS = STOPPED_BY_US
 _REFUSALS = ("Refused: this call breaks a rule", "Not run, because another call of the same answer was refused")
 
 CYCLE = (
