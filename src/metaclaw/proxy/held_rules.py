@@ -37,6 +37,7 @@ from metaclaw.skills import (
     rule_when,
     screen_of,
     texts_at,
+    unread_part,
 )
 from metaclaw.wires import HeldCall
 
@@ -237,7 +238,8 @@ def _concerned(rules: Sequence[HeldRule], parts: Sequence[ToolCall]) -> list[Hel
         text = texts_of.get(tools)
         if text is None:
             text = texts_of[tools] = "\n".join(texts_at(parts, check.where))
-        if text and (rule.screen is None or rule.screen.may_match((text,))):
+        may_match = bool(text) and (rule.screen is None or rule.screen.may_match((text,)))
+        if may_match or (rule.holds_on_error and unread_part(parts, check.where)):
             found.append(rule)
     return found
 

@@ -28,7 +28,7 @@ from metaclaw.skills.checks import (
     sample_answer,
     waits_for_person,
 )
-from metaclaw.skills.checks.answer import documents_at, texts_at
+from metaclaw.skills.checks.answer import documents_at, texts_at, unread_part
 from metaclaw.skills.checks.screen import Screen, screen_of
 from metaclaw.skills.evolve.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, read_skills
 from metaclaw.skills.evolve.failures import CORRECTION_READ, Failure, FailureGroup, group_failures, is_spoken_against, ripe_groups
@@ -221,6 +221,7 @@ __all__ = [
     "stale_reason",
     "texts_at",
     "trial_prior",
+    "unread_part",
     "vouched",
     "waits_for_person",
     "with_section",
