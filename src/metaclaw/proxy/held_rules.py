@@ -9,20 +9,21 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import date
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
 
 from metaclaw.domain.chat import Text, ToolCall
-from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, Where
+from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck
 from metaclaw.domain.enforcement import KEEP_RULES
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
+from metaclaw.proxy.keep_rules import keep_rules_check
 from metaclaw.skills import (
     ALWAYS,
     Screen,
@@ -88,25 +89,23 @@ class Library(Protocol):
     def __call__(self) -> ShelfView: ...
 
 
-KEEP_RULES_CHECK = PatternCheck(
-    r"(?s)^(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?:.*? )?(?:(?:enforce off|rules (?:remove|edit|import)|undo"
-    r"|skills (?:remove|retire|revert|rollback)|rollback)(?=\s|$)|config set (?:proxy\.enforce|skills\.)|.*--set[ =]proxy\.enforce)"
-    r"|^(?:export )?METACLAW__PROXY__ENFORCE"
-    r"|^(?:curl|wget|https?|xh) (?=.*(?: -X| -d| --data| --request| --json| --method|POST|PATCH|PUT|DELETE))"
-    r"(?!.*https?://(?!127\.|localhost|\[::1\]|0\.0\.0\.0)[\w.-]+[:/])"
-    r".*/api/(?:enforce|rules|undo|generations/revert|skills/[^/\s]+/retire)\b",
-    must_match=False,
-    where=Where(Place.CALLS, "shell"),
-)
-_KEEP_RULES = HeldRule(
-    SkillName(KEEP_RULES),
-    "An agent does not lift, change or remove the rules of the person it works for.",
-    KEEP_RULES_CHECK,
-    is_always=True,
-    holds_on_error=False,
-    warns=False,
-    screen=screen_of(KEEP_RULES_CHECK.pattern),
-)
+_DEFAULT_PORT = 30000
+
+
+@lru_cache(16)
+def _keep_rules(port: int) -> HeldRule:
+    check = keep_rules_check(port)
+    return HeldRule(
+        SkillName(KEEP_RULES),
+        "An agent does not lift, change or remove the rules of the person it works for.",
+        check,
+        is_always=True,
+        holds_on_error=False,
+        warns=False,
+        screen=screen_of(check.pattern),
+    )
+
+
 _NONE: tuple[HeldRule, ...] = ()
 _COMPLIES = Ruling()
 
@@ -114,8 +113,12 @@ _COMPLIES = Ruling()
 class HeldRules:
     """Which rules hold, for each speaker."""
 
-    def __init__(self, view: Library, teams: Teams | None = None, today: Callable[[], date] = date.today) -> None:
+    def __init__(
+        self, view: Library, teams: Teams | None = None, today: Callable[[], date] = date.today, port: int = _DEFAULT_PORT
+    ) -> None:
+        """`port` is the one this program listens on: requests to it are told from those to other servers."""
         self._view = view
+        self._port = port
         self._teams = teams
         self._today = today
         self._seen: ShelfView | None = None
@@ -140,7 +143,7 @@ class HeldRules:
                 self._scoped.clear()
             self._scoped[id(speaker)] = known
         found = self._placed(known[1], known[2], placed)
-        return (*found, _KEEP_RULES) if found else _NONE
+        return (*found, _keep_rules(self._port)) if found else _NONE
 
     def _placed(
         self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
