@@ -54,6 +54,8 @@ OTHERS = [
     "metaclaw status && metaclaw why --last",
     "metaclaw config set providers.0.name x",
     "metaclaw sessions list",
+    "metaclaw rules add 'Stop and ask before undo'",
+    "metaclaw sessions search stop",
     "metaclaw store check",
     "metaclaw store backup /tmp/a.db",
     "metaclaw logs | grep stop",

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 _MOST_CHARS: Final = 20_000
-_MOST_CALLS: Final = 100
-_MOST_ARGUMENT_CHARS: Final = 2_000
+_MOST_CALLS: Final = 60
+_MOST_ARGUMENT_CHARS: Final = 400
 _MOST_NAMES: Final = 100
 _LITERAL: Final = (
     r"[rbfuRBFU]{0,2}(?:\"\"\"(?:[^\\]|\\.)*?\"\"\"|'''(?:[^\\]|\\.)*?'''"
