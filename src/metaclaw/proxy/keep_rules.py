@@ -9,7 +9,8 @@ from functools import lru_cache
 from metaclaw.domain.check import PatternCheck, Place, Where
 
 _COMMANDS = (
-    r"(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?:-\S+ )*(?:(?:enforce (?:-\S+ )*off|undo|stop|rollback|service (?:-\S+ )*remove"
+    r"(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?:-\S+ )*(?:(?:enforce (?:-\S+ )*off|undo|stop|rollback"
+    r"|service (?:-\S+ )*remove"
     r"|rules (?:-\S+ )*(?:remove|edit|import)|skills (?:-\S+ )*(?:remove|retire|revert|rollback|edit|import)"
     r"|sessions (?:-\S+ )*forget|store (?:-\S+ )*(?:restore|repair)|agents (?:-\S+ )*disconnect)(?=\s|$)"
     r"|config (?:-\S+ )*set (?:-\S+ )*(?:proxy\.enforce|skills\.)|[^|;&]*--set[ =]proxy\.enforce)"
@@ -26,10 +27,10 @@ _FILES = (
     r"|[^\n]*\.metaclaw/(?:config\.toml|skills/[^\n]*)\n"
 )
 _REQUESTS = (
-    r"(?:request (?:POST|PUT|PATCH|DELETE) |(?i:curl|wget|https?|xh|irm|iwr|invoke-\w+) "
+    r"(?:request (?:POST|PUT|PATCH|DELETE) |(?i:curl|wget|https?|xh|irm|iwr|invoke-\w+)"
     r"(?=.*(?:(?i: -X ?| --request[ =]| --method[ =]| -Method )[\"']?(?i:POST|PUT|PATCH|DELETE)| -d| --data| --json"
     r"| -F | --form| --post-data"
-    r"| --body-data|POST |PUT |PATCH |DELETE | \S+:?=\S)))(?:.*[\s\"'=/@])?"
+    r"| --body-data|POST |PUT |PATCH |DELETE | \S+:?=\S)) )(?:.*[\s\"'=/@])?"
     r"(?:[^\s\"'/]*:{port}|[^\s/]*(?:ANTHROPIC|OPENAI|METACLAW)_?\w*[^\s/]*|[^\s\"']*/k/[^/\s]+)(?:/[^\s/]+)*?"
     r"/api/(?:enforce|rules|undo|generations/revert|skills/[^/\s]+/(?:retire|restore)|skills/[^/\s?]+(?=[\s\"'?]|$)"
     r"|sessions/[^/\s]+/forget)\b"

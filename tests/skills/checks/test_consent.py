@@ -91,6 +91,7 @@ def test_a_person_who_asks_for_deleting_agrees_to_it(said: str) -> None:
 def test_yes_agrees_only_to_an_agent_that_asked(said: str) -> None:
     assert deletion_consent(said, QUESTION).is_given
     assert not deletion_consent(said, "All tests pass. Shall I go on with the parser?").is_given
+    assert not deletion_consent(said, "I removed the bug." + " It works now." * 30 + " Shall I commit?").is_given
 
 
 @pytest.mark.parametrize("said", OTHER_WORDS)

@@ -32,7 +32,7 @@ _IMPORTED: Final = re.compile(r"\bfrom (os|shutil|requests|httpx) import ((?:\w+
 _MOST_IMPORTS: Final = 16
 _IN_TEMPLATE: Final = re.compile(r"\$?\{([A-Za-z_]\w*)\}|#\{([A-Za-z_]\w*)\}")
 _CALL: Final = re.compile(
-    r"(?<![\w.])((?:[A-Za-z_]\w*\.){0,3})"
+    r"((?:(?<![\w.])|\)\s*\.)(?:[A-Za-z_]\w*\.){0,3})"
     r"(remove|unlink|rmtree|removedirs|rmdir|rm|rm_rf|rm_r|delete|unlinkSync|rmSync|rmdirSync|removeSync|chmod|chmodSync|umask|copy|copy2"
     r"|copyfile|copytree|copyFile|copyFileSync|cp|rename|replace|move|renameSync|mv|truncate|truncateSync|open|fopen|input|write|writeFile"
     r"|writeFileSync|appendFile|appendFileSync|createWriteStream|writeTextFile|writeTextFileSync|file_put_contents|get|post|put|patch|request"
@@ -45,6 +45,8 @@ _METHOD: Final = re.compile(
     re.DOTALL,
 )
 _CONNECTION: Final = re.compile(r"HTTPS?Connection\(([^()]{1,200})\)")
+_BASE: Final = re.compile(rf"(?:base_?url|prefix_?url)\s*[=:]\s*({_LITERAL}|[A-Za-z_]\w*)", re.IGNORECASE | re.DOTALL)
+_STATEMENT: Final = re.compile(r"\b(unlink|chmod|rmtree|rename)\s+(?=[\"'0$])([^;\n]{1,200})")
 _WRITES: Final = re.compile(r"[\"'](?:r\+|[rbt]*[wax][bt+]*|>{1,2}|\+[<>])[^\"']{0,10}[\"']")
 _MODE: Final = re.compile(r"(?<![\w.])0o?([0-7]{3,4})\b|\b(511|438)\b|\b(S_IRWXO|S_IWOTH)\b")
 _LOOKED_FOR: Final = re.compile(
@@ -140,7 +142,7 @@ def code_files(code: str) -> list[tuple[str, str]]:
 
 def _plain_modules(code: str) -> str:
     """A program with the functions of its modules under their full names: `require('fs').rmSync` is `fs.rmSync`."""
-    code = _REQUIRED.sub(r"\1", code)
+    code = _STATEMENT.sub(r"\1(\2)", _REQUIRED.sub(r"\1", code))
     for module, name in _RENAMED.findall(code)[:_MOST_IMPORTS]:
         code = re.sub(rf"(?<![\w.]){name}\.", f"{module}.", code)
     for module, listed in _IMPORTED.findall(code)[:_MOST_IMPORTS]:
@@ -242,7 +244,7 @@ def _command(owner: str, name: str, arguments: Sequence[str], code: str, names: 
     elif name in ("truncate", "truncateSync") and is_of_files and arguments:
         yield ["truncate", "-s", "0", values[0] or "$path"]
     elif name in _SENDING and owner and not is_of_files and arguments and _is_address(values[0]):
-        yield ["request", name.upper(), values[0]]
+        yield ["request", name.upper(), (_address(code, names) if values[0].startswith("/") else "") + values[0]]
     elif name == "request" and len(arguments) > 1 and values[0].isalpha():
         yield ["request", values[0].upper(), _address(code, names) + values[1]]
     elif name in ("urlopen", "Request", "fetch") and arguments and _is_address(values[0]):
@@ -281,7 +283,8 @@ def _address(code: str, names: dict[str, str]) -> str:
     """The host and port of a connection that the program opens."""
     found = _CONNECTION.search(code)
     if found is None:
-        return ""
+        base = _BASE.search(code)
+        return "" if base is None else _value(base[1], names).rstrip("/")
     host, _, port = found[1].partition(",")
     number = re.search(r"\d+", port)
     return f"http://{_value(host, names)}" + (f":{number[0]}" if number else "")

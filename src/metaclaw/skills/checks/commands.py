@@ -22,11 +22,13 @@ from metaclaw.skills.checks.git_state import GitState
 from metaclaw.skills.checks.programs import INTERPRETERS, QUOTING, RECORDING, SHELLS, program_name, shortened
 from metaclaw.skills.checks.quotation import quoted_places, shows_help
 from metaclaw.skills.checks.script_parts import (
+    DOWNLOADING,
     Roles,
     bare_words,
     commands_in,
     downloaded_files,
     find_roles,
+    output_files,
     plain_words,
     printed_by,
     reads_script,
@@ -172,7 +174,7 @@ class _Walk:
             if not words and not command.given:
                 quoted += [(word.begin, word.end) for word in command.assignments if command.end]
                 self._add_line([word.text for word in command.assignments], [(0, len(command.assignments) - 1)])
-                self._follow_files(command, texts)
+                self._follow_files(command, texts, roles)
                 self._add_files(command, texts, roles, folder)
                 continue
             spans = quoted_places(texts)
@@ -180,7 +182,7 @@ class _Walk:
                 quoted += [(words[first].begin, words[last].end) for first, last in spans]
             self._add_command(command, words, spans, depth)
             self._note_unread(command, texts, roles)
-            self._follow_files(command, texts)
+            self._follow_files(command, texts, roles)
             quoted += self._add_given(command, texts, roles, depth)
             self._add_printed(command, texts, roles, depth)
             self._add_message(command, texts, roles)
@@ -297,7 +299,7 @@ class _Walk:
             if text.startswith("<(") and not _SETTING_UP.match(text) and not re.match(r"<\(\s*(?:echo|printf|cat)\b", text):
                 self._note(" ".join(texts))
 
-    def _follow_files(self, command: Command, texts: list[str]) -> None:
+    def _follow_files(self, command: Command, texts: list[str], roles: Roles) -> None:
         """Add a download whose file a later command runs as a pipe into that, a redirection that empties a file as `truncate`."""
         bare = bare_words(texts)
         printed = printed_by(bare)
@@ -308,10 +310,11 @@ class _Walk:
         for path in {path.removeprefix("./") for path in run_files(texts)} & self._downloads.keys():
             runner = program_name(bare[0]) if bare and program_name(bare[0]) in SHELLS | INTERPRETERS else "sh"
             self._texts[SeenText(f"{self._downloads[path]} | {runner}")] = None
-        loaded = downloaded_files(bare)
-        if loaded or (command.writes and bare and re.match(r"(?:curl|wget) ", _IN_WORD.sub(" ", f"{program_name(bare[0])} "))):
-            line = _IN_WORD.sub(" ", _shortest(command))
-            self._downloads |= {path.removeprefix("./"): line for path in (*loaded, *command.writes)}
+        loading = next((one for one in (command, *roles.feeders.get(command, ())) if _is_download(one)), None)
+        if loading is not None:
+            line = _IN_WORD.sub(" ", _shortest(loading))
+            paths = (*downloaded_files(bare), *output_files(command, bare))
+            self._downloads |= {path.removeprefix("./"): line for path in paths}
         elif bare[:1] in (["mv"], ["cp"]) and len(bare) > 2 and bare[-2].removeprefix("./") in self._downloads:
             self._downloads[bare[-1].removeprefix("./")] = self._downloads[bare[-2].removeprefix("./")]
 
@@ -438,6 +441,12 @@ def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
     """A command without the words that are only text to it."""
     left_out = {place for first, last in spans for place in range(first, last + 1)}
     return " ".join(_LEFT_OUT if place in left_out else text for place, text in enumerate(texts))
+
+
+def _is_download(command: Command) -> bool:
+    """Whether a command loads something from the network."""
+    texts = bare_words([word.text for word in plain_words(command)])
+    return bool(texts) and program_name(texts[0]).lower() in DOWNLOADING
 
 
 def _shortest(command: Command) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 _MOST_CHARS: Final = 4_000
+_MOST_QUESTION_CHARS: Final = 300
+_QUESTION_MARK: Final = re.compile(r"[?？か]")
 
 _VERBS: Final = (
     r"delete|remove|erase|wipe|purge|prune|destroy|trash|drop|rm|get rid of|clean (?:up|out)|clear (?:out|away)"
@@ -25,9 +27,10 @@ _UNSPACED_VERBS: Final = (
     r"|删除|刪除|删掉|刪掉|删了|清空|清除|移除|削除|消して|消去|消す|消しといて"
 )
 _ABOUT: Final = re.compile(
-    rf"(?i)\b(?:{_VERBS}|{_FINAL_VERBS}|delet\w+|remov\w+|gelöscht|entfernt|suppression|supprim\w+|elimin\w+|exclu\w+"
-    rf"|borra\w+|löschung)\b"
-    rf"|{_UNSPACED_VERBS}|удал|消し"
+    r"(?i)\b(?:delet|remov|eras|wip(?:e|ing)|purg|prun|destroy|trash|drop|rm\b|get(?:ting)? rid"
+    r"|clean(?:ing)? up|clear(?:ing)? out|lösch|loesch|gelöscht|entfern"
+    r"|supprim|suppress|effac|borr|elimin|quit[ao]|apag|exclu|cancell|rimuov|verwijder|weggooi|opruim)"
+    rf"|{_UNSPACED_VERBS}|удал|стере|消し|消さ"
 )
 _BEFORE_VERBS: Final = (
     r"please|then|and|also|now|just|first|finally|so|ok(?:ay)?|yes|sure|yep|yeah|well|right|go ahead and|go ahead"
@@ -106,7 +109,7 @@ def deletion_consent(said: str, asked: str | None) -> DeletionConsent:
         return DeletionConsent(True, refused)
     if not clauses or not _is_agreement(clauses[0]) or any(_ABOUT.search(one) for one in refused):
         return DeletionConsent(False, refused)
-    is_answer = _says_only_yes(clauses) if asked is None else _ABOUT.search(asked[-_MOST_CHARS:]) is not None
+    is_answer = _says_only_yes(clauses) if asked is None else _asked_to_delete(asked[-_MOST_CHARS:])
     return DeletionConsent(is_answer, refused)
 
 
@@ -121,6 +124,12 @@ def _asks_for_deleting(clause: str) -> bool:
 def _is_agreement(clause: str) -> bool:
     is_question = clause.endswith(("?", "？"))
     return not is_question and not _NEGATION.search(clause) and bool(_AGREEMENT.match(clause) or _UNSPACED_AGREEMENT.match(clause))
+
+
+def _asked_to_delete(text: str) -> bool:
+    """Whether a question is about deleting, with the words just before it; the end of a text without questions."""
+    ends = [match.end() for match in _QUESTION_MARK.finditer(text)] or [len(text)]
+    return any(_ABOUT.search(text, max(0, end - _MOST_QUESTION_CHARS), end) for end in ends)
 
 
 def _says_only_yes(clauses: Sequence[str]) -> bool:

@@ -22,7 +22,7 @@ _GLUED_MESSAGE: Final = re.compile(r"(-[a-ln-zA-LN-Z]*m)(\S[\s\S]*)")
 _SOURCING: Final = words_of("source . eval")
 _EVALUATING: Final = words_of("iex invoke-expression")
 """Commands of PowerShell that run the text they are given."""
-_DOWNLOADING: Final = words_of("curl wget aria2c http https xh iwr irm invoke-webrequest invoke-restmethod fetch")
+DOWNLOADING: Final = words_of("curl wget aria2c http https xh iwr irm invoke-webrequest invoke-restmethod fetch")
 _ED: Final = words_of("ed ex red")
 _VIM: Final = words_of("vi vim nvim ex")
 _SCRIPT_WORDS: Final = words_of(
@@ -52,7 +52,8 @@ _OUTPUT_OPTION: Final = re.compile(r"-[a-zA-Z]*o|--output|--out|-OutFile|--downl
 class Roles:
     """`scripts` print what a shell runs, `code` what an interpreter or a database runs, `readers` run what they read themselves.
     `arguments` print the words of other commands. `fed` are the texts that commands get by pipes, where they are known, `decoded`
-    what programs such as `base64 -d` print of them, `from_files` those that are fed with files or here documents alone."""
+    what programs such as `base64 -d` print of them, `from_files` those that are fed with files or here documents alone, `feeders`
+    the commands whose output a command reads."""
 
     scripts: set[Command] = field(default_factory=set)
     code: set[Command] = field(default_factory=set)
@@ -61,6 +62,7 @@ class Roles:
     fed: dict[Command, str] = field(default_factory=dict)
     decoded: dict[Command, str] = field(default_factory=dict)
     from_files: set[Command] = field(default_factory=set)
+    feeders: dict[Command, list[Command]] = field(default_factory=dict)
 
     def reads_file(self, command: Command) -> bool:
         """Whether a command is fed with files as they lie on the disk."""
@@ -117,10 +119,10 @@ def find_roles(script: Script, places: Sequence[tuple[Command, list[Word]]]) -> 
     run = {name.removeprefix("./") for name in files}
     for pipeline in script.pipelines:
         *feeders, last = pipeline.commands
-        if any(name.removeprefix("./") in run for name in _targets(last, texts_of.get(last, []))):
+        if any(name.removeprefix("./") in run for name in output_files(last, texts_of.get(last, []))):
             roles.scripts |= set(feeders)
     for command, texts in texts_of.items():
-        if any(name.removeprefix("./") in run for name in _targets(command, texts)):
+        if any(name.removeprefix("./") in run for name in output_files(command, texts)):
             roles.scripts.add(command)
     return roles
 
@@ -133,6 +135,7 @@ def _feed(
     printed_of: dict[Command, str | None],
     files: set[str],
 ) -> None:
+    roles.feeders.setdefault(last, []).extend(feeders)
     texts = bare_words(texts_of.get(last, []))
     name = program_name(texts[0]) if texts else ""
     if last in roles.readers:
@@ -180,7 +183,7 @@ def printed_by(texts: Sequence[str]) -> str | None:
     return printed_text(program_name(texts[0]), list(texts[1:])) if texts else None
 
 
-def _targets(command: Command, texts: Sequence[str]) -> list[str]:
+def output_files(command: Command, texts: Sequence[str]) -> list[str]:
     """The files that the output of a command goes to."""
     files = list(command.writes)
     if "tee" in texts[:3]:
@@ -192,7 +195,7 @@ def written_files(command: Command, texts: Sequence[str], roles: Roles) -> Itera
     """The files that a command writes or changes in place, each with its text where that is known."""
     bare = bare_words(list(texts))
     text = "\n".join(one.text for one in command.given) or printed_by(bare) or roles.fed.get(command, "")
-    for path in _targets(command, bare):
+    for path in output_files(command, bare):
         if not path.startswith(_DEVICES) and not path.isdecimal() and path != "-":
             yield path, text
     name = program_name(bare[0]) if bare else ""
@@ -228,7 +231,7 @@ def written_files(command: Command, texts: Sequence[str], roles: Roles) -> Itera
 def downloaded_files(texts: Sequence[str]) -> list[str]:
     """The files that a command which loads from the network writes by its own options."""
     name = program_name(texts[0]).lower() if texts else ""
-    if name not in _DOWNLOADING:
+    if name not in DOWNLOADING:
         return []
     found = [
         after for one, after in pairwise(texts) if _OUTPUT_OPTION.fullmatch(one) and (name != "wget" or one == "--output-document")
@@ -245,7 +248,11 @@ def downloaded_files(texts: Sequence[str]) -> list[str]:
     if is_named_by_url and not (name == "wget" and found):
         addresses = [one for one in texts[1:] if "/" in one and not one.startswith("-")]
         found += [re.split(r"[?#]", one)[0].rstrip("/").rpartition("/")[2] for one in addresses]
-    return [one for one in found if one and one != "-" and not one.startswith("/dev/")]
+    folder = next(
+        (after.rstrip("/") for one, after in pairwise(texts) if one in ("-P", "--directory-prefix", "--output-dir", "-d")), ""
+    )
+    folder = f"{folder}/" if (folder and name != "curl") or "--output-dir" in texts else ""
+    return [folder + one for one in found if one and one != "-" and not one.startswith("/dev/")]
 
 
 def run_files(texts: Sequence[str]) -> set[str]:
