@@ -18,7 +18,8 @@ _COMMANDS = (
 )
 _PROCESSES = (
     r"(?:pkill|killall|kill|taskkill|stop-process) [^|;&]*metaclaw"
-    r"|(?:systemctl|launchctl|service|docker|podman|supervisorctl|pm2) (?:.*? )?(?:stop|disable|kill|mask|rm|remove"
+    r"|(?:systemctl|launchctl|service|docker|podman|supervisorctl|pm2|tmux|screen) (?:.*? )?"
+    r"(?:stop|kill-session|quit|disable|kill|mask|rm|remove"
     r"|unload|bootout|delete) "
     r"(?:.*? )?\S*metaclaw|(?:fuser -k\S* (?:.*? )?{port}/tcp|kill .*:{port}\b|kill-port (?:.*? )?{port}\b)"
 )

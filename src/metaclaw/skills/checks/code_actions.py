@@ -39,10 +39,13 @@ _CALL: Final = re.compile(
     r"|urlopen|Request|fetch)\s*\("
 )
 _METHOD: Final = re.compile(
-    r"(?:Path\(\s*("
-    + _LITERAL
-    + r")\s*\)|([A-Za-z_]\w*))\s*\.\s*(write_text|write_bytes|unlink|rmdir|chmod|open|rename|replace|touch)\s*\(",
+    rf"(?:(?P<path>Path\(\s*{_LITERAL}\s*\)|\((?:pathlib\.)?Path\([^()\n]{{1,200}}\)[^()\n]{{1,200}}\))|(?P<name>[A-Za-z_]\w*))"
+    r"\s*\.\s*(?P<method>write_text|write_bytes|unlink|rmdir|chmod|open|rename|replace)\s*\(",
     re.DOTALL,
+)
+_STARTING: Final = re.compile(
+    r"\b(?:system|popen|Popen|run|call|check_call|check_output|getoutput|execSync|exec|spawnSync|shell_exec)\s*\(\s*(?![\[\"'`]|[\w.]+\()"
+    r"|\b(?:system|popen|Popen|run|call|check_call|check_output|getoutput|execSync|exec|spawnSync|shell_exec)\s*\((?=[^()]*\+)"
 )
 _CONNECTION: Final = re.compile(r"HTTPS?Connection\(([^()]{1,200})\)")
 _BASE: Final = re.compile(rf"(?:base_?url|prefix_?url)\s*[=:]\s*({_LITERAL}|[A-Za-z_]\w*)", re.IGNORECASE | re.DOTALL)
@@ -84,7 +87,7 @@ _OF_FILES: Final = frozenset(
 _SENDING: Final = frozenset(("get", "post", "put", "patch", "delete"))
 _NOTABLE: Final = re.compile(
     r"remove|unlink|rmtree|rmdir|\brm|delete|chmod|umask|copy|move|rename|replace|truncate|open|write|append|Request|fetch|urlopen"
-    r"|\.(?:get|post|put|patch|request)\s*\(|\bmv\b|\bcp\b|file_put_contents|FileInput|fileinput"
+    r"|\.(?:get|post|put|patch|request)\s*\(|system|[pP]open|\brun\s*\(|\bexec|call\s*\(|output\s*\(|\bmv\b|\bcp\b|file_put_contents|FileInput|fileinput"
 )
 
 
@@ -99,7 +102,15 @@ def code_commands(code: str) -> list[str]:
         found += _command(match[1] or "", match[2], _arguments(text, match.end()), text, names)
     for match, _ in zip(_METHOD.finditer(text), range(_MOST_CALLS), strict=False):
         found += _method_command(match, _arguments(text, match.end()), names)
-    return list(dict.fromkeys(" ".join(map(_quoted, words)) for words in found))
+    return list(dict.fromkeys([*_started(text, names), *(" ".join(map(_quoted, words)) for words in found)]))
+
+
+def _started(code: str, names: dict[str, str]) -> Iterator[str]:
+    """The commands that a program puts together from texts and names."""
+    for match, _ in zip(_STARTING.finditer(code), range(_MOST_CALLS), strict=False):
+        arguments = _arguments(code, match.end())
+        if arguments and " " in (script := _value(arguments[0], names)) and not script.startswith("$"):
+            yield script
 
 
 def code_files(code: str) -> list[tuple[str, str]]:
@@ -129,11 +140,11 @@ def code_files(code: str) -> list[tuple[str, str]]:
             continue
         paths[_value(first, names)] = None
     for match, _ in zip(_METHOD.finditer(text), range(_MOST_CALLS), strict=False):
-        is_written = match[3] in ("write_text", "write_bytes") or (
-            match[3] == "open" and any(map(_WRITES.search, _arguments(text, match.end())))
+        is_written = match["method"] in ("write_text", "write_bytes") or (
+            match["method"] == "open" and any(map(_WRITES.search, _arguments(text, match.end())))
         )
         if is_written:
-            paths[_value(match[1] or match[2], names)] = None
+            paths[_value(match["path"] or match["name"], names)] = None
     if not paths:
         return []
     written = "\n".join(_written_texts(text))
@@ -255,14 +266,14 @@ def _command(owner: str, name: str, arguments: Sequence[str], code: str, names: 
 
 
 def _method_command(match: re.Match[str], arguments: Sequence[str], names: dict[str, str]) -> Iterator[list[str]]:
-    path = _value(match[1] or match[2], names)
-    is_path = match[1] is not None or (not path.startswith("$"))
-    match match[3]:
-        case "unlink" | "rmdir" if match[2] not in ("os", "fs", "fsp"):
+    path = _value(match["path"] or match["name"], names)
+    is_module = match["name"] in ("os", "fs", "fsp", "File", "shutil", "promises", "Deno")
+    match match["method"]:
+        case "unlink" | "rmdir" if not is_module:
             yield ["rm", path]
-        case "chmod" if match[2] not in ("os", "fs", "fsp") and arguments and (mode := _mode(arguments[0])):
+        case "chmod" if not is_module and arguments and (mode := _mode(arguments[0])):
             yield ["chmod", mode, path]
-        case "rename" | "replace" if is_path and match[1] is not None and len(arguments) == 1:
+        case "rename" | "replace" if match["path"] is not None and len(arguments) == 1:
             yield ["mv", path, _value(arguments[0], names)]
         case _:
             return

@@ -328,6 +328,7 @@ class _Walk:
             return
         if command.assignments:
             self._add_line(texts, spans)
+        self._git.configure([*(word.text for word in command.assignments), *texts[:8]])
         for word in command.reads:
             if word.inner[0] < word.inner[1]:
                 self._add_line([*texts, "<", word.text], [])

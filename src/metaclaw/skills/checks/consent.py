@@ -5,7 +5,6 @@ read in clauses; one that negates, asks, or speaks of deleting as a thing ("the 
 """
 
 import re
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 _MOST_CHARS: Final = 4_000
@@ -109,7 +108,9 @@ def deletion_consent(said: str, asked: str | None) -> DeletionConsent:
         return DeletionConsent(True, refused)
     if not clauses or not _is_agreement(clauses[0]) or any(_ABOUT.search(one) for one in refused):
         return DeletionConsent(False, refused)
-    is_answer = _says_only_yes(clauses) if asked is None else _asked_to_delete(asked[-_MOST_CHARS:])
+    is_answer = asked is None or _asked_to_delete(asked[-_MOST_CHARS:])
+    if asked is None or not _QUESTION_MARK.search(asked):
+        is_answer = is_answer and all(map(_is_agreement, clauses))
     return DeletionConsent(is_answer, refused)
 
 
@@ -130,7 +131,3 @@ def _asked_to_delete(text: str) -> bool:
     """Whether a question is about deleting, with the words just before it; the end of a text without questions."""
     ends = [match.end() for match in _QUESTION_MARK.finditer(text)] or [len(text)]
     return any(_ABOUT.search(text, max(0, end - _MOST_QUESTION_CHARS), end) for end in ends)
-
-
-def _says_only_yes(clauses: Sequence[str]) -> bool:
-    return all(map(_is_agreement, clauses))

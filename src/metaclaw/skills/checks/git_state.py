@@ -22,6 +22,13 @@ class GitState:
         self._branch = ""
         self._aliases: dict[str, str] = {}
 
+    def configure(self, variables: Sequence[str]) -> None:
+        """Keep the aliases that variables of git set for a command."""
+        values = dict(text.split("=", 1) for text in variables if "=" in text)
+        for name, key in values.items():
+            if name.startswith("GIT_CONFIG_KEY_") and key.startswith("alias."):
+                self._keep(key[6:], values.get(name.replace("_KEY_", "_VALUE_"), ""))
+
     def follow(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
         """The commands, or scripts, that a command comes to by what earlier ones did; then what it changes itself is kept."""
         if texts[:1] != ["git"] or len(texts) < 2:
