@@ -63,7 +63,10 @@ _SETTING_UP: Final = re.compile(
     r"|\S+ (?:\S+ )?(?:completion|completions|shellenv|shell-init|init|hook|activate|env))\b"
 )
 """Programs that print settings for a shell, as in `eval "$(ssh-agent -s)"`."""
-_MOST_REASON_CHARS: Final = 60
+# Reasons are logged, so that they name no words of the command.
+_HIDDEN_CODE: Final = "code runs what it decodes or loads first"
+_PRINTED_SCRIPT: Final = "it runs what another command prints"
+_RUNNERS: Final = SHELLS | INTERPRETERS
 
 
 class SeenText(NamedTuple):
@@ -268,7 +271,7 @@ class _Walk:
         """Add the scripts in a program of another language. Some of its texts may be no scripts, so what cannot be read of them
         says nothing."""
         if hides_code(code):
-            self._note(code)
+            self._note(_HIDDEN_CODE)
         self._guesses += 1
         for source in code_scripts(code):
             self._add_source(source, depth)
@@ -276,7 +279,7 @@ class _Walk:
 
     def _note(self, reason: str) -> None:
         if not self._guesses:
-            self._unread.append(reason if len(reason) <= _MOST_REASON_CHARS else f"{reason[:_MOST_REASON_CHARS]}…")
+            self._unread.append(reason)
 
     def _note_unread(self, command: Command, texts: list[str], roles: Roles) -> None:
         """Note a command whose program, script or code only its run can tell."""
@@ -286,10 +289,10 @@ class _Walk:
         name = program_name(bare[0])
         is_assignment = bare[0].startswith("$") and bare[1:2] == ["="]
         if _UNKNOWN_PROGRAM.search(name) and not (is_assignment or _SETTING_UP.match(bare[0]) or _OWN_VARIABLES.match(bare[0])):
-            self._note(" ".join(bare))
-        elif name in SHELLS | INTERPRETERS and command.is_fed and not command.given and command not in roles.fed:
+            self._note("its program is known only when it runs")
+        elif name in _RUNNERS and command.is_fed and not command.given and command not in roles.fed:
             if (reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]) and not roles.reads_file(command):
-                self._note(f"… | {' '.join(bare)}")
+                self._note(_PRINTED_SCRIPT)
         elif name in SHELLS or name in ("source", "."):
             self._note_substituted(bare)
 
@@ -297,18 +300,17 @@ class _Walk:
         """Note a shell that runs what another command prints, as `source <(…)` does."""
         for text in texts[1:]:
             if text.startswith("<(") and not _SETTING_UP.match(text) and not re.match(r"<\(\s*(?:echo|printf|cat)\b", text):
-                self._note(" ".join(texts))
+                self._note(_PRINTED_SCRIPT)
 
     def _follow_files(self, command: Command, texts: list[str], roles: Roles) -> None:
         """Add a download whose file a later command runs as a pipe into that, a redirection that empties a file as `truncate`."""
         bare = bare_words(texts)
-        printed = printed_by(bare)
-        is_empty = not bare or bare in ([":"], ["true"], ["cat", "/dev/null"]) or (printed is not None and not printed.strip())
-        if is_empty and not command.given:
+        if command.empties and not command.given and _prints_nothing(bare):
             for path in command.empties:
                 self._add_line(["truncate", "-s", "0", path], [])
-        for path in {path.removeprefix("./") for path in run_files(texts)} & self._downloads.keys():
-            runner = program_name(bare[0]) if bare and program_name(bare[0]) in SHELLS | INTERPRETERS else "sh"
+        run = {path.removeprefix("./") for path in run_files(texts)} if self._downloads else set[str]()
+        for path in run & self._downloads.keys():
+            runner = program_name(bare[0]) if bare and program_name(bare[0]) in _RUNNERS else "sh"
             self._texts[SeenText(f"{self._downloads[path]} | {runner}")] = None
         loading = next((one for one in (command, *roles.feeders.get(command, ())) if _is_download(one)), None)
         if loading is not None:
@@ -328,7 +330,8 @@ class _Walk:
             return
         if command.assignments:
             self._add_line(texts, spans)
-        self._git.configure([*(word.text for word in command.assignments), *texts[:8]])
+        if command.assignments or name in ("env", "export"):
+            self._git.configure([*(word.text for word in command.assignments), *texts])
         for word in command.reads:
             if word.inner[0] < word.inner[1]:
                 self._add_line([*texts, "<", word.text], [])
@@ -352,7 +355,7 @@ class _Walk:
                 self._add_source(source, depth)
             self._guesses -= is_code
             if is_code and any(hides_code(text) for text in texts[1:]):
-                self._note(" ".join(texts))
+                self._note(_HIDDEN_CODE)
             for found in self._git.follow(texts):
                 if isinstance(found, str):
                     self._add_source(found, depth)
@@ -442,6 +445,11 @@ def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
     """A command without the words that are only text to it."""
     left_out = {place for first, last in spans for place in range(first, last + 1)}
     return " ".join(_LEFT_OUT if place in left_out else text for place, text in enumerate(texts))
+
+
+def _prints_nothing(texts: list[str]) -> bool:
+    printed = printed_by(texts)
+    return not texts or texts in ([":"], ["true"], ["cat", "/dev/null"]) or (printed is not None and not printed.strip())
 
 
 def _is_download(command: Command) -> bool:

@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -159,13 +160,18 @@ def _feed(
             roles.decoded[last] = decoded
 
 
-def bare_words(texts: list[str]) -> list[str]:
+def bare_words(texts: Sequence[str]) -> list[str]:
     """A command without what only starts it."""
+    return list(_bare_words(tuple(texts)))
+
+
+@lru_cache(1024)  # asked for several times of each command
+def _bare_words(texts: tuple[str, ...]) -> tuple[str, ...]:
     for _ in range(8):
         shorter = shortened(texts)
         if shorter is None:
             break
-        texts = shorter
+        texts = tuple(shorter)
     return texts
 
 
@@ -193,7 +199,7 @@ def output_files(command: Command, texts: Sequence[str]) -> list[str]:
 
 def written_files(command: Command, texts: Sequence[str], roles: Roles) -> Iterator[tuple[str, str]]:
     """The files that a command writes or changes in place, each with its text where that is known."""
-    bare = bare_words(list(texts))
+    bare = bare_words(texts)
     text = "\n".join(one.text for one in command.given) or printed_by(bare) or roles.fed.get(command, "")
     for path in output_files(command, bare):
         if not path.startswith(_DEVICES) and not path.isdecimal() and path != "-":
@@ -257,7 +263,7 @@ def downloaded_files(texts: Sequence[str]) -> list[str]:
 
 def run_files(texts: Sequence[str]) -> set[str]:
     """The files that a command runs, by a shell, an interpreter or themselves."""
-    bare = bare_words(list(texts))
+    bare = bare_words(texts)
     found = _run_files(texts) | _run_files(bare) if bare else set()
     if bare and program_name(bare[0]) in INTERPRETERS and not any(_CODE_OPTION.fullmatch(text) for text in bare[1:]):
         found.update([one for one in bare[1:] if not one.startswith("-")][:1])

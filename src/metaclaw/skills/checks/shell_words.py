@@ -104,7 +104,7 @@ class WordReader(ABC):
             else:
                 break
         if self._at == begin:
-            raise ShellSyntaxError(f"{source[begin : begin + 1]!r} is not expected here")
+            raise ShellSyntaxError("a sign is not expected where it stands")
         text, inner = "".join(pieces), (first, self._command_count())
         if is_plain and not text.strip(_SPLIT):
             return []
