@@ -13,7 +13,7 @@ from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, TurnId, new_session_id
 from metaclaw.domain.turn import Exchange, Turn
 from metaclaw.instance import acquire
-from metaclaw.skills import Shelf
+from metaclaw.skills import SkillLibrary
 from metaclaw.store import Backup, LedgerReader, SqlBackups, SqlCandidates, SqlForgetting, SqlGenerations
 from tests.cli.program import metaclaw
 from tests.cli.recorded import candidate, keep, record, skill, store, turn
@@ -124,7 +124,7 @@ def test_forgetting_that_was_interrupted_is_finished_by_asking_again(home: Path)
     keep(home, candidate(skill("learned"), taught.id, Standing.ACCEPTED))
     with store(home) as database:  # as if the power had failed right after the turns were gone
         SqlForgetting(database).forget_session(session)
-        assert [one.name for one in Shelf(home / "skills", SqlGenerations(database)).load().skills] == ["learned"]
+        assert [one.name for one in SkillLibrary(home / "skills", SqlGenerations(database)).load().skills] == ["learned"]
     done = metaclaw("sessions", "forget", session, "--yes", "--json")
     assert (done.code, done.facts["turns"], done.facts["skills"]) == (0, 0, ["learned"])
     assert not (home / "skills" / "learned").exists()

@@ -58,7 +58,7 @@ from metaclaw.proxy import (
 )
 from metaclaw.proxy.http.body import read
 from metaclaw.proxy.http.client import Client, Incoming
-from metaclaw.skills import Budgets, ShelfView
+from metaclaw.skills import Budgets, LibraryView
 from tests.support.depth import tries
 from tests.support.strict_provider import BAD, GOOD, STEPS, StrictProvider
 
@@ -191,7 +191,7 @@ class House:
     """The request path, with one provider and some rules."""
 
     def __init__(self, provider: InProcess | Model, *rules: Skill, judge: CallJudge | None = None) -> None:
-        view = ShelfView.of(1, rules)
+        view = LibraryView.of(1, rules)
         self.book = Book()
         self.enforcer = Enforcer(HeldRules(lambda: view), judge=judge, announce=self.book.announce)
         self._pipeline = Pipeline(

@@ -49,7 +49,7 @@ async def said(house: House, *words: str, scope: Scope = ADA) -> list[TurnId]:
 
 
 def rule(house: House) -> Skill:
-    (found,) = house.shelf.view.skills
+    (found,) = house.library.view.skills
     return found
 
 
@@ -104,7 +104,7 @@ async def test_a_retraction_takes_back_ones_own_rule_and_nobody_elses(new_house:
     await said(house, TABS)
     await said(house, TABS, scope=Scope("bob"))
     await said(house, "forget what I said")
-    assert [(one.name, one.scope) for one in house.shelf.view.skills] == [("indent-with-tabs-2", "user:bob")]
+    assert [(one.name, one.scope) for one in house.library.view.skills] == [("indent-with-tabs-2", "user:bob")]
     assert house.told[-1][0] == "retracted"
 
 
@@ -122,7 +122,7 @@ async def test_a_fact_keeps_its_last_day_and_a_day_in_the_past_is_ignored(new_ho
     facts = [item("Staging is stage-2", kind="fact", expires="2026-12-31"), item("Port is 8443", kind="fact", expires="2020-01-01")]
     house = await new_house(listener=listener({"staging": {"items": facts}}))
     await said(house, "staging is stage-2 until the end of the year, and the port is 8443")
-    found = {one.body: (one.kind, one.expires and one.expires.isoformat()) for one in house.shelf.view.skills}
+    found = {one.body: (one.kind, one.expires and one.expires.isoformat()) for one in house.library.view.skills}
     assert found == {"Staging is stage-2": (SkillKind.FACT, "2026-12-31"), "Port is 8443": (SkillKind.FACT, None)}
 
 
@@ -222,9 +222,9 @@ async def test_the_evolver_is_not_paid_for_what_a_correction_laid_down(new_house
 async def test_the_same_words_said_again_make_nothing_new(new_house: NewHouse) -> None:
     house = await new_house(listener=listener({"tabs": {"items": [item("Indent with tabs!")]}}))
     await said(house, TABS)
-    before = house.shelf.view.generation
+    before = house.library.view.generation
     turns = await said(house, "Hello.", TABS)
-    assert (house.names, house.shelf.view.generation) == (["indent-with-tabs"], before)
+    assert (house.names, house.library.view.generation) == (["indent-with-tabs"], before)
     assert house.role(turns[-1]) is None
 
 
@@ -327,6 +327,6 @@ async def test_a_rule_older_than_a_revert_is_not_put_in_force(new_house: NewHous
     house.put_in_force("other")
     talk = Talk(house)
     await talk.say(TABS, "ok")
-    house.shelf.revert(0)
+    house.library.revert(0)
     await house.listen()
     assert house.names == []

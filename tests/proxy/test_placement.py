@@ -19,7 +19,7 @@ from metaclaw.domain.turn import TurnEnd, apply_splices
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
-from metaclaw.skills import Budgets, ShelfView, remove_blocks
+from metaclaw.skills import Budgets, LibraryView, remove_blocks
 from metaclaw.upstream import PolicySlot
 
 TOPICS = {
@@ -45,15 +45,15 @@ def fact(name: str, text: str) -> Skill:
     return rule(name, text, kind="fact")
 
 
-def view(generation: int, skills: Sequence[Skill]) -> ShelfView:
-    return ShelfView.of(generation, skills)
+def view(generation: int, skills: Sequence[Skill]) -> LibraryView:
+    return LibraryView.of(generation, skills)
 
 
 @dataclass
 class Talk:
     """A chat client with a growing history, and the provider's view of each of its requests."""
 
-    view: ShelfView = field(default_factory=lambda: view(1, [skill(topic) for topic in TOPICS]))
+    view: LibraryView = field(default_factory=lambda: view(1, [skill(topic) for topic in TOPICS]))
     history: list[dict[str, Any]] = field(default_factory=lambda: [{"role": "system", "content": "You are careful."}])
     provider_saw: list[list[dict[str, Any]]] = field(default_factory=list)
 
@@ -102,7 +102,7 @@ def test_a_later_tasks_skill_stands_behind_its_own_user_message_and_nothing_befo
     assert "beehive" in second[3]["content"]
 
 
-def test_the_choice_stands_while_tools_run_although_the_shelf_has_moved_on() -> None:
+def test_the_choice_stands_while_tools_run_although_the_library_has_moved_on() -> None:
     talk = Talk()
     before = talk.ask(f"please {TOPICS['violin']}")
     talk.view = view(2, [skill("violin", "A new way."), skill("sourdough")])

@@ -110,7 +110,7 @@ def _announce(listening: socket.socket, application: Application, instance: Inst
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     instance.announce(url)
-    skills = sum(one.is_skill for one in application.shelf.view.index.skills())
+    skills = sum(one.is_skill for one in application.library.view.index.skills())
     log.info("serving url=%s skills=%d", url, skills)
     if ready is not None:
         model = application.embedded.models[0] if application.embedded else None

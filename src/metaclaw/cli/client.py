@@ -15,7 +15,7 @@ from metaclaw.instance import Running, find
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-    from metaclaw.skills import Rulebook, Shelf
+    from metaclaw.skills import Rulebook, SkillLibrary
 
 _TIMEOUT_S = 10.0
 _MESSAGE_CHARS = 2000
@@ -181,7 +181,7 @@ def carry_out(
 def _do(home: Path, do: "Callable[[Rulebook], dict[str, Json]]") -> "dict[str, Json]":
     from metaclaw.config import load
     from metaclaw.instance import acquire
-    from metaclaw.skills import Rulebook, Shelf
+    from metaclaw.skills import Rulebook, SkillLibrary
     from metaclaw.store import SqlGenerations, open_database
 
     config = load(home)
@@ -189,20 +189,20 @@ def _do(home: Path, do: "Callable[[Rulebook], dict[str, Json]]") -> "dict[str, J
         database = open_database(config.store.url.resolve())
         try:
             generations = SqlGenerations(database)
-            shelf = Shelf(config.skills.dir, generations)
-            shelf.load()
-            _refuse_trouble(shelf)
-            facts = do(Rulebook(shelf, generations))
-            shelf.sync()  # the files, of which there may be many
-            _refuse_trouble(shelf)
+            library = SkillLibrary(config.skills.dir, generations)
+            library.load()
+            _refuse_trouble(library)
+            facts = do(Rulebook(library, generations))
+            library.sync()  # the files, of which there may be many
+            _refuse_trouble(library)
         finally:
             database.close()
     return facts
 
 
-def _refuse_trouble(shelf: "Shelf") -> None:
-    if shelf.trouble is not None:
-        raise SkillError(shelf.trouble)
+def _refuse_trouble(library: "SkillLibrary") -> None:
+    if library.trouble is not None:
+        raise SkillError(library.trouble)
 
 
 def said(status: int, body: "Json") -> "dict[str, Json]":

@@ -346,7 +346,7 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
     from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
     from metaclaw.learn import SessionErasure
-    from metaclaw.skills import Shelf
+    from metaclaw.skills import SkillLibrary
     from metaclaw.store import SqlGenerations
 
     config = load(home)
@@ -354,11 +354,11 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
         if database is None:
             raise _unknown(session)
         with acquire(home):
-            shelf = Shelf(config.skills.dir, SqlGenerations(database))
-            shelf.load()
-            if shelf.trouble is not None:
-                raise MetaClawError(f"nothing was forgotten: {shelf.trouble}")
-            erasure = SessionErasure(database, shelf, home / "policies", is_alone=True)
+            library = SkillLibrary(config.skills.dir, SqlGenerations(database))
+            library.load()
+            if library.trouble is not None:
+                raise MetaClawError(f"nothing was forgotten: {library.trouble}")
+            erasure = SessionErasure(database, library, home / "policies", is_alone=True)
             report = erasure.forget(SessionId(session))
             if report is None:
                 raise _unknown(session)

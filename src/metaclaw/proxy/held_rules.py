@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import date
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -25,8 +25,8 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.skills import (
     ALWAYS,
+    LibraryView,
     Screen,
-    ShelfView,
     Teams,
     can_hold,
     check_of,
@@ -81,12 +81,6 @@ class Ruling(NamedTuple):
     failed: tuple[tuple[HeldRule, str], ...] = ()
 
 
-class Library(Protocol):
-    """One generation of rules and skills."""
-
-    def __call__(self) -> ShelfView: ...
-
-
 KEEP_RULES_CHECK = PatternCheck(
     r"(?s)^(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?:.*? )?(?:(?:enforce off|rules (?:remove|edit|import)|undo"
     r"|skills (?:remove|retire|revert|rollback)|rollback)(?=\s|$)|config set (?:proxy\.enforce|skills\.)|.*--set[ =]proxy\.enforce)"
@@ -113,11 +107,11 @@ _COMPLIES = Ruling()
 class HeldRules:
     """Which rules hold, for each speaker."""
 
-    def __init__(self, view: Library, teams: Teams | None = None, today: Callable[[], date] = date.today) -> None:
+    def __init__(self, view: Callable[[], LibraryView], teams: Teams | None = None, today: Callable[[], date] = date.today) -> None:
         self._view = view
         self._teams = teams
         self._today = today
-        self._seen: ShelfView | None = None
+        self._seen: LibraryView | None = None
         self._held: dict[str, HeldRule] = {}
         self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
 

@@ -1,4 +1,4 @@
-"""Skills and rules: their files, the active shelf, retrieval, the text in a prompt, writing (evolve) and proof (gate)."""
+"""Skills and rules: their files, the active library, retrieval, the text in a prompt, writing (evolve) and proof (gate)."""
 
 from metaclaw.skills.block import (
     Block,
@@ -50,7 +50,8 @@ from metaclaw.skills.gate.trial import (
     trial_prior,
 )
 from metaclaw.skills.index import SkillIndex
-from metaclaw.skills.library import Budgets, Selection, ShelfView
+from metaclaw.skills.library import SkillLibrary
+from metaclaw.skills.library_view import Budgets, LibraryView, Selection
 from metaclaw.skills.maintenance import STALE_AFTER, STALE_TASKS, Promotion, find_merges, find_promotions, stale_reason
 from metaclaw.skills.names import named_apart, own_name, rule_name
 from metaclaw.skills.packs import read_pack, vouched, write_pack
@@ -96,7 +97,6 @@ from metaclaw.skills.scopes import (
     owned,
     scope_of_lesson,
 )
-from metaclaw.skills.shelf import Shelf
 
 __all__ = [
     "ALWAYS",
@@ -133,6 +133,7 @@ __all__ = [
     "Gate",
     "GateMode",
     "IndexLibrary",
+    "LibraryView",
     "LiveTask",
     "Objection",
     "PassRate",
@@ -142,9 +143,8 @@ __all__ = [
     "Rulebook",
     "Screen",
     "Selection",
-    "Shelf",
-    "ShelfView",
     "SkillIndex",
+    "SkillLibrary",
     "TaskCounts",
     "Teams",
     "TrialDecision",

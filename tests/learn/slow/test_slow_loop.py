@@ -107,12 +107,12 @@ async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns
 
     def say() -> None:
         if (number := next(numbers, None)) is not None:
-            stage.shelf.publish([said(number)], (), "said", by_person=True)
+            stage.library.publish([said(number)], (), "said", by_person=True)
 
     stage.backend.before = say
     assert await stage.slow.once(LeastTurns(8))
     assert next(numbers, None) is None
-    assert stage.shelf.view.generation == 21
+    assert stage.library.view.generation == 21
     (first,) = stage.policies.versions()
     assert (first.state, first.generation) == (PolicyState.SERVING, 1)
     assert stage.turns.waiting(100).turns == waiting - 8
@@ -125,7 +125,7 @@ async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns
 def say_in_the_middle(stage: Stage) -> None:
     if stage.backend.calls == 5:
         rule = Skill(SkillName("uv"), "always", "Use uv.", scope="user:ada", extra={"kind": "rule"})
-        stage.shelf.publish([rule], (), "said", by_person=True)
+        stage.library.publish([rule], (), "said", by_person=True)
 
 
 async def test_a_rule_said_during_a_run_ages_its_speakers_turns_and_the_run_goes_on_with_the_others(stage: Stage) -> None:
@@ -152,7 +152,7 @@ async def test_a_run_is_dropped_when_rules_have_changed_for_all_its_speakers(sta
 
 
 async def test_a_fact_is_never_absorbed(stage: Stage) -> None:
-    stage.shelf.publish([replace(STARS, extra={**STARS.extra, "kind": "fact"})], (), "a fact", by_person=True)
+    stage.library.publish([replace(STARS, extra={**STARS.extra, "kind": "fact"})], (), "a fact", by_person=True)
     await serve_stars(stage)
     stage.talk(60)
     await stage.slow._find_absorbed()
@@ -164,7 +164,7 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
     stage.backend.cut_at = 5
     with pytest.raises(CutError):
         await stage.slow.once(LeastTurns(8))
-    stage.shelf.publish([replace(STARS, body="Every answer has two stars (**) in it.")], (), "changed by hand", by_person=True)
+    stage.library.publish([replace(STARS, body="Every answer has two stars (**) in it.")], (), "changed by hand", by_person=True)
     stage.build()
     await stage.slow.once(LeastTurns(8))
     batch = stage.batches.batch(1)
@@ -309,7 +309,7 @@ async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_
     )
     await serve_stars(stage, [STARS.name])
     if is_changed:
-        stage.shelf.publish([replace(STARS, body="Put a star (*) into every answer.")], (), "put otherwise", by_person=True)
+        stage.library.publish([replace(STARS, body="Put a star (*) into every answer.")], (), "put otherwise", by_person=True)
     stage.talk(20)
     await stage.slow.once(LeastTurns(8))
     second = stage.policies.version(2)
