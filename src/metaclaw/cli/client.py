@@ -87,20 +87,33 @@ class ApiClient:
         """The response, to be read as it arrives; `timeout_s` is the longest silence."""
         body = b"" if said is None else json.dumps(said).encode()
         own = {"Authorization": f"Bearer {self.key}", "Content-Length": str(len(body)), "Content-Type": "application/json"}
-        import http.client
+        from http.client import HTTPException
 
-        parts = urlsplit(self.url)
-        host = parts.hostname or "127.0.0.1"
-        connection = http.client.HTTPConnection(OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
         try:
-            connection.request(method, path, body, {**own, **(headers or {})})
-            yield connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
+            with open_response(self.url, method, path, body, {**own, **(headers or {})}, timeout_s=timeout_s) as response:
+                yield response
+        except (OSError, HTTPException) as error:
             raise UnreachableError(
                 f"the proxy at {self.url} does not answer ({error or type(error).__name__}); see its log"
             ) from error
-        finally:
-            connection.close()
+
+
+@contextmanager
+def open_response(
+    url: str, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, *, timeout_s: float
+) -> "Iterator[HTTPResponse]":
+    """The response of the server of `url`, to be read as it arrives. Raises OSError and http.client.HTTPException."""
+    from http.client import HTTPConnection, HTTPSConnection
+
+    parts = urlsplit(url)
+    host = parts.hostname or "127.0.0.1"
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
+    try:
+        connection.request(method, path, body, dict(headers or {}))
+        yield connection.getresponse()
+    finally:
+        connection.close()
 
 
 def connect(home: Path) -> tuple[Running, ApiClient]:

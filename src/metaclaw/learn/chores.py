@@ -13,6 +13,7 @@ from typing import Final
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
+from metaclaw.domain.belief import Belief, PassRate
 from metaclaw.domain.candidate import Candidate, Change, Probe, Proposal
 from metaclaw.domain.chat import ChatRequest, Sampling, own_request, text_of
 from metaclaw.domain.ids import SkillName
@@ -30,9 +31,7 @@ from metaclaw.skills import (
     SKILLS_SCHEMA,
     STALE_AFTER,
     STALE_TASKS,
-    Belief,
     Decision,
-    PassRate,
     Promotion,
     Teams,
     find_merges,

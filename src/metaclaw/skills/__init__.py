@@ -30,13 +30,15 @@ from metaclaw.skills.checks import (
 )
 from metaclaw.skills.checks.answer import documents_at, texts_at
 from metaclaw.skills.checks.screen import Screen, screen_of
+from metaclaw.skills.checks.shell import Script, read_script
+from metaclaw.skills.checks.shell_words import ShellSyntaxError, Word
 from metaclaw.skills.evolve.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, read_skills
 from metaclaw.skills.evolve.failures import CORRECTION_READ, Failure, FailureGroup, group_failures, is_spoken_against, ripe_groups
 from metaclaw.skills.explanation import Considered, Fate, explain
 from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill, read_skill, remove_skill, render_skill, write_skill
 from metaclaw.skills.gate.clashes import IndexLibrary
 from metaclaw.skills.gate.gate import Admission, Gate, GateMode, Objection, Replaying, lint
-from metaclaw.skills.gate.proof import Belief, Decision, PassRate, prove, replays_in_words
+from metaclaw.skills.gate.proof import Decision, prove, replays_in_words
 from metaclaw.skills.gate.trial import (
     MOST_DECIDED,
     LiveTask,
@@ -120,7 +122,6 @@ __all__ = [
     "UNCONFIRMED",
     "UNKNOWN_PROJECT",
     "Admission",
-    "Belief",
     "Block",
     "Budgets",
     "CheckKind",
@@ -136,13 +137,14 @@ __all__ = [
     "LibraryView",
     "LiveTask",
     "Objection",
-    "PassRate",
     "Promotion",
     "Replaying",
     "RuleFields",
     "Rulebook",
     "Screen",
+    "Script",
     "Selection",
+    "ShellSyntaxError",
     "SkillIndex",
     "SkillLibrary",
     "TaskCounts",
@@ -151,6 +153,7 @@ __all__ = [
     "TrialReport",
     "Undone",
     "Uplift",
+    "Word",
     "already_present",
     "applies",
     "applying",
@@ -198,6 +201,7 @@ __all__ = [
     "question_of",
     "read_pack",
     "read_rules",
+    "read_script",
     "read_skill",
     "read_skills",
     "remove_blocks",
