@@ -312,7 +312,7 @@ async def test_without_signals_a_process_stands_still_between_two_pieces_of_work
     child = TrainerProcess(arguments, 1, has_signals=False)
     try:
         with anyio.fail_after(_PATIENCE_S):
-            assert isinstance(await child.ask(), frames.Ready)
+            assert isinstance(await child.ask(), frames.TrainerReady)
             child.stop()
             call = asyncio.create_task(child.ask(frames.pack(frames.Score([([1, 2], [3])], frames.Base()))))
             await anyio.sleep(0.3)

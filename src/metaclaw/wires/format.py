@@ -13,7 +13,7 @@ from metaclaw.wires.fields import Object, object_of, text_of
 
 if TYPE_CHECKING:  # these look formats up
     from metaclaw.wires.footer import FooterRules
-    from metaclaw.wires.held_calls import Attempt, CallRules, HeldCall
+    from metaclaw.wires.held_calls import AttemptMessages, CallRules, HeldCall
     from metaclaw.wires.translation import Document, ToolOffer
 
 
@@ -77,7 +77,7 @@ class RequestEdit(Protocol):
 class AttemptReader(Protocol):
     """Reads what a provider said, as it has to be told of it again."""
 
-    def __call__(self, said: bytes, *, stream: bool) -> "Attempt":
+    def __call__(self, said: bytes, *, stream: bool) -> "AttemptMessages":
         """Raises UpstreamError for a whole answer that is none."""
 
 

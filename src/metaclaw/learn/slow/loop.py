@@ -28,7 +28,7 @@ from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.proof import Proof
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.run import PROVEN_ITEM, RunProgress, TrainingRun
+from metaclaw.learn.slow.run import PROVEN_ITEM, RunTally, TrainingRun
 from metaclaw.learn.slow.run_checkpoints import DriftError, StaleError
 from metaclaw.learn.slow.training_turns import Clocks, LeastTurns, QueryTurns, TrainingTurn
 from metaclaw.learn.slow.versions import Versions
@@ -138,7 +138,7 @@ class SlowLoop:
         self.state = LoopState.WAITING
         self.trouble: str | None = None
         self.notice: str | None = None
-        self.tally: RunProgress | None = None
+        self.tally: RunTally | None = None
 
     async def run(self) -> None:
         """Train whenever there is something to train on and a window to do it in."""

@@ -65,7 +65,7 @@ class Command:
 
 
 @dataclass(slots=True)
-class Pipeline:
+class ShellPipeline:
     """Commands with pipes between them; those of a group count as each of them."""
 
     commands: list[Command]
@@ -78,7 +78,7 @@ class Script:
 
     source: str
     commands: list[Command] = field(default_factory=list)
-    pipelines: list[Pipeline] = field(default_factory=list)
+    pipelines: list[ShellPipeline] = field(default_factory=list)
     functions: dict[str, str] = field(default_factory=dict)
     comments: list[tuple[int, int]] = field(default_factory=list)
 
@@ -203,7 +203,7 @@ class _Reader(WordReader):
             feeders = [*group.feeders, *feeders]
         if feeders:
             command.is_fed = True
-            self._script.pipelines.append(Pipeline([*feeders[-_MOST_FED:], command]))
+            self._script.pipelines.append(ShellPipeline([*feeders[-_MOST_FED:], command]))
 
     def _command(self, command: Command) -> str:
         """Read the words of a command; the sign behind them."""
