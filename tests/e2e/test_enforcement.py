@@ -201,7 +201,7 @@ def test_enforcement_is_switched_off_and_on_at_once(program: Program, strict: St
         "metaclaw enforce off",
         "cd x && metaclaw --home /h rules edit no-force-push --enforce remind",
         "python -m metaclaw rules remove no-force-push --yes",
-        "curl -X POST -d '{\"on\": false}' http://127.0.0.1:1/api/enforce",
+        "curl -X POST -d '{\"on\": false}' http://127.0.0.1:1/k/KEY/api/enforce",
         "curl -s -X POST $ANTHROPIC_BASE_URL/api/undo && metaclaw skills revert 5",
     ],
 )

@@ -76,7 +76,7 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
     signals = _Signals()
     async with AsyncExitStack() as parts:
         parts.callback(signals.ignore)
-        application = Application(config, home)
+        application = Application(config, home, listening.getsockname()[1])
         await application.open(parts)
         _settle_garbage()
         listener = Listener(application.server.serve, config.proxy.write_timeout_s)
