@@ -368,6 +368,17 @@ def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_toke
     assert [one.tokens.prompt_ids[0] if one.tokens else None for one in turn.enforcement.attempts] == [1, 1]
     assert [one.end for one in turn.enforcement.rules] == [HoldEnd.COMPLIED]
     assert house.book.events[0][0] == "rule_held"
+    assert (house.book.events[0][1]["end"], house.book.events[0][1]["calls"]) == ("complied", 1)
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_event_of_a_held_call_tells_that_only_words_followed(wire: Wire, stream: bool) -> None:
+    house = House(Model(), RULE)
+    history: list[Any] = [{"role": "user", "content": "PLAN bad text"}]
+    asyncio.run(house.post(wire, request_of(wire, history, stream)))
+    ((kind, told),) = house.book.events
+    assert (kind, told["end"], told["calls"]) == ("rule_held", "complied", 0)
 
 
 @pytest.mark.parametrize("wire", list(Wire))
