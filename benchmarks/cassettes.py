@@ -113,7 +113,7 @@ class Wanderer:
                 way[at], way[at + 1] = way[at + 1], way[at]
         varied: list[ToolCall] = []
         for wanted in way:
-            deed = understand(wanted).deed
+            deed = understand(wanted).effect
             if happens("unrecorded"):
                 varied.append(call("Read", file_path=f"src/other{rng.randrange(9)}.py"))
             if deed is CallEffect.LOOK and happens("left_out"):

@@ -13,7 +13,7 @@ from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, TurnId, new_session_id
 from metaclaw.domain.turn import Exchange, Turn
 from metaclaw.instance import acquire
-from metaclaw.skills import Shelf
+from metaclaw.skills import SkillLibrary
 from metaclaw.store import Backup, LedgerReader, SqlBackups, SqlCandidates, SqlForgetting, SqlGenerations
 from tests.cli.program import metaclaw
 from tests.cli.recorded import candidate, keep, record, skill, store, turn
@@ -124,7 +124,7 @@ def test_forgetting_that_was_interrupted_is_finished_by_asking_again(home: Path)
     keep(home, candidate(skill("learned"), taught.id, Standing.ACCEPTED))
     with store(home) as database:  # as if the power had failed right after the turns were gone
         SqlForgetting(database).forget_session(session)
-        assert [one.name for one in Shelf(home / "skills", SqlGenerations(database)).load().skills] == ["learned"]
+        assert [one.name for one in SkillLibrary(home / "skills", SqlGenerations(database)).load().skills] == ["learned"]
     done = metaclaw("sessions", "forget", session, "--yes", "--json")
     assert (done.code, done.facts["turns"], done.facts["skills"]) == (0, 0, ["learned"])
     assert not (home / "skills" / "learned").exists()
@@ -207,6 +207,14 @@ def test_sessions_have_titles_and_show_words_and_verdicts(home: Path) -> None:
     for words in ("you      And bats?", "answer   In caves.", "verdict  failed, you said so: they hang", "verdict  not judged yet"):
         assert words in shown
     assert metaclaw("sessions", "list", "--json").facts["sessions"][0]["title"] == "What is 2 + 2?"
+
+
+def test_an_agent_that_is_not_known_is_called_so_in_the_list_and_in_the_session(home: Path) -> None:
+    one = new_session_id()
+    record(home, replace(said(one, "Where do owls sleep?", "In trees."), agent="unknown"))
+    for out in (metaclaw("sessions", "list").out, metaclaw("sessions", "show", one).out):
+        assert "agent not known" in out
+        assert "unknown" not in out
 
 
 def test_sessions_are_found_by_the_words_in_them(home: Path) -> None:

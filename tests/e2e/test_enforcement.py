@@ -243,6 +243,27 @@ def test_after_a_restart_the_true_sequence_is_still_put_back(strict: StrictProvi
     assert running.stop() == 0
 
 
+def test_requests_that_a_held_rule_makes_again_have_a_purpose_of_their_own(strict: StrictProvider, tmp_path: Path) -> None:
+    program = Program(tmp_path / "home", providers_toml(strict.url))
+    write_rule(program)
+    program.start()
+    client = agent(program, "chat", "openai", False)
+    client.ask("PLAN bad good")
+    (session,) = program.get("/api/sessions")["sessions"]
+    (turn,) = program.get(f"/api/sessions/{session['id']}")["turns"]
+    cost = program.get("/api/cost")
+    shown = program.command("cost").stdout
+    program.kill()
+    (again,) = [one for one in cost["calls"] if one["purpose"] == "enforce"]
+    (day,) = cost["days"]
+    assert (again["calls"], day["enforcement"]["calls"], day["traffic"]["turns"]) == (1, 1, 1)
+    assert day["learning"]["calls"] == sum(one["calls"] for one in cost["calls"]) - 1
+    for kind in ("input_tokens", "output_tokens"):
+        assert day["traffic"][kind] > 0
+        assert day["traffic"][kind] + day["enforcement"][kind] == turn["usage"][kind]
+    assert "sent again because a call broke a held rule" in " ".join(shown.split())
+
+
 def test_a_text_of_ours_is_not_counted_as_an_answer(strict: StrictProvider, tmp_path: Path) -> None:
     program = Program(tmp_path / "home", providers_toml(strict.url))
     write_rule(program)

@@ -52,7 +52,7 @@ async def read(house: House) -> None:
 
 
 def rule(house: House) -> Skill:
-    (found,) = house.shelf.view.skills
+    (found,) = house.library.view.skills
     return found
 
 

@@ -23,7 +23,7 @@ from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
-from metaclaw.skills import Budgets, ShelfView
+from metaclaw.skills import Budgets, LibraryView
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +115,7 @@ class Traced:
 
         self.pipeline = Pipeline(
             origins=Recognising(now=lambda: datetime.now(UTC)),
-            placer=Placing(lambda: ShelfView.of(1, ()), Budgets(3, 1000)),
+            placer=Placing(lambda: LibraryView.of(1, ()), Budgets(3, 1000)),
             opener=Opener(Providers([Model()])),
             ledger=self.ledger,
             metrics=self.metrics,

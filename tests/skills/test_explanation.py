@@ -6,7 +6,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SkillName, new_session_id, new_turn_id
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.skills import Budgets, ShelfView, explain
+from metaclaw.skills import Budgets, LibraryView, explain
 
 TODAY = date(2026, 11, 16)
 TASK = "please rehair the violin bow"
@@ -54,7 +54,7 @@ def turn(placed: tuple[str, ...] = (), listed: tuple[str, ...] = (), withheld: t
 
 
 def reasons(served: Turn, *skills: Skill, budgets: Budgets | None = None, absorbed: tuple[str, ...] = ()) -> dict[str, str]:
-    view = ShelfView.of(1, skills)
+    view = LibraryView.of(1, skills)
     told = explain(served, TASK, view, budgets or Budgets(), today=TODAY, absorbed=frozenset(absorbed))
     return {one.skill.name: f"{one.fate}: {one.reason}" for one in told}
 

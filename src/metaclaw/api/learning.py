@@ -17,7 +17,7 @@ from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.ports import CandidateStore
-from metaclaw.skills import Rulebook, ShelfView
+from metaclaw.skills import LibraryView, Rulebook
 from metaclaw.store import GenerationRow, SqlCompliance
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class LearningRoutes:
     feed: EventFeed
     candidates: CandidateStore
     history: Callable[[int], list[GenerationRow]]
-    skills: Callable[[], ShelfView]
+    skills: Callable[[], LibraryView]
     owner: Callable[[], Awaitable["OwnerActions"]]
     rulebook: Rulebook
     compliance: SqlCompliance

@@ -16,7 +16,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, Considered, Fate, ShelfView, Teams, applies, explain
+from metaclaw.skills import Budgets, Considered, Fate, LibraryView, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 
@@ -302,7 +302,7 @@ class WhyRoutes:
         considered = explain(
             turn,
             _task(turn),
-            ShelfView.of(number, skills),
+            LibraryView.of(number, skills),
             self.budgets._replace(is_brief=turn.provider == self.embedded),
             self.teams,
             today=turn.times.received_at.astimezone().date(),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from metaclaw.cli.demo_home import DemoHome, Reply
+from metaclaw.cli.demo_home import DemoHome, DemoReply
 from metaclaw.cli.output import duration, one_line, plain, show_progress
 from metaclaw.errors import ConfigError, MetaClawError
 
@@ -167,7 +167,9 @@ def _act_one(stage: Stage, *, is_embedded: bool) -> None:
         _undo(stage, proxy, question, noted, temperature)
 
 
-def _claim_obedience(stage: Stage, lesson: _Lesson, before: Reply, after: Reply, *, is_default: bool, has_provider: bool) -> None:
+def _claim_obedience(
+    stage: Stage, lesson: _Lesson, before: DemoReply, after: DemoReply, *, is_default: bool, has_provider: bool
+) -> None:
     if not is_default:
         stage.say("Whether the model obeyed, you see above. That the rule was placed is sure; following it is the model's part.")
         return
@@ -245,7 +247,7 @@ def running(
         proxy.stop()
 
 
-def show_reply(reply: Reply) -> None:
+def show_reply(reply: DemoReply) -> None:
     """Print an answer and what stood in its prompt."""
     click.echo(f"  > {one_line(reply.text or '(no words)', _WIDTH)}")
     placed = ", ".join(plain(name) for name in reply.placed)

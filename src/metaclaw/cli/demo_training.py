@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from metaclaw.cli.client import at, rows
 from metaclaw.cli.demo import Stage, running, show_reply
-from metaclaw.cli.demo_home import DemoHome, Reply
+from metaclaw.cli.demo_home import DemoHome, DemoReply
 from metaclaw.cli.output import bar, duration, one_line, plain, show_progress
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ def _questions(topics: Sequence[str], people: Sequence[str]) -> list[Question]:
 
 def _ask_all(
     proxy: DemoHome, questions: Sequence[Question], check: str | None, *, temperature: float = 0.0
-) -> list[tuple[Reply, bool]]:
+) -> list[tuple[DemoReply, bool]]:
     """Ask each in a session of its own, and look whether the answer is exactly right (or satisfies the given check)."""
     found = []
     for number, question in enumerate(questions):
@@ -175,7 +175,7 @@ def _ask_all(
     return found
 
 
-def _share(answers: Sequence[tuple[Reply, bool]]) -> str:
+def _share(answers: Sequence[tuple[DemoReply, bool]]) -> str:
     return f"{sum(is_right for _, is_right in answers)} of {len(answers)}"
 
 

@@ -192,7 +192,9 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
             return
         click.secho(one_line(title or "(nothing that can be read)", 100), bold=True)
         ended = f"ended ({found.end_reason})" if found.end_reason else "going on"
-        click.echo(f"{plain(found.id)}  {plain(found.agent)}  {moment(found.began_at)} to {moment(found.last_at)}  {plain(ended)}")
+        click.echo(
+            f"{plain(found.id)}  {agent_name(found.agent)}  {moment(found.began_at)} to {moment(found.last_at)}  {plain(ended)}"
+        )
         shown = rows_ if show_all else [row for row in rows_ if row.kind.value == "main"]
         if len(shown) > limit:
             click.echo(f"… {counted(len(shown) - limit, 'earlier turn')}; more with --limit")
@@ -346,7 +348,7 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
     from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
     from metaclaw.learn import SessionErasure
-    from metaclaw.skills import Shelf
+    from metaclaw.skills import SkillLibrary
     from metaclaw.store import SqlGenerations
 
     config = load(home)
@@ -354,11 +356,11 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
         if database is None:
             raise _unknown(session)
         with acquire(home):
-            shelf = Shelf(config.skills.dir, SqlGenerations(database))
-            shelf.load()
-            if shelf.trouble is not None:
-                raise MetaClawError(f"nothing was forgotten: {shelf.trouble}")
-            erasure = SessionErasure(database, shelf, home / "policies", is_alone=True)
+            library = SkillLibrary(config.skills.dir, SqlGenerations(database))
+            library.load()
+            if library.trouble is not None:
+                raise MetaClawError(f"nothing was forgotten: {library.trouble}")
+            erasure = SessionErasure(database, library, home / "policies", is_alone=True)
             report = erasure.forget(SessionId(session))
             if report is None:
                 raise _unknown(session)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from metaclaw.engine.attention import Slot, Span
 from metaclaw.engine.llama import CHUNK_TOKENS, Llama
-from metaclaw.engine.sampling import Drawn, Sampler, SamplingOptions, draw
+from metaclaw.engine.sampling import DrawnToken, Sampler, SamplingOptions, draw
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +32,7 @@ class Job:
         """Whether no more tokens may be drawn."""
         return len(self.sampled) >= self.max_tokens
 
-    def accept(self, drawn: Drawn) -> None:
+    def accept(self, drawn: DrawnToken) -> None:
         """Note a drawn token."""
         self.sampled.append(drawn.token)
         self.logprobs.append(drawn.logprob)
@@ -71,7 +71,7 @@ class Batch:
         self._running.remove(job)
         self._cache.release(job.slot)
 
-    def step(self) -> list[tuple[Job, Drawn]]:
+    def step(self) -> list[tuple[Job, DrawnToken]]:
         """One pass: a token for every job whose prompt is read, and a chunk of the prompts that are not."""
         spans, drawing, wanted = self._plan()
         if not spans:

@@ -47,7 +47,7 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnToken:
     """One token, its log-probability under the raw distribution, and the likeliest alternatives where asked for."""
 
     token: int
@@ -93,7 +93,7 @@ class Sampler:
 
 
 @torch.inference_mode()
-def draw(logits: Tensor, samplers: Sequence[Sampler]) -> list[Drawn]:
+def draw(logits: Tensor, samplers: Sequence[Sampler]) -> list[DrawnToken]:
     """One token per row. Log-probabilities are natural, of the raw logits at temperature 1, whatever was drawn from."""
     # Exponentials are the dear part: they are taken once, and serve the log-probability and the draw.
     shifted = logits - logits.amax(-1, keepdim=True)
@@ -103,7 +103,7 @@ def draw(logits: Tensor, samplers: Sequence[Sampler]) -> list[Drawn]:
     drawn = []
     for number, (row, sampler, log_total) in enumerate(zip(shifted, samplers, log_totals, strict=True)):
         token = sampler.choose(row, weights[number], sums[number])
-        drawn.append(Drawn(token, float(row[token]) - log_total, _likeliest(row, log_total, sampler.wishes.top_logprobs)))
+        drawn.append(DrawnToken(token, float(row[token]) - log_total, _likeliest(row, log_total, sampler.wishes.top_logprobs)))
     return drawn
 
 

@@ -50,7 +50,7 @@ class Engine:
         """Load these versions, then serve until the pipe ends."""
         for number, adapter in adapters.items():
             finish(self._load(None, number, adapter))
-        self._pipe.send(frames.Ready(self._model.context, self._slots))
+        self._pipe.send(frames.EngineReady(self._model.context, self._slots))
         while True:
             self._listen(wait=self._is_idle)
             began = time.monotonic()

@@ -224,10 +224,10 @@ class EmbeddedTrainer:
             raise
         if answer is None:
             raise TrainingError(f"the trainer process ended with status {await self._end(child)}")
-        if isinstance(answer, frames.Failed) and answer.needs_memory:
+        if isinstance(answer, frames.RequestFailed) and answer.needs_memory:
             await self._end(child)  # its memory is needed, and what it has on disk is enough to go on
             raise TrainerMemoryError(answer.message)
-        if isinstance(answer, frames.Failed):
+        if isinstance(answer, frames.RequestFailed):
             raise MissingPackageError(answer.message) if answer.needs_package else TrainingError(answer.message)
         return answer
 

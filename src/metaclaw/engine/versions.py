@@ -10,7 +10,7 @@ from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import Steps
 from metaclaw.engine.frames import Finished, Piece, Shown
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.sampling import Drawn, SamplingOptions
+from metaclaw.engine.sampling import DrawnToken, SamplingOptions
 from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
 from metaclaw.errors import WireError
 
@@ -30,7 +30,7 @@ class Answer:
         self._emitted = 0
         self.is_done = False
 
-    def accept(self, drawn: Drawn, ends: frozenset[int]) -> Piece | None:
+    def accept(self, drawn: DrawnToken, ends: frozenset[int]) -> Piece | None:
         """Take a drawn token; the piece of text that became certain, if any."""
         ended = drawn.token in ends
         text = "" if ended else self._detokenizer.push(drawn.token)
@@ -73,7 +73,7 @@ class Answer:
     def _is_last(self) -> bool:
         return self.is_done and self._stops.found is None
 
-    def _show(self, drawn: Drawn) -> Shown:
+    def _show(self, drawn: DrawnToken) -> Shown:
         top = [(self._vocabulary.decode([token]), logprob) for token, logprob in drawn.top]
         return Shown(self._vocabulary.decode([drawn.token]), drawn.logprob, top)
 

@@ -32,12 +32,12 @@ from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.status import senses
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.store_rpc import AnyLibrary
 from metaclaw.learn.worker.supervision import TURNS_CURSOR, AttemptLog, Supervisor
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
-from metaclaw.skills import Budgets, Evolver, Gate, GateMode, Shelf
+from metaclaw.skills import Budgets, Evolver, Gate, GateMode, SkillLibrary
 from metaclaw.store import (
     Database,
     LedgerReader,
@@ -90,7 +90,7 @@ class Learning:
         *,
         database: Database,
         ledger: EventSink,
-        shelf: SkillShelf,
+        library: AnyLibrary,
         providers: Sequence[Provider],
         words: Callable[[str, str], str],
         books: LearningStores | None = None,
@@ -105,7 +105,7 @@ class Learning:
         self.book = book or AttemptLog()
         self._uses = books.uses
         self._cursors = books.cursors
-        self._shelf = shelf
+        self._library = library
         self._teams = {team.name: team.users for team in config.teams}
         self.reader = LedgerReader(database)
         self.verdicts = books.verdicts
@@ -119,14 +119,14 @@ class Learning:
         self.allowance = JudgeAllowance(config.judge.max_share)
         self.calibration = CalibrationLoop(self.verdicts.graded)
         self.judge_for = self._judges()
-        self.situations = Situations(shelf, self._teams)
+        self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
         self.replayer = self._replayer()
         self.probes = Probes(self.reader, self.verdicts, self.steps, self._teams)
-        review = SafetyReview(self.recorded.step, shelf, self.redactor)
+        review = SafetyReview(self.recorded.step, library, self.redactor)
         self.admission = CandidateAdmission(
             gate=Gate(GateMode(config.skills.gate), self.replayer, [review]),
-            shelf=shelf,
+            library=library,
             candidates=self.candidates,
             announce=self.announce,
             redact=self.redact,
@@ -150,6 +150,7 @@ class Learning:
             "on": config.skills.learn,
             "gate": config.skills.gate,
             "listen": self.models.shown_listener(config.listen, config.judge),
+            "listener": self.listening.facts,
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
             "trust": asdict(self.calibration.trust),
@@ -195,7 +196,7 @@ class Learning:
     def _maintenance(self) -> Maintenance:
         uses, cursors = self._uses, self._cursors
         skill_merge = SkillMerge(
-            shelf=self._shelf,
+            library=self._library,
             candidates=self.candidates,
             cursors=cursors,
             probes=self.probes,
@@ -204,7 +205,7 @@ class Learning:
             model_for=self.models.chosen(self._config.evolver),
         )
         scope_promotion = ScopePromotion(
-            shelf=self._shelf,
+            library=self._library,
             candidates=self.candidates,
             cursors=cursors,
             probes=self.probes,
@@ -216,7 +217,7 @@ class Learning:
             uses=uses,
             generations=self.generations,
             cursors=cursors,
-            shelf=self._shelf,
+            library=self._library,
             announce=self.announce,
             teams=self._teams,
         )
@@ -226,7 +227,7 @@ class Learning:
             uses=uses,
             cursors=cursors,
             candidates=self.candidates,
-            shelf=self._shelf,
+            library=self._library,
             admission=self.admission,
             uplift=self.uplift,
             book=self.book,
@@ -236,7 +237,7 @@ class Learning:
     def _listening(self) -> Listening:
         messages = Messages(self.reader, self.recorded, self.steps)
         rules = RuleWriter(
-            shelf=self._shelf,
+            library=self._library,
             candidates=self.candidates,
             verdicts=self.verdicts,
             announce=self.announce,
@@ -278,7 +279,7 @@ class Learning:
                 self._render,
                 wish.max_new_skills,
                 redact=self.redact,
-                is_taken=lambda name: self._shelf.view.get(name) is not None,
+                is_taken=lambda name: self._library.view.get(name) is not None,
                 on_refused=self.admission.refuse,
             )
 
@@ -287,14 +288,14 @@ class Learning:
             verdicts=self.verdicts,
             candidates=self.candidates,
             recorded=self.recorded,
-            shelf=self._shelf,
+            library=self._library,
             changes=SkillChanges(self.generations, self._teams),
             book=self.book,
         )
         return FastLoop(
             lessons=lessons,
             candidates=self.candidates,
-            shelf=self._shelf,
+            library=self._library,
             admission=self.admission,
             probes=self.probes,
             writer_for=writer_for,
@@ -320,7 +321,7 @@ class Learning:
     def _outcomes(self) -> OutcomeLoop:
         assessment = Assessment(
             judge_for=self.judge_for,
-            skill=lambda name: self._shelf.view.get(name),
+            skill=lambda name: self._library.view.get(name),
             calibration=lambda: self.calibration.current,
             matches=self.situations.match,
             judged=lambda model: self.budget.count(Purpose.JUDGE, model, Spent(), turns=1),
@@ -334,7 +335,7 @@ class Learning:
             allowance=self.allowance,
             may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
             failed=self.failed,
-            catch_up=self._shelf.follow,
+            catch_up=self._library.follow,
             book=self.book,
         )
 
@@ -347,7 +348,7 @@ class Learning:
             reader=self.reader,
             compliance=store,
             recorded=self.recorded,
-            shelf=self._shelf,
+            library=self._library,
             generations=self.generations,
             teams=self._teams,
             redact=self.redact,
@@ -381,7 +382,7 @@ class Learning:
 
 def owner_of(
     learning: Learning,
-    shelf: Shelf,
+    library: SkillLibrary,
     erasure: SessionErasure,
     *,
     failed: Callable[[], None] | None = None,
@@ -400,7 +401,7 @@ def owner_of(
         verdicts=learning.verdicts,
         candidates=learning.candidates,
         erasure=erasure,
-        shelf=shelf,
+        library=library,
         admission=learning.admission,
         uplift=learning.uplift,
         announce=learning.announce,

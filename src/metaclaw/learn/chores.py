@@ -13,6 +13,7 @@ from typing import Final
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
+from metaclaw.domain.belief import Belief, PassRate
 from metaclaw.domain.candidate import Candidate, Change, Probe, Proposal
 from metaclaw.domain.chat import ChatRequest, Sampling, own_request, text_of
 from metaclaw.domain.ids import SkillName
@@ -22,7 +23,7 @@ from metaclaw.errors import UpstreamError
 from metaclaw.learn.admission import Announce, CandidateAdmission, Learned, accepted_candidate
 from metaclaw.learn.failures import Probes
 from metaclaw.learn.maintenance import DAY_US, UpliftReader, microseconds
-from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.store_rpc import AnyLibrary
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.skills import (
     MOST_EXAMPLES,
@@ -30,9 +31,7 @@ from metaclaw.skills import (
     SKILLS_SCHEMA,
     STALE_AFTER,
     STALE_TASKS,
-    Belief,
     Decision,
-    PassRate,
     Promotion,
     Teams,
     find_merges,
@@ -175,7 +174,7 @@ class ScopePromotion:
 
     name = "widening"
 
-    shelf: SkillShelf
+    library: AnyLibrary
     candidates: SqlCandidates
     cursors: SqlCursors
     probes: Probes
@@ -204,13 +203,13 @@ class ScopePromotion:
         """The proposal, and the model it was learned with; None where it was made before, or its origin is not known."""
         skill = promotion.skill
         mark = f"widened {skill.content_hash}"
-        parents = [parent for name in promotion.learned_in if (parent := self.shelf.view.get(name)) is not None]
+        parents = [parent for name in promotion.learned_in if (parent := self.library.view.get(name)) is not None]
         found = [mine for parent in parents if (mine := accepted_candidate(self.candidates, parent)) is not None]
         if self.cursors.cursor(mark) or not found:
             return None
         self.cursors.move_cursor(mark, 1)
         support = tuple(dict.fromkeys(turn for mine in found for turn in mine.proposal.support))
-        name = own_name(skill.name, lambda name: self.shelf.view.get(name) is not None)
+        name = own_name(skill.name, lambda name: self.library.view.get(name) is not None)
         model = next((mine.certificate.model for mine in found if mine.certificate is not None), "")
         return Proposal(replace(skill, name=name), Change.NEW, (), support, f"lesson-of-many-{skill.name}", "widening"), model
 
@@ -230,7 +229,7 @@ class SkillMerge:
 
     name = "merging"
 
-    shelf: SkillShelf
+    library: AnyLibrary
     candidates: SqlCandidates
     cursors: SqlCursors
     probes: Probes
@@ -291,7 +290,7 @@ class SkillMerge:
             log.info("merge_not_written reason=%s", "unreadable" if isinstance(written, str) else "no merged skill was written")
             return None
         scope, names = parents[0].scope, tuple(parent.name for parent in parents)
-        name = own_name(written[0].name, lambda one: self.shelf.view.get(one) is not None)
+        name = own_name(written[0].name, lambda one: self.library.view.get(one) is not None)
         extra = {**_common_check(parents), **_common_examples(parents)}
         skill = Skill(
             name, written[0].trigger, written[0].body, parents[0].category, scope, extra, SkillState.DRAFT, Authorship.EVOLVER
@@ -349,13 +348,13 @@ class RuleWatch:
     uses: SqlUses
     generations: SqlGenerations
     cursors: SqlCursors
-    shelf: SkillShelf
+    library: AnyLibrary
     announce: Announce
     teams: Teams
 
     async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
         """Look at every rule in force, also at those in files that a person wrote."""
-        rules = [skill for skill in self.shelf.view.index.skills() if skill.kind is SkillKind.RULE]
+        rules = [skill for skill in self.library.view.index.skills() if skill.kind is SkillKind.RULE]
         for rule in rules[:_MOST_RULES]:
             text = await run_sync(self._harm, rule)
             if text is not None:

@@ -13,7 +13,7 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import OpenFailure, Outcome, Source, Verdict
 from metaclaw.learn.steps import RecordedSteps, StepBuilder, without_bodies
-from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.store_rpc import AnyLibrary
 from metaclaw.learn.worker.supervision import AttemptLog, RetryGuard
 from metaclaw.skills import MOST_SHOWN, Failure, FailureGroup, Teams, applies, applying, group_failures, is_spoken_against
 from metaclaw.store import LedgerReader, SkillAttempt, SqlCandidates, SqlGenerations, SqlVerdicts
@@ -103,7 +103,7 @@ class Lessons:
     verdicts: SqlVerdicts
     candidates: SqlCandidates
     recorded: RecordedSteps
-    shelf: SkillShelf
+    library: AnyLibrary
     changes: SkillChanges
     book: AttemptLog | None = None
 
@@ -175,7 +175,7 @@ class Lessons:
         return self.candidates.candidates(standing, _REMEMBERED)
 
     def _is_gone(self, candidate: Candidate) -> bool:
-        return self.shelf.view.get(candidate.proposal.skill.name) is None
+        return self.library.view.get(candidate.proposal.skill.name) is None
 
     def _is_current(self, known: _Known, verdict: Verdict) -> bool:
         if known.failure.verdict != verdict:

@@ -25,7 +25,7 @@ from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned
 from metaclaw.learn.failures import Lessons, Probes, UnmendedFailures, tasks_in_words
 from metaclaw.learn.listen.rules import LISTENED
-from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.worker.store_rpc import AnyLibrary
 from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
 from metaclaw.store import RefusedError, SkillAttempt, SqlCandidates
@@ -55,7 +55,7 @@ class FastLoop:
         *,
         lessons: Lessons,
         candidates: SqlCandidates,
-        shelf: SkillShelf,
+        library: AnyLibrary,
         admission: CandidateAdmission,
         probes: Probes,
         writer_for: Callable[[str], Evolver | None],
@@ -72,7 +72,7 @@ class FastLoop:
         self.wakeup = LoopWakeup()
         self._lessons = lessons
         self._candidates = candidates
-        self._shelf = shelf
+        self._library = library
         self._admission = admission
         self._probes = probes
         self._writer_for = writer_for
@@ -108,7 +108,7 @@ class FastLoop:
         """Until cancelled."""
         self._is_looking = True  # until the first look is over
         async with anyio.create_task_group() as aside:
-            await run_sync(self._shelf.follow)
+            await run_sync(self._library.follow)
             await self.take_up_again(aside)
             continued = self._clock()
             while True:
@@ -131,10 +131,10 @@ class FastLoop:
         self._unmended.forget(session)
 
     async def _look(self, aside: TaskGroup) -> None:
-        await run_sync(self._shelf.follow)
-        failures = await run_sync(self._lessons.open_failures, self._shelf.view.generation)
+        await run_sync(self._library.follow)
+        failures = await run_sync(self._lessons.open_failures, self._library.view.generation)
         heard = [one for one in failures if not self._is_spoken_for(one)]
-        shown = await run_sync(self._lessons.not_overtaken, self._unmended.shown, self._shelf.view.generation)
+        shown = await run_sync(self._lessons.not_overtaken, self._unmended.shown, self._library.view.generation)
         self._unmended.keep(shown)
         kinds = await run_sync(self._unmended.kinds_to_show, heard, shown)
         self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe_groups(one, self._rules.min_failures))
@@ -174,7 +174,7 @@ class FastLoop:
                     await self._admission.set_aside(candidate)
 
     def _is_skill(self, name: SkillName) -> bool:
-        found = self._shelf.view.get(name)
+        found = self._library.view.get(name)
         return found is not None and found.kind is SkillKind.SKILL
 
     def _is_spoken_for(self, failure: Failure) -> bool:
@@ -189,7 +189,7 @@ class FastLoop:
         if attempt is None:
             return
         log.info("failures_of_one_kind cause=%s turns=%d", kind.cause, len(kind.failures))
-        self._unmended.add(attempt, kind.failures, self._shelf.view.generation)
+        self._unmended.add(attempt, kind.failures, self._library.view.generation)
         await self._write(kind, attempt, aside)
 
     async def _write(self, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
@@ -259,11 +259,11 @@ class FastLoop:
     async def _claim(self, kind: str, turns: Sequence[TurnId]) -> int | None:
         """Make these turns support; None where one of them has been used already, or is forgotten."""
         try:
-            return await run_sync(self._candidates.begin_attempt, kind, self._shelf.view.generation, turns)
+            return await run_sync(self._candidates.begin_attempt, kind, self._library.view.generation, turns)
         except RefusedError as error:
             log.debug("attempt_refused kind=%s reason=%s", kind, error)
             return None
 
     def _near(self, kind: FailureGroup) -> tuple[Skill, ...]:
         steps = [failure.step for failure in kind.failures]
-        return self._shelf.view.retrieve(tasks_in_words(steps), _NEAR, steps[-1].scope, self._rules.teams)
+        return self._library.view.retrieve(tasks_in_words(steps), _NEAR, steps[-1].scope, self._rules.teams)

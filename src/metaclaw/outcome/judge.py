@@ -1,11 +1,10 @@
 """The judge (process reward model): asks a model whether a turn succeeded, once if the answer is clear, else several times."""
 
 import hashlib
-import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -18,6 +17,7 @@ from metaclaw.domain.step import Step
 from metaclaw.domain.verdict import Outcome, Votes
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError
 from metaclaw.ports import Model, Purpose
+from metaclaw.text import answer_documents
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ RANK_SCHEMA: dict[str, Json] = {
 _TEMPERATURE = 0.3
 _MAX_ANSWER_TOKENS = 4_000
 _MAX_ANSWER_CHARS = 40_000
-_MAX_TRIES = 30
+_MAX_TRIES = 500
 _CLEAR_SCORE = 0.5
 _MAX_REASON_CHARS = 500
 
@@ -130,9 +130,6 @@ class _Answer(msgspec.Struct):
 class _Ranking(msgspec.Struct):
     ranks: list[int]
     reason: str = ""
-
-
-_DECODER = json.JSONDecoder()
 
 
 class Judge:
@@ -314,14 +311,10 @@ def read_ranking(completion: Completion, count: int) -> list[float]:
     raise JudgeError(f"the answer holds no ranking of {count} answers")
 
 
-def _objects(completion: Completion) -> Iterator[object]:
-    """The JSON objects in an answer, the last first: a judge may reason before it answers."""
+def _objects(completion: Completion) -> list[Json]:
+    """The JSON objects in an answer, the last first."""
     text = "".join(part.text for part in completion.parts if isinstance(part, Text))[:_MAX_ANSWER_CHARS]
-    for at in [place for place, sign in enumerate(text) if sign == "{"][: -_MAX_TRIES - 1 : -1]:
-        try:
-            yield _DECODER.raw_decode(text, at)[0]
-        except (ValueError, RecursionError):
-            continue
+    return answer_documents(text, _MAX_TRIES, openings="{")
 
 
 def _checked(answer: _Answer) -> Vote:

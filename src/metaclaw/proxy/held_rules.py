@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import date
 from functools import lru_cache, partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -26,8 +26,8 @@ from metaclaw.errors import SkillError
 from metaclaw.proxy.keep_rules import keep_rules_check
 from metaclaw.skills import (
     ALWAYS,
+    LibraryView,
     Screen,
-    ShelfView,
     Teams,
     can_hold,
     check_of,
@@ -83,12 +83,6 @@ class Ruling(NamedTuple):
     failed: tuple[tuple[HeldRule, str], ...] = ()
 
 
-class Library(Protocol):
-    """One generation of rules and skills."""
-
-    def __call__(self) -> ShelfView: ...
-
-
 _DEFAULT_PORT = 30000
 
 
@@ -114,14 +108,18 @@ class HeldRules:
     """Which rules hold, for each speaker."""
 
     def __init__(
-        self, view: Library, teams: Teams | None = None, today: Callable[[], date] = date.today, port: int = _DEFAULT_PORT
+        self,
+        view: Callable[[], LibraryView],
+        teams: Teams | None = None,
+        today: Callable[[], date] = date.today,
+        port: int = _DEFAULT_PORT,
     ) -> None:
         """`port` is the one this program listens on: requests to it are told from those to other servers."""
         self._view = view
         self._port = port
         self._teams = teams
         self._today = today
-        self._seen: ShelfView | None = None
+        self._seen: LibraryView | None = None
         self._held: dict[str, HeldRule] = {}
         self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
 

@@ -47,7 +47,7 @@ class Similarity(Protocol):
 
 
 class Pipeline:
-    """Serves requests for answers. Sessions, shelf, providers and ledger each have one owner elsewhere."""
+    """Serves requests for answers. Sessions, library, providers and ledger each have one owner elsewhere."""
 
     def __init__(
         self,

@@ -39,8 +39,8 @@ from metaclaw.proxy.splice import Spliced, placement_splices
 from metaclaw.skills import (
     Block,
     Budgets,
+    LibraryView,
     Selection,
-    ShelfView,
     Teams,
     already_present,
     applies,
@@ -138,7 +138,7 @@ class Placer:
 
     def __init__(
         self,
-        view: Callable[[], ShelfView],
+        view: Callable[[], LibraryView],
         budgets: Budgets,
         *,
         enabled: bool = True,
@@ -179,8 +179,8 @@ class Placer:
         return query_text(origin.task)
 
     def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None) -> Placed:
-        """Read the shelf once, and settle stamp and placements of this request. `nearness` says how near each skill is to the task
-        in meaning; it is needed only where a segment begins."""
+        """Read the library once, and settle stamp and placements of this request. `nearness` says how near each skill is to the
+        task in meaning; it is needed only where a segment begins."""
         view = self._view()
         version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
         if origin.kind is TurnKind.SIDE:
@@ -211,7 +211,7 @@ class Placer:
             return _NOTHING_DUE
         return self._reminders.due(incoming, tuple([name for placement in wanted for name in placement.skills]))
 
-    def _place_aside(self, incoming: Incoming, origin: Origin, view: ShelfView, version: int) -> Placed:
+    def _place_aside(self, incoming: Incoming, origin: Origin, view: LibraryView, version: int) -> Placed:
         """A side turn gets the rules about what it writes. Its session's blocks stay as they are."""
         words = words_for(origin.kind_reason) if self._enabled else ()
         found = view.select("", self._budgets, origin.scope, self._teams, today=self._today()).rules if words else ()
@@ -236,7 +236,13 @@ class Placer:
             self._adopted.pop(session, None)
 
     def _adopt(
-        self, incoming: Incoming, origin: Origin, view: ShelfView, before: _Adopted | None, version: int, nearness: Nearness | None
+        self,
+        incoming: Incoming,
+        origin: Origin,
+        view: LibraryView,
+        before: _Adopted | None,
+        version: int,
+        nearness: Nearness | None,
     ) -> _Adopted:
         found = self._select(incoming, origin, view, version, nearness) if self._enabled else _NOTHING
         kept = () if before is None or not self._enabled else self._still_valid(before, origin, view, found.replaced)
@@ -252,7 +258,7 @@ class Placer:
         self._remember(origin.session, adopted)
         return adopted
 
-    def _select(self, incoming: Incoming, origin: Origin, view: ShelfView, version: int, nearness: Nearness | None) -> Selection:
+    def _select(self, incoming: Incoming, origin: Origin, view: LibraryView, version: int, nearness: Nearness | None) -> Selection:
         """What is for the task and its speaker, without what the weights that will answer have absorbed."""
         absorbed = self._policy.absorbed(version) if self._policy is not None else _NO_NAMES
         if absorbed and not self._policy_answers(incoming.wire, incoming.model):
@@ -286,7 +292,7 @@ class Placer:
             listed = _without_withheld(listed, self._chance.draw(origin.session, origin.segment, listed))
         return _Chosen(Selection(rules, full, listed), draws)
 
-    def _still_valid(self, before: _Adopted, origin: Origin, view: ShelfView, replaced: frozenset[str]) -> tuple[Placement, ...]:
+    def _still_valid(self, before: _Adopted, origin: Origin, view: LibraryView, replaced: frozenset[str]) -> tuple[Placement, ...]:
         """The blocks that may stay: their place is still in the history, and all they hold is in force, says what it said and is
         for whoever speaks. A block behind one that must go goes too, since the cached prefix ends there."""
         kept: list[Placement] = []
@@ -302,7 +308,7 @@ class Placer:
             kept.append(placement)
         return tuple(kept)
 
-    def _holds(self, placement: Placement, scope: Scope, view: ShelfView, today: date, replaced: frozenset[str]) -> bool:
+    def _holds(self, placement: Placement, scope: Scope, view: LibraryView, today: date, replaced: frozenset[str]) -> bool:
         """Whether everything in a block is in force for this speaker, and reads as it does there."""
         for names, reads_so in ((placement.skills, is_placed_in), (placement.listed, is_listed_in)):
             for name in names:
@@ -317,7 +323,7 @@ class Placer:
         is_here = skill.is_for_workspace(scope.workspace) and not skill.is_expired(today)
         return is_here and applies(skill.scope, scope, self._teams)
 
-    def _is_too_much(self, later: Sequence[Placement], new: Selection, view: ShelfView) -> bool:
+    def _is_too_much(self, later: Sequence[Placement], new: Selection, view: LibraryView) -> bool:
         """Whether the blocks behind the first would hold too many skills, or grow too long."""
         skills = [skill for placement in later for name in placement.skills if (skill := view.get(name)) is not None]
         counted = sum(skill.is_skill and not skill.applies_always for skill in (*skills, *new.full))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Turn, TurnKind
 from metaclaw.skills.block import already_present
-from metaclaw.skills.library import Budgets, InScope, Selection, ShelfView
+from metaclaw.skills.library_view import Budgets, InScope, LibraryView, Selection
 from metaclaw.skills.query import query_text
 from metaclaw.skills.scopes import Teams, applies
 
@@ -36,7 +36,7 @@ class Considered(NamedTuple):
 def explain(
     turn: Turn,
     task: str,
-    view: ShelfView,
+    view: LibraryView,
     budgets: Budgets,
     teams: Teams | None = None,
     *,
@@ -60,7 +60,7 @@ def explain(
     return sorted(considered, key=lambda one: (order.index(one.fate), one.skill.name))
 
 
-def _candidates(turn: Turn, view: ShelfView, found: Selection, speaker: InScope) -> Iterable[Skill]:
+def _candidates(turn: Turn, view: LibraryView, found: Selection, speaker: InScope) -> Iterable[Skill]:
     if view.count <= MOST_CONSIDERED:
         return view.skills
     named = (view.get(name) for name in (*turn.stamp.skills, *turn.listed))

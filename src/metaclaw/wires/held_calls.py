@@ -35,7 +35,7 @@ class HeldCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class AttemptMessages:
     """What a provider said once. `messages` are what a later request says of it; `is_exact` is False where that cannot be said
     exactly, or its calls cannot be answered: then the provider is not asked again."""
 

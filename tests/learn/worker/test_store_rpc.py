@@ -26,8 +26,8 @@ from metaclaw.learn.worker.store_rpc import (
     ForgetSession,
     RemoteCandidates,
     RemoteCursors,
+    RemoteLibrary,
     RemoteProvider,
-    RemoteShelf,
     RemoteUses,
     RemoteVerdicts,
     StoreCall,
@@ -54,7 +54,7 @@ class Direct:
         return self.deeds[name](*arguments)
 
 
-def shelf_of(house: House) -> RemoteShelf:
+def library_of(house: House) -> RemoteLibrary:
     def publish(
         put: tuple[Skill, ...],
         gone: tuple[SkillName, ...],
@@ -63,13 +63,13 @@ def shelf_of(house: House) -> RemoteShelf:
         learned: LearnedFrom | None,
         by_person: bool,
     ) -> int:
-        return house.shelf.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person).generation
+        return house.library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person).generation
 
-    return RemoteShelf(house.generations, Direct(publish=publish))
+    return RemoteLibrary(house.generations, Direct(publish=publish))
 
 
-def assert_same(sent: RemoteShelf, house: House) -> None:
-    view, real = sent.follow(), house.shelf.view
+def assert_same(sent: RemoteLibrary, house: House) -> None:
+    view, real = sent.follow(), house.library.view
     assert (view.generation, view.hash, view.skills) == (real.generation, real.hash, real.skills)
 
 
@@ -100,7 +100,7 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
     uses.note(rows)
     uses.note([])
     assert uses.cursor() == rows[-1].seq
-    house.shelf.publish([learned_skill("new")], (), "a skill of the library")
+    house.library.publish([learned_skill("new")], (), "a skill of the library")
     uses.begin([SkillName("new")], datetime.now(UTC))
     uses.begin([], datetime.now(UTC))
     assert set(uses.uses_of([SkillName("new")])) == {"new"}
@@ -119,14 +119,14 @@ async def test_a_turn_that_has_its_role_is_refused_to_a_learner_too(new_house: N
 
 async def test_a_learner_sees_its_own_publication_at_once_and_everybody_elses_when_it_follows(new_house: NewHouse) -> None:
     house = await new_house()
-    sent = shelf_of(house)
+    sent = library_of(house)
     mine = sent.publish([learned_skill("one")], (), "learned one", expected={SkillName("one"): None})
     assert [skill.name for skill in mine.skills] == ["one"]
     house.write_by_hand(learned_skill("by-hand", author=Authorship.PERSON, scope=None))
-    house.shelf.retire(SkillName("one"))
+    house.library.retire(SkillName("one"))
     assert [skill.name for skill in sent.view.skills] == ["one"]
     assert_same(sent, house)
-    house.shelf.revert(mine.generation)
+    house.library.revert(mine.generation)
     assert_same(sent, house)
     with pytest.raises(SkillError):
         sent.publish([learned_skill("one", body="1. Do otherwise.")], (), "too late", expected={SkillName("one"): None})
@@ -147,16 +147,16 @@ async def test_whoever_follows_has_what_is_in_force_however_it_came_about(
 
 
 def assert_follows(house: House, done: list[tuple[str, str, int]]) -> None:
-    sent = shelf_of(house)
+    sent = library_of(house)
     for what, name, number in done:
         try:
             match what:
                 case "put":
-                    house.shelf.publish([learned_skill(name, body=f"1. Do it {number} times.\n\nDo not stop.")], (), "put")
+                    house.library.publish([learned_skill(name, body=f"1. Do it {number} times.\n\nDo not stop.")], (), "put")
                 case "retire":
-                    house.shelf.retire(SkillName(name))
+                    house.library.retire(SkillName(name))
                 case "revert":
-                    house.shelf.revert(house.shelf.view.generation - number)
+                    house.library.revert(house.library.view.generation - number)
                 case _:
                     assert_same(sent, house)
         except SkillError:

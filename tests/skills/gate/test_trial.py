@@ -5,14 +5,13 @@ import random
 import pytest
 
 from benchmarks.gate import simulate_trials
+from metaclaw.domain.belief import Belief, PassRate
 from metaclaw.domain.candidate import Certificate, Probe, ProbeKind, ReplayResult
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import (
-    Belief,
     LiveTask,
-    PassRate,
     TaskCounts,
     TrialDecision,
     is_harmful,

@@ -8,7 +8,7 @@ from metaclaw.agents.formats.path import Item, KeyPath, nested
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ValueNode:
     """One value: `text[start:end]`."""
 
     kind: Literal["mapping", "list", "scalar"]
@@ -31,22 +31,22 @@ class Entry:
 
     key: str | None
     start: int
-    node: Node = field(compare=False)
+    node: ValueNode = field(compare=False)
 
 
 class Writer(Protocol):
     """How a format writes into a text."""
 
-    def replaced(self, text: str, node: Node, value: object) -> str:
+    def replaced(self, text: str, node: ValueNode, value: object) -> str:
         """The text with another value at this place."""
         ...
 
-    def inserted(self, text: str, node: Node, key: str | None, value: object) -> str:
+    def inserted(self, text: str, node: ValueNode, key: str | None, value: object) -> str:
         """The text with a new first entry in this mapping or list."""
         ...
 
 
-def put(writer: Writer, text: str, root: Node, path: KeyPath, value: object) -> str:
+def put(writer: Writer, text: str, root: ValueNode, path: KeyPath, value: object) -> str:
     """Set the value at a path below `root`."""
     node = root
     for depth, part in enumerate(path):
@@ -59,7 +59,7 @@ def put(writer: Writer, text: str, root: Node, path: KeyPath, value: object) -> 
     return writer.replaced(text, node, value)
 
 
-def _insert(writer: Writer, text: str, node: Node, path: Sequence[str | Item], value: object) -> str:
+def _insert(writer: Writer, text: str, node: ValueNode, path: Sequence[str | Item], value: object) -> str:
     part = path[0]
     if isinstance(part, str):
         return writer.inserted(text, node, part, nested(path[1:], value))
@@ -68,7 +68,7 @@ def _insert(writer: Writer, text: str, node: Node, path: Sequence[str | Item], v
     return writer.inserted(text, node, None, made[0])
 
 
-def parent_of(root: Node, path: KeyPath) -> tuple[Node, int] | None:
+def parent_of(root: ValueNode, path: KeyPath) -> tuple[ValueNode, int] | None:
     """The mapping or list that holds the last part of a path, and which of its entries that is."""
     node = root
     for part in path[:-1]:
@@ -80,5 +80,5 @@ def parent_of(root: Node, path: KeyPath) -> tuple[Node, int] | None:
     return None if entry is None else (node, next(place for place, one in enumerate(node.entries) if one is entry))
 
 
-def _is_item(node: Node, item: Item) -> bool:
+def _is_item(node: ValueNode, item: Item) -> bool:
     return any(entry.key == item.key and entry.node.value == item.value for entry in node.entries)

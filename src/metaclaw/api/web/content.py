@@ -191,7 +191,7 @@ class PageContent:
         rulebook = self.parts.rulebook
         changes = rulebook.lately(_LESSONS)
         named = [skill.name for change in changes for skill in change.after.values()]
-        live = {name: rulebook.shelf.view.get(name) for name in named}
+        live = {name: rulebook.library.view.get(name) for name in named}
         sources = {str(one.extra["source"]) for one in live.values() if one is not None and one.extra.get("source")}
         places = self.parts.overview.places_of([TurnId(one) for one in sources])
         found: list[Context] = []
@@ -268,7 +268,7 @@ class PageContent:
 
     def _rule(self, name: str) -> Context:
         rulebook, overview = self.parts.rulebook, self.parts.overview
-        live = rulebook.shelf.view.get(name)
+        live = rulebook.library.view.get(name)
         versions = overview.versions_of(name)
         if live is None and not versions:
             raise ApiError(f"there is no rule or skill named {name}", 404)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape, read_tensors
-from metaclaw.engine.training.forward import Drawn, TrainedModel, drawn_logprobs
+from metaclaw.engine.training.forward import DrawnLogprobs, TrainedModel, drawn_logprobs
 from metaclaw.engine.training.learner_settings import LearnerOptions, LearnerSettings
 from metaclaw.engine.training.lora import Adapter, Parameters, check_modules, fresh_adapter, projection_shapes, refitted
 from metaclaw.engine.training.losses import DrawnTokens, piece_stats, sums, token_losses
@@ -154,7 +154,7 @@ class Learner:
         total.backward()  # type: ignore[no-untyped-call]
         return stats
 
-    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> Drawn:
+    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
         packed = pack(pairs, self._device)
         recomputes = len(packed.ids) > self._work.of(_ROWS_KEPT[self._kind])
         rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)

@@ -91,7 +91,7 @@ async def _no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstratio
 
 
 @dataclass(slots=True)
-class RunProgress:
+class RunTally:
     """How far a run is, for people. `phase` is what it does; `reason` why it stopped learning."""
 
     steps: int = 0
@@ -151,7 +151,7 @@ class TrainingRun:
             may_go_on=self._may_go_on,
             greedy_reward=self._greedy_reward,
         )
-        self.tally = RunProgress(of_steps=recipe.steps)
+        self.tally = RunTally(of_steps=recipe.steps)
 
     async def complete(self, label: str) -> Weights:
         """Everything that is left of the run, as windows allow; the weights it ends with. Raises TrainingError."""

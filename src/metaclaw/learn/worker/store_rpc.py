@@ -31,7 +31,7 @@ from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.verdict import Verdict
 from metaclaw.errors import MetaClawError
 from metaclaw.learn.worker.supervision import WorkItem
-from metaclaw.skills import Shelf, ShelfView
+from metaclaw.skills import LibraryView, SkillLibrary
 from metaclaw.store import (
     Database,
     PriceServed,
@@ -278,33 +278,33 @@ class RemoteCompliance(SqlCompliance):
         return bool(self._calls.run("settle_compliance", turn))
 
 
-class RemoteShelf:
+class RemoteLibrary:
     """The skills in force as the store tells of them; changed by the serving process, which alone publishes."""
 
     def __init__(self, generations: SqlGenerations, calls: StoreCalls) -> None:
         self._generations = generations
         self._calls = calls
         self._following = threading.Lock()
-        self._view = ShelfView.of(0, ())
+        self._view = LibraryView.of(0, ())
 
     @property
-    def view(self) -> ShelfView:
+    def view(self) -> LibraryView:
         """The generation that was read last."""
         return self._view
 
-    def follow(self) -> ShelfView:
+    def follow(self) -> LibraryView:
         """Take in what was published since. Blocks."""
         with self._following:
             changes = self._generations.since(self._view.generation)
             if changes.number != self._view.generation:
-                self._view = ShelfView(changes.number, self._view.index.changed(changes.put, changes.gone))
+                self._view = LibraryView(changes.number, self._view.index.changed(changes.put, changes.gone))
             return self._view
 
-    def follow_anew(self) -> ShelfView:
+    def follow_anew(self) -> LibraryView:
         """Read all skills again. Blocks. For when earlier generations were edited, because something was forgotten."""
         with self._following:
             changes = self._generations.since(0)
-            self._view = ShelfView.of(changes.number, changes.put)
+            self._view = LibraryView.of(changes.number, changes.put)
             return self._view
 
     def publish(
@@ -316,13 +316,13 @@ class RemoteShelf:
         expected: Mapping[SkillName, str | None] | None = None,
         learned: LearnedFrom | None = None,
         by_person: bool = False,
-    ) -> ShelfView:
-        """As `Shelf.publish`; the view afterwards has at least this change."""
+    ) -> LibraryView:
+        """As `SkillLibrary.publish`; the view afterwards has at least this change."""
         self._calls.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}), learned, by_person)
         return self.follow()
 
 
-SkillShelf: TypeAlias = Shelf | RemoteShelf
+AnyLibrary: TypeAlias = SkillLibrary | RemoteLibrary
 """The skills in force, in the serving process or in the learner."""
 
 

@@ -18,7 +18,7 @@ from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
 from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 from metaclaw.proxy.sessions.conversation import (
-    Conversation,
+    MessageChain,
     is_heartbeat,
     is_machine_text,
     without_ephemeral,
@@ -339,7 +339,7 @@ class Tasks:
 
     __slots__ = ("anchors", "began", "last")
 
-    def __init__(self, spoken: Conversation, client: AgentClient, known: frozenset[bytes] | None, upto: int) -> None:
+    def __init__(self, spoken: MessageChain, client: AgentClient, known: frozenset[bytes] | None, upto: int) -> None:
         anchors: list[Anchor] = []
         self.began = False
         self.last = ""
@@ -357,7 +357,7 @@ class Tasks:
         self.anchors = tuple(anchors)
 
 
-def known_anchors(spoken: Conversation, known: frozenset[bytes]) -> tuple[Anchor, ...]:
+def known_anchors(spoken: MessageChain, known: frozenset[bytes]) -> tuple[Anchor, ...]:
     """The tasks of a session that are visible in a request that begins none."""
     return tuple(Anchor(spoken.indices[at], spoken.digests[at]) for at in spoken.users if spoken.digests[at] in known)
 

@@ -10,11 +10,11 @@ from metaclaw.domain.tool_classes import ToolClass
 from metaclaw.skills.checks.calls import SeenCall, seen_calls, strings_in
 from metaclaw.skills.checks.commands import SeenText, code_texts, commands_of, names_operator
 from metaclaw.skills.checks.consent import deletion_consent
+from metaclaw.text import json_documents
 
 MAX_ANSWER_CHARS = 200_000
 MAX_CALL_CHARS = 4_000_000
 _FENCED = re.compile(r"^[ \t]*(```|~~~)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
-_OPENING = re.compile(r"[{\[]")
 _MOST_OPENINGS = 200
 _MOST_DOCUMENTS = 20
 _MOST_CONVERSATION_CHARS = 200_000
@@ -138,7 +138,7 @@ def find_json(text: str) -> list[Json]:
     if whole is not None:
         return [whole]
     fenced: list[Json] = [document for match in _FENCED.finditer(text) if (document := _whole(match[2])) is not None]
-    return fenced[:_MOST_DOCUMENTS] or list(_between_words(text))[:_MOST_DOCUMENTS]
+    return fenced[:_MOST_DOCUMENTS] or list(json_documents(text, _MOST_OPENINGS))[:_MOST_DOCUMENTS]
 
 
 def _whole(text: str) -> dict[str, Json] | list[Json] | None:
@@ -147,20 +147,6 @@ def _whole(text: str) -> dict[str, Json] | list[Json] | None:
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict | list) else None
-
-
-def _between_words(text: str) -> Iterator[Json]:
-    decoder, at = json.JSONDecoder(), 0
-    for _ in range(_MOST_OPENINGS):
-        opening = _OPENING.search(text, at)
-        if opening is None:
-            return
-        try:
-            document, at = decoder.raw_decode(text, opening.start())
-        except (ValueError, RecursionError):
-            at = opening.end()
-        else:
-            yield document
 
 
 def _seen(answer: Sequence[Part], tools: Sequence[str]) -> list[SeenCall]:

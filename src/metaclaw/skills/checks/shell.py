@@ -67,7 +67,7 @@ class Command:
 
 
 @dataclass(slots=True)
-class Pipeline:
+class ShellPipeline:
     """Commands with pipes between them; those of a group count as each of them."""
 
     commands: list[Command]
@@ -80,7 +80,7 @@ class Script:
 
     source: str
     commands: list[Command] = field(default_factory=list)
-    pipelines: list[Pipeline] = field(default_factory=list)
+    pipelines: list[ShellPipeline] = field(default_factory=list)
     functions: dict[str, str] = field(default_factory=dict)
     comments: list[tuple[int, int]] = field(default_factory=list)
 
@@ -184,7 +184,7 @@ class _Reader(WordReader):
             if group.function:
                 self._script.functions[group.function] = self._source[group.begin : end]
             if group.argument_of is not None and self._closed:
-                self._script.pipelines.append(Pipeline([*self._closed, group.argument_of]))
+                self._script.pipelines.append(ShellPipeline([*self._closed, group.argument_of]))
 
     def _pipeline(self) -> tuple[str, list[Command]]:
         """Read commands with pipes between them; the sign behind them, and those that feed what follows it."""
@@ -214,7 +214,7 @@ class _Reader(WordReader):
             feeders = [*group.feeders, *feeders]
         if feeders:
             command.is_fed = True
-            self._script.pipelines.append(Pipeline([*feeders[-_MOST_FED:], command]))
+            self._script.pipelines.append(ShellPipeline([*feeders[-_MOST_FED:], command]))
 
     def _command(self, command: Command) -> str:
         """Read the words of a command; the sign behind them."""

@@ -11,7 +11,7 @@ from metaclaw.wires.chat.answers import ChatWriter
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import (
-    Attempt,
+    AttemptMessages,
     HeldCall,
     event_body,
     events_of,
@@ -26,7 +26,7 @@ from metaclaw.wires.sse import event_bytes, split_events
 from metaclaw.wires.translation import custom_arguments
 
 
-def read_attempt(said: bytes, *, stream: bool) -> Attempt:
+def read_attempt(said: bytes, *, stream: bool) -> AttemptMessages:
     """What a provider said, whole or streamed. Raises UpstreamError for a whole answer that is none."""
     if stream:
         identity, messages = _streamed(said)
@@ -41,7 +41,7 @@ def read_attempt(said: bytes, *, stream: bool) -> Attempt:
     if isinstance(message.get("tool_calls"), list):
         message["tool_calls"] = [_known_call(call, calls[place]) for place, call in enumerate(list_of(message["tool_calls"]))]
     is_exact = len(messages) == 1 and not message.get("function_call")
-    return Attempt(identity, (message,), tuple(calls), is_exact)
+    return AttemptMessages(identity, (message,), tuple(calls), is_exact)
 
 
 def _streamed(said: bytes) -> tuple[str, list[Object]]:

@@ -10,7 +10,7 @@ from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import (
-    Attempt,
+    AttemptMessages,
     HeldCall,
     event_body,
     events_of,
@@ -28,7 +28,7 @@ _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta"
 _UNCACHED = ("thinking", "redacted_thinking")
 
 
-def read_attempt(said: bytes, *, stream: bool) -> Attempt:
+def read_attempt(said: bytes, *, stream: bool) -> AttemptMessages:
     """What a provider said, whole or streamed. Raises UpstreamError for a whole answer that is none."""
     if stream:
         identity, blocks, is_exact = _streamed(said)
@@ -41,7 +41,7 @@ def read_attempt(said: bytes, *, stream: bool) -> Attempt:
     kept: list[Json] = [block for block in blocks if block.get("type") != "text" or block.get("text")]
     calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
     is_exact = is_exact and all(call.id and isinstance(read_json(call.arguments), dict) for call in calls)
-    return Attempt(identity, ({"role": "assistant", "content": kept},), calls, is_exact)
+    return AttemptMessages(identity, ({"role": "assistant", "content": kept},), calls, is_exact)
 
 
 def _call(block: Object) -> HeldCall:

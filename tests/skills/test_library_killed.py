@@ -1,4 +1,4 @@
-"""A shelf whose process is killed while it publishes."""
+"""A library whose process is killed while it publishes."""
 
 import subprocess
 import sys
