@@ -20,6 +20,7 @@ from metaclaw.skills.checks.code import code_scripts, hides_code
 from metaclaw.skills.checks.code_actions import code_files
 from metaclaw.skills.checks.git_state import GitState
 from metaclaw.skills.checks.programs import INTERPRETERS, QUOTING, RECORDING, SHELLS, program_name, shortened
+from metaclaw.skills.checks.programs import words as words_of
 from metaclaw.skills.checks.quotation import quoted_places, shows_help
 from metaclaw.skills.checks.script_parts import (
     DOWNLOADING,
@@ -55,6 +56,9 @@ _LAST_OPTION: Final = re.compile(r"(?:(?:^|[\s\"'])--?[A-Za-z][\w-]*|[;&|]\s*[\w
 _MOST_OPTION_CHARS: Final = 80
 _LEFT_OUT: Final = "…"
 _UNKNOWN_PROGRAM: Final = re.compile(r"\$[\w{(@*]|`")
+_SUBSTITUTION: Final = re.compile(r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`|\$\{[^{}]*\}")
+_COMPARISON: Final = re.compile(r"=~|[=!]=|[-+]?=|-[a-z]{2}|[<>]=?|[-+*/%|?.]")
+_PLAIN_STARTERS: Final = words_of("sudo doas exec nohup time timeout command builtin nice setsid xargs")
 _OWN_VARIABLES: Final = re.compile(r"\$\{?(?:PYTHON|NODE|EDITOR|VISUAL|PAGER|SHELL|CC|CXX|MAKE|CARGO|GO|env:\w+)\b")
 """Variables that by convention name a program of one kind."""
 _SETTING_UP: Final = re.compile(
@@ -287,8 +291,7 @@ class _Walk:
         if not bare:
             return
         name = program_name(bare[0])
-        is_assignment = bare[0].startswith("$") and bare[1:2] == ["="]
-        if _UNKNOWN_PROGRAM.search(name) and not (is_assignment or _SETTING_UP.match(bare[0]) or _OWN_VARIABLES.match(bare[0])):
+        if any(_is_unknown_program(words) for words in (texts, bare if texts[0] in _PLAIN_STARTERS else texts)):
             self._note("its program is known only when it runs")
         elif name in _RUNNERS and command.is_fed and not command.given and command not in roles.fed:
             if (reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]) and not roles.reads_file(command):
@@ -445,6 +448,14 @@ def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
     """A command without the words that are only text to it."""
     left_out = {place for first, last in spans for place in range(first, last + 1)}
     return " ".join(_LEFT_OUT if place in left_out else text for place, text in enumerate(texts))
+
+
+def _is_unknown_program(texts: Sequence[str]) -> bool:
+    """Whether only the run can tell which program a command starts; its folder does not matter."""
+    if texts[1:2] and _COMPARISON.fullmatch(texts[1]):
+        return False  # a value of PowerShell, or a part of `[[ … ]]`
+    program = _SUBSTITUTION.sub("$x", texts[0][-MOST_VALUE_CHARS:]).rpartition("/")[2]
+    return _UNKNOWN_PROGRAM.search(program) is not None and not (_SETTING_UP.match(texts[0]) or _OWN_VARIABLES.match(texts[0]))
 
 
 def _prints_nothing(texts: list[str]) -> bool:

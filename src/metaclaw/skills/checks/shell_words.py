@@ -30,6 +30,7 @@ _BRACED: Final = re.compile("\x01([^\x01\x03]*)\x03")
 _SPLIT: Final = "\x00"
 _RESERVED: Final = re.compile("[\x00-\x03]")
 _SPACE: Final = re.compile(r"\s+")
+_SPACE_OUTSIDE: Final = re.compile(r"(\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`)|\s+")
 EXPANDED: Final = ("$(", "`")
 
 
@@ -284,7 +285,9 @@ def unescaped(text: str) -> str:
 
 
 def _split(value: str) -> str:
-    """A value that stands without quotes: it falls into words at blanks."""
+    """A value that stands without quotes: it falls into words at blanks, but not at those of a substitution within it."""
+    if "$(" in value or "`" in value:
+        return _SPACE_OUTSIDE.sub(lambda match: match[1] or _SPLIT, value)
     return _SPACE.sub(_SPLIT, value)
 
 
