@@ -25,6 +25,8 @@ BREAKS = {
         f'eval "$(echo {ENCODED} | base64 --decode)"',
         f"bash -c \"$(base64 -d <<< '{ENCODED}')\" || X=$(echo {ENCODED} | base64 -d); $X",
         "X=git; Y=push; $X $Y --force",
+        "python3 -c \"import git; git.Repo('.').git.push('--force')\"",
+        "python3 -c \"import git; git.Repo('.').remote().push('fix', force=True)\"",
     ],
     "no-push-to-main": [
         "git switch main && git merge fix && git push",
@@ -62,6 +64,8 @@ BREAKS = {
     "no-lock-file-edits": [
         "printf '1d\\nw\\n' | ed -s uv.lock",
         "> uv.lock",
+        "'{}' | Out-File -FilePath package-lock.json",
+        "Set-Content uv.lock -Value x",
         "ed package-lock.json <<'EOF'\n1d\nw\nEOF",
         "ex -sc '%s/a/b/|x' yarn.lock",
         "vim -es -c '%s/a/b/' -c wq yarn.lock",
@@ -111,6 +115,8 @@ FOLLOWS = {
         f"echo {base64.b64encode(b'git push').decode()} | base64 -d | sh",
         f"echo {ENCODED} | base64 -d",
         "X=git; $X push",
+        "python3 -c \"import git; git.Repo('.').git.push('origin', 'fix')\"",
+        "python3 -c \"xs = []; xs.push('--force')\"",
     ],
     "no-push-to-main": [
         "git switch fix && git push",
@@ -154,6 +160,7 @@ FOLLOWS = {
         "npm audit fix",
         "npm install && git add package-lock.json",
         "uv lock",
+        "Get-Content uv.lock | Out-File /tmp/x.txt",
         "vim -es -c '%s/a/b/' -c wq README.md",
         "jq .version package-lock.json",
         "diff uv.lock old.lock | patch --dry-run -p0 README.md",

@@ -24,6 +24,7 @@ _SOURCING: Final = words_of("source . eval")
 _EVALUATING: Final = words_of("iex invoke-expression")
 """Commands of PowerShell that run the text they are given."""
 DOWNLOADING: Final = words_of("curl wget aria2c http https xh iwr irm invoke-webrequest invoke-restmethod fetch")
+_POWERSHELL_WRITERS: Final = words_of("set-content add-content out-file clear-content")
 _ED: Final = words_of("ed ex red")
 _VIM: Final = words_of("vi vim nvim ex")
 _SCRIPT_WORDS: Final = words_of(
@@ -228,6 +229,9 @@ def written_files(command: Command, texts: Sequence[str], roles: Roles) -> Itera
         yield from ((one[3:], "") for one in operands if one.startswith("of="))
     elif name in ("truncate", "sponge"):
         yield from ((path, "") for path in operands)
+    elif name.lower() in _POWERSHELL_WRITERS:
+        named = [after for one, after in pairwise(bare) if one.lower() in ("-path", "-filepath", "-literalpath")]
+        yield from ((path, " ".join(bare[1:])) for path in named or operands[:1])
     elif name in INTERPRETERS:
         yield from (file for one in (*bare[1:], text) if "(" in one for file in code_files(one))
     else:
