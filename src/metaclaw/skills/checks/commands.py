@@ -225,6 +225,10 @@ class _Walk:
         for one in command.given:
             if command in roles.scripts or command in roles.readers:
                 self._add_source(one.text, depth)
+            elif name == "xargs":
+                self._add_words([*texts, *one.text.split()], depth)
+            elif name == "make":
+                self._add_source("\n".join(line[1:] for line in one.text.splitlines() if line.startswith("\t")), depth)
             elif name in INTERPRETERS or command in roles.code:
                 self._add_code(one.text, depth)
             is_quoted = is_text and command not in roles.code

@@ -25,6 +25,7 @@ _EVALUATING: Final = words_of("iex invoke-expression")
 """Commands of PowerShell that run the text they are given."""
 DOWNLOADING: Final = words_of("curl wget aria2c http https xh iwr irm invoke-webrequest invoke-restmethod fetch")
 _POWERSHELL_WRITERS: Final = words_of("set-content add-content out-file clear-content")
+_IMAGE_PROGRAMS: Final = words_of("git curl kubectl terraform helm")
 _ED: Final = words_of("ed ex red")
 _VIM: Final = words_of("vi vim nvim ex")
 _SCRIPT_WORDS: Final = words_of(
@@ -258,10 +259,8 @@ def downloaded_files(texts: Sequence[str]) -> list[str]:
     if is_named_by_url and not (name == "wget" and found):
         addresses = [one for one in texts[1:] if "/" in one and not one.startswith("-")]
         found += [re.split(r"[?#]", one)[0].rstrip("/").rpartition("/")[2] for one in addresses]
-    folder = next(
-        (after.rstrip("/") for one, after in pairwise(texts) if one in ("-P", "--directory-prefix", "--output-dir", "-d")), ""
-    )
-    folder = f"{folder}/" if (folder and name != "curl") or "--output-dir" in texts else ""
+    options = {"wget": ("-P", "--directory-prefix"), "aria2c": ("-d", "--dir"), "curl": ("--output-dir",)}.get(name, ())
+    folder = next((after.rstrip("/") + "/" for one, after in pairwise(texts) if one in options), "")
     return [folder + one for one in found if one and one != "-" and not one.startswith("/dev/")]
 
 
@@ -340,6 +339,10 @@ def commands_in(texts: Sequence[str]) -> Iterator[list[str]]:
                 rest = texts[at + 1 :]
                 end = next((i for i, one in enumerate(rest) if one in (";", "+")), len(rest))
                 yield [one for one in rest[:end] if one != "{}"]
+    if name in ("docker", "podman") and "run" in texts[:4]:
+        # An image may start a program of its name: alpine/git, curlimages/curl.
+        images = [at for at, text in enumerate(texts) if "/" in text and program_name(text.partition(":")[0]) in _IMAGE_PROGRAMS]
+        yield from ([program_name(texts[at].partition(":")[0]), *texts[at + 1 :]] for at in images[:1])
     if name in ("fd", "fdfind"):
         begin = next((at for at, text in enumerate(texts, 1) if text in ("-x", "-X", "--exec", "--exec-batch")), len(texts))
         yield [one for one in texts[begin:] if one not in (";", "{}")]
