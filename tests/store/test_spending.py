@@ -10,7 +10,7 @@ from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, 
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.spending import SERVED, Spending, SpendingKey
+from metaclaw.domain.status import SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import Times, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.store import Database, SqlCandidates, SqlForgetting, SqlGenerations, SqlLedger, SqlSpending, SqlVerdicts

@@ -20,11 +20,9 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
 from metaclaw.domain.compliance import MeasuredTurn, Reminded, RuleOutcome, RuleResult, measured_hash
-from metaclaw.domain.enforcement import STOPPED_BY_US, EnforcedRule, HoldEnd
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import REMINDER, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import REMINDER, STOPPED_BY_US, EnforcedRule, HoldEnd, Step, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import concerns, conversation_of, in_words, matching, needs_situation, readable_check

@@ -9,8 +9,7 @@ from typing import Final
 from metaclaw.domain.candidate import Candidate, Probe, ProbeKind, Proposal, Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Audience, SkillChange, audience_of
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope
+from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import OpenFailure, Outcome, Source, Verdict
 from metaclaw.learn.steps import RecordedSteps, StepBuilder, without_bodies
 from metaclaw.learn.worker.store_rpc import AnyLibrary

@@ -20,7 +20,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Candidate, Proposal
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned
 from metaclaw.learn.failures import Lessons, Probes, UnmendedFailures, tasks_in_words

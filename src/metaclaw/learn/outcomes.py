@@ -22,8 +22,7 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.turn import Step, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import Assessment

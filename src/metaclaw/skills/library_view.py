@@ -6,8 +6,7 @@ from datetime import date
 from typing import NamedTuple, TypeVar
 
 from metaclaw.config import SkillsConfig
-from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import Nearness, Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills.block import RULES_BUDGET_TOKENS, line_tokens, listed_briefly, rule_line

@@ -24,9 +24,8 @@ from metaclaw.domain.compliance import (
     add_up,
     reminder_effect,
 )
-from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd, ShownCall, TrueAnswer
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.turn import Enforcement, Turn
+from metaclaw.domain.turn import ATTEMPT, EnforcedRule, Enforcement, HoldEnd, ShownCall, TrueAnswer, Turn
 from metaclaw.store.cursors import present, read_cursor, write_cursor
 from metaclaw.store.database import Database, utc_now
 from metaclaw.store.rows import (

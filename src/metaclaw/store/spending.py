@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, Select, delete, func, select, text, update
 
 from metaclaw.domain.chat import Usage
-from metaclaw.domain.spending import Spending, SpendingKey
+from metaclaw.domain.status import Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.store.cursors import present, read_cursor
 from metaclaw.store.database import Database

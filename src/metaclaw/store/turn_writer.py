@@ -32,9 +32,8 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.sql.dml import ReturningInsert
 
 from metaclaw.domain.chat import Json
-from metaclaw.domain.enforcement import ATTEMPT
 from metaclaw.domain.ids import SessionId
-from metaclaw.domain.turn import Turn
+from metaclaw.domain.turn import ATTEMPT, Turn
 from metaclaw.errors import StoreError
 from metaclaw.store import schema
 from metaclaw.store.compliance import answer_rows, attempt_rows, attempts_of, rule_rows

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.chat import ChatRequest, Finish, SampledTokens, Text, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.training import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.learn.budget import TokenRoom

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from metaclaw.domain.window import Window
+from metaclaw.domain.training import Window
 from metaclaw.learn.slow.pace import Pace
 
 pytestmark = pytest.mark.anyio

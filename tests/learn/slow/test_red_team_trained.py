@@ -14,10 +14,10 @@ from typing import Final
 import anyio
 import pytest
 
-from metaclaw.domain.batch import Adam, Drawing
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text, Wire
 from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.training import Adam, Drawing
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
 from metaclaw.engine.prompt import FolderTokeniser

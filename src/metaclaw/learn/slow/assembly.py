@@ -11,11 +11,11 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PolicyConfig
-from metaclaw.domain.batch import Adam, Loss, LossKind
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.training import Adam, Loss, LossKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.budget import TokenRoom

@@ -13,9 +13,9 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from metaclaw.domain.batch import PieceStats, Rollout
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import PieceStats, Rollout
 from metaclaw.errors import TrainingError
 from metaclaw.train import Demonstration, Rehearsed, RunSize, StepRecord
 

@@ -8,7 +8,7 @@ from typing import Final
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.errors import TrainingBudgetError
 from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.slow.recipe import Recipe

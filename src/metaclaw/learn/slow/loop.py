@@ -18,7 +18,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.window import Window
+from metaclaw.domain.training import Window
 from metaclaw.errors import BackendDownError, MissingPackageError, TrainerMemoryError, TrainingBudgetError, TrainingError
 from metaclaw.learn.slow.absorption import AbsorbedSkills, AbsorptionTest
 from metaclaw.learn.slow.derived_prompts import Examples, Variations

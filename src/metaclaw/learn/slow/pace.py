@@ -15,7 +15,7 @@ from typing import Final
 
 import anyio
 
-from metaclaw.domain.window import Window
+from metaclaw.domain.training import Window
 from metaclaw.ports import Windows
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from metaclaw.domain.batch import Adam, Loss
+from metaclaw.domain.training import Adam, Loss
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Tokeniser
 from metaclaw.train import (

@@ -7,8 +7,8 @@ from itertools import groupby
 
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.journal import Journal, Measured
 from metaclaw.learn.slow.pace import Pace

@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Candidate, Change, Proposal
 from metaclaw.domain.chat import ChatRequest, Json, Sampling, Usage, object_schema, own_request, strict_schema, text_of
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Verdict
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
