@@ -32,7 +32,7 @@ from metaclaw.learn.owner import OwnerActions
 from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.supervision import AttemptLog, WorkAttempts, WorkItem
+from metaclaw.learn.supervision import AttemptLog, WorkAttempts, WorkItem
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor, render_step

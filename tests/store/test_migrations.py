@@ -30,8 +30,7 @@ from metaclaw.store import (
     SqlVerdicts,
     open_database,
 )
-from metaclaw.store.migration import ABSORBED, FOLDER, REVISIONS, run_script
-from metaclaw.store.schema import metadata
+from metaclaw.store.schema import ABSORBED, FOLDER, REVISIONS, metadata, run_script
 from tests.support.postgres import PostgresServer
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")

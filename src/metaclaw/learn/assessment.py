@@ -18,7 +18,7 @@ from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
 from metaclaw.learn.replay.replayer import PlayedCall, PlayedTurn, ReplayScore
-from metaclaw.learn.worker.store_rpc import AnyLibrary
+from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.outcome import (
     Calibration,
     Judge,

@@ -22,7 +22,7 @@ from metaclaw.errors import UpstreamError
 from metaclaw.learn.admission import Announce, CandidateAdmission, Learned, accepted_candidate
 from metaclaw.learn.failures import Probes
 from metaclaw.learn.maintenance import DAY_US, UpliftReader, microseconds
-from metaclaw.learn.worker.store_rpc import AnyLibrary
+from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.skills import (
     MOST_EXAMPLES,

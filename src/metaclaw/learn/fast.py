@@ -25,8 +25,8 @@ from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned
 from metaclaw.learn.failures import Lessons, Probes, UnmendedFailures, tasks_in_words
 from metaclaw.learn.listen.rules import LISTENED
-from metaclaw.learn.worker.store_rpc import AnyLibrary
-from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
 from metaclaw.store import RefusedError, SkillAttempt, SqlCandidates
 

@@ -18,10 +18,9 @@ from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay.prompt import sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
-from metaclaw.learn.slow.judging import JudgingBudget
 from metaclaw.learn.slow.loop import LoopRules, SlowLoop, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
-from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.recipe import JudgingBudget, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import Clocks, QueryTurns
 from metaclaw.learn.slow.versions import Versions

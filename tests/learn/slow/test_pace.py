@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from metaclaw.domain.training import Window
-from metaclaw.learn.slow.pace import Pace
+from metaclaw.learn.slow.recipe import Pace
 
 pytestmark = pytest.mark.anyio
 

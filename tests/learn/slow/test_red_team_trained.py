@@ -23,9 +23,8 @@ from metaclaw.engine.convert import ensure_model
 from metaclaw.engine.prompt import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.learn.slow.journal import Journal
-from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
-from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.recipe import Pace, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import TrainingRun
 from metaclaw.learn.slow.training_turns import TrainingTurn

@@ -18,8 +18,8 @@ from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor
 from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures
 from metaclaw.skills.checks import waits_for_person
-from metaclaw.skills.evolve.evolver import EVIDENCE_CHARS, read_skills
-from tests.skills.evolve.building import ScriptedModel, make_failure
+from metaclaw.skills.evolver import EVIDENCE_CHARS, read_skills
+from tests.skills.made_failures import ScriptedModel, make_failure
 
 _SKILL: dict[str, object] = {
     "name": "Round Prices!",

@@ -16,7 +16,7 @@ from metaclaw.domain.verdict import Verdict
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills.checks import parse_check
-from metaclaw.skills.evolve.failures import Failure, FailureGroup
+from metaclaw.skills.failures import Failure, FailureGroup
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines
 from metaclaw.skills.names import own_name
 from metaclaw.skills.scopes import applying
