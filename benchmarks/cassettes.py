@@ -27,7 +27,7 @@ from metaclaw.domain.candidate import Probe, ProbeKind
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Part, Text, ToolCall, ToolResult, Usage, Wire
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.replay.calls import CallEffect, understand
 from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord, PlayedTurn, ReplayLimits, ReplayScore

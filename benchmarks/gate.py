@@ -38,11 +38,10 @@ from typing import Literal
 import anyio
 
 from metaclaw.config import SkillsConfig
-from metaclaw.domain.belief import Belief, PassRate
 from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, ReplayCost, ReplayResult
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.verdict import Outcome
+from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.skills import (
     MOST_DECIDED,
     Gate,

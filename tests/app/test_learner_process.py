@@ -16,7 +16,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.worker.store_rpc import CallError, LearnerStart, StoreCall
+from metaclaw.learn.store_rpc import CallError, LearnerStart, StoreCall
 from metaclaw.skills import SkillLibrary
 from metaclaw.store import LedgerLimits, LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
 

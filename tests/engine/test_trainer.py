@@ -13,9 +13,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, RunProgress
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, RunProgress
 from metaclaw.engine.child_process import TrainerProcess
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.training import frames

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.forward import DrawnLogprobs

@@ -37,11 +37,10 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.check import Finding
-from metaclaw.domain.enforcement import HoldEnd
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import Health, StoreHealth
-from metaclaw.domain.turn import Turn
+from metaclaw.domain.turn import HoldEnd, Turn
 from metaclaw.domain.verdict import Outcome
 from metaclaw.ports import Call, Headers
 from metaclaw.proxy import (

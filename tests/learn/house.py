@@ -15,8 +15,7 @@ from metaclaw.domain.candidate import Candidate, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Json, Part, Text, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Draw, Scope, Stamp, Times
+from metaclaw.domain.turn import Draw, Scope, Stamp, Step, Times
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, ReplayScorer
@@ -33,7 +32,7 @@ from metaclaw.learn.owner import OwnerActions
 from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.supervision import AttemptLog, WorkAttempts, WorkItem
+from metaclaw.learn.supervision import AttemptLog, WorkAttempts, WorkItem
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor, render_step

@@ -10,7 +10,7 @@ from metaclaw.domain.candidate import Change, Proposal, Standing
 from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillState
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import CandidateAdmission, Learned, SafetyReview
 from metaclaw.skills import Gate, GateMode

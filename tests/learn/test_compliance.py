@@ -33,7 +33,7 @@ def loop_of(house: House, **fields: object) -> ComplianceLoop:
         reader=house.reader,
         compliance=SqlCompliance(house.database),
         recorded=house.recorded,
-        shelf=house.shelf,
+        library=house.library,
         generations=house.generations,
         teams=house.teams,
         redact=house.redact,

@@ -25,8 +25,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import HIRED, Exchange, TurnEnd, TurnKind
+from metaclaw.domain.turn import HIRED, Exchange, Step, TurnEnd, TurnKind
 from metaclaw.learn.steps import StepBuilder, without_bodies
 from metaclaw.proxy.sessions import conversation, recognition
 from metaclaw.proxy.sessions.clients import CLIENTS

@@ -12,10 +12,9 @@ from anyio import fail_after
 
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Json, TextDelta, Usage, Wire
 from metaclaw.domain.ids import SessionId
-from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.session import Origin
+from metaclaw.domain.skill import Nearness
 from metaclaw.domain.status import Health, StoreHealth
-from metaclaw.domain.turn import Scope, Turn, TurnEnd
+from metaclaw.domain.turn import Origin, Scope, Turn, TurnEnd
 from metaclaw.errors import UpstreamError
 from metaclaw.proxy.dispatch import Limits, Opener, Providers
 from metaclaw.proxy.http.client import Client, Incoming

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from metaclaw.domain.eligibility import Rejection, RoleKind, TurnRole, rejection
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.training import Rejection, RoleKind, TurnRole, rejection
 from metaclaw.domain.turn import Scope, Stamp, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.store import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from metaclaw.domain.batch import Adam
+from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
 from metaclaw.train.backends.service import Objective, Row, SampleRequest
 from tests.support.classroom import Classroom

@@ -2,8 +2,8 @@
 
 import pytest
 
-from metaclaw.domain.batch import PieceStats
 from metaclaw.domain.chat import Text
+from metaclaw.domain.training import PieceStats
 from metaclaw.train.golden import golden_items
 from metaclaw.train.rehearsal import RehearsalQuestion, Rehearsed, forgotten_nats, ordinary_questions, rehearse
 

@@ -10,8 +10,7 @@ import pytest
 from metaclaw import ports
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Part, Text
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.outcome import Judge
 from metaclaw_bench.agent.direct import with_files
 from metaclaw_bench.simulated.model import Message, Prompt, Purpose, Said

@@ -15,8 +15,7 @@ from metaclaw.api.policy import UNTRAINED
 from metaclaw.api.router import ApiRequest, Route
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.spending import ENFORCED, SERVED, Spending
-from metaclaw.domain.status import Health, StoreHealth, StoreSize
+from metaclaw.domain.status import ENFORCED, SERVED, Health, Spending, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.learn import PRICES_AS_OF, Budget
 from metaclaw.skills import LibraryView, can_hold, check_trouble, question_of, rule_text

@@ -4,9 +4,8 @@ import json
 from datetime import datetime
 
 from metaclaw.domain.chat import Json, Usage
-from metaclaw.domain.eligibility import RoleKind, TurnStanding
-from metaclaw.domain.enforcement import EnforcedRule
-from metaclaw.domain.turn import Turn, TurnKind
+from metaclaw.domain.training import RoleKind, TurnStanding
+from metaclaw.domain.turn import EnforcedRule, Turn, TurnKind
 from metaclaw.domain.verdict import Verdict
 from metaclaw.store import SessionRow, TurnRow
 

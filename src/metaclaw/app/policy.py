@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY
+from metaclaw.domain.training import Window
 from metaclaw.domain.turn import TurnKind
-from metaclaw.domain.window import Window
 from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, TrainingPause, is_whole
 from metaclaw.errors import ConfigError
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend

@@ -8,7 +8,7 @@ import click
 from metaclaw.cli.client import at, connect, expect, message_in, rows
 from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn
 from metaclaw.cli.output import counted, json_option, moment, plain, print_json
-from metaclaw.domain.enforcement import KEEP_RULES
+from metaclaw.domain.turn import KEEP_RULES
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import find
 

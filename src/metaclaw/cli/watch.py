@@ -14,7 +14,7 @@ import click
 from metaclaw.cli.client import ApiClient, NotListeningError, NotRunningError, UnreachableError, at, connect, expect, parsed, rows
 from metaclaw.cli.output import agent_name, plain
 from metaclaw.domain.chat import Json
-from metaclaw.domain.enforcement import KEEP_RULES
+from metaclaw.domain.turn import KEEP_RULES
 
 # The proxy sends a comment at least every 15 seconds.
 _SILENCE_S = 60.0

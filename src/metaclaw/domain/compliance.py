@@ -7,9 +7,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from metaclaw.domain.belief import Belief, PassRate
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.verdict import Belief, PassRate
 
 LEAST_TURNS: Final = 20
 LEAST_DAYS: Final = 3

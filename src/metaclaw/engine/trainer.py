@@ -16,8 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.engine.child_process import TrainerProcess
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.run_files import remove_run

@@ -23,10 +23,10 @@ from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Chang
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
-from metaclaw.learn.worker.store_rpc import AnyLibrary
-from metaclaw.learn.worker.supervision import SET_ASIDE, AttemptLog, RetryGuard
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import SET_ASIDE, AttemptLog, RetryGuard
 from metaclaw.privacy import Doubt, Passage, Redactor, combined_capabilities, passages_of, review_skill
 from metaclaw.skills import (
     Admission,

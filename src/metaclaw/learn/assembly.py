@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Situations
 from metaclaw.learn.budget import Budget
@@ -32,8 +32,8 @@ from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.status import senses
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.store_rpc import AnyLibrary
-from metaclaw.learn.worker.supervision import TURNS_CURSOR, AttemptLog, Supervisor
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities

@@ -14,12 +14,11 @@ from metaclaw.domain.chat import Part, Text, ToolCall
 from metaclaw.domain.check import Check, Conversation, PatternCheck, Place, ProgramCheck, SchemaCheck
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope
+from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
 from metaclaw.learn.replay.replayer import PlayedCall, PlayedTurn, ReplayScore
-from metaclaw.learn.worker.store_rpc import AnyLibrary
+from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.outcome import (
     Calibration,
     Judge,

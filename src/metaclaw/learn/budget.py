@@ -27,7 +27,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PriceConfig
 from metaclaw.domain.chat import Usage
-from metaclaw.domain.spending import ENFORCED, SERVED, Spending, SpendingKey
+from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.errors import BudgetError, MetaClawError, StoreError
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlSpending, Sums

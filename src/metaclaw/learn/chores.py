@@ -13,17 +13,16 @@ from typing import Final
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.belief import Belief, PassRate
 from metaclaw.domain.candidate import Candidate, Change, Probe, Proposal
 from metaclaw.domain.chat import ChatRequest, Sampling, own_request, text_of
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState, combined_hash
-from metaclaw.domain.verdict import Outcome
+from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.admission import Announce, CandidateAdmission, Learned, accepted_candidate
 from metaclaw.learn.failures import Probes
 from metaclaw.learn.maintenance import DAY_US, UpliftReader, microseconds
-from metaclaw.learn.worker.store_rpc import AnyLibrary
+from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.skills import (
     MOST_EXAMPLES,

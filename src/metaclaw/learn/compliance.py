@@ -20,18 +20,16 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
 from metaclaw.domain.compliance import MeasuredTurn, Reminded, RuleOutcome, RuleResult, measured_hash
-from metaclaw.domain.enforcement import STOPPED_BY_US, EnforcedRule, HoldEnd
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import REMINDER, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import REMINDER, STOPPED_BY_US, EnforcedRule, HoldEnd, Step, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import concerns, conversation_of, in_words, matching, needs_situation, readable_check
 from metaclaw.learn.outcomes import pause_s
 from metaclaw.learn.steps import RecordedSteps
-from metaclaw.learn.worker.store_rpc import AnyLibrary
-from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import Judge
 from metaclaw.skills import ALWAYS, PROPOSED, LibraryView, Teams, check_state_of, examine, rule_text, rule_when
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow

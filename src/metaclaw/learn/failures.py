@@ -9,12 +9,11 @@ from typing import Final
 from metaclaw.domain.candidate import Candidate, Probe, ProbeKind, Proposal, Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Audience, SkillChange, audience_of
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope
+from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import OpenFailure, Outcome, Source, Verdict
 from metaclaw.learn.steps import RecordedSteps, StepBuilder, without_bodies
-from metaclaw.learn.worker.store_rpc import AnyLibrary
-from metaclaw.learn.worker.supervision import AttemptLog, RetryGuard
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import AttemptLog, RetryGuard
 from metaclaw.skills import MOST_SHOWN, Failure, FailureGroup, Teams, applies, applying, group_failures, is_spoken_against
 from metaclaw.store import LedgerReader, SkillAttempt, SqlCandidates, SqlGenerations, SqlVerdicts
 from metaclaw.text import count_terms

@@ -20,13 +20,13 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Candidate, Proposal
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned
 from metaclaw.learn.failures import Lessons, Probes, UnmendedFailures, tasks_in_words
 from metaclaw.learn.listen.rules import LISTENED
-from metaclaw.learn.worker.store_rpc import AnyLibrary
-from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
 from metaclaw.store import RefusedError, SkillAttempt, SqlCandidates
 

@@ -19,8 +19,8 @@ from metaclaw.domain.candidate import Certificate
 from metaclaw.domain.skill import Skill, SkillKind, SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import CandidateAdmission, accepted_candidate
-from metaclaw.learn.worker.store_rpc import AnyLibrary
-from metaclaw.learn.worker.supervision import AttemptLog, RetryGuard
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import AttemptLog, RetryGuard
 from metaclaw.skills import (
     LibraryView,
     LiveTask,

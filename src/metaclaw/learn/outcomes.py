@@ -22,13 +22,12 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.turn import Step, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import Assessment
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.supervision import ENDS_CURSOR, SET_ASIDE, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
+from metaclaw.learn.supervision import ENDS_CURSOR, SET_ASIDE, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.outcome import fuse
 from metaclaw.store import EndedSession, LedgerReader, RecordedTurn, RefusedError, SqlCursors, SqlVerdicts, TurnRow
 

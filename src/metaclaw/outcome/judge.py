@@ -13,7 +13,7 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import ChatRequest, Completion, Json, Message, Role, Sampling, Text, Wire
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome, Votes
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError
 from metaclaw.ports import Model, Purpose

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from metaclaw.domain.chat import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, text_of
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.privacy.capabilities import EXCEPTS, FORBIDS, Capabilities, capabilities
 from metaclaw.privacy.pasted_text import end_of_mail, foreign_blocks
 from metaclaw.privacy.reported_speech import foreign_clauses

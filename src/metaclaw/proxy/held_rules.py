@@ -17,10 +17,9 @@ import anyio.to_thread
 
 from metaclaw.domain.chat import Text, ToolCall
 from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck
-from metaclaw.domain.enforcement import KEEP_RULES
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind
-from metaclaw.domain.turn import Scope
+from metaclaw.domain.turn import KEEP_RULES, Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.proxy.keep_rules import keep_rules_check

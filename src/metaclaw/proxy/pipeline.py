@@ -4,11 +4,9 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
-from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import SessionId, new_turn_id
-from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
+from metaclaw.domain.skill import Nearness
+from metaclaw.domain.turn import Origin, Scope, TrueAnswer, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.acknowledgement import Acknowledgements

@@ -28,11 +28,9 @@ import msgspec
 
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
-from metaclaw.domain.nearness import Nearness
 from metaclaw.domain.policy import BASE_POLICY
-from metaclaw.domain.session import Origin
-from metaclaw.domain.skill import Skill, SkillState
-from metaclaw.domain.turn import REMINDER, WITHHELD, Draw, Placement, Scope, Splice, Stamp, TurnKind, listed_names
+from metaclaw.domain.skill import Nearness, Skill, SkillState
+from metaclaw.domain.turn import REMINDER, WITHHELD, Draw, Origin, Placement, Scope, Splice, Stamp, TurnKind, listed_names
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.reminders import Due, Reminders
 from metaclaw.proxy.splice import Spliced, placement_splices

@@ -4,8 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Nearness, Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.skills import LibraryView, Teams
 

@@ -13,8 +13,7 @@ from typing import NoReturn
 import msgspec
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.domain.session import Anchor
-from metaclaw.domain.turn import Placement, Splice
+from metaclaw.domain.turn import Anchor, Placement, Splice
 from metaclaw.proxy.http.body import Body, JsonDocument, Span, UnsafeBytesError, skip_blanks_back, string_span, value_span
 from metaclaw.wires import literal_json, wire_format
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import anyio
 
-from metaclaw.domain.window import Window
+from metaclaw.domain.training import Window
 from metaclaw.ports import Windows
 
 _PERIOD_S: Final = 60.0

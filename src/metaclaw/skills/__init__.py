@@ -32,9 +32,8 @@ from metaclaw.skills.checks.answer import documents_at, texts_at, unread_part
 from metaclaw.skills.checks.screen import Screen, screen_of
 from metaclaw.skills.checks.shell import Script, read_script
 from metaclaw.skills.checks.shell_words import ShellSyntaxError, Word
-from metaclaw.skills.evolve.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, read_skills
-from metaclaw.skills.evolve.failures import CORRECTION_READ, Failure, FailureGroup, group_failures, is_spoken_against, ripe_groups
-from metaclaw.skills.explanation import Considered, Fate, explain
+from metaclaw.skills.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, read_skills
+from metaclaw.skills.failures import CORRECTION_READ, Failure, FailureGroup, group_failures, is_spoken_against, ripe_groups
 from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill, read_skill, remove_skill, render_skill, write_skill
 from metaclaw.skills.gate.clashes import IndexLibrary
 from metaclaw.skills.gate.gate import Admission, Gate, GateMode, Objection, Replaying, lint
@@ -53,10 +52,9 @@ from metaclaw.skills.gate.trial import (
 )
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library import SkillLibrary
-from metaclaw.skills.library_view import Budgets, LibraryView, Selection
+from metaclaw.skills.library_view import Budgets, Considered, Fate, LibraryView, Selection, explain
 from metaclaw.skills.maintenance import STALE_AFTER, STALE_TASKS, Promotion, find_merges, find_promotions, stale_reason
 from metaclaw.skills.names import named_apart, own_name, rule_name
-from metaclaw.skills.packs import read_pack, vouched, write_pack
 from metaclaw.skills.query import query_text
 from metaclaw.skills.rule_fields import (
     ALWAYS,
@@ -72,7 +70,6 @@ from metaclaw.skills.rule_fields import (
     rule_text,
     rule_when,
 )
-from metaclaw.skills.rule_files import read_rules, render_section, with_section
 from metaclaw.skills.rulebook import UNCONFIRMED, Rulebook, Undone
 from metaclaw.skills.rules import (
     MAX_RULE_CHARS,
@@ -99,6 +96,7 @@ from metaclaw.skills.scopes import (
     owned,
     scope_of_lesson,
 )
+from metaclaw.skills.transfer import read_pack, read_rules, render_section, vouched, with_section, write_pack
 
 __all__ = [
     "ALWAYS",

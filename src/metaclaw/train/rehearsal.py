@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from metaclaw.domain.batch import Datum, PieceStats
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text, Wire
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Datum, PieceStats
 
 REHEARSAL_TOKENS: Final = 48
 SURE_ANSWER_COPIES: Final = 2

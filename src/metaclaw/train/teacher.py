@@ -19,9 +19,9 @@ from typing import Final, Protocol
 
 import msgspec
 
-from metaclaw.domain.batch import Datum, Rollout
 from metaclaw.domain.chat import Json, Usage
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Datum, Rollout
 from metaclaw.errors import TrainingError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, Purpose, Reply
 from metaclaw.train.advantages import Skip, TrainingData, clip, skips

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, Usage, Wire
-from metaclaw.domain.enforcement import TrueAnswer
+from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.errors import NO_REASON, error_of
 from metaclaw.wires.fields import Object, object_of, text_of
 

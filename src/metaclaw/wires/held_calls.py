@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import msgspec
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.domain.enforcement import ShownCall, TrueAnswer
+from metaclaw.domain.turn import ShownCall, TrueAnswer
 from metaclaw.wires.fields import Object, decode, list_of, object_of
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import EventParser, split_events

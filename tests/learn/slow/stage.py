@@ -7,21 +7,20 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.chat import ChatRequest, Finish, SampledTokens, Text, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.training import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay.prompt import sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
-from metaclaw.learn.slow.judging import JudgingBudget
 from metaclaw.learn.slow.loop import LoopRules, SlowLoop, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
-from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.recipe import JudgingBudget, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import Clocks, QueryTurns
 from metaclaw.learn.slow.versions import Versions

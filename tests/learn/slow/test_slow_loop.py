@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
-from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import GateReport, PolicyState, Weights
 from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.training import Adam, Datum, Loss, LossKind, Rejection
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BackendDownError, TrainerMemoryError

@@ -6,8 +6,7 @@ import pytest
 
 from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import new_turn_id
-from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import TurnEnd
+from metaclaw.domain.turn import Origin, TurnEnd
 from metaclaw.proxy.sessions import Origins
 from metaclaw.proxy.sessions.conversation import DigestCache, MessageChain
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import HIRED, TurnKind
+from metaclaw.domain.turn import HIRED, Origin, TurnKind
 from metaclaw.proxy.sessions import Origins
 
 TOOLS: list[Json] = [{"type": "function", "function": {"name": "sh", "parameters": {}}}]

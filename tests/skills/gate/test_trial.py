@@ -5,11 +5,10 @@ import random
 import pytest
 
 from benchmarks.gate import simulate_trials
-from metaclaw.domain.belief import Belief, PassRate
 from metaclaw.domain.candidate import Certificate, Probe, ProbeKind, ReplayResult
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import SkillState
-from metaclaw.domain.verdict import Outcome
+from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.skills import (
     LiveTask,
     TaskCounts,

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from metaclaw.domain.batch import Datum, Loss, LossKind
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
 from metaclaw.train.backends.step import drawn_part, summarise
 

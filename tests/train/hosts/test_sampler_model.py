@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.domain.batch import Rollout
 from metaclaw.domain.chat import (
     Begin,
     ChatRequest,
@@ -23,6 +22,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Rollout
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import TrainingError, UpstreamError, WireError
 from metaclaw.ports import ModelProvider, PolicyHost

@@ -4,8 +4,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.engine.pipe import pack as pack
 
 

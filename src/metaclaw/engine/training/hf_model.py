@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.learner_settings import LearnerOptions, LearnerSettings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape, read_tensors
 from metaclaw.engine.training.forward import DrawnLogprobs, TrainedModel, drawn_logprobs
 from metaclaw.engine.training.learner_settings import LearnerOptions, LearnerSettings

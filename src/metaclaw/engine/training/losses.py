@@ -14,7 +14,7 @@ from typing import assert_never
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Loss, LossKind, PieceStats
+from metaclaw.domain.training import Loss, LossKind, PieceStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Adam
+from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
 
 

@@ -34,7 +34,7 @@ from metaclaw.learn.listen.messages import (
     takes_back,
 )
 from metaclaw.learn.listen.rules import LISTENED, RuleWriter
-from metaclaw.learn.worker.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
+from metaclaw.learn.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import scope_of_lesson
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow

@@ -26,8 +26,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import SkillKind
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope
+from metaclaw.domain.turn import Scope, Step
 from metaclaw.errors import JudgeError
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.privacy import PassageSource, PersonsMessage, passages_of, split_message

@@ -23,7 +23,7 @@ from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce
 from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
-from metaclaw.learn.worker.store_rpc import AnyLibrary
+from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import (
     ALWAYS,

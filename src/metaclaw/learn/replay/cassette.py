@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.learn.replay.calls import CallEffect, CallMeaning, understand
 from metaclaw.learn.steps import bare_id
 

@@ -11,25 +11,24 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PolicyConfig
-from metaclaw.domain.batch import Adam, Loss, LossKind
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.training import Adam, Loss, LossKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay.prompt import UnplayableError, sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
-from metaclaw.learn.slow.judging import JudgingBudget
 from metaclaw.learn.slow.loop import LoopRules, LoopState, SlowLoop, Starvation, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
-from metaclaw.learn.slow.recipe import AdvantageRule, Recipe, StatelessAdvantage, TrackedAdvantage
+from metaclaw.learn.slow.recipe import AdvantageRule, JudgingBudget, Recipe, StatelessAdvantage, TrackedAdvantage
 from metaclaw.learn.slow.rewards import References, Rewards
 from metaclaw.learn.slow.training_turns import NOTHING_SCORES, Clocks, QueryTurns
 from metaclaw.learn.slow.versions import BY_A_PERSON, CanaryWatch, Versions
-from metaclaw.learn.worker.supervision import Supervisor
+from metaclaw.learn.supervision import Supervisor
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams

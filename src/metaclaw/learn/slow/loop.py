@@ -18,21 +18,18 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.window import Window
+from metaclaw.domain.training import Window
 from metaclaw.errors import BackendDownError, MissingPackageError, TrainerMemoryError, TrainingBudgetError, TrainingError
 from metaclaw.learn.slow.absorption import AbsorbedSkills, AbsorptionTest
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
-from metaclaw.learn.slow.journal import Journal, keep_curve
-from metaclaw.learn.slow.judging import JudgingBudget
-from metaclaw.learn.slow.pace import Pace
+from metaclaw.learn.slow.journal import DriftError, Journal, StaleError, keep_curve
 from metaclaw.learn.slow.proof import Proof
-from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.recipe import JudgingBudget, Pace, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import PROVEN_ITEM, RunTally, TrainingRun
-from metaclaw.learn.slow.run_checkpoints import DriftError, StaleError
 from metaclaw.learn.slow.training_turns import Clocks, LeastTurns, QueryTurns, TrainingTurn
 from metaclaw.learn.slow.versions import Versions
-from metaclaw.learn.worker.supervision import LoopWakeup
+from metaclaw.learn.supervision import LoopWakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 from metaclaw.train import RunSize

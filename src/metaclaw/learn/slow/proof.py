@@ -16,10 +16,10 @@ from typing import Final, Protocol, TypeAlias
 
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import GateReport, Weights
-from metaclaw.domain.step import Step
+from metaclaw.domain.training import Drawing, Rollout
+from metaclaw.domain.turn import Step
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import TRIVIAL_ANSWERS, CheckKind, constant_parts, near_answers

@@ -14,16 +14,14 @@ from itertools import groupby
 import msgspec
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.learn.slow.derived_prompts import base_turn, distil, may_help
-from metaclaw.learn.slow.journal import DrawnGroup, Journal, group_of, rollouts_of
-from metaclaw.learn.slow.pace import Pace
-from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.journal import DrawnGroup, Journal, RunCheckpoints, Sampler, StaleError, group_of, rollouts_of
+from metaclaw.learn.slow.recipe import Pace, Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.run_checkpoints import RunCheckpoints, Sampler, StaleError
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train import (

@@ -22,7 +22,7 @@ from metaclaw.domain.chat import (
     Usage,
     Wire,
 )
-from metaclaw.domain.enforcement import HoldEnd
+from metaclaw.domain.turn import HoldEnd
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.proxy.dispatch import Generated, Limits, Opened, Opener, Relayed, Translated
 from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, calls_of, text_of

@@ -20,8 +20,7 @@ from typing import Final
 
 from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import SessionId, TurnId, new_session_id
-from metaclaw.domain.session import Anchor, Origin, SessionTrace
-from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
+from metaclaw.domain.turn import Anchor, Origin, Scope, SessionTrace, TurnEnd, TurnKind
 from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 from metaclaw.proxy.sessions.conversation import DigestCache, bare_id
 from metaclaw.proxy.sessions.recognition import (

@@ -12,8 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from metaclaw.domain.ids import SessionId
-from metaclaw.domain.session import Anchor
-from metaclaw.domain.turn import HIRED, Scope, TurnKind
+from metaclaw.domain.turn import HIRED, Anchor, Scope, TurnKind
 from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
 from metaclaw.proxy.sessions.clients.client import AgentClient, Request

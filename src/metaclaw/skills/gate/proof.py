@@ -19,11 +19,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from metaclaw.domain.belief import Belief, PassRate
 from metaclaw.domain.candidate import Certificate, Change, Probe, ProbeKind, Proposal, ReplayResult
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import SkillState
-from metaclaw.domain.verdict import Outcome
+from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.ports import Replayer
 
 START_LOSS = 0.035

@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
 
-from metaclaw.domain.belief import Belief, PassRate
 from metaclaw.domain.candidate import Certificate
 from metaclaw.domain.skill import SkillState
 from metaclaw.domain.turn import Draw
-from metaclaw.domain.verdict import Outcome
+from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.skills.gate.proof import replay_belief
 
 KEEP_LOSS = 0.004

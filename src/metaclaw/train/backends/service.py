@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Adam, Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
 
 

@@ -22,7 +22,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from metaclaw.domain.batch import Adam, Datum, Loss, LossKind, PieceStats
+from metaclaw.domain.training import Adam, Datum, Loss, LossKind, PieceStats
 from metaclaw.errors import TrainingError
 from metaclaw.train.backends.service import Trainee, lay_out_step, objective
 

@@ -9,10 +9,10 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Protocol
 
-from metaclaw.domain.batch import Rollout
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, Usage
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
+from metaclaw.domain.training import Rollout
 from metaclaw.engine import build_prompt, make_message
 from metaclaw.errors import TrainingError, UpstreamError
 from metaclaw.train.backends.service import SampleRequest

@@ -6,7 +6,7 @@ from typing import Final, Literal
 import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Json
-from metaclaw.domain.enforcement import TrueAnswer
+from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import (

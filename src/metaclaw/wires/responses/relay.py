@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from metaclaw.domain.chat import ChatRequest, Json
-from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import new_id
+from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, encode_text, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import AttemptMessages, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id

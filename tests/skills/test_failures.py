@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Signal
 from metaclaw.skills import Failure, group_failures, ripe_groups
-from metaclaw.skills.evolve.failures import CORRECTION_READ, is_on_users_word
-from tests.skills.evolve.building import make_failure, make_step, make_verdict, not_taught_by
+from metaclaw.skills.failures import CORRECTION_READ, is_on_users_word
+from tests.skills.made_failures import make_failure, make_step, make_verdict, not_taught_by
 
 _TASKS = (
     "deploy the web server to staging",

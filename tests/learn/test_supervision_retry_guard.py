@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from metaclaw.learn.worker.supervision import AttemptLog, CrashRecord, RetryGuard, WorkAttempts, WorkItem
+from metaclaw.learn.supervision import AttemptLog, CrashRecord, RetryGuard, WorkAttempts, WorkItem
 
 pytestmark = pytest.mark.anyio
 
@@ -103,8 +103,8 @@ async def test_of_those_that_were_in_hand_when_something_died_one_is_done_at_a_t
 def test_what_was_in_hand_is_on_the_slate_when_its_process_is_killed() -> None:
     program = """
 import os, signal, sys
-from metaclaw.learn.worker.supervision import CrashRecord
-from metaclaw.learn.worker.supervision import RetryGuard, AttemptLog
+from metaclaw.learn.supervision import CrashRecord
+from metaclaw.learn.supervision import RetryGuard, AttemptLog
 record = CrashRecord(int(sys.argv[1]))
 guard = RetryGuard("sensing", AttemptLog(record.read(), record.write))
 with guard.attempt_now("done"):

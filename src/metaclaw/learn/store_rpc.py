@@ -30,7 +30,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import LearnedFrom, Skill
 from metaclaw.domain.verdict import Verdict
 from metaclaw.errors import MetaClawError
-from metaclaw.learn.worker.supervision import WorkItem
+from metaclaw.learn.supervision import WorkItem
 from metaclaw.skills import LibraryView, SkillLibrary
 from metaclaw.store import (
     Database,

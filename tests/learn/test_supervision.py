@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from metaclaw.learn import Supervisor
-from metaclaw.learn.worker.supervision import LoopWakeup
+from metaclaw.learn.supervision import LoopWakeup
 
 
 @pytest.mark.anyio

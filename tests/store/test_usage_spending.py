@@ -8,11 +8,10 @@ import pytest
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.chat import Usage
-from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.spending import ENFORCED, SERVED, Spending, SpendingKey
-from metaclaw.domain.turn import Enforcement, Times, Turn, TurnKind
+from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
+from metaclaw.domain.turn import ATTEMPT, EnforcedRule, Enforcement, HoldEnd, Times, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.store import Database, SqlCandidates, SqlForgetting, SqlGenerations, SqlLedger, SqlSpending, SqlVerdicts
 from tests.store.conftest import MOMENT

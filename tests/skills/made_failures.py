@@ -4,8 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Message, Role, Text
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Purpose

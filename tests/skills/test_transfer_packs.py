@@ -10,7 +10,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills.files import MAX_FILE_BYTES, render_skill
-from metaclaw.skills.packs import read_pack, write_pack
+from metaclaw.skills.transfer import read_pack, write_pack
 
 MINE = Skill(SkillName("espresso"), "When brewing espresso", "Tamp.", category="coffee", scope="team:bar", extra={"license": "MIT"})
 LEARNED = Skill(SkillName("descale"), "When descaling", "Use citric acid.", state=SkillState.CANARY, author=Authorship.EVOLVER)

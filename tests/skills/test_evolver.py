@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope
+from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Votes
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor
 from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures
 from metaclaw.skills.checks import waits_for_person
-from metaclaw.skills.evolve.evolver import EVIDENCE_CHARS, read_skills
-from tests.skills.evolve.building import ScriptedModel, make_failure
+from metaclaw.skills.evolver import EVIDENCE_CHARS, read_skills
+from tests.skills.made_failures import ScriptedModel, make_failure
 
 _SKILL: dict[str, object] = {
     "name": "Round Prices!",

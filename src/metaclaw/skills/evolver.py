@@ -11,12 +11,12 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.candidate import Candidate, Change, Proposal
 from metaclaw.domain.chat import ChatRequest, Json, Sampling, Usage, object_schema, own_request, strict_schema, text_of
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Verdict
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills.checks import parse_check
-from metaclaw.skills.evolve.failures import Failure, FailureGroup
+from metaclaw.skills.failures import Failure, FailureGroup
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines
 from metaclaw.skills.names import own_name
 from metaclaw.skills.scopes import applying

@@ -19,7 +19,7 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.errors import EngineError, SkillError
-from metaclaw.learn.worker.store_rpc import (
+from metaclaw.learn.store_rpc import (
     CallError,
     CallResult,
     Channel,

@@ -15,7 +15,7 @@ from itertools import combinations
 from math import log, sqrt
 
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Fault, Signal, Source, Verdict
 from metaclaw.skills.names import digest, slug
 from metaclaw.skills.scopes import scope_of_lesson
