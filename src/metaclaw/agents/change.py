@@ -55,7 +55,7 @@ def applied(file: Path, text: TextFormat, content: str, settings: Sequence[Setti
 
 
 def undone(file: Path, text: TextFormat, content: str, original: str, settings: Sequence[Setting]) -> tuple[str, list[str]]:
-    """The content without our settings: what stood there before is put back. Values that somebody changed since stay; their paths
+    """The content without our settings: what stood there before is put back. Values that were changed since stay; their paths
     are returned."""
     tree, before = _read(file, text, content), _read(file, text, original)
     left: list[str] = []

@@ -19,7 +19,7 @@ from metaclaw.domain.training import Loss, LossKind, PieceStats
 
 @dataclass(frozen=True, slots=True)
 class DrawnTokens:
-    """What a loss is made of, by drawn token. `old_D` may be None for cross entropy, `reference_D` where nobody wants the KL."""
+    """What a loss is made of, by drawn token. `old_D` may be None for cross entropy, `reference_D` where the KL is not needed."""
 
     logprobs_D: Tensor
     advantages_D: Tensor
