@@ -177,6 +177,22 @@ def test_status_says_that_learning_waits_for_the_budget_and_what_to_do(home: Pat
     assert "learning waits because the budget is used up: judge (3), evolve (1). To go on now, raise learning.daily_tokens" in out
 
 
+def test_status_says_that_messages_are_not_read_and_why(home: Path) -> None:
+    failing = {
+        "model": "world/reader",
+        "reason": "it answered with status 500",
+        "since": "2026-11-17T07:00:00+00:00",
+        "failures": 4,
+    }
+    unusable = {"model": "world/tiny", "messages": 821, "in_a_row": 12, "reason": "no JSON", "at": "2026-11-17T08:00:00+00:00"}
+    listener = {"unread": 3, "failing": [failing], "not_understood": [unusable]}
+    out = status_of(home, learning={**STATUS["learning"], "listener": listener}).out
+    assert "! what you say is not read since 2026-11-17T07:00:00+00:00: world/reader does not answer" in out
+    assert "Unread: 3 messages" in out
+    assert "! world/tiny read the last 12 messages and gave no usable answer" in out
+    assert "world/tiny gave no usable answer to 821 messages" in out
+
+
 def test_status_calls_for_a_decision_before_anything_else(home: Path) -> None:
     lines = status_of(home).out.splitlines()
     assert lines[1].startswith("! 2 learned skills wait for your decision")

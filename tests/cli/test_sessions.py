@@ -209,6 +209,14 @@ def test_sessions_have_titles_and_show_words_and_verdicts(home: Path) -> None:
     assert metaclaw("sessions", "list", "--json").facts["sessions"][0]["title"] == "What is 2 + 2?"
 
 
+def test_an_agent_that_is_not_known_is_called_so_in_the_list_and_in_the_session(home: Path) -> None:
+    one = new_session_id()
+    record(home, replace(said(one, "Where do owls sleep?", "In trees."), agent="unknown"))
+    for out in (metaclaw("sessions", "list").out, metaclaw("sessions", "show", one).out):
+        assert "agent not known" in out
+        assert "unknown" not in out
+
+
 def test_sessions_are_found_by_the_words_in_them(home: Path) -> None:
     one = new_session_id()
     record(home, said(one, "Where do owls sleep?", "In trees."), said(new_session_id(), "What is 2 + 2?", "4"))

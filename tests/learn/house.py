@@ -406,7 +406,7 @@ class Talk:
         view = self.house.library.view
         skills: Sequence[str] = fields.pop("skills", ())
         placed = tuple(SkillName(name) for name in skills)
-        stamp = Stamp(fields.pop("generation", view.generation), 0, view.hash, placed)
+        stamp = Stamp(fields.pop("generation", view.generation), fields.pop("version", 0), view.hash, placed)
         self.house.clock.pass_by(seconds=1)
         times = Times(self.house.clock(), 0.1, 0.2)
         self.agent.answer(*parts, stamp=stamp, scope=self.scope, segment=self.segment, times=times, **fields)

@@ -290,6 +290,20 @@ def test_a_skill_that_the_weights_have_absorbed_needs_no_place_and_comes_back_wi
     assert (without.stamp.policy_version, without.stamp.skills) == (6, ("violin",))
 
 
+@pytest.mark.parametrize("when", ["always", f"When asked to {TOPICS['violin']}"])
+def test_a_rule_that_the_weights_have_absorbed_is_no_longer_placed(when: str) -> None:
+    slot = PolicySlot("embedded")
+    talk = Talk(view(1, [rule("no-glue", "Never use glue.", when), rule("be-brief", "Be brief.")]))
+    talk.placer = Placer(lambda: talk.view, Budgets(3, 4000), policy=slot)
+    slot.flip(Serving(version=7, absorbed={7: frozenset({SkillName("no-glue")})}))
+    placed = talk.ask(f"please {TOPICS['violin']}")
+    assert placed.stamp.skills == ("be-brief",)
+    assert "Never use glue." not in str(talk.provider_saw[-1])
+    talk.hear()
+    slot.flip(Serving(version=6))
+    assert set(talk.ask(f"now please {TOPICS['violin']}, once more").stamp.skills) == {"be-brief", "no-glue"}
+
+
 def test_a_skill_that_the_weights_have_absorbed_is_told_to_whoever_else_answers() -> None:
     slot = PolicySlot("embedded")
     slot.flip(Serving(version=7, absorbed={7: frozenset({SkillName("violin")})}))

@@ -10,8 +10,8 @@ from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, 
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.status import SERVED, Spending, SpendingKey
-from metaclaw.domain.turn import Times, Turn, TurnKind
+from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
+from metaclaw.domain.turn import ATTEMPT, EnforcedRule, Enforcement, HoldEnd, Times, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.store import Database, SqlCandidates, SqlForgetting, SqlGenerations, SqlLedger, SqlSpending, SqlVerdicts
 from tests.store.conftest import MOMENT
@@ -29,9 +29,9 @@ def calls(number: int, tokens: int = 10) -> Spending:
     return Spending(turns=1, calls=number, failures=1, input_tokens=tokens, output_tokens=1, unpriced_tokens=tokens + 1, cost=0.5)
 
 
-def price(received_at: datetime, model: str, usage: Usage) -> tuple[SpendingKey, Spending]:
-    counted = Spending(turns=1, calls=1, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
-    return SpendingKey(received_at.date().isoformat(), SERVED, model), counted
+def price(purpose: str, received_at: datetime, model: str, usage: Usage) -> tuple[SpendingKey, Spending]:
+    tokens = Spending(turns=1, calls=1, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    return SpendingKey(received_at.date().isoformat(), purpose, model), tokens
 
 
 async def test_sums_add_up_and_are_told_with_and_without_items(database: Database) -> None:
@@ -55,6 +55,26 @@ async def test_processes_that_count_at_once_lose_nothing(database: Database) -> 
             done.result()
     (spent,) = SqlSpending(database).sums().values()
     assert (spent.calls, spent.tokens, spent.cost) == (40, 440, 20.0)
+
+
+@pytest.mark.parametrize("kind", [TurnKind.MAIN, TurnKind.SIDE])
+async def test_what_is_asked_again_for_a_held_rule_is_counted_apart_and_the_sum_is_that_of_the_turn(
+    ledger: SqlLedger, database: Database, new_turn: TurnMaker, kind: TurnKind
+) -> None:
+    spent = (Usage(10, 5), Usage(20, 6), Usage(30, 7))
+    attempts = tuple(new_turn(kind=TurnKind.SIDE, kind_reason=ATTEMPT, usage=usage) for usage in spent)
+    rules = (EnforcedRule(SkillName("no-force-push"), 2, HoldEnd.COMPLIED, "pushed"),)
+    assert await ledger.record(new_turn(kind=kind, usage=Usage(60, 18), enforcement=Enforcement(rules, attempts)))
+    spending = SqlSpending(database)
+    assert spending.add_served(price) == 4
+    sums = {key.purpose: spent for key, spent in spending.sums().items()}
+    if kind is TurnKind.SIDE:
+        assert sums == {}
+    else:
+        assert sums == {
+            SERVED: Spending(turns=1, calls=1, input_tokens=10, output_tokens=5),
+            ENFORCED: Spending(turns=2, calls=2, input_tokens=50, output_tokens=13),
+        }
 
 
 async def test_agents_main_turns_are_counted_once_by_day(ledger: SqlLedger, database: Database, new_turn: TurnMaker) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from metaclaw.api.policy import UNTRAINED
 from metaclaw.api.router import ApiRequest, Route
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.status import SERVED, Health, Spending, StoreHealth, StoreSize
+from metaclaw.domain.status import ENFORCED, SERVED, Health, Spending, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.learn import PRICES_AS_OF, Budget
 from metaclaw.skills import LibraryView, can_hold, check_trouble, question_of, rule_text
@@ -254,16 +254,16 @@ class Cost:
         sums = self.spending.sums(self.budget.first_day(days), by_item=True)
         own = {key: spent for key, spent in sums.items() if key.purpose != SERVED}
         items = _grouped((key.item, spent) for key, spent in own.items() if key.item)
+        kinds = defaultdict(Spending, _grouped(((key.day, _kind(key.purpose)), spent) for key, spent in sums.items()))
         return {
             "budget": budget,
             "prices_as_of": PRICES_AS_OF,
             "days": [
                 {
                     "day": day,
-                    "learning": spending_view(_total(spent for key, spent in own.items() if key.day == day)),
-                    "traffic": spending_view(
-                        _total(spent for key, spent in sums.items() if key.day == day and key.purpose == SERVED)
-                    ),
+                    "learning": spending_view(kinds[day, "learning"]),
+                    "traffic": spending_view(kinds[day, "traffic"]),
+                    "enforcement": spending_view(kinds[day, "enforcement"]),
                 }
                 for day in sorted({key.day for key in sums}, reverse=True)
             ],
@@ -275,6 +275,10 @@ class Cost:
             ],
             "items": [{"item": item, **spending_view(spent)} for item, spent in items.items()],
         }
+
+
+def _kind(purpose: str) -> str:
+    return {SERVED: "traffic", ENFORCED: "enforcement"}.get(purpose, "learning")
 
 
 def spending_view(spent: Spending) -> dict[str, object]:

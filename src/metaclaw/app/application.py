@@ -77,8 +77,10 @@ _FIRST_REQUESTS_S = 0.3
 class Application:
     """Every part of the running program. Attributes are in the order in which the parts are built on each other."""
 
-    def __init__(self, config: Config, home: Path) -> None:
+    def __init__(self, config: Config, home: Path, port: int | None = None) -> None:
+        """`port` is the one it listens on, where that is not the configured one."""
         self.config = config
+        self._port = config.proxy.port if port is None else port
         self._home = home
         self.api_key = config.proxy.api_key.resolve() if config.proxy.api_key is not None else ""
         self.supervisor: Supervisor | None = None
@@ -163,7 +165,7 @@ class Application:
         meaning = self.search.meaning
         self.similarity = None if meaning is None else LibrarySimilarity(meaning, lambda: self.library.view, self.teams)
         self.enforcer = Enforcer(
-            HeldRules(lambda: self.library.view, self.teams),
+            HeldRules(lambda: self.library.view, self.teams, port=self._port),
             TrueAnswers(SqlTrueAnswers(self.database)),
             judge=CallJudge(redaction(config)),
             may_opt_out=config.proxy.enforce_opt_out,

@@ -189,9 +189,11 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
-    """Every skill file and its check can be read, and no check accepts a trivial answer."""
+    """Every skill file and its check can be read, and no check accepts a trivial answer, apart from those of the library."""
     from metaclaw.cli.home import read_all
-    from metaclaw.skills import check_trouble, lenience_trouble
+    from metaclaw.skills import check_trouble, lenience_trouble, rule_examples
+
+    shipped = {example.check.strip() for example in rule_examples().values()}
 
     found, skipped = read_all(config.skills.dir)
     yield DoctorFinding("skills", FindingState.OK, f"{len(found)} readable in {config.skills.dir}")
@@ -203,7 +205,7 @@ def check_skills(config: Config) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 "skills", FindingState.WARN, what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}"
             )
-        elif lenience := lenience_trouble(skill):
+        elif str(skill.extra.get("check")).strip() not in shipped and (lenience := lenience_trouble(skill)):
             what = f"the check of {skill.name} {lenience}"
             yield DoctorFinding("skills", FindingState.WARN, what, "make it stricter: `docs/training.md` says how")
 

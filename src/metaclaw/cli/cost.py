@@ -8,6 +8,7 @@ import click
 from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.output import counted, json_option, plain, print_json, print_table
 from metaclaw.domain.chat import Json
+from metaclaw.domain.status import ENFORCED
 
 LISTEN_TOKENS = 1_500
 """The most that reading one message of a person takes."""
@@ -41,6 +42,11 @@ def cost(home: Path, days: int, as_json: bool) -> None:
             ("DAY", "PURPOSE", "MODEL", "CALLS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST"),
             ([at(one, "day"), at(one, "purpose"), at(one, "model"), *_sums(one)] for one in calls),
         )
+        if any(at(one, "purpose") == ENFORCED for one in calls):
+            click.echo(
+                "enforce: requests of your agents that were sent again because a call broke a held rule. They are not in the"
+                " tokens of your turns above, nor in the learning budget."
+            )
     if items := rows(at(facts, "items")):
         click.echo()
         header = ("LEARNED ITEM", "CALLS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST")

@@ -1,5 +1,6 @@
 """`metaclaw rules`: your own words as a list. Read from the files; changed by the running proxy, or here where none runs."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
@@ -72,7 +73,7 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
     elif not views:
         click.echo('No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."')
     else:
-        listed = [(*_row(view), in_words(followed[rule.name])) for rule, view in zip(found, views, strict=True)]
+        listed = [(*_row(view), in_words(rule, followed[rule.name])) for rule, view in zip(found, views, strict=True)]
         print_table(("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE"), listed)
         tell_questions(views)
 
@@ -161,7 +162,7 @@ def add(
             click.echo(f"It stays on enforce: {plain(facts.get('enforce'))}. To change that: {change}")
     else:
         click.echo(f"Noted: {plain(facts.get('name'))} ({_where(facts)}). Take it back with: metaclaw undo")
-        tell_enforcement(facts)
+        tell_enforcement(facts, fields, is_on=partial(is_holding, home))
         tell_questions([facts])
 
 
@@ -208,13 +209,15 @@ def edit(
         rule = rulebook.change(name, cast("RuleFields", fields))
         return rule_view(rule, rulebook.dates().get(rule.name))
 
+    is_about_holding = not fields.keys().isdisjoint(("enforce", "check", "on_error", "on_break"))
+    was_held = is_about_holding and _is_held(home, name)
     facts = carry_out(home, ask, do)
     if as_json:
         print_json(facts)
     else:
         click.echo(f"Changed {plain(name)} ({_where(facts)}): {plain(facts.get('text'))}")
-        if "enforce" in fields or "check" in fields:
-            tell_enforcement(facts)
+        if is_about_holding:
+            tell_enforcement(facts, fields, is_on=partial(is_holding, home), was_held=was_held)
 
 
 @rules.command()
@@ -268,6 +271,13 @@ def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime 
     with opened(load(home)) as database:
         dates = {} if database is None else SqlGenerations(database).dates()
     return [skill for skill in found if is_rule(skill)], dates
+
+
+def _is_held(home: Path, name: str) -> bool:
+    """Whether calls that break this rule are held, while holding is on."""
+    from metaclaw.skills import can_hold, enforce_of
+
+    return any(rule.name == name and enforce_of(rule) == "hold" and can_hold(rule) for rule in read_in_force(home)[0])
 
 
 def _changes(home: Path, when: str | None, project: str | None, expires: str | None, user: str | None) -> "dict[str, Json]":

@@ -192,7 +192,9 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
             return
         click.secho(one_line(title or "(nothing that can be read)", 100), bold=True)
         ended = f"ended ({found.end_reason})" if found.end_reason else "going on"
-        click.echo(f"{plain(found.id)}  {plain(found.agent)}  {moment(found.began_at)} to {moment(found.last_at)}  {plain(ended)}")
+        click.echo(
+            f"{plain(found.id)}  {agent_name(found.agent)}  {moment(found.began_at)} to {moment(found.last_at)}  {plain(ended)}"
+        )
         shown = rows_ if show_all else [row for row in rows_ if row.kind.value == "main"]
         if len(shown) > limit:
             click.echo(f"… {counted(len(shown) - limit, 'earlier turn')}; more with --limit")

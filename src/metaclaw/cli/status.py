@@ -69,6 +69,7 @@ def _troubles(facts: Json) -> Iterator[str]:
     for provider in rows(at(facts, "providers")):
         if trouble := failing(provider):
             yield trouble
+    yield from _unread_messages(at(facts, "learning", "listener"))
     if unread := at(facts, "skills", "trouble"):
         yield str(unread)
     for skipped in rows(at(facts, "skills", "skipped")):
@@ -86,6 +87,23 @@ def _troubles(facts: Json) -> Iterator[str]:
     for name, state in states.items() if isinstance(states, dict) else ():
         if state not in ("running", "done"):
             yield f"{name}: {state}"
+
+
+def _unread_messages(listener: Json) -> Iterator[str]:
+    """Why what people say is not read at present."""
+    for one in rows(at(listener, "failing")):
+        waiting = counted(at(listener, "unread"), "message")
+        yield (
+            f"what you say is not read since {at(one, 'since')}: {at(one, 'model')} does not answer ({at(one, 'reason')})."
+            f" Unread: {waiting}. It is asked again within a minute"
+        )
+    for one in rows(at(listener, "not_understood")):
+        if in_a_row := at(one, "in_a_row"):
+            last = "the last message" if in_a_row == 1 else f"the last {in_a_row} messages"
+            yield (
+                f"{at(one, 'model')} read {last} and gave no usable answer (most recently at {at(one, 'at')}: {at(one, 'reason')})."
+                " Such messages teach nothing. Another model can read them: metaclaw config set listen.model MODEL"
+            )
 
 
 def _brief(pairs: Iterator[tuple[str, object]]) -> Iterator[tuple[str, object]]:
@@ -198,6 +216,8 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
         or "no model reads what you say (the embedded model cannot): only sure phrases add rules, and no words take one back."
         " Use metaclaw rules and metaclaw undo, or set listen.provider and listen.model",
     )
+    for one in rows(at(learning, "listener", "not_understood")):
+        yield "", f"{at(one, 'model')} gave no usable answer to {counted(at(one, 'messages'), 'message')}"
     yield "evolver", at(learning, "evolver") or "none; only your own words become skills"
     yield from _trust(at(learning, "trust"))
     spent = at(learning, "asked")

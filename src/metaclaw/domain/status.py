@@ -45,6 +45,9 @@ class SkippedSkill:
 
 SERVED: Final = "serve"
 """The purpose under which the main turns of agents are counted, beside the purposes of the program's own calls."""
+ENFORCED: Final = "enforce"
+"""The purpose of requests that ask a provider again because a call broke a held rule. They belong to an agent's turn, so they are
+neither traffic of agents nor learning."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,7 @@ class Learning:
             "on": config.skills.learn,
             "gate": config.skills.gate,
             "listen": self.models.shown_listener(config.listen, config.judge),
+            "listener": self.listening.facts,
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
             "trust": asdict(self.calibration.trust),

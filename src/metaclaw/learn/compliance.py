@@ -81,7 +81,7 @@ class ComplianceLoop:
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._guard, self._judging = RetryGuard("self.compliance", self.book), RetryGuard("judging rules", self.book)
+        self._guard, self._judging = RetryGuard("compliance", self.book), RetryGuard("judging rules", self.book)
         self._limiter = anyio.CapacityLimiter(1)
         self._views: OrderedDict[int, LibraryView] = OrderedDict()
         self._known: tuple[LibraryView | None, bool] = (None, False)

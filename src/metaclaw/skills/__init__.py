@@ -28,7 +28,7 @@ from metaclaw.skills.checks import (
     sample_answer,
     waits_for_person,
 )
-from metaclaw.skills.checks.answer import documents_at, texts_at
+from metaclaw.skills.checks.answer import documents_at, texts_at, unread_part
 from metaclaw.skills.checks.screen import Screen, screen_of
 from metaclaw.skills.checks.shell import Script, read_script
 from metaclaw.skills.checks.shell_words import ShellSyntaxError, Word
@@ -223,6 +223,7 @@ __all__ = [
     "stale_reason",
     "texts_at",
     "trial_prior",
+    "unread_part",
     "vouched",
     "waits_for_person",
     "with_section",

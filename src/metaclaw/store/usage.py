@@ -12,13 +12,13 @@ from sqlalchemy import Column, ColumnElement, Connection, Select, delete, func, 
 
 from metaclaw.domain.chat import Usage
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.status import Spending, SpendingKey
+from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database
 from metaclaw.store.records import SkillUse, TurnRow
 from metaclaw.store.rows import ResultRow, Value, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
-from metaclaw.store.schema import candidates, cursors, draws, memberships, sessions, spending, stands, turns, uses
+from metaclaw.store.schema import candidates, cursors, draws, memberships, sessions, spending, stands, turn_attempts, turns, uses
 
 _T = TypeVar("_T")
 ENFORCEMENT_OFF = "enforcement:off"
@@ -79,6 +79,7 @@ _SUMS = (
     "unpriced_tokens",
     "cost",
 )
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 _KEYS = ("day", "purpose", "model", "item")
 _ADD = text(
     f"INSERT INTO spending ({', '.join((*_KEYS, *_SUMS))})"
@@ -88,8 +89,10 @@ _ADD = text(
 _BEGIN = text("INSERT INTO cursors (name, seq) VALUES (:name, 0) ON CONFLICT (name) DO NOTHING")
 
 Sums = Mapping[SpendingKey, Spending]
-PriceServed = Callable[[datetime, str, Usage], tuple[SpendingKey, Spending]]
-"""Prices a main turn of an agent: when it came, `provider/model`, and the tokens it took."""
+PriceServed = Callable[[str, datetime, str, Usage], tuple[SpendingKey, Spending]]
+"""Prices a request of an agent's turn: its purpose, when it came, `provider/model`, and the tokens it took."""
+_attempt_of, _first_of = turn_attempts.alias("attempt_of"), turn_attempts.alias("first_of")
+_parent, _first = turns.alias("parent"), turns.alias("first")
 
 
 class SqlSpending:
@@ -108,7 +111,10 @@ class SqlSpending:
                 _add_spending(connection, key, more, pack_text(key.item) if pack_text(key.item) in known else "")
 
     def add_served(self, price: PriceServed) -> int:
-        """Count the main turns of agents that were recorded since the last time; the number of rows that were read. Blocks."""
+        """Count the main turns of agents that were recorded since the last time; the number of rows that were read. Blocks.
+
+        A turn of which calls were held counts with its first attempt; the later ones are counted as `enforce`.
+        """
         with self._database.reading("looking for new turns") as connection:
             counted = read_cursor(connection, _SPENDING_CURSOR) or 0
             if (connection.execute(select(func.max(turns.c.seq))).scalar() or 0) <= counted:
@@ -121,10 +127,11 @@ class SqlSpending:
             rows = connection.execute(self._unread(after)).all()
             sums: dict[SpendingKey, Spending] = {}
             for row in rows:
-                if row.kind == TurnKind.MAIN.value:
+                is_asked_again = row.parent_kind == TurnKind.MAIN.value and row.place > 0
+                if row.kind == TurnKind.MAIN.value or is_asked_again:
+                    purpose = ENFORCED if is_asked_again else SERVED
                     model = f"{unpack_text(row.provider)}/{unpack_text(row.model)}"
-                    usage = Usage(row.input_tokens or 0, row.output_tokens or 0, row.cached_tokens or 0)
-                    key, more = price(unpack_instant(row.received_us), model, usage)
+                    key, more = price(purpose, unpack_instant(row.received_us), model, _usage(row))
                     sums[key] = sums.get(key, Spending()) + more
             for key, more in sums.items():
                 _add_spending(connection, key, more, "")
@@ -150,12 +157,26 @@ class SqlSpending:
             _drop_items(connection, is_old)
 
     def _unread(self, after: int) -> Select[*tuple[object, ...]]:
-        columns = ("seq", "kind", "provider", "model", "received_us", "input_tokens", "output_tokens", "cached_tokens")
-        query = select(*(turns.c[name] for name in columns)).where(turns.c.seq > after)
+        own = [turns.c[name] for name in ("seq", "kind", "provider", "model", "received_us", *_TOKENS)]
+        first = [_first.c[name].label(f"first_{name}") for name in _TOKENS]
+        query = (
+            select(*own, _attempt_of.c.place, _parent.c.kind.label("parent_kind"), _first.c.seq.label("first"), *first)
+            .outerjoin(_attempt_of, _attempt_of.c.turn == turns.c.seq)
+            .outerjoin(_parent, _parent.c.seq == _attempt_of.c.parent)
+            .outerjoin(_first_of, (_first_of.c.parent == turns.c.seq) & (_first_of.c.place == 0))
+            .outerjoin(_first, _first.c.seq == _first_of.c.turn)
+            .where(turns.c.seq > after)
+        )
         if self._database.kind == "postgresql":
             # A lower number may be committed later; see LedgerReader.
             query = query.where(text("age(turns.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)"))
         return query.order_by(turns.c.seq).limit(_TURNS_AT_ONCE)
+
+
+def _usage(row: ResultRow) -> Usage:
+    """The tokens of one request: those of a turn with attempts are the sum of all of them."""
+    prefix = "" if row.first is None else "first_"
+    return Usage(*(getattr(row, f"{prefix}{name}") or 0 for name in _TOKENS))
 
 
 def erase_items(connection: Connection, names: Collection[str]) -> None:

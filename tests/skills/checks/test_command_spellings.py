@@ -144,7 +144,7 @@ def found(name: str, command: str) -> Outcome:
 @pytest.mark.parametrize("form", STARTED)
 def test_a_command_is_found_behind_what_starts_it(form: str) -> None:
     assert found("no-force-push", form.format(PUSH)) is Outcome.FAIL
-    assert found("no-force-push", form.format("git push")) is Outcome.PASS
+    assert found("no-force-push", form.format("git push")) is not Outcome.FAIL
 
 
 @pytest.mark.parametrize("script", VARIED)

@@ -115,13 +115,18 @@ def uplift(worth: Mapping[str, Any] | None) -> str:
     return f"no difference shown yet over {plural(tasks, 'task')} in live use"
 
 
+def agent(name: object) -> str:
+    """The name of an agent; one that the proxy does not recognise has none."""
+    return "agent not known" if name == "unknown" else str(name)
+
+
 def followed(compliance: Mapping[str, Any] | None) -> str:
     """How often a rule was followed, in words."""
     if not compliance or not compliance.get("applied"):
         return ""
     known = compliance.get("followed", 0) + compliance.get("broken", 0)
     if not known:
-        return f"applied in {plural(compliance['applied'], 'turn')}; whether it was followed is not known"
+        return f"applied to {plural(compliance['applied'], 'answer')}, none of which could be checked"
     held = f", {compliance['held']} held back" if compliance.get("held") else ""
     return f"followed in {compliance.get('followed', 0)} of {plural(known, 'turn')}{held}"
 
@@ -134,7 +139,7 @@ def least_followed(by_agent: Mapping[str, Mapping[str, int]] | None) -> str:
         return ""
     worst = min(shares, key=lambda agent: shares[agent])
     followed, turns = known[worst]
-    return f"{worst} in {followed} of {turns}"
+    return f"{agent(worst)} in {followed} of {turns}"
 
 
 def differences(before: str, after: str) -> list[tuple[str, str]]:

@@ -51,7 +51,7 @@ _BEAT_S: Final = 15.0
 _MOST_STREAMS: Final = 32
 _MOST_NOTICES: Final = 100
 _FILTERS: Final = (
-    *("ago", "audience", "clock", "count", "evidence", "followed", "judged_by", "least_followed", "moment", "money"),
+    *("agent", "ago", "audience", "clock", "count", "evidence", "followed", "judged_by", "least_followed", "moment", "money"),
     *("plural", "project", "seconds", "signal", "tokens", "uplift"),
 )
 _SAID: Final = ("noted", "replaced", "retracted", "notice")

@@ -28,7 +28,6 @@ class Recorder:
     def __init__(self, device: torch.device, *, records: bool) -> None:
         self._records = records and device.type == "cuda"
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
-        # Recordings never run at the same time, so they may share the memory of what is neither read before nor kept after them.
         self._pool = torch.cuda.graph_pool_handle() if self._records else None
 
     def run(self, key: Hashable, step: Callable[[], None]) -> None:
@@ -40,6 +39,10 @@ class Recorder:
         # The first run is a real one, and warms up what must not be set up while recording; recording itself computes nothing.
         step()
         if self._records:
+            # Recordings never run at the same time, so they may share the memory of what is neither read before nor kept after
+            # them. That memory is gone with the last of them.
+            if not self._graphs:
+                self._pool = torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
             torch.cuda.synchronize()
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):

@@ -72,9 +72,8 @@ class Trainer:
                 keep(self._present(), Path(message.folder), self._base)
                 return frames.Done()
             case frames.Shrink():
-                source = Path(message.adapter)
-                with self._weights(frames.Base()) as learner:
-                    shrink(learner, source, message.scale, Path(message.folder), self._base)
+                with self._weights(frames.Kept(message.adapter)) as learner:
+                    shrink(learner, Path(message.adapter), message.scale, Path(message.folder), self._base)
                 return frames.Done()
             case frames.Close():
                 self._close(discard=message.discard)

@@ -78,6 +78,7 @@ class Enforcer:
                 "agent": turn.agent,
                 "attempts": one.attempts,
                 "end": one.end.value,
+                "calls": 0 if found is None or found.answer is None else len(found.answer.calls),
             }
             await self._tell("rule_held", told)
 

@@ -180,11 +180,13 @@ _PLAIN_PROGRAMS: Final = (
 
 def shortened(texts: Sequence[str]) -> list[str] | None:
     """A command without what only starts it, one step further; None where nothing is left to take away."""
-    if not texts:
+    if not texts or not texts[0]:
         return None
     first = texts[0]
     if _ASSIGNMENT.match(first) and len(texts) > 1:
         return list(texts[1:])
+    if first[0] in "!%" and first[1:2].isalpha():  # as a notebook has it
+        return [first[1:], *texts[1:]]
     name = program_name(first)
     if name != first:
         return [name, *texts[1:]]

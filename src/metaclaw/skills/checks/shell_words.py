@@ -3,6 +3,8 @@
 Values are those that the script itself sets. What only its run can tell stays as it is written.
 """
 
+import base64
+import binascii
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -349,3 +351,20 @@ def _formatted(form: str, values: list[str]) -> str:
             break
         pieces.append(re.sub(r"%(?:%|[-+ 0-9.]*[a-zA-Z])", value, unescaped(form)))
     return "".join(pieces)
+
+
+def decoded_text(texts: Sequence[str], fed: str) -> str | None:
+    """What `base64 -d` or `xxd -r -p` with these words prints of a text that it is fed; None for other programs."""
+    options = " ".join(texts[1:])
+    try:
+        if texts[0] in ("base64", "gbase64") and re.search(r"(?:^| )(?:-\w*[dD]|--decode)", options):
+            return base64.b64decode(fed).decode().rstrip("\n")
+        if texts[0] == "openssl" and "base64" in options and re.search(r" -\w*d", options):
+            return base64.b64decode(fed).decode().rstrip("\n")
+        if texts[0] == "xxd" and "r" in options and "p" in options:
+            return bytes.fromhex(fed).decode().rstrip("\n")
+        if texts[0] == "rev":
+            return fed[::-1]
+    except (ValueError, binascii.Error):
+        return None
+    return None
