@@ -3,6 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
+from metaclaw.domain.verdict import Source
 from metaclaw.errors import WireError
 
 if TYPE_CHECKING:
@@ -16,11 +17,11 @@ _GOT = {
     "warned": "the client got them with a warning",
 }
 _SOURCES = {
-    "user": "you said so",
-    "check": "a check found it",
-    "detector": "seen in what happened next",
-    "judge": "a judge found it",
-    "nobody": "it could not be judged",
+    Source.USER: "you said so",
+    Source.CHECK: "a check found it",
+    Source.DETECTOR: "seen in what happened next",
+    Source.JUDGE: "a judge found it",
+    Source.UNDECIDED: "it could not be judged",
 }
 
 
@@ -66,7 +67,7 @@ def verdict_in_words(verdict: "Verdict | None") -> str:
         return "not judged yet"
     outcome = {"pass": "good", "fail": "failed"}.get(verdict.outcome.value, "unclear")
     evidence = verdict.comment or "; ".join(filter(None, (signal.quote for signal in verdict.signals)))
-    source = _SOURCES.get(verdict.source.value, verdict.source.value)
+    source = _SOURCES.get(verdict.source, verdict.source.value)
     return f"{outcome}, {source}" + (f": {evidence}" if evidence else "")
 
 

@@ -54,7 +54,7 @@ class Batch:
 
     @property
     def is_reading(self) -> bool:
-        """Whether somebody waits for a first token."""
+        """Whether a request waits for its first token."""
         return bool(self._waiting) or any(not job.sampled for job in self._running)
 
     def add(self, job: Job) -> None:

@@ -1,4 +1,4 @@
-"""Draw tokens: each request with its own wishes and its own random numbers, whoever else is in the batch."""
+"""Draw tokens: each request with its own options and random numbers, independent of the rest of the batch."""
 
 import random
 from collections import Counter

@@ -17,7 +17,7 @@ from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer,
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
 from metaclaw.learn.compliance import ComplianceLoop
-from metaclaw.learn.failures import Lessons, Probes, SkillChanges
+from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop, FastRules
 from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.loop import TOKENS as LISTEN_TOKENS
@@ -283,7 +283,7 @@ class Learning:
                 on_refused=self.admission.refuse,
             )
 
-        lessons = Lessons(
+        failures = FailureReader(
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
@@ -293,7 +293,7 @@ class Learning:
             book=self.book,
         )
         return FastLoop(
-            lessons=lessons,
+            failures=failures,
             candidates=self.candidates,
             library=self._library,
             admission=self.admission,

@@ -215,7 +215,7 @@ def _stopped() -> UpstreamError:
 
 
 def _forgive_cancellation() -> None:
-    """Whoever cancelled wanted us to stop waiting; the task goes on to record the turn, which takes no time."""
+    """Stop waiting when cancelled; the task goes on to record the turn, which takes no time."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()

@@ -30,9 +30,9 @@ from metaclaw.schedule import ManualWindows
 from metaclaw.skills import Budgets, SkillLibrary, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
 from metaclaw.store.turn_writer import TurnWriter
+from metaclaw.train.extra_prompts import RehearsalSize
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import GoldenRules, golden_items
-from metaclaw.train.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
 from tests.support.softmax import END, encode
 from tests.support.toy_backend import ToyBackend

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
+from metaclaw.domain.verdict import Source
+
 _UNITS = ((60.0, "s", 1.0), (3600.0, "min", 60.0), (86_400.0, "h", 3600.0))
 
 
@@ -190,12 +192,12 @@ def signal(detector: object) -> str:
 
 def judged_by(source: object) -> str:
     """The source of a verdict in words."""
-    told = {
-        "user": "your verdict",
-        "judge": "the judge's verdict",
-        "detector": "seen in what followed",
-        "check": "a check's result",
-        "nobody": "it could not be judged",
+    told: dict[str, str] = {
+        Source.USER: "your verdict",
+        Source.JUDGE: "the judge's verdict",
+        Source.DETECTOR: "seen in what followed",
+        Source.CHECK: "a check's result",
+        Source.UNDECIDED: "it could not be judged",
     }
     return told.get(str(source), "no verdict yet")
 

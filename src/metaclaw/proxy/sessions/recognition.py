@@ -183,7 +183,7 @@ def scope_of(headers: Mapping[str, str]) -> Scope:
     """Whose request it is: only what the caller says, never a guess."""
     user, workspace = headers.get("x-user-id"), headers.get("x-workspace-id")
     if not user and not workspace:
-        return _NOBODY
+        return _NO_SCOPE
     return Scope(_said(user), _said(workspace))
 
 
@@ -194,7 +194,7 @@ def credential_of(headers: Mapping[str, str]) -> int | None:
 
 
 _NOTHING_SENT: Final = (None, None, None)
-_NOBODY: Final = Scope()
+_NO_SCOPE: Final = Scope()
 
 
 def _said(value: str | None) -> str | None:
@@ -282,7 +282,7 @@ def _generic(request: Request) -> str | None:
 
 
 def _probe(request: Request, last: str) -> str | None:
-    """A single short word and room for one token: somebody looks whether we are there."""
+    """A single short word and room for one token: a health check."""
     if len(last) > _PROBE_CHARS or len(request.conversation.digests) != 1:
         return None
     limit = request.answer_limit

@@ -25,8 +25,18 @@ from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Piece
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends.blocking_calls import gather_all, ignore_failure
-from metaclaw.train.backends.service import DrawnSequence, SampleRequest, Service, ServiceSampler, Trainee, check_data
-from metaclaw.train.backends.step import distance, fold, send_step, summarise
+from metaclaw.train.backends.service import (
+    DrawnSequence,
+    SampleRequest,
+    Service,
+    ServiceSampler,
+    Trainee,
+    check_data,
+    distance,
+    fold,
+    send_step,
+    summarise,
+)
 
 log = logging.getLogger(__name__)
 
