@@ -445,7 +445,9 @@ def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
             parts.append((size, size + len(plain)))
         size += len(plain)
         at = end
-    return SeenText("".join((*pieces, written[at:])).strip("\n"), tuple(parts))
+    text = "".join((*pieces, written[at:])).rstrip("\n")
+    cut = len(text) - len(text.lstrip("\n"))
+    return SeenText(text[cut:], tuple((begin - cut, end - cut) for begin, end in parts if begin >= cut and end <= len(text)))
 
 
 def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
