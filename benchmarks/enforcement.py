@@ -58,6 +58,8 @@ _PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses
 _FIRST_TEXT = {"chat": b'"content": "', "messages": b'"text_delta"', "responses": b"response.output_text.delta"}
 _ADDED = re.compile(r'\s*<house_rules by="metaclaw".*?</house_rules>\s*', re.DOTALL)
 _RULES, _HELD = 30, 10
+_KINDS = {"whole": (False, "two"), "streamed": (True, "two"), "streamed without calls": (True, "text")}
+"""Whether the answer is streamed, and what the provider says."""
 _FRESH_AFTER = 8
 _STEPS_OF_A_ROUND = 50
 _TICK_S = 0.01
@@ -294,7 +296,7 @@ def measure_cost(folder: Path, requests: int, rounds: int) -> dict[str, Any]:
     """Processor time for each request and time to the first text, with ten held rules and with none."""
     provider = StrictProvider(pieces=20)
     provider.start()
-    ratios: dict[str, list[float]] = {"whole": [], "streamed": []}
+    ratios: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     spent: dict[str, dict[str, list[float]]] = {kind: {"held": [], "none": []} for kind in ratios}
     waits: dict[str, list[float]] = {"held": [], "none": []}
     try:
@@ -306,12 +308,12 @@ def measure_cost(folder: Path, requests: int, rounds: int) -> dict[str, Any]:
             arms = {"held": held, "none": none}
             numbers = count(1)
             for program in arms.values():
-                _load(client, program, 2 * len(RELAYED), True, numbers)
-                _load(client, program, 2 * len(RELAYED), False, numbers)
+                for kind in _KINDS:
+                    _load(client, program, 2 * len(RELAYED), kind, numbers)
             for number in range(rounds):
                 order = list(arms.items())[:: 1 if number % 2 == 0 else -1]
                 for kind in ratios:
-                    used = _round(client, order, requests, kind == "streamed", numbers)
+                    used = _round(client, order, requests, kind, numbers)
                     for name, value in used.items():
                         spent[kind][name].append(1000 * value / requests)
                     ratios[kind].append(used["held"] / max(used["none"], _TICK_S))
@@ -333,7 +335,7 @@ def measure_cost(folder: Path, requests: int, rounds: int) -> dict[str, Any]:
 
 
 def _round(
-    client: httpx.Client, arms: Sequence[tuple[str, Program]], requests: int, stream: bool, numbers: Iterator[int]
+    client: httpx.Client, arms: Sequence[tuple[str, Program]], requests: int, kind: str, numbers: Iterator[int]
 ) -> dict[str, float]:
     """Processor seconds of each program for the same load, taken in short turns."""
     used = dict.fromkeys((name for name, _ in arms), 0.0)
@@ -341,7 +343,7 @@ def _round(
         for name, program in arms:
             assert program.process is not None
             before = cpu_s(program.process.pid)
-            _load(client, program, min(_STEPS_OF_A_ROUND, requests - begin), stream, numbers)
+            _load(client, program, min(_STEPS_OF_A_ROUND, requests - begin), kind, numbers)
             used[name] += cpu_s(program.process.pid) - before
     return used
 
@@ -363,10 +365,11 @@ def _body(wire: str, target: str, stream: bool, number: int, plan: str) -> dict[
     }
 
 
-def _load(client: httpx.Client, program: Program, requests: int, stream: bool, numbers: Iterator[int]) -> None:
+def _load(client: httpx.Client, program: Program, requests: int, kind: str, numbers: Iterator[int]) -> None:
+    stream, plan = _KINDS[kind]
     for place in range(requests):
         wire, target = RELAYED[place % len(RELAYED)]
-        body = _body(wire, target, stream, next(numbers), "two")
+        body = _body(wire, target, stream, next(numbers), plan)
         answer = client.post(f"{program.url}{_PATHS[wire]}", json=body, headers=program.auth)
         answer.raise_for_status()
 
