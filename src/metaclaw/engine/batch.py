@@ -15,7 +15,7 @@ class Job:
 
     prompt: Sequence[int]
     max_tokens: int
-    wishes: SamplingOptions
+    options: SamplingOptions
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     cached_tokens: int = 0
@@ -25,7 +25,7 @@ class Job:
     def __post_init__(self) -> None:
         if not self.prompt or self.max_tokens < 1:
             raise ValueError("a job needs a prompt and room for at least one token")
-        self.sampler = Sampler(self.wishes)
+        self.sampler = Sampler(self.options)
 
     @property
     def is_full(self) -> bool:

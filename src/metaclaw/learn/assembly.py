@@ -178,13 +178,13 @@ class Learning:
             supervisor.run("tending", self.maintenance.run)
 
     def _judges(self) -> Callable[[str], Judge | None]:
-        wish = self._config.judge
-        chosen = self.models.chosen(wish)
+        section = self._config.judge
+        chosen = self.models.chosen(section)
 
         @cache
         def judge_for(model: str) -> Judge | None:
             found = chosen(model)
-            return None if found is None else Judge(found, wish.votes, self._render)
+            return None if found is None else Judge(found, section.votes, self._render)
 
         return judge_for
 
@@ -266,8 +266,8 @@ class Learning:
         return await self.budget.may_spend(Purpose.LISTEN, LISTEN_TOKENS, model, with_reserve=is_promising)
 
     def _fast(self) -> FastLoop:
-        wish = self._config.evolver
-        chosen = self.models.chosen(wish)
+        section = self._config.evolver
+        chosen = self.models.chosen(section)
 
         @cache
         def writer_for(model: str) -> Evolver | None:
@@ -277,7 +277,7 @@ class Learning:
             return Evolver(
                 found,
                 self._render,
-                wish.max_new_skills,
+                section.max_new_skills,
                 redact=self.redact,
                 is_taken=lambda name: self._library.view.get(name) is not None,
                 on_refused=self.admission.refuse,
@@ -299,7 +299,7 @@ class Learning:
             admission=self.admission,
             probes=self.probes,
             writer_for=writer_for,
-            rules=FastRules(wish.min_failures, self._teams),
+            rules=FastRules(section.min_failures, self._teams),
             book=self.book,
             is_unread=self.listening.is_unread,
             may_train=self._may_train(),

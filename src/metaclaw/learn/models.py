@@ -35,23 +35,23 @@ class Models:
         """The model that served a turn, or None where the program cannot ask it: it is gone, or has no credentials of its own."""
         return self._model(provider, model, self._timeout_s)
 
-    def listener(self, wish: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
+    def listener(self, section: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
         """For the provider and model that served a conversation, the model that may read it, or None.
 
         Another provider gets a person's words only where the configuration names it, or names a model that it lists. The embedded
         model reads only where it is named. The model returned does not wait for calls of other purposes.
         """
-        model, named = wish.model or judge.model, wish.provider or judge.provider
+        model, named = section.model or judge.model, section.provider or judge.provider
 
         def ask(provider: str, served: str) -> Model | None:
             chosen = named or (model and self._having(model, first=provider)) or self._own(provider)
-            return None if chosen is None else self._model(chosen, model or served, wish.timeout_s, "listen")
+            return None if chosen is None else self._model(chosen, model or served, section.timeout_s, "listen")
 
         return ask
 
-    def shown_listener(self, wish: ListenConfig, judge: JudgeConfig) -> str | None:
+    def shown_listener(self, section: ListenConfig, judge: JudgeConfig) -> str | None:
         """The model that reads messages, for `status`; None where there is none."""
-        model, named = wish.model or judge.model, wish.provider or judge.provider
+        model, named = section.model or judge.model, section.provider or judge.provider
         provider = named or (model and self._having(model)) or next(filter(self._own, self._providers), None)
         if provider is None:
             return None
@@ -70,15 +70,15 @@ class Models:
             self._known[key] = self._build(provider, model, timeout_s)
         return self._known[key]
 
-    def chosen(self, wish: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
+    def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
         """For a turn's model, the model to ask by this configuration: at the provider it names, else at one that has the model.
 
         The embedded model is asked only where it is named, since it is too small to judge or to write."""
 
         def ask(served: str) -> Model | None:
-            model = wish.model or served
-            provider = wish.provider or self._having(model) or self._provider(wish)
-            return None if provider is None else self._model(provider, model, wish.timeout_s)
+            model = section.model or served
+            provider = section.provider or self._having(model) or self._provider(section)
+            return None if provider is None else self._model(provider, model, section.timeout_s)
 
         return ask
 
@@ -87,13 +87,13 @@ class Models:
         names = sorted(self._providers, key=lambda name: name != first)
         return next((name for name in names if self._own(name) and model in self._providers[name].models), None)
 
-    def shown(self, wish: JudgeConfig | EvolverConfig) -> str | None:
+    def shown(self, section: JudgeConfig | EvolverConfig) -> str | None:
         """The model that is asked, for `status`; None where there is none."""
-        provider = self._provider(wish)
-        return None if provider is None else f"{provider}/{wish.model or 'the model that served the turn'}"
+        provider = self._provider(section)
+        return None if provider is None else f"{provider}/{section.model or 'the model that served the turn'}"
 
-    def _provider(self, wish: JudgeConfig | EvolverConfig) -> str | None:
-        return wish.provider or next((name for name, one in self._providers.items() if _may_be_asked(one)), None)
+    def _provider(self, section: JudgeConfig | EvolverConfig) -> str | None:
+        return section.provider or next((name for name, one in self._providers.items() if _may_be_asked(one)), None)
 
     def _build(self, provider: str, model: str, timeout_s: float) -> HttpModel | LocalModel | None:
         match self._providers.get(provider):

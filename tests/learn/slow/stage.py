@@ -276,8 +276,8 @@ class Stage:
         task = "".join(chance.choice("abcdefgh") for _ in range(8))
         block = render_block([STARS], 4_000)
         messages = [{"role": "system", "content": "Hi."}, {"role": "user", "content": task}]
-        wishes = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        body = json.dumps({"model": "toy", "messages": messages, **wishes})
+        options = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        body = json.dumps({"model": "toy", "messages": messages, **options})
         at = body.index("Hi.") + 3
         said = {"choices": [{"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop", "index": 0}]}
         return Turn(

@@ -90,7 +90,7 @@ class Messages:
             return None
         this = self.reader.turn(row.id)
         step = None if this is None else self.recorded.build(this, None)
-        if this is None or step is None or step.is_hired or not _WORD.search(step.task) or is_briefing(step.task):
+        if this is None or step is None or step.is_subagent or not _WORD.search(step.task) or is_briefing(step.task):
             return None
         words = split_message(step.task)
         if not _WORD.search(words.shown):

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from metaclaw.domain.ids import SessionId
-from metaclaw.domain.turn import HIRED, Anchor, Scope, TurnKind
+from metaclaw.domain.turn import SUBAGENT, Anchor, Scope, TurnKind
 from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
 from metaclaw.proxy.sessions.clients.client import AgentClient, Request
@@ -208,7 +208,7 @@ def _short(value: str) -> str:
 
 
 _MAIN_TURN: Final = (TurnKind.MAIN, "main")
-_SUBAGENT_TURN: Final = (TurnKind.MAIN, HIRED)
+_SUBAGENT_TURN: Final = (TurnKind.MAIN, SUBAGENT)
 _KINDS: Final = {kind.value: kind for kind in TurnKind}
 _HEAD_CHARS: Final = 500
 _PROBE_CHARS: Final = 64

@@ -113,7 +113,7 @@ class RemoteBackend:
             return await self._draw(sampler, prompts, drawing)
 
     async def answer(self, request: SampleRequest, weights: Weights | None) -> Rollout:
-        """One rollout with all of a caller's wishes, from kept weights, or from the untrained model."""
+        """One rollout with all of a caller's options, from kept weights, or from the untrained model."""
         found = await (self._samplers.base() if weights is None else self._samplers.kept(self._ours(weights)))
         async with self._trusting(found) as sampler:
             return (await self._rollouts(sampler, request))[0]
