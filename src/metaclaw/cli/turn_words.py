@@ -3,7 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
-from metaclaw.domain.verdict import Source
+from metaclaw.domain.wording import NOT_JUDGED, outcome_word, source_words
 from metaclaw.errors import WireError
 
 if TYPE_CHECKING:
@@ -15,13 +15,6 @@ _GOT = {
     "complied": "the client got an answer that follows it",
     "stopped": "the client got a text in place of the calls",
     "warned": "the client got them with a warning",
-}
-_SOURCES = {
-    Source.USER: "you said so",
-    Source.CHECK: "a check found it",
-    Source.DETECTOR: "seen in what happened next",
-    Source.JUDGE: "a judge found it",
-    Source.UNDECIDED: "it could not be judged",
 }
 
 
@@ -64,11 +57,9 @@ def held_in_words(found: "Enforcement") -> str:
 def verdict_in_words(verdict: "Verdict | None") -> str:
     """The verdict on a turn and its source, in words."""
     if verdict is None:
-        return "not judged yet"
-    outcome = {"pass": "good", "fail": "failed"}.get(verdict.outcome.value, "unclear")
+        return NOT_JUDGED
     evidence = verdict.comment or "; ".join(filter(None, (signal.quote for signal in verdict.signals)))
-    source = _SOURCES.get(verdict.source, verdict.source.value)
-    return f"{outcome}, {source}" + (f": {evidence}" if evidence else "")
+    return f"{outcome_word(verdict.outcome.value)}, {source_words(verdict.source.value)}" + (f": {evidence}" if evidence else "")
 
 
 def _messages(turn: "Turn") -> "tuple[Message, ...]":
