@@ -84,6 +84,9 @@ def test_the_real_agent_answers_through_the_proxy_and_is_disconnected_again(
     assert "echo:" in facts["answer"]
     assert facts["turns_recorded"] >= 1
     assert any("which model are you" in seen.body.decode("utf-8", "replace") for seen in provider.requests)
+    sessions = running.get("/api/sessions")["sessions"]
+    kinds = {turn["kind"] for one in sessions for turn in running.get(f"/api/sessions/{one['id']}")["turns"]}
+    assert kinds == {"side"}, "a test is no work to learn from"
     assert running.env["HOME"] not in ("", os.environ.get("HOME"))
     undone = agents(running, "disconnect", name, "--yes", "--json")
     assert undone.returncode == 0, undone.stderr

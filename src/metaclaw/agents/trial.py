@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from metaclaw.agents.agent import Agent
+from metaclaw.domain.turn import TRIAL_QUESTION
 from metaclaw.errors import MetaClawError
 
-QUESTION = "Reply with one short sentence: which model are you?"
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -42,7 +42,7 @@ def require_program(agent: Agent, env: Mapping[str, str] | None = None) -> str:
     return program
 
 
-def run_trial(agent: Agent, timeout_s: float, question: str = QUESTION, env: Mapping[str, str] | None = None) -> Trial:
+def run_trial(agent: Agent, timeout_s: float, question: str = TRIAL_QUESTION, env: Mapping[str, str] | None = None) -> Trial:
     """Run the agent once in an empty folder. Raises MetaClawError if it is not installed or does not end."""
     variables = dict(os.environ if env is None else env)
     program = require_program(agent, variables)
