@@ -9,7 +9,7 @@ import click
 
 from metaclaw.cli.agents import endpoint_of, show, told, tried
 from metaclaw.cli.client import ApiClient, at, connect, message_in, parsed
-from metaclaw.cli.lifecycle import launch, prepared, sign_in_link, stop_proxy
+from metaclaw.cli.lifecycle import launch, prepared, refuse_own_key, sign_in_link, stop_proxy
 from metaclaw.cli.output import plain, plain_block
 from metaclaw.cli.setup_provider import (
     EMBEDDED,
@@ -42,7 +42,7 @@ _STOP_S = 60.0
     " by --base-url [keep what is there, else the first key found, else embedded].",
 )
 @click.option("--base-url", help="The address of this provider, where it is another than usual.")
-@click.option("--model", help="The model that agents ask for if they must name one.")
+@click.option("--model", help="The model that agents ask for [each agent's, else the first that is listed].")
 @click.option("--agents", "named", help="Agents to connect, with commas between them; all, or none [all that are installed].")
 @click.option("--daily-tokens", type=click.IntRange(min=0), help="Most tokens a day for learning [as it is].")
 @click.option("--train/--no-train", "trains", default=None, help="Train weights while you are away [as it is].")
@@ -91,6 +91,7 @@ def setup(
     settings += [] if daily_tokens is None else [f"learning.daily_tokens={daily_tokens}"]
     settings += _training_settings(config, trains)
     _write(home, settings)
+    refuse_own_key(prepared(home, []))
     checked = check_providers(home)
     _write(home, checked.settings)
     say_troubles(checked)
