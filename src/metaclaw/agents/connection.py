@@ -18,6 +18,7 @@ from metaclaw.agents.agent import Agent, Endpoint, Setting
 from metaclaw.agents.formats import Item, KeyPath, TextFormat, UnreadableTextError
 from metaclaw.agents.formats.path import lookup, with_value
 from metaclaw.config import replace_file
+from metaclaw.domain.turn import TRIAL_QUESTION
 from metaclaw.errors import ConfigError, MetaClawError
 
 _SECRET = re.compile(r"""((?:api[-_]?keys?|token|secret|password)["']?\s*[:=]\s*\[?\s*["']?)([^"'\s,}\]]{6,})""", re.IGNORECASE)
@@ -146,6 +147,8 @@ class _Record:
     digest: str
     settings: tuple[Setting, ...]
     folders: tuple[Path, ...]
+    model: str | None = None
+    """The model that the person chose for this agent."""
 
 
 class Connections:
@@ -159,6 +162,11 @@ class Connections:
         """The agent's configuration file: the one that was connected, else the one it would read now."""
         record = self._record(agent)
         return record.file if record is not None else None if agent.file is None else agent.file(self._env)
+
+    def chosen_model(self, agent: Agent) -> str | None:
+        """The model that the person chose when the agent was connected, or None."""
+        record = self._record(agent)
+        return None if record is None else record.model
 
     def backup(self, agent: Agent) -> Path:
         """Where the file is kept as it was before."""
@@ -190,7 +198,8 @@ class Connections:
         current = _content(file)
         original = current if record is None else self._restored(agent, record, current)[0]
         text, settings = applied(file, agent.text, _decoded(file, original), agent.settings(endpoint))
-        return PlannedConnection(FileChange(file, current, text.encode("utf-8")), original, tuple(settings))
+        change = FileChange(file, current, text.encode("utf-8"))
+        return PlannedConnection(change, original, tuple(settings), endpoint.model if endpoint.is_model_chosen else None)
 
     def connect(self, agent: Agent, plan: "PlannedConnection") -> None:
         """Make the planned change. The backup and the record are written first."""
@@ -201,7 +210,7 @@ class Connections:
         known = self._record(agent)
         folders = tuple(parent for parent in change.file.parents if not parent.exists()) or (known.folders if known else ())
         digest = hashlib.sha256(change.after).hexdigest()
-        record = _Record(change.file, plan.original is not None, digest, plan.settings, folders)
+        record = _Record(change.file, plan.original is not None, digest, plan.settings, folders, plan.model)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if plan.original is not None:
             replace_file(self.backup(agent), plan.original)
@@ -270,6 +279,7 @@ class PlannedConnection:
     change: FileChange
     original: bytes | None
     settings: tuple[Setting, ...]
+    model: str | None = None
 
 
 def _content(file: Path) -> bytes | None:
@@ -315,6 +325,7 @@ def _written(record: _Record) -> bytes:
         "sha256": record.digest,
         "settings": settings,
         "folders": [str(folder) for folder in record.folders],
+        "model": record.model,
     }
     return json.dumps(facts, indent=1).encode()
 
@@ -323,7 +334,10 @@ def _read_record(content: bytes) -> _Record:
     facts = json.loads(content)
     settings = tuple(Setting(_path(one["path"]), one["value"]) for one in facts["settings"])
     folders = tuple(Path(folder) for folder in facts["folders"])
-    return _Record(Path(facts["file"]), bool(facts["existed"]), str(facts["sha256"]), settings, folders)
+    model = facts.get("model")
+    return _Record(
+        Path(facts["file"]), bool(facts["existed"]), str(facts["sha256"]), settings, folders, None if model is None else str(model)
+    )
 
 
 def _part(part: str | Item) -> object:
@@ -334,7 +348,6 @@ def _path(parts: list[object]) -> KeyPath:
     return tuple(Item(*part) if isinstance(part, list) else str(part) for part in parts)
 
 
-QUESTION = "Reply with one short sentence: which model are you?"
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -365,7 +378,7 @@ def require_program(agent: Agent, env: Mapping[str, str] | None = None) -> str:
     return program
 
 
-def run_trial(agent: Agent, timeout_s: float, question: str = QUESTION, env: Mapping[str, str] | None = None) -> Trial:
+def run_trial(agent: Agent, timeout_s: float, question: str = TRIAL_QUESTION, env: Mapping[str, str] | None = None) -> Trial:
     """Run the agent once in an empty folder. Raises MetaClawError if it is not installed or does not end."""
     variables = dict(os.environ if env is None else env)
     program = require_program(agent, variables)

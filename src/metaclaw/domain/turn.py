@@ -13,7 +13,8 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 ATTEMPT: Final = "attempt"
 """The `kind_reason` of a turn that is one attempt at an answer. Attempts are kept under the turn that the client saw."""
 
-
+TRIAL_QUESTION: Final = "Reply with one short sentence: which model are you?"
+"""What `metaclaw agents test` has an agent asked. Nothing is learned from it and it is not judged."""
 KEEP_RULES: Final = "metaclaw-keep-rules"
 """The name of the rule that is built in while others are held: an agent does not lift the person's rules itself."""
 STOPPED_BY_US: Final = "MetaClaw stopped a tool call"

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from metaclaw.domain.ids import SessionId
-from metaclaw.domain.turn import SUBAGENT, Anchor, Scope, TurnKind
+from metaclaw.domain.turn import SUBAGENT, TRIAL_QUESTION, Anchor, Scope, TurnKind
 from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
 from metaclaw.proxy.sessions.clients.client import AgentClient, Request
@@ -27,6 +27,7 @@ from metaclaw.wires import wire_format
 
 _UNKNOWN: Final = AgentClient("unknown")
 _MAX_KNOWN: Final = 1024
+_TRIAL_CHARS: Final = 500
 
 
 class Recogniser:
@@ -271,6 +272,8 @@ def _generic(request: Request) -> str | None:
     prompt = request.prompt
     if is_heartbeat(prompt):
         return "heartbeat"
+    if any(len(part) < _TRIAL_CHARS and TRIAL_QUESTION in part for part in request.prompt_parts):
+        return "trial"
     if prompt.startswith("Pre-compaction memory flush"):
         return "memory-flush"
     last = prompt if request.last_parts else ""
