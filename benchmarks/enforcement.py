@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import count, cycle
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -58,8 +58,25 @@ _PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses
 _FIRST_TEXT = {"chat": b'"content": "', "messages": b'"text_delta"', "responses": b"response.output_text.delta"}
 _ADDED = re.compile(r'\s*<house_rules by="metaclaw".*?</house_rules>\s*', re.DOTALL)
 _RULES, _HELD = 30, 10
-_KINDS = {"whole": (False, "two"), "streamed": (True, "two"), "streamed without calls": (True, "text")}
-"""Whether the answer is streamed, and what the provider says."""
+_PAUSE_S = 0.002
+
+
+class Kind(NamedTuple):
+    """Whether an answer is streamed, what the provider says, and the pause before each event. Without one, a stream arrives in one
+    piece, which no model does; answers with pauses take long, so only a share of the requests is made."""
+
+    stream: bool
+    plan: str
+    pause_s: float = 0.0
+    share: float = 1.0
+
+
+_KINDS = {
+    "whole": Kind(False, "two"),
+    "streamed": Kind(True, "two", _PAUSE_S, 0.25),
+    "streamed without calls": Kind(True, "text", _PAUSE_S, 0.5),
+    "streamed in one piece": Kind(True, "two"),
+}
 _FRESH_AFTER = 8
 _STEPS_OF_A_ROUND = 50
 _TICK_S = 0.01
@@ -313,11 +330,13 @@ def measure_cost(folder: Path, requests: int, rounds: int) -> dict[str, Any]:
             for number in range(rounds):
                 order = list(arms.items())[:: 1 if number % 2 == 0 else -1]
                 for kind in ratios:
-                    used = _round(client, order, requests, kind, numbers)
+                    provider.pause_s = _KINDS[kind].pause_s
+                    made = max(len(RELAYED), int(_KINDS[kind].share * requests))
+                    used = _round(client, order, made, kind, numbers)
                     for name, value in used.items():
-                        spent[kind][name].append(1000 * value / requests)
+                        spent[kind][name].append(1000 * value / made)
                     ratios[kind].append(used["held"] / max(used["none"], _TICK_S))
-            provider.pause_s, provider.pieces = 0.002, 3
+            provider.pause_s, provider.pieces = _PAUSE_S, 3
             for number in range(2 * _STEPS_OF_A_ROUND):
                 wire, target = RELAYED[number % len(RELAYED)]
                 for name, program in list(arms.items())[:: 1 if number % 2 == 0 else -1]:
@@ -366,7 +385,7 @@ def _body(wire: str, target: str, stream: bool, number: int, plan: str) -> dict[
 
 
 def _load(client: httpx.Client, program: Program, requests: int, kind: str, numbers: Iterator[int]) -> None:
-    stream, plan = _KINDS[kind]
+    stream, plan, *_ = _KINDS[kind]
     for place in range(requests):
         wire, target = RELAYED[place % len(RELAYED)]
         body = _body(wire, target, stream, next(numbers), plan)

@@ -113,6 +113,10 @@ class CallHold:
         """The calls that wait."""
         return self._rules.read(self.held)
 
+    def is_free_of_calls(self, chunk: bytes) -> bool:
+        """Whether no call has begun and this piece is whole events without one: it may be sent on without `feed`."""
+        return not (self.has_calls or self._buffer) and chunk.endswith(_WHOLE_ENDS) and not has_any(chunk, self._rules.marks)
+
     def feed(self, chunk: bytes) -> bytes:
         """Take bytes as they came; return those that may be sent on at once."""
         if not self._buffer and chunk.endswith(_WHOLE_ENDS):
