@@ -13,6 +13,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Step
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
+from metaclaw.learn.answers import EVOLVER, JUDGE, UnusableAnswers
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Situations
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
@@ -118,6 +119,7 @@ class Learning:
         self.redactor = Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = JudgeAllowance(config.judge.max_share)
         self.calibration = CalibrationLoop(self.verdicts.graded)
+        self.unusable = UnusableAnswers()
         self.judge_for = self._judges()
         self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
@@ -151,6 +153,7 @@ class Learning:
             "gate": config.skills.gate,
             "listen": self.models.shown_listener(config.listen, config.judge),
             "listener": self.listening.facts,
+            "unusable": self.unusable.facts,
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
             "trust": asdict(self.calibration.trust),
@@ -180,11 +183,12 @@ class Learning:
     def _judges(self) -> Callable[[str], Judge | None]:
         section = self._config.judge
         chosen = self.models.chosen(section)
+        answered = self.unusable.of(JUDGE)
 
         @cache
         def judge_for(model: str) -> Judge | None:
             found = chosen(model)
-            return None if found is None else Judge(found, section.votes, self._render)
+            return None if found is None else Judge(found, section.votes, self._render, answered=answered)
 
         return judge_for
 
@@ -203,6 +207,7 @@ class Learning:
             replayer=self.replayer,
             admission=self.admission,
             model_for=self.models.chosen(self._config.evolver),
+            answered=self.unusable.of(EVOLVER),
         )
         scope_promotion = ScopePromotion(
             library=self._library,
@@ -281,6 +286,7 @@ class Learning:
                 redact=self.redact,
                 is_taken=lambda name: self._library.view.get(name) is not None,
                 on_refused=self.admission.refuse,
+                answered=self.unusable.of(EVOLVER),
             )
 
         failures = FailureReader(

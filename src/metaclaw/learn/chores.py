@@ -20,6 +20,7 @@ from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState, comb
 from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.admission import Announce, CandidateAdmission, Learned, accepted_candidate
+from metaclaw.learn.answers import Answered
 from metaclaw.learn.failures import Probes
 from metaclaw.learn.maintenance import DAY_US, UpliftReader, microseconds
 from metaclaw.learn.store_rpc import AnyLibrary
@@ -33,6 +34,7 @@ from metaclaw.skills import (
     Decision,
     Promotion,
     Teams,
+    answer_fault,
     find_merges,
     find_promotions,
     own_name,
@@ -236,6 +238,7 @@ class SkillMerge:
     admission: CandidateAdmission
     model_for: Callable[[str], Model | None]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    answered: Answered = lambda model, fault: None
 
     async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
         """Start merging a few groups, those first that were never tried, or longest ago."""
@@ -285,6 +288,7 @@ class SkillMerge:
             log.warning("merge_not_written reason=%s", error)
             return None
         written = read_skills(text_of(answer.parts))
+        self.answered(model.name, answer_fault(written))
         if isinstance(written, str) or len(written) != 1 or not (written[0].name and written[0].trigger and written[0].body):
             log.info("merge_not_written reason=%s", "unreadable" if isinstance(written, str) else "no merged skill was written")
             return None

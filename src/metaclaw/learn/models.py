@@ -15,6 +15,7 @@ from metaclaw.upstream import UNMETERED, HttpEndpoint, HttpModel, LocalModel, Me
 Provider = HttpEndpoint | ModelProvider
 UNLEARNED: Final[Mapping[str, object]] = {
     "listener": {"unread": 0, "failing": [], "not_understood": []},
+    "unusable": [],
     "trust": {"turns": 0, "auroc": None, "ece": None},
     "set_aside": [],
     "counted": [],

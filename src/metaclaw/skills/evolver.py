@@ -186,6 +186,15 @@ def read_skills(text: str) -> list[WrittenSkill] | str:
     return [_written(entry) for entry in entries]
 
 
+def answer_fault(written: list[WrittenSkill] | str) -> str | None:
+    """Why nothing in an answer can be used; None where something can, or where there is nothing to write."""
+    if isinstance(written, str):
+        return written
+    if written and not any(one.name and one.trigger and one.body for one in written):
+        return "no skill in the answer has a name, a trigger and a body"
+    return None
+
+
 def _entries(document: object) -> list[dict[str, object]] | None:
     match document:
         case {"skills": list(listed)}:
@@ -198,7 +207,8 @@ def _entries(document: object) -> list[dict[str, object]] | None:
             entries = listed
         case _:
             return None
-    return [entry for entry in entries if isinstance(entry, dict)]
+    found = [entry for entry in entries if isinstance(entry, dict)]
+    return None if entries and not found else found
 
 
 def _written(entry: dict[str, object]) -> WrittenSkill:
@@ -249,7 +259,7 @@ class Evolver:
 
     `render` gives a turn as redacted evidence; `redact` does the same for any other text that goes along (quotes, feedback), and
     what an answer holds that it would replace is refused. `is_taken` says which names the library has already; `on_refused` is told
-    of what was written and does not hold.
+    of what was written and does not hold, `answered` of each answer: the model's name, and why it cannot be used, or None.
     """
 
     def __init__(
@@ -261,6 +271,7 @@ class Evolver:
         redact: Redact,
         is_taken: Callable[[str], bool] = lambda name: False,
         on_refused: Callable[[Proposal, str], Awaitable[object]] | None = None,
+        answered: Callable[[str, str | None], None] = lambda model, fault: None,
     ) -> None:
         self._model = model
         self._render = render
@@ -268,6 +279,7 @@ class Evolver:
         self._most = max_new_skills
         self._is_taken = is_taken
         self._on_refused = on_refused
+        self._answered = answered
 
     async def propose(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
         """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError."""
@@ -279,6 +291,10 @@ class Evolver:
         request = await run_sync(build_request, kind, near, rejected, self._render, self._redact, self._most)
         completion = await self._model.ask(request, Purpose.EVOLVE)
         written = read_skills(text_of(completion.parts))
+        fault = answer_fault(written)
+        self._answered(self._model.name, fault)
+        if fault is not None:
+            log.warning("evolver_answer_unusable model=%s reason=%s", self._model.name, fault)
         if isinstance(written, str):
             evolution = Evolution((), written, usage=completion.usage)
         else:
