@@ -90,9 +90,11 @@ class Traced:
                 return super().identify(wire, headers, body, peer, path=path)
 
         class Placing(Placer):
-            def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None) -> Placed:
+            def place(
+                self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None, *, query: str | None = None
+            ) -> Placed:
                 trace.append(f"placed {incoming.json['user']}")
-                return super().place(incoming, origin, nearness)
+                return super().place(incoming, origin, nearness, query=query)
 
         class Model:
             name, models = "model", ("m",)

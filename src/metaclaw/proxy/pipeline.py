@@ -86,8 +86,9 @@ class Pipeline:
         if self._attendant is not None:
             self._attendant.began(origin.kind)
         try:
-            nearness = None if self._similarity is None else await self._search(self._similarity, origin)
-            placed = self._placer.place(incoming, origin, nearness)
+            query = self._placer.query(origin)
+            nearness = await self._search(query, origin.scope)
+            placed = self._placer.place(incoming, origin, nearness, query=query)
             builder = TurnBuilder(
                 turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed
             )
@@ -126,12 +127,11 @@ class Pipeline:
         if self._enforcer is not None and (turn.enforcement is not None or builder.failed_checks or builder.not_held):
             await self._enforcer.recorded(turn, builder.failed_checks, builder.not_held)
 
-    async def _search(self, similarity: Similarity, origin: Origin) -> Nearness | None:
-        query = self._placer.query(origin)
-        if not query:
+    async def _search(self, query: str, scope: Scope) -> Nearness | None:
+        if self._similarity is None or not query:
             return None
         try:
-            return await similarity.near(query, origin.scope)
+            return await self._similarity.near(query, scope)
         except asyncio.CancelledError:
             _forgive_cancellation()
             raise _stopped() from None
