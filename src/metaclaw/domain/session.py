@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import Scope, TurnKind
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(msgspec.Struct, frozen=True, gc=False):
     """The user message that began a segment: its index in this request's own message list (`messages` or `input`),
     and the digest of the conversation up to and including it, which stays the same from request to request."""
 
@@ -30,8 +31,7 @@ class SessionTrace:
     last_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """The session a request belongs to and its place in it.
 
     `segment` counts the user's tasks in this session; `segment_began` is true on the first request of a segment.

@@ -174,9 +174,9 @@ class Placer:
             return ""
         return query_text(origin.task)
 
-    def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None, *, query: str | None = None) -> Placed:
+    def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None, *, query: str = "") -> Placed:
         """Read the shelf once, and settle stamp and placements of this request. `nearness` says how near each skill is to the task
-        in meaning; it is needed only where a segment begins. `query` is the result of `query`, if that was called."""
+        in meaning; it is needed only where a segment begins. `query` is the result of `query`, if it has been called."""
         view = self._view()
         version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
         if origin.kind is TurnKind.SIDE:
@@ -184,8 +184,7 @@ class Placer:
         # What is remembered of a session that begins only now is somebody else's.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
-            query = self.query(origin) if query is None else query
-            adopted = self._adopt(incoming, origin, view, before, version, query, nearness)
+            adopted = self._adopt(incoming, origin, view, before, version, query or self.query(origin), nearness)
         held = () if before is None else _held_by_provider(incoming, before)
         wanted = [placement for placement in adopted.placements if placement not in held] if held else adopted.placements
         if not wanted and not held:
