@@ -88,10 +88,6 @@ class SkillAssignment:
             return 1.0
         return self.canary_share if skill.state is SkillState.CANARY else 1.0 - self.holdout_share
 
-    def concerns(self, skills: Sequence[Skill]) -> bool:
-        """Whether any of the skills is left to chance."""
-        return any(self.propensity(skill) < 1.0 for skill in skills)
-
     def draw(self, session: SessionId, segment: int, skills: Sequence[Skill]) -> tuple[Draw, ...]:
         """Draw for each of the skills that is left to chance whether it is placed."""
         uncertain = [(skill.name, propensity) for skill in skills if (propensity := self.propensity(skill)) < 1.0]
@@ -176,9 +172,9 @@ class Placer:
             return ""
         return query_text(origin.task)
 
-    def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None) -> Placed:
+    def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None, *, query: str = "") -> Placed:
         """Read the library once, and settle stamp and placements of this request. `nearness` says how near each skill is to the
-        task in meaning; it is needed only where a segment begins."""
+        task in meaning; it is needed only where a segment begins. `query` is the result of `query`, if it has been called."""
         view = self._view()
         version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
         if origin.kind is TurnKind.SIDE:
@@ -186,7 +182,7 @@ class Placer:
         # State kept for a session that begins only now belongs to another session with its id.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
-            adopted = self._adopt(incoming, origin, view, before, version, nearness)
+            adopted = self._adopt(incoming, origin, view, before, version, query or self.query(origin), nearness)
         held = () if before is None else _held_by_provider(incoming, before)
         wanted = [placement for placement in adopted.placements if placement not in held] if held else adopted.placements
         if not wanted and not held:
@@ -240,9 +236,10 @@ class Placer:
         view: LibraryView,
         before: _Adopted | None,
         version: int,
+        query: str,
         nearness: Nearness | None,
     ) -> _Adopted:
-        found = self._select(incoming, origin, view, version, nearness) if self._enabled else _NOTHING
+        found = self._select(incoming, origin, view, version, query, nearness) if self._enabled else _NOTHING
         kept = () if before is None or not self._enabled else self._still_valid(before, origin, view, found.replaced)
         chosen = self._choose(incoming, origin, found, kept)
         if len(kept) > 1 and self._is_too_much(kept[1:], chosen.selection, view):
@@ -256,13 +253,14 @@ class Placer:
         self._remember(origin.session, adopted)
         return adopted
 
-    def _select(self, incoming: Incoming, origin: Origin, view: LibraryView, version: int, nearness: Nearness | None) -> Selection:
+    def _select(
+        self, incoming: Incoming, origin: Origin, view: LibraryView, version: int, query: str, nearness: Nearness | None
+    ) -> Selection:
         """What is for the task and its speaker, without what the weights that will answer have absorbed."""
         absorbed = self._policy.absorbed(version) if self._policy is not None else _NO_NAMES
         if absorbed and not self._policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
         budgets = self._brief if self._is_embedded(incoming.wire, incoming.model) else self._budgets
-        query = query_text(origin.task) if origin.task else ""
         today = self._today()
         return view.select(query, budgets, origin.scope, self._teams, today=today, without=absorbed, nearness=nearness)
 
@@ -282,11 +280,11 @@ class Placer:
                 crowded = tuple([skill for skill in full if skill.name not in fitting])
                 full = tuple([skill for skill in full if skill.name in fitting])
                 listed = listed if kept else (*listed, *crowded)
-            if self._chance.concerns(full):
+            if found.has_withholdable:
                 named = {name for placement in kept for name in placement.listed}
                 draws = self._chance.draw(origin.session, origin.segment, [skill for skill in full if skill.name not in named])
                 full = _without_withheld(full, draws)
-        if listed and self._chance.concerns(listed):
+        if listed and found.has_withholdable:
             listed = _without_withheld(listed, self._chance.draw(origin.session, origin.segment, listed))
         return _Chosen(Selection(rules, full, listed), draws)
 
