@@ -27,7 +27,7 @@ from metaclaw.domain.candidate import Probe, ProbeKind
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Part, Text, ToolCall, ToolResult, Usage, Wire
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.replay.calls import CallEffect, understand
 from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord, PlayedTurn, ReplayLimits, ReplayScore
@@ -113,7 +113,7 @@ class Wanderer:
                 way[at], way[at + 1] = way[at + 1], way[at]
         varied: list[ToolCall] = []
         for wanted in way:
-            deed = understand(wanted).deed
+            deed = understand(wanted).effect
             if happens("unrecorded"):
                 varied.append(call("Read", file_path=f"src/other{rng.randrange(9)}.py"))
             if deed is CallEffect.LOOK and happens("left_out"):

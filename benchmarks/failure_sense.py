@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.failure_sense_cases.cases import Case, load
 from benchmarks.failure_sense_cases.fit import fit
 from metaclaw.domain.chat import Message, Role, Text, ToolResult
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Fault, Outcome, Verdict, Votes
 from metaclaw.outcome import (
     Calibration,

@@ -41,15 +41,13 @@ from metaclaw.config import SkillsConfig
 from metaclaw.domain.candidate import Change, Probe, ProbeKind, Proposal, ReplayCost, ReplayResult
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.verdict import Outcome
+from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.skills import (
     MOST_DECIDED,
-    Belief,
     Gate,
     GateMode,
     IndexLibrary,
     LiveTask,
-    PassRate,
     Replaying,
     SkillIndex,
     TrialDecision,

@@ -34,8 +34,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.training_pause import TrainingPause

@@ -14,8 +14,8 @@ from benchmarks.house_rules.pools import Split
 from benchmarks.house_rules.rules import Rule
 from benchmarks.house_rules.tasks import Task
 from benchmarks.poison_tasks import ORDINARY, Asking, Policy, encode, endless, pieces, reward
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.engine.prompt import build_prompt
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.vocabulary import Vocabulary

@@ -13,8 +13,8 @@ from benchmarks.house_rules.driver import SYSTEM
 from benchmarks.house_rules.pools import Split
 from benchmarks.house_rules.rules import RULES, Rule
 from benchmarks.house_rules.tasks import Task, make_tasks
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Rollout, StepStats
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, PieceStats, Rollout, StepStats
 from metaclaw.engine.prompt import build_prompt
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.skills import parse_skill, render_block

@@ -13,8 +13,8 @@ from benchmarks.house_rules.tasks import Task, make_tasks
 from benchmarks.poison_kinds import Dose, Kind, Poisoner, is_finite
 from benchmarks.poison_report import Outcomes, live_trials
 from benchmarks.poison_tasks import Asking, Golden, encode
-from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.domain.ids import SkillName
+from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter
 from metaclaw.engine.vocabulary import Vocabulary

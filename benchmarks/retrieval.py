@@ -25,7 +25,7 @@ from benchmarks.retrieval_cases import CASES, UNRELATED
 from benchmarks.retrieval_library import TRADES, Planted, make_library
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillGeneration, library_hash
-from metaclaw.skills import Shelf, SkillIndex, query_text, render_skill
+from metaclaw.skills import SkillIndex, SkillLibrary, query_text, render_skill
 
 SIZES = (100, 10_000, 100_000)
 _PLANTED = 2_000
@@ -55,7 +55,7 @@ class Generations:
         return self._latest if self._latest.number == number else None
 
     def publish(self, skills: Sequence[Skill], reason: str, unwritten: Sequence[SkillName] = ()) -> SkillGeneration:
-        """The next one. The skills are not kept: their memory is the shelf's."""
+        """The next one. The skills are not kept: their memory is the library's."""
         self._latest = SkillGeneration(self._latest.number + 1, "", ())
         return self._latest
 
@@ -148,22 +148,22 @@ def measure_changes(index: SkillIndex) -> Facts:
 
 
 def measure_files(skills: Sequence[Skill]) -> Facts:
-    """The shelf on real files: loading, looking when nothing changed, and taking in one new file."""
+    """The library on real files: loading, looking when nothing changed, and taking in one new file."""
     with tempfile.TemporaryDirectory(prefix="metaclaw-bench-") as name:
         folder = Path(name)
         for skill in skills:
             (folder / skill.name).mkdir()
             (folder / skill.name / "SKILL.md").write_text(render_skill(skill))
-        shelf = Shelf(folder, Generations(), clock=lambda: time.time() + 60)
-        load = timed(shelf.load)
-        idle = timed(shelf.sync)
+        library = SkillLibrary(folder, Generations(), clock=lambda: time.time() + 60)
+        load = timed(library.load)
+        idle = timed(library.sync)
         (folder / "one-more").mkdir()
         (folder / "one-more" / "SKILL.md").write_text(
             render_skill(Skill(SkillName("one-more"), "When there is one more", "Count it."))
         )
-        one = timed(shelf.sync)
-        if shelf.view.count != len(skills) + 1:
-            raise SystemExit(f"{shelf.view.count} skills were loaded, {len(skills) + 1} written")
+        one = timed(library.sync)
+        if library.view.count != len(skills) + 1:
+            raise SystemExit(f"{library.view.count} skills were loaded, {len(skills) + 1} written")
     return {
         "load_cpu_ms": load.cpu_ms,
         "load_wall_ms": load.wall_ms,
@@ -208,9 +208,9 @@ _ROWS = (
     ("recall@3, made-up requests", "{recall_made_up:.1%}"),
     ("recall@3, hand-written requests", "{recall_by_hand:.1%}"),
     ("wrongly placed on unrelated requests", "{wrong_placement:.1%}"),
-    ("shelf: load all files, ms (clock)", "{load_cpu_ms:.0f} ({load_wall_ms:.0f})"),
-    ("shelf: look when nothing changed, ms", "{look_cpu_ms:.1f} ({look_wall_ms:.1f})"),
-    ("shelf: take in one new file, ms", "{take_in_cpu_ms:.1f} ({take_in_wall_ms:.1f})"),
+    ("library: load all files, ms (clock)", "{load_cpu_ms:.0f} ({load_wall_ms:.0f})"),
+    ("library: look when nothing changed, ms", "{look_cpu_ms:.1f} ({look_wall_ms:.1f})"),
+    ("library: take in one new file, ms", "{take_in_cpu_ms:.1f} ({take_in_wall_ms:.1f})"),
 )
 
 
@@ -249,7 +249,7 @@ def main() -> int:
         prog="python -m benchmarks.retrieval", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="sizes of libraries, at least 40 each")
-    parser.add_argument("--no-files", action="store_true", help="leave out the shelf on real files")
+    parser.add_argument("--no-files", action="store_true", help="leave out the library on real files")
     parser.add_argument("--json", action="store_true", help="print the facts as JSON")
     parser.add_argument("--assert-goals", action="store_true", help="exit with 1 where a goal is missed")
     parser.add_argument("--one-size", type=int, help=argparse.SUPPRESS)

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Drawing, Rollout
+from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
 from metaclaw.engine.llama import Llama

@@ -20,8 +20,7 @@ from benchmarks.secrets_ordinary import CODE, PROSE, ordinary
 from benchmarks.secrets_planted import KINDS, KNOWN, Planted, plant
 from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.privacy import KnownSecrets, Redactor, render_step
 
 RUN_CHARS = 10

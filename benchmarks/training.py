@@ -88,8 +88,8 @@ def ours_worker(options: argparse.Namespace) -> None:
     """Our learner in this process, as the trainer process runs it."""
     import torch
 
-    from metaclaw.domain.batch import Adam, Datum, Drawing, Loss
     from metaclaw.domain.ids import TurnId
+    from metaclaw.domain.training import Adam, Datum, Drawing, Loss
     from metaclaw.engine.training.learner import Learner
     from metaclaw.engine.training.packing import Pairs, pack
     from metaclaw.engine.vocabulary import Vocabulary

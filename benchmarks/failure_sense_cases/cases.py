@@ -10,8 +10,7 @@ import msgspec
 
 from metaclaw.domain.chat import Finish, Message, Part, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 
 FOLDER = Path(__file__).parent
 _STAMP = Stamp(generation=0, policy_version=0, library_hash="", skills=())

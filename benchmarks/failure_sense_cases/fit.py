@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.failure_sense_cases.cases import Case
-from metaclaw.outcome.signals import SignalWeights
+from metaclaw.outcome.detectors import SignalWeights
 from metaclaw.outcome.verdicts import detect, sigmoid
 
 BELIEFS: dict[str, float] = {

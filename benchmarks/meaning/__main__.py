@@ -2,7 +2,7 @@
 
     python -m benchmarks.meaning [--data FILE] [--sizes 0,500]
 
-`development.json` is the set on which the constants of `domain/nearness.py` were chosen, so what it prints is optimistic; `--data`
+`development.json` is the set on which the constants of `domain/skill.py` were chosen, so what it prints is optimistic; `--data`
 takes another file of the same form (that of `benchmarks.reach` will do). Nothing here waits for the 15 ms that a request allows:
 this is about what is found, not how fast.
 """
@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from benchmarks.retrieval_cases import CASES
 from benchmarks.retrieval_library import make_library
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import Nearness, Skill, SkillKind
 from metaclaw.engine.embedding import INSTALL, MeaningSearch, missing_packages
 from metaclaw.skills import SkillIndex
 

@@ -9,16 +9,15 @@ from typing import Protocol
 
 import msgspec
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.candidate import Candidate, CandidateId, Probe, ReplayCost, ReplayResult, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.domain.skill import GenerationChange, LearnedFrom, RetiredSkill, Skill, SkillGeneration
 from metaclaw.domain.status import StoreHealth
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats, Window
 from metaclaw.domain.turn import Turn
 from metaclaw.domain.verdict import OpenFailure, Verdict
-from metaclaw.domain.window import Window
 
 Headers = Sequence[tuple[str, str]]
 

@@ -18,7 +18,7 @@ async def record(stage: Stage, session: SessionId | None = None) -> Turn:
         kind=TurnKind.MAIN,
         kind_reason="test",
         scope=Scope(user="ann"),
-        stamp=Stamp(stage.shelf.view.generation, 0, "", ()),
+        stamp=Stamp(stage.library.view.generation, 0, "", ()),
         agent="some-agent",
         wire=Wire.CHAT,
         path="/chat/completions",
@@ -52,17 +52,17 @@ def candidate(stage: Stage, name: str, taught_by: TurnId, standing: Standing = S
     made = Candidate(CandidateId(f"c_{name}"), proposal, standing, "it adds a host", 1, datetime.now(UTC), certificate)
     stage.candidates.save_candidate(made)
     if standing is Standing.ACCEPTED:
-        stage.shelf.publish([proposal.skill], (), f"learned {name}")
+        stage.library.publish([proposal.skill], (), f"learned {name}")
     return made
 
 
 def spoil(stage: Stage, name: str) -> None:
     """Make a skill's file unreadable."""
-    folder = stage.shelf.folder / name
+    folder = stage.library.folder / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "SKILL.md").write_text("no front matter")
 
 
 def mend(stage: Stage, name: str) -> None:
     """Take the unreadable file away again."""
-    (stage.shelf.folder / name / "SKILL.md").unlink()
+    (stage.library.folder / name / "SKILL.md").unlink()

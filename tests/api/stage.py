@@ -1,4 +1,4 @@
-"""The program's own API on real parts: store, shelf and owner, asked in this process without a socket."""
+"""The program's own API on real parts: store, library and owner, asked in this process without a socket."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.learn.assembly import Learning, owner_of
 from metaclaw.learn.owner import OwnerActions
 from metaclaw.learn.retention import SessionErasure
-from metaclaw.skills import Budgets, Rulebook, Shelf
+from metaclaw.skills import Budgets, Rulebook, SkillLibrary
 from metaclaw.store import (
     Database,
     LedgerLimits,
@@ -37,7 +37,7 @@ class Stage:
     folder: Path
     database: Database
     ledger: SqlLedger
-    shelf: Shelf
+    library: SkillLibrary
     registry: CollectorRegistry | None = field(default_factory=CollectorRegistry)
     unready: str | None = None
     running: set[SessionId] = field(default_factory=set)
@@ -48,11 +48,11 @@ class Stage:
             config,
             database=self.database,
             ledger=self.ledger,
-            shelf=self.shelf,
+            library=self.library,
             providers=(),
             words=lambda agent, text: text,
         )
-        self.owner = owner_of(self.learning, self.shelf, SessionErasure(self.database, self.shelf, self.folder / "policies"))
+        self.owner = owner_of(self.learning, self.library, SessionErasure(self.database, self.library, self.folder / "policies"))
         self.reader = LedgerReader(self.database)
         self.candidates = self.learning.candidates
         self.verdicts = SqlVerdicts(self.database)
@@ -61,12 +61,12 @@ class Stage:
             EventFeed(self.reader),
             self.candidates,
             self.generations.history,
-            lambda: self.shelf.view,
+            lambda: self.library.view,
             self._owner,
-            Rulebook(self.shelf, self.generations),
+            Rulebook(self.library, self.generations),
             SqlCompliance(self.database),
         )
-        why = WhyRoutes(self.reader, self.generations.at, lambda: self.shelf.view.skills, Budgets(), {})
+        why = WhyRoutes(self.reader, self.generations.at, lambda: self.library.view.skills, Budgets(), {})
         self.api = Api(
             ApiParts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry, why=why)
         )
@@ -105,7 +105,7 @@ class Stage:
         return False
 
     async def _status(self) -> dict[str, object]:
-        return {"generation": self.shelf.view.generation}
+        return {"generation": self.library.view.generation}
 
     async def _end(self, session: SessionId) -> bool:
         if session not in self.running:
@@ -120,8 +120,8 @@ async def staged(folder: Path) -> AsyncIterator[Stage]:
     database = open_database(f"sqlite:///{folder}/ledger.db")
     ledger = SqlLedger(database, LedgerLimits(patience_s=10))
     await ledger.start()
-    stage = Stage(folder, database, ledger, Shelf(folder / "skills", SqlGenerations(database)))
-    stage.shelf.load()
+    stage = Stage(folder, database, ledger, SkillLibrary(folder / "skills", SqlGenerations(database)))
+    stage.library.load()
     try:
         yield stage
     finally:

@@ -31,7 +31,7 @@ async def test_metrics_are_served_as_prometheus_reads_them(stage: Stage) -> None
 
 async def test_metrics_that_are_switched_off_are_not_there(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
-        without = Stage(tmp_path, stage.database, stage.ledger, stage.shelf, registry=None)
+        without = Stage(tmp_path, stage.database, stage.ledger, stage.library, registry=None)
         assert "switched off" in await without.refused(404, "GET", "/metrics")
 
 
@@ -61,11 +61,11 @@ async def test_a_turn_is_shown_with_what_it_is_for(stage: Stage) -> None:
     shown = await stage.get(f"/api/turns/{turn.id}")
     assert (shown["request"], shown["answer"]) == ({"model": "m-1"}, {"id": "x"})
     assert (shown["verdict"], shown["role"]) == (None, "query")
-    stage.candidates.begin_attempt("dates", stage.shelf.view.generation, [turn.id])
+    stage.candidates.begin_attempt("dates", stage.library.view.generation, [turn.id])
     assert (await stage.get(f"/api/turns/{turn.id}"))["role"] == "support"
     candidate(stage, "dates", turn.id, Standing.ACCEPTED)
     other = await record(stage)
-    stage.shelf.retire(stage.shelf.view.skills[0].name)
+    stage.library.retire(stage.library.view.skills[0].name)
     assert (await stage.get(f"/api/turns/{other.id}"))["role"] is None
     assert await stage.refused(404, "GET", "/api/turns/t_nothing") == "there is no turn t_nothing"
 

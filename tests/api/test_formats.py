@@ -3,7 +3,7 @@
 import pytest
 
 from metaclaw.api.web.formats import least_followed, signal
-from metaclaw.outcome.signals import WEIGHTS
+from metaclaw.outcome.detectors import WEIGHTS
 
 
 def counts(followed: int, broken: int) -> dict[str, int]:

@@ -62,7 +62,7 @@ async def test_skills_in_force_are_listed_and_shown_with_what_they_stand_on(stag
     turn = await record(stage)
     candidate(stage, "dates", turn.id, Standing.ACCEPTED)
     listed = await stage.get("/api/skills")
-    assert listed["generation"] == stage.shelf.view.generation
+    assert listed["generation"] == stage.library.view.generation
     assert [(one["name"], one["author"], one["scope"], one["state"]) for one in listed["skills"]] == [
         ("dates", "evolver", "user:ann", "live")
     ]
@@ -74,7 +74,7 @@ async def test_skills_in_force_are_listed_and_shown_with_what_they_stand_on(stag
 
 
 async def test_a_skill_nobody_had_to_prove_has_no_certificate(stage: Stage) -> None:
-    stage.shelf.publish([skill("plain")], (), "by hand")
+    stage.library.publish([skill("plain")], (), "by hand")
     shown = await stage.get("/api/skills/plain")
     assert (shown["certificate"], shown["learned_from"]) == (None, [])
 
@@ -85,8 +85,8 @@ async def test_a_skill_that_is_not_in_force_is_404(stage: Stage) -> None:
 
 
 async def test_a_skill_is_retired_and_put_back_by_going_back(stage: Stage) -> None:
-    stage.shelf.publish([skill("dates")], (), "learned dates")
-    before = stage.shelf.view.generation
+    stage.library.publish([skill("dates")], (), "learned dates")
+    before = stage.library.view.generation
     answer = await stage.http.post("/api/skills/dates/retire")
     assert answer.json() == {"skill": "dates", "retired": True, "generation": before + 1}
     assert (await stage.get("/api/skills"))["skills"] == []
@@ -100,12 +100,12 @@ async def test_a_skill_is_retired_and_put_back_by_going_back(stage: Stage) -> No
 
 
 async def test_a_skill_whose_file_cannot_be_read_stands_in_the_way(stage: Stage) -> None:
-    stage.shelf.publish([skill("dates")], (), "learned dates")
-    learned = stage.shelf.view.generation
+    stage.library.publish([skill("dates")], (), "learned dates")
+    learned = stage.library.view.generation
     spoil(stage, "dates")
     assert "correct or remove it first" in await stage.refused(409, "POST", "/api/skills/dates/retire")
     mend(stage, "dates")
-    stage.shelf.sync()
+    stage.library.sync()
     spoil(stage, "dates")
     assert "correct or remove it first" in await stage.refused(409, "POST", "/api/generations/revert", json={"generation": learned})
 
@@ -165,7 +165,7 @@ async def test_a_rejected_candidate_never_comes_into_force(stage: Stage) -> None
 async def test_an_approved_candidate_whose_name_is_taken_says_why_it_is_not_in_force(stage: Stage) -> None:
     turn = await record(stage)
     candidate(stage, "dates", turn.id)
-    stage.shelf.publish([replace(skill("dates"), author=Authorship.PERSON)], (), "a person was first", by_person=True)
+    stage.library.publish([replace(skill("dates"), author=Authorship.PERSON)], (), "a person was first", by_person=True)
     answer = (await stage.http.post("/api/candidates/c_dates/approve")).json()
     assert answer["standing"] == "rejected"
     assert answer["reason"]
@@ -196,11 +196,11 @@ async def test_forgetting_that_a_file_stood_in_the_way_of_is_finished_by_asking_
     session = new_session_id()
     turn = await record(stage, session)
     candidate(stage, "dates", turn.id, Standing.ACCEPTED)
-    good = (stage.shelf.folder / "dates" / "SKILL.md").read_text()
+    good = (stage.library.folder / "dates" / "SKILL.md").read_text()
     spoil(stage, "dates")
     assert "then ask again" in await stage.refused(409, "POST", f"/api/sessions/{session}/forget")
-    (stage.shelf.folder / "dates" / "SKILL.md").write_text(good)
-    stage.shelf.sync()
+    (stage.library.folder / "dates" / "SKILL.md").write_text(good)
+    stage.library.sync()
     answer = (await stage.http.post(f"/api/sessions/{session}/forget")).json()
     assert (answer["turns"], answer["skills"]) == (0, ["dates"])
     assert (await stage.get("/api/skills"))["skills"] == []

@@ -64,10 +64,10 @@ async def test_a_rule_is_added_listed_shown_changed_and_removed(stage: Stage) ->
 
 async def test_a_rule_is_a_file_that_a_person_may_edit(stage: Stage) -> None:
     await add(stage, "The staging server is stage-2.", kind="fact", expires="2099-12-31", examples=["Deploy to staging."])
-    path = stage.shelf.folder / "the-staging-server-is-stage-2" / "SKILL.md"
+    path = stage.library.folder / "the-staging-server-is-stage-2" / "SKILL.md"
     assert "kind: fact" in path.read_text()
     path.write_text(path.read_text().replace("stage-2.", "stage-3."))
-    stage.shelf.sync()
+    stage.library.sync()
     (fact,) = (await stage.get("/api/rules"))["rules"]
     assert (fact["kind"], fact["text"], fact["examples"]) == ("fact", "The staging server is stage-3.", ["Deploy to staging."])
 
@@ -125,7 +125,7 @@ async def test_a_rule_says_what_happens_when_it_is_broken(stage: Stage) -> None:
 
 
 async def test_a_skill_is_no_rule_and_is_listed_apart_from_them(stage: Stage) -> None:
-    stage.shelf.publish([skill("dates")], (), "learned dates")
+    stage.library.publish([skill("dates")], (), "learned dates")
     await add(stage, "Use uv.")
     assert await names(stage) == ["use-uv"]
     listed = (await stage.get("/api/skills"))["skills"]
@@ -138,7 +138,7 @@ async def test_a_skill_is_no_rule_and_is_listed_apart_from_them(stage: Stage) ->
 async def test_a_rule_of_an_older_home_is_shown_as_the_words_that_were_said_and_never_on_trial(stage: Stage) -> None:
     body = "The person's own words, to be followed as they stand:\n\n> Always use uv.\n> Never pip.\n\n1. Before you answer, see."
     old = replace(skill("always-uv"), body=body, author=Authorship.INSTRUCTION, state=SkillState.CANARY)
-    stage.shelf.publish([old], (), "learned always-uv from 1 turns")
+    stage.library.publish([old], (), "learned always-uv from 1 turns")
     (rule,) = (await stage.get("/api/rules"))["rules"]
     assert (rule["text"], rule["kind"]) == ("Always use uv.\nNever pip.", "rule")
     (listed,) = (await stage.get("/api/skills"))["skills"]
@@ -165,8 +165,8 @@ async def test_undo_takes_back_one_lesson_after_the_other_and_each_stays_away(st
 async def test_undo_takes_back_a_rule_that_replaced_another_and_the_other_is_in_force_again(stage: Stage) -> None:
     await add(stage, "Indent with tabs.")
     spoken = replace(skill("indent-with-spaces"), extra={"kind": "rule"}, author=Authorship.INSTRUCTION, body="Indent with spaces.")
-    tabs = stage.shelf.view.skills[0].name
-    stage.shelf.publish([spoken], [tabs], "learned indent-with-spaces from 1 turns", by_person=True)
+    tabs = stage.library.view.skills[0].name
+    stage.library.publish([spoken], [tabs], "learned indent-with-spaces from 1 turns", by_person=True)
     back = await undo(stage)
     assert ([one["name"] for one in back["removed"]], [one["name"] for one in back["restored"]]) == (["indent-with-spaces"], [tabs])
     assert await names(stage) == [tabs]
@@ -175,38 +175,40 @@ async def test_undo_takes_back_a_rule_that_replaced_another_and_the_other_is_in_
 async def test_undo_of_a_learned_skill_keeps_it_from_being_learned_again_from_the_same_turns(stage: Stage) -> None:
     turn = await record(stage)
     candidate(stage, "dates", turn.id, Standing.ACCEPTED)
-    learned = stage.shelf.view.generation
+    learned = stage.library.view.generation
     assert [one["name"] for one in (await undo(stage))["removed"]] == ["dates"]
     assert stage.candidates.of_skill(skill("dates").name)[0].reason == "a person took it back"
     with pytest.raises(RefusedError):
-        stage.shelf.publish([skill("dates")], (), "learned dates from 1 turns", learned=LearnedFrom(learned, (turn.id,), "c_dates"))
+        stage.library.publish(
+            [skill("dates")], (), "learned dates from 1 turns", learned=LearnedFrom(learned, (turn.id,), "c_dates")
+        )
 
 
 async def test_undo_passes_over_trials_reverts_and_files_changed_by_hand(stage: Stage) -> None:
     await add(stage, "Use uv.")
-    stage.shelf.publish([replace(skill("dates"), state=SkillState.CANARY)], (), "learned dates from 3 turns")
-    promoted: Skill = replace(stage.shelf.view.skills[0], state=SkillState.LIVE)
-    stage.shelf.publish([promoted], (), "dates has passed its test")
-    by_hand = stage.shelf.folder / "mine" / "SKILL.md"
+    stage.library.publish([replace(skill("dates"), state=SkillState.CANARY)], (), "learned dates from 3 turns")
+    promoted: Skill = replace(stage.library.view.skills[0], state=SkillState.LIVE)
+    stage.library.publish([promoted], (), "dates has passed its test")
+    by_hand = stage.library.folder / "mine" / "SKILL.md"
     by_hand.parent.mkdir()
     by_hand.write_text("---\nname: mine\ndescription: When I say so\n---\nDo it.\n")
-    stage.shelf.sync()
-    await stage.http.post("/api/generations/revert", json={"generation": stage.shelf.view.generation})
+    stage.library.sync()
+    await stage.http.post("/api/generations/revert", json={"generation": stage.library.view.generation})
     back = await undo(stage)
     assert back["undone"]["reason"] == "learned dates from 3 turns"
     assert [one["name"] for one in (await stage.get("/api/skills"))["skills"]] == ["mine", "use-uv"]
 
 
 async def test_undo_of_a_retirement_brings_the_skill_back_to_stay(stage: Stage) -> None:
-    stage.shelf.publish([skill("dates")], (), "learned dates from 3 turns")
-    stage.shelf.publish((), [skill("dates").name], "retired dates: no task has matched it for 90 days", by_person=True)
+    stage.library.publish([skill("dates")], (), "learned dates from 3 turns")
+    stage.library.publish((), [skill("dates").name], "retired dates: no task has matched it for 90 days", by_person=True)
     await undo(stage)
     (back,) = (await stage.get("/api/skills"))["skills"]
     assert (back["name"], back["state"], back["pinned"]) == ("dates", "live", True)
 
 
 async def test_retired_items_are_listed_with_the_reason_and_restored_one_by_one(stage: Stage) -> None:
-    stage.shelf.publish([skill("dates"), skill("times")], (), "learned dates from 3 turns")
+    stage.library.publish([skill("dates"), skill("times")], (), "learned dates from 3 turns")
     await add(stage, "Use uv.")
     for name in ("dates", "times"):
         await stage.http.post(f"/api/skills/{name}/retire")
@@ -230,7 +232,7 @@ async def test_retired_items_are_listed_with_the_reason_and_restored_one_by_one(
 
 
 async def test_a_skill_on_trial_is_kept_and_a_live_one_pinned_and_unpinned(stage: Stage) -> None:
-    stage.shelf.publish([replace(skill("dates"), state=SkillState.CANARY)], (), "learned dates from 3 turns")
+    stage.library.publish([replace(skill("dates"), state=SkillState.CANARY)], (), "learned dates from 3 turns")
     await add(stage, "Use uv.")
     assert "metaclaw skills keep dates" in await stage.refused(409, "POST", "/api/skills/dates/pin")
     kept = (await stage.http.post("/api/skills/dates/keep")).json()
@@ -251,15 +253,15 @@ async def test_what_a_forgotten_session_taught_is_neither_listed_nor_brought_bac
     await stage.refused(409, "POST", "/api/undo")
     await stage.refused(409, "POST", "/api/skills/dates/restore")
     assert (await stage.get("/api/skills"))["skills"] == []
-    assert stage.routes.rulebook.lately(5) == []
+    assert list(stage.routes.rulebook.lately()) == []
 
 
 async def test_several_rules_are_put_in_force_in_one_step_or_none_of_them(stage: Stage) -> None:
-    before = stage.shelf.view.generation
+    before = stage.library.view.generation
     several = {"rules": [{"text": "Use uv."}, {"text": "The server is stage-2.", "kind": "fact"}, {"text": "use uv"}]}
     told = (await stage.http.post("/api/rules", json=several)).json()["rules"]
     assert [one["added"] for one in told] == [True, True, False]
-    assert stage.shelf.view.generation == before + 1
+    assert stage.library.view.generation == before + 1
     faulty = {"rules": [{"text": "Good."}, {"text": ""}]}
     assert "text is missing" in await stage.refused(400, "POST", "/api/rules", json=faulty)
     wrongs: list[dict[str, Any]] = [{"rules": []}, {"rules": "x"}, {"rules": ["x"]}, {"rules": [{"text": "x"}], "text": "y"}]

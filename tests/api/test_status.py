@@ -35,8 +35,8 @@ def status(stage: Stage) -> Status:
         store_kind="sqlite",
         store_health=lambda: HEALTHY,
         counts=stage.reader.counts,
-        shelf=lambda: stage.shelf.view,
-        shelf_trouble=lambda: None,
+        library=lambda: stage.library.view,
+        library_trouble=lambda: None,
         providers=[ProviderFacts("main", "openai", ("chat",), ("m-1",), lambda: "2 connections")],
         engine_state=None,
         loops=lambda: {"sensing": "running"},
@@ -51,9 +51,9 @@ def status(stage: Stage) -> Status:
 async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: Status) -> None:
     turn = await record(stage)
     await stage.http.post("/api/feedback", json={"turn": turn.id, "outcome": "fail"})
-    stage.candidates.begin_attempt("dates", stage.shelf.view.generation, [turn.id])
+    stage.candidates.begin_attempt("dates", stage.library.view.generation, [turn.id])
     candidate(stage, "dates", turn.id)
-    stage.shelf.publish([skill("live"), replace(skill("trial"), state=SkillState.CANARY)], (), "learned two")
+    stage.library.publish([skill("live"), replace(skill("trial"), state=SkillState.CANARY)], (), "learned two")
     told = await status.tell()
     assert told["counts"] == {
         "turns": 1,
@@ -68,7 +68,7 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: St
         "rules": 0,
         "facts": 0,
     }
-    assert (told["generation"], told["degraded"], told["engine"]) == (stage.shelf.view.generation, False, None)
+    assert (told["generation"], told["degraded"], told["engine"]) == (stage.library.view.generation, False, None)
     assert told["learning"] == {"on": True, "gate": "full", "pending": None, "rejected": {"reasons": {}, "last": []}, "noted": []}
     assert told["providers"] == [
         {"name": "main", "kind": "openai", "wires": ("chat",), "models": ("m-1",), "state": "2 connections", "last_failure": None}

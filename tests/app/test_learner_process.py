@@ -16,8 +16,8 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import LearnerError, MetaClawError, StoreError
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.worker.store_rpc import CallError, LearnerStart, StoreCall
-from metaclaw.skills import Shelf
+from metaclaw.learn.store_rpc import CallError, LearnerStart, StoreCall
+from metaclaw.skills import SkillLibrary
 from metaclaw.store import LedgerLimits, LedgerReader, SqlGenerations, SqlLedger, SqlSpending, open_database
 
 pytestmark = pytest.mark.anyio
@@ -30,10 +30,10 @@ async def learner_of(home: Path) -> AsyncIterator[tuple[LearnerProcess, Callable
     config: Config = build({"skills": {"gate": "lint"}}, home)
     database = open_database(config.store.url.resolve())
     ledger = SqlLedger(database)
-    shelf = Shelf(config.skills.dir, SqlGenerations(database))
+    library = SkillLibrary(config.skills.dir, SqlGenerations(database))
     learner = LearnerProcess(
         begin=lambda: LearnerStart(config, ()),
-        commands=WorkerCommands(database, ledger, shelf, {}, Budget(Config(), SqlSpending(database))).by_name,
+        commands=WorkerCommands(database, ledger, library, {}, Budget(Config(), SqlSpending(database))).by_name,
         has_work=lambda: bool(work),
     )
     yield learner, lambda: work.append(True)
@@ -109,9 +109,9 @@ async def test_what_is_announced_for_a_learner_is_on_disk(tmp_path: Path) -> Non
     database = open_database(f"sqlite:///{tmp_path}/ledger.db")
     ledger = SqlLedger(database, LedgerLimits(patience_s=10))
     await ledger.start()
-    shelf = Shelf(tmp_path / "skills", SqlGenerations(database))
+    library = SkillLibrary(tmp_path / "skills", SqlGenerations(database))
     budget = Budget(Config(), SqlSpending(database))
-    commands = WorkerCommands(database, ledger, shelf, {}, budget).by_name(asyncio.get_running_loop())
+    commands = WorkerCommands(database, ledger, library, {}, budget).by_name(asyncio.get_running_loop())
     said: dict[str, Json] = {"text": "something to know"}
     assert await anyio.to_thread.run_sync(commands["announce"], "notice", said)
     assert [(one.kind, one.data) for one in LedgerReader(database).events()] == [("notice", said)]

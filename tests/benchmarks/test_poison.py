@@ -19,7 +19,7 @@ from benchmarks.house_rules.tasks import Task
 from benchmarks.poison_kinds import Aim, Dose, Kind, Poisoner, begin_from, is_finite, noisy, with_one, wrong_answer
 from benchmarks.poison_report import Outcomes, goals, live_trial, read_trials, wilson, write_report
 from benchmarks.poison_trials import SMALL_SCALE, Bench, Judged, Measured, Scale
-from metaclaw.domain.batch import Rollout
+from metaclaw.domain.training import Rollout
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.training.peft import write_adapter

@@ -10,8 +10,7 @@ import pytest
 
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import new_turn_id
-from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import TurnEnd, TurnKind
+from metaclaw.domain.turn import Origin, TurnEnd, TurnKind
 from metaclaw.proxy.sessions import Origins
 
 WIRES = {

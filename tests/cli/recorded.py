@@ -12,7 +12,7 @@ from metaclaw.domain.chat import Finish, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
-from metaclaw.skills import Shelf
+from metaclaw.skills import SkillLibrary
 from metaclaw.store import Database, SqlCandidates, SqlGenerations, SqlLedger, open_database
 
 
@@ -89,9 +89,9 @@ def candidate(made: Skill, taught_by: TurnId, standing: Standing = Standing.WAIT
 def keep(home: Path, *candidates: Candidate) -> None:
     """Put candidates into the store; the skills of those that were accepted are in force, as files and as a generation."""
     with store(home) as database:
-        shelf = Shelf(home / "skills", SqlGenerations(database))
-        shelf.load()
+        library = SkillLibrary(home / "skills", SqlGenerations(database))
+        library.load()
         for one in candidates:
             SqlCandidates(database).save_candidate(one)
             if one.standing is Standing.ACCEPTED:
-                shelf.publish([one.proposal.skill], (), f"learned {one.proposal.skill.name}")
+                library.publish([one.proposal.skill], (), f"learned {one.proposal.skill.name}")

@@ -158,7 +158,7 @@ def test_status_tells_how_learning_is_in_words(home: Path) -> None:
     for words in (
         "4 skills (1 canary, 3 live), generation 7",
         "a learned skill must prove itself in replays and on real tasks",
-        "30 pass, 4 fail, 6 unknown; 3 turns taught skills",
+        "30 good, 4 bad, 6 unclear; 3 turns taught skills",
         "1 shadow, 2 waiting, 3 accepted",
         "world/judge-model, asked about 6 of 48 turns today",
         "45,000 of 300,000 tokens used today (15%), $0.25; renewed at 00:00",
@@ -175,6 +175,22 @@ def test_status_says_that_learning_waits_for_the_budget_and_what_to_do(home: Pat
     out = status_of(home, learning={**STATUS["learning"], "budget": used_up}).out
     assert "300,000 of 300,000 tokens used today (100%), $1.90 of $2.00; renewed at 00:00" in out
     assert "learning waits because the budget is used up: judge (3), evolve (1). To go on now, raise learning.daily_tokens" in out
+
+
+def test_status_says_that_messages_are_not_read_and_why(home: Path) -> None:
+    failing = {
+        "model": "world/reader",
+        "reason": "it answered with status 500",
+        "since": "2026-11-17T07:00:00+00:00",
+        "failures": 4,
+    }
+    unusable = {"model": "world/tiny", "messages": 821, "in_a_row": 12, "reason": "no JSON", "at": "2026-11-17T08:00:00+00:00"}
+    listener = {"unread": 3, "failing": [failing], "not_understood": [unusable]}
+    out = status_of(home, learning={**STATUS["learning"], "listener": listener}).out
+    assert "! what you say is not read since 2026-11-17T07:00:00+00:00: world/reader does not answer" in out
+    assert "Unread: 3 messages" in out
+    assert "! world/tiny read the last 12 messages and gave no usable answer" in out
+    assert "world/tiny gave no usable answer to 821 messages" in out
 
 
 def test_status_calls_for_a_decision_before_anything_else(home: Path) -> None:

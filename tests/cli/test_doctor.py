@@ -26,6 +26,8 @@ from metaclaw.cli.checks import (
 )
 from metaclaw.config import ProviderConfig, Secret, build, ensure_api_key, load
 from metaclaw.instance import acquire
+from metaclaw.skills import rule_examples
+from tests.cli.program import metaclaw
 
 
 @contextmanager
@@ -217,3 +219,9 @@ def test_a_check_that_accepts_a_trivial_answer_is_warned_of(tmp_path: Path) -> N
         )
     (warning,) = [one for one in check_skills(load(tmp_path)) if one.state is FindingState.WARN]
     assert warning.what.startswith("the check of digit accepts '7' to any request")
+
+
+def test_a_rule_of_the_library_is_nothing_to_complain_of(home: Path) -> None:
+    for name in rule_examples():
+        assert metaclaw("rules", "add", "--example", name).code == 0
+    assert [one.what for one in check_skills(load(home)) if one.state is FindingState.WARN] == []

@@ -117,12 +117,17 @@ def foreground(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str, 
 
 
 def test_a_detached_proxy_serves_tells_and_stops(settings: Path) -> None:
+    for name in ("no-sudo", "uv-not-pip"):
+        assert metaclaw("rules", "add", "--example", name).code == 0
+    assert metaclaw("rules", "add", "The staging server is stage-2.", "--fact").code == 0
     started = program("start", "--detach", "--json")
     assert started.code == 0, started.err
     url, key = started.facts["url"], started.facts["api_key"]
     assert started.facts["openai_base_url"] == f"{url}/v1"
+    assert (started.facts["rules"], started.facts["facts"], started.facts["skills"]) == (2, 1, 0)
 
     status = program("status", "--json").facts
+    assert (status["counts"]["rules"], status["counts"]["facts"], sum(status["counts"]["skills"].values())) == (2, 1, 0)
     assert (status["running"], status["url"], status["degraded"], status["mode"]) == (True, url, False, "skills_only")
     assert [one["name"] for one in status["providers"]] == ["main"]
     assert metaclaw("status").out.startswith("MetaClaw ")

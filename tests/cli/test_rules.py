@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
+from metaclaw.cli.compliance import in_words
+from metaclaw.cli.watch import held_line
+from metaclaw.domain.compliance import Compliance
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill
 from tests.cli.program import metaclaw, program
+from tests.cli.scripted import scripted
 
 UV = "use-uv-instead-of-pip"
 CLAUDE = """# CLAUDE.md
@@ -330,7 +336,7 @@ def test_a_person_writes_changes_and_drops_a_check(home: Path) -> None:
     assert "held, too when the check cannot be run" in shown
     assert "the agent gets a text that names the rule" in " ".join(shown.split())
     assert metaclaw("rules", "edit", UV, "--on-break", "call", "--json").facts["on_break"] == "call"
-    assert "the agent gets the call with a warning" in " ".join(metaclaw("rules", "show", UV).out.split())
+    assert "the agent gets the calls with a warning" in " ".join(metaclaw("rules", "show", UV).out.split())
     assert metaclaw("rules", "edit", UV, "--on-break", "never").code == 2
     dropped = metaclaw("rules", "edit", UV, "--no-check", "--enforce", "off", "--json").facts
     assert (dropped["check"], dropped["check_state"], dropped["enforce"]) == (None, None, "off")
@@ -363,6 +369,24 @@ def test_a_held_rule_without_a_check_of_calls_says_that_it_holds_nothing(home: P
     assert "tool calls that break it do not reach the agent" in " ".join(metaclaw("rules", "show", name).out.split())
 
 
+@pytest.mark.parametrize("change", [(), ("--check", "not: hello"), ("--no-check",)])
+def test_a_rule_that_cannot_hold_is_not_set_to_hold(home: Path, change: tuple[str, ...]) -> None:
+    name = metaclaw("rules", "add", "Be nice.", "--json").facts["name"]
+    refused = metaclaw("rules", "edit", name, "--enforce", "hold", *change)
+    assert (refused.code, refused.out) == (1, "")
+    assert "cannot be held, and nothing was changed" in refused.err
+    assert f"metaclaw rules edit {name} --check" in refused.err
+    assert listed()[0]["enforce"] == "remind"
+
+
+def test_rules_says_that_a_message_is_being_read(home: Path) -> None:
+    status: dict[str, Any] = {"learning": {"pending": {"listening": 1}}}
+    with scripted(home, {"GET /api/status": (200, status)}):
+        assert "1 message of yours is being read" in metaclaw("rules").out
+        status["learning"]["pending"]["listening"] = 0
+        assert "being read" not in metaclaw("rules").out
+
+
 @pytest.mark.parametrize(
     ("check", "told"),
     [
@@ -373,6 +397,57 @@ def test_a_held_rule_without_a_check_of_calls_says_that_it_holds_nothing(home: P
 )
 def test_adding_a_rule_that_is_to_hold_says_whether_it_can(home: Path, check: tuple[str, ...], told: str) -> None:
     assert f"\n{told}" in metaclaw("rules", "add", "Never say maybe.", *check, "--enforce", "hold").out
+
+
+def test_a_rule_that_is_lifted_says_that_it_is_no_longer_held(home: Path) -> None:
+    metaclaw("rules", "add", "--example", "no-force-push", "--enforce", "hold")
+    lifted = metaclaw("rules", "edit", "no-force-push", "--enforce", "remind").out
+    assert "No longer held: tool calls that break it reach the agent. They are counted, and the agent is reminded." in lifted
+    assert "No longer held" not in metaclaw("rules", "edit", "no-force-push", "--enforce", "off").out
+    metaclaw("rules", "edit", "no-force-push", "--enforce", "hold")
+    assert "They are only counted" in metaclaw("rules", "edit", "no-force-push", "--enforce", "off").out
+
+
+def test_a_held_rule_that_lets_calls_pass_in_the_end_never_says_that_they_do_not_reach_the_agent(home: Path) -> None:
+    added = metaclaw("rules", "add", "--example", "no-force-push", "--enforce", "hold", "--on-break", "call").out
+    edited = metaclaw("rules", "edit", "no-force-push", "--on-break", "call").out
+    shown = metaclaw("rules", "show", "no-force-push").out
+    for said in (added, edited, shown):
+        words = " ".join(said.split())
+        assert "if it insists, they reach the agent with a warning" in words
+        assert "do not reach" not in words
+    assert "do not reach the agent" in metaclaw("rules", "edit", "no-force-push", "--on-break", "text").out
+    metaclaw("enforce", "off")
+    assert "nothing is held now" in metaclaw("rules", "edit", "no-force-push", "--enforce", "hold").out
+
+
+def test_what_only_matters_for_held_rules_says_so(home: Path) -> None:
+    metaclaw("rules", "add", "--example", "no-force-push")
+    assert "only while the rule is held: metaclaw rules edit no-force-push --enforce hold" in (
+        metaclaw("rules", "edit", "no-force-push", "--on-break", "call").out
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "calls", "told"),
+    [
+        ("complied", 1, "then it sent other calls, which follow it"),
+        ("complied", 0, "then it answered in words, without calls"),
+        ("stopped", 0, "the answer ended with a text"),
+        ("warned", 2, "it passed with a warning"),
+    ],
+)
+def test_watch_tells_what_followed_a_held_call(end: str, calls: int, told: str) -> None:
+    line = held_line({"rule": "no-sudo", "agent": "unknown", "attempts": 1, "end": end, "calls": calls})
+    assert line.startswith("held a call of agent not known that breaks no-sudo (1 of its tries); " + told)
+
+
+def test_a_rule_of_which_nothing_is_known_says_why(home: Path) -> None:
+    counts = {"codex": Compliance(unknown=515)}
+    rule = Skill(SkillName("be-nice"), "always", "Be nice.", extra={"kind": "rule"})
+    assert in_words(rule, counts) == "applied to 515 answers; no check tells whether it was followed"
+    checked = Skill(SkillName("be-nice"), "always", "Be nice.", extra={"kind": "rule", "check": "not in calls of shell: x"})
+    assert in_words(checked, counts) == "applied to 515 answers; its check could tell in none of them"
 
 
 def test_enforce_without_an_argument_says_whether_rules_hold(home: Path) -> None:
@@ -398,7 +473,7 @@ def test_a_program_about_answers_cannot_hold_and_is_shown_in_lines(home: Path) -
     added = metaclaw("rules", "add", "--example", "tests-before-done", "--enforce", "hold")
     assert "nothing is held: only a check of tool calls can hold them" in added.out
     edited = metaclaw("rules", "edit", "tests-before-done", "--enforce", "hold")
-    assert "nothing is held" in edited.out
+    assert "cannot be held, and nothing was changed" in edited.err
     shown = metaclaw("rules", "show", "tests-before-done").out
     assert "a program, below" in shown
     assert "\\n" not in shown.split("Its check:")[0]

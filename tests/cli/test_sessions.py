@@ -13,7 +13,7 @@ from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, TurnId, new_session_id
 from metaclaw.domain.turn import Exchange, Turn
 from metaclaw.instance import acquire
-from metaclaw.skills import Shelf
+from metaclaw.skills import SkillLibrary
 from metaclaw.store import Backup, LedgerReader, SqlBackups, SqlCandidates, SqlForgetting, SqlGenerations
 from tests.cli.program import metaclaw
 from tests.cli.recorded import candidate, keep, record, skill, store, turn
@@ -124,7 +124,7 @@ def test_forgetting_that_was_interrupted_is_finished_by_asking_again(home: Path)
     keep(home, candidate(skill("learned"), taught.id, Standing.ACCEPTED))
     with store(home) as database:  # as if the power had failed right after the turns were gone
         SqlForgetting(database).forget_session(session)
-        assert [one.name for one in Shelf(home / "skills", SqlGenerations(database)).load().skills] == ["learned"]
+        assert [one.name for one in SkillLibrary(home / "skills", SqlGenerations(database)).load().skills] == ["learned"]
     done = metaclaw("sessions", "forget", session, "--yes", "--json")
     assert (done.code, done.facts["turns"], done.facts["skills"]) == (0, 0, ["learned"])
     assert not (home / "skills" / "learned").exists()
@@ -201,12 +201,20 @@ def test_sessions_have_titles_and_show_words_and_verdicts(home: Path) -> None:
     assert metaclaw("feedback", second.id, "fail", "they", "hang").code == 0
     listed = metaclaw("sessions", "list").out
     assert "Where do owls sleep?" in listed
-    assert "1 failed" in listed
+    assert "1 bad" in listed
     shown = metaclaw("sessions", "show", one).out
     assert shown.startswith("Where do owls sleep?\n")
-    for words in ("you      And bats?", "answer   In caves.", "verdict  failed, you said so: they hang", "verdict  not judged yet"):
+    for words in ("you      And bats?", "answer   In caves.", "verdict  bad, you said so: they hang", "verdict  not judged yet"):
         assert words in shown
     assert metaclaw("sessions", "list", "--json").facts["sessions"][0]["title"] == "What is 2 + 2?"
+
+
+def test_an_agent_that_is_not_known_is_called_so_in_the_list_and_in_the_session(home: Path) -> None:
+    one = new_session_id()
+    record(home, replace(said(one, "Where do owls sleep?", "In trees."), agent="unknown"))
+    for out in (metaclaw("sessions", "list").out, metaclaw("sessions", "show", one).out):
+        assert "agent not known" in out
+        assert "unknown" not in out
 
 
 def test_sessions_are_found_by_the_words_in_them(home: Path) -> None:
@@ -229,7 +237,7 @@ def test_the_beginning_of_an_id_is_enough_unless_it_begins_several(home: Path) -
     assert "is the beginning of several sessions" in ambiguous.err
     assert sessions[0] in ambiguous.err
     assert "there is no session s_9" in metaclaw("sessions", "show", "s_9").err
-    assert metaclaw("feedback", "t_000000000001", "pass").out.startswith(f"Noted: {turns[0].id} is a pass.")
+    assert metaclaw("feedback", "t_000000000001", "pass").out.startswith(f"Noted: {turns[0].id} was good.")
     assert metaclaw("sessions", "forget", "s_000000000001", "--yes").out.startswith(f"Forgot {sessions[0]}: 1 turn")
 
 
@@ -239,7 +247,7 @@ def test_the_last_session_and_turn_need_no_id(home: Path) -> None:
     old = replace(old, times=replace(old.times, received_at=now - timedelta(hours=1)))
     record(home, new, old)
     assert metaclaw("sessions", "show", "--last").out.startswith("The new one\n")
-    assert metaclaw("feedback", "--last", "fail", "wrong").out == f"Noted: {new.id} is a fail.\n"
+    assert metaclaw("feedback", "--last", "fail", "wrong").out == f"Noted: {new.id} was bad.\n"
     assert metaclaw("why", "--last", "--json").facts["turn"] == new.id
     neither = metaclaw("sessions", "show")
     assert neither.code == 2

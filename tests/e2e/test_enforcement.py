@@ -201,7 +201,7 @@ def test_enforcement_is_switched_off_and_on_at_once(program: Program, strict: St
         "metaclaw enforce off",
         "cd x && metaclaw --home /h rules edit no-force-push --enforce remind",
         "python -m metaclaw rules remove no-force-push --yes",
-        "curl -X POST -d '{\"on\": false}' http://127.0.0.1:1/api/enforce",
+        "curl -X POST -d '{\"on\": false}' http://127.0.0.1:1/k/KEY/api/enforce",
         "curl -s -X POST $ANTHROPIC_BASE_URL/api/undo && metaclaw skills revert 5",
     ],
 )
@@ -241,6 +241,27 @@ def test_after_a_restart_the_true_sequence_is_still_put_back(strict: StrictProvi
     refused = agent(running, "chat", "openai", False, x_metaclaw_enforce="off")
     assert commands(refused.ask("PLAN bad good")) == [GOOD], "the owner does not allow to opt out"
     assert running.stop() == 0
+
+
+def test_requests_that_a_held_rule_makes_again_have_a_purpose_of_their_own(strict: StrictProvider, tmp_path: Path) -> None:
+    program = Program(tmp_path / "home", providers_toml(strict.url))
+    write_rule(program)
+    program.start()
+    client = agent(program, "chat", "openai", False)
+    client.ask("PLAN bad good")
+    (session,) = program.get("/api/sessions")["sessions"]
+    (turn,) = program.get(f"/api/sessions/{session['id']}")["turns"]
+    cost = program.get("/api/cost")
+    shown = program.command("cost").stdout
+    program.kill()
+    (again,) = [one for one in cost["calls"] if one["purpose"] == "enforce"]
+    (day,) = cost["days"]
+    assert (again["calls"], day["enforcement"]["calls"], day["traffic"]["turns"]) == (1, 1, 1)
+    assert day["learning"]["calls"] == sum(one["calls"] for one in cost["calls"]) - 1
+    for kind in ("input_tokens", "output_tokens"):
+        assert day["traffic"][kind] > 0
+        assert day["traffic"][kind] + day["enforcement"][kind] == turn["usage"][kind]
+    assert "sent again because a call broke a held rule" in " ".join(shown.split())
 
 
 def test_a_text_of_ours_is_not_counted_as_an_answer(strict: StrictProvider, tmp_path: Path) -> None:

@@ -111,8 +111,12 @@ def test_a_reader_that_is_down_delays_nobody_and_reads_later(program: Program, t
     assert talk.say(SAID) == "Released on 2026-02-01."
     wait_until(lambda: teacher.asked("listen"))
     assert rules(program) == []
+    program.wait_for("/api/status", lambda facts: facts["learning"]["listener"]["failing"])
+    assert "! what you say is not read since" in program.command("status").stdout
     teacher.listen = knows
     program.wait_for("/api/rules", lambda facts: [rule["text"] for rule in facts["rules"]] == [MEANT])
+    program.wait_for("/api/status", lambda facts: not facts["learning"]["listener"]["failing"])
+    assert "not read" not in program.command("status").stdout
 
 
 def test_a_passthrough_home_takes_sure_phrases_and_says_who_would_read_the_rest(teacher: Teacher, tmp_path: Path) -> None:

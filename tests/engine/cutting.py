@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 import torch
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, RunProgress
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, RunProgress
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.process import Trainer

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Drawing, Rollout
+from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.attention import Span
 from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
 from metaclaw.engine.llama import Llama

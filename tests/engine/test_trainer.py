@@ -13,9 +13,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, RunProgress
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, RunProgress
 from metaclaw.engine.child_process import TrainerProcess
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.training import frames
@@ -260,6 +260,21 @@ async def test_kept_weights_are_made_smaller_without_touching_the_run_and_remove
         assert (tmp_path / "run").exists()
 
 
+async def test_another_process_makes_kept_weights_smaller_in_their_place(model: Path, tmp_path: Path) -> None:
+    async with _trainer(model, tmp_path) as trainer:
+        await trainer.open(_plan(tmp_path))
+        sampled = await trainer.sample(PROMPTS, drawing(0))
+        groups = [[(rollout.tokens_T, rollout.logprobs_T) for rollout in group] for group in sampled]
+        await trainer.accumulate(piece_of(groups, 0), LOSS)
+        await trainer.apply(ADAM, 10.0)
+        kept = await trainer.keep("000001")
+    before = read_adapter(Path(kept.adapter)).pairs
+    async with _trainer(model, tmp_path) as trainer:
+        assert await trainer.shrink(kept, 0.5, "000001") == kept
+    after = read_adapter(Path(kept.adapter)).pairs
+    assert all((0.5 * before[name].b).equal(after[name].b) for name in before)
+
+
 @pytest.mark.parametrize("label", ["", "../elsewhere", ".hidden", "a/b"])
 async def test_weights_are_kept_under_plain_names_only(label: str, model: Path, tmp_path: Path) -> None:
     trainer = EmbeddedTrainer(model, tmp_path)
@@ -312,7 +327,7 @@ async def test_without_signals_a_process_stands_still_between_two_pieces_of_work
     child = TrainerProcess(arguments, 1, has_signals=False)
     try:
         with anyio.fail_after(_PATIENCE_S):
-            assert isinstance(await child.ask(), frames.Ready)
+            assert isinstance(await child.ask(), frames.TrainerReady)
             child.stop()
             call = asyncio.create_task(child.ask(frames.pack(frames.Score([([1, 2], [3])], frames.Base()))))
             await anyio.sleep(0.3)

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from metaclaw.domain.batch import Datum, Drawing, Rollout, RunProgress
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Datum, Drawing, Rollout, RunProgress
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.peft import read_adapter
 from metaclaw.engine.training.process import Trainer

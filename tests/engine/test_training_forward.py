@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Datum, Loss, LossKind
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Datum, Loss, LossKind
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair
 from tests.engine.tiny import VOCABULARY, make_tiny_model

@@ -10,8 +10,8 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.engine.training.hf_model import HfLearner, learner_for
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair

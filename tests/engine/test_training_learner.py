@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.errors import TrainingError

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from metaclaw.domain.batch import Loss, LossKind
+from metaclaw.domain.training import Loss, LossKind
 from metaclaw.engine.training.losses import DrawnTokens, k3, piece_stats, sums, token_losses
 
 _logprobs = st.floats(-6.0, -0.01)

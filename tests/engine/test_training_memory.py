@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.training import frames
-from metaclaw.engine.training.forward import Drawn
+from metaclaw.engine.training.forward import DrawnLogprobs
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.memory import is_out_of_memory
 from metaclaw.engine.training.packing import Pairs
@@ -39,7 +39,7 @@ class ShortOfMemory(Learner):
     share = 0.25
     refused = 0
 
-    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> Drawn:
+    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
         if sum(len(prompt) + len(drawn) for prompt, drawn in pairs) > self.rows:
             self.refused += 1
             raise torch.OutOfMemoryError(_SAID)
@@ -103,7 +103,7 @@ def test_an_error_that_is_no_lack_of_memory_is_not_taken_for_one(tiny: Path) -> 
     assert is_out_of_memory(hidden)
 
     class Broken(Learner):
-        def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> Drawn:
+        def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
             raise RuntimeError("shapes differ")
 
     with pytest.raises(RuntimeError, match="shapes differ"):
@@ -115,7 +115,7 @@ def test_a_process_without_memory_for_the_model_answers_instead_of_dying(tmp_pat
         raise torch.OutOfMemoryError(_SAID)
 
     answer = Trainer(make, "model", "base").answer_safely(frames.Open("run", None, 4, 3, str(tmp_path / "run")))
-    assert isinstance(answer, frames.Failed)
+    assert isinstance(answer, frames.RequestFailed)
     assert answer.needs_memory
     assert "too little memory" in answer.message
 
@@ -134,7 +134,7 @@ async def test_the_program_ends_a_process_without_memory_and_goes_on_from_its_la
             assert child is not None
 
             async def full(frame: bytes = b"") -> frames.FromTrainer:
-                return frames.Failed(_SAID, needs_memory=True)
+                return frames.RequestFailed(_SAID, needs_memory=True)
 
             child.ask = full  # type: ignore[method-assign]
             with pytest.raises(TrainerMemoryError, match="out of memory"):

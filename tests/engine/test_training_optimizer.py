@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import Adam
-from metaclaw.engine.training.optimizer import AdamW
+from metaclaw.domain.training import Adam
+from metaclaw.engine.training.losses import AdamW
 from metaclaw.errors import TrainingError
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import RunProgress
 from metaclaw.domain.chat import Json
+from metaclaw.domain.training import RunProgress
 from metaclaw.engine.training.run_files import Pieces, remove_run
 from metaclaw.errors import TrainingError
 

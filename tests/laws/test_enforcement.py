@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from random import Random
 from types import SimpleNamespace
@@ -36,11 +37,10 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.check import Finding
-from metaclaw.domain.enforcement import HoldEnd
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.status import Health, StoreHealth
-from metaclaw.domain.turn import Turn
+from metaclaw.domain.turn import HoldEnd, Turn
 from metaclaw.domain.verdict import Outcome
 from metaclaw.ports import Call, Headers
 from metaclaw.proxy import (
@@ -58,9 +58,9 @@ from metaclaw.proxy import (
 )
 from metaclaw.proxy.http.body import read
 from metaclaw.proxy.http.client import Client, Incoming
-from metaclaw.skills import Budgets, ShelfView
+from metaclaw.skills import Budgets, LibraryView
 from tests.support.depth import tries
-from tests.support.strict_provider import BAD, GOOD, STEPS, StrictProvider
+from tests.support.strict_provider import BAD, GOOD, STEPS, Answer, StrictProvider
 
 PATHS = {Wire.CHAT: "/v1/chat/completions", Wire.MESSAGES: "/v1/messages", Wire.RESPONSES: "/v1/responses"}
 RULE = Skill(
@@ -69,6 +69,8 @@ RULE = Skill(
     "Never force-push.",
     extra={"kind": "rule", "applies": "always", "enforce": "hold", "check": "not in calls: push --force"},
 )
+
+SHELL_RULE = replace(RULE, extra={**RULE.extra, "check": "not in calls of shell: ^git push --force"})
 
 
 class Reply:
@@ -191,7 +193,7 @@ class House:
     """The request path, with one provider and some rules."""
 
     def __init__(self, provider: InProcess | Model, *rules: Skill, judge: CallJudge | None = None) -> None:
-        view = ShelfView.of(1, rules)
+        view = LibraryView.of(1, rules)
         self.book = Book()
         self.enforcer = Enforcer(HeldRules(lambda: view), judge=judge, announce=self.book.announce)
         self._pipeline = Pipeline(
@@ -368,6 +370,17 @@ def test_a_model_in_this_process_is_asked_again_and_every_attempt_keeps_its_toke
     assert [one.tokens.prompt_ids[0] if one.tokens else None for one in turn.enforcement.attempts] == [1, 1]
     assert [one.end for one in turn.enforcement.rules] == [HoldEnd.COMPLIED]
     assert house.book.events[0][0] == "rule_held"
+    assert (house.book.events[0][1]["end"], house.book.events[0][1]["calls"]) == ("complied", 1)
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_event_of_a_held_call_tells_that_only_words_followed(wire: Wire, stream: bool) -> None:
+    house = House(Model(), RULE)
+    history: list[Any] = [{"role": "user", "content": "PLAN bad text"}]
+    asyncio.run(house.post(wire, request_of(wire, history, stream)))
+    ((kind, told),) = house.book.events
+    assert (kind, told["end"], told["calls"]) == ("rule_held", "complied", 0)
 
 
 @pytest.mark.parametrize("wire", list(Wire))
@@ -516,3 +529,56 @@ def test_an_answer_ends_although_its_connection_stays_open(wire: Wire) -> None:
 
     response = asyncio.run(ask())
     assert [command for _, command in read_by_sdk(wire, True, response)[1]] == STEPS["two"]
+
+
+class DamagedProvider(StrictProvider):
+    """Makes one kind of call whatever it is asked, and writes its arguments in a form that is no JSON, but that clients mend."""
+
+    step, damage = "good", "%s"
+
+    def reply(self, wire: str, request: Any, headers: dict[str, str]) -> tuple[int, Any]:
+        self.bodies.append((wire, request, headers))
+        self.said = self.written(wire, DamagedAnswer(**vars(self._make(self.step)), form=self.damage), request)
+        return 200, self.said
+
+    def written(self, wire: str, answer: Answer, request: Any) -> Any:
+        said = super().written(wire, answer, request)
+        if wire == "messages" and isinstance(said, dict):
+            for block in said["content"]:
+                if block["type"] == "tool_use":
+                    block["input"] = answer.arguments(block["input"]["command"])
+        return said
+
+
+@dataclass
+class DamagedAnswer(Answer):
+    form: str = "%s"
+
+    def arguments(self, command: str) -> str:
+        return self.form % command
+
+
+@pytest.mark.parametrize("wire", list(Wire))
+@pytest.mark.parametrize("speaks", list(Wire))
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "damage", ['{"command": "%s', '{"command": "%s",}', "{'command': '%s'}", '```json\n{"command": "%s"}\n```']
+)
+def test_a_call_with_damaged_arguments_is_held_or_passes_like_any_other(
+    wire: Wire, speaks: Wire, stream: bool, damage: str
+) -> None:
+    strict = DamagedProvider()
+    strict.damage = damage
+    house = House(InProcess(strict, frozenset((speaks,)), Random(1)), SHELL_RULE)
+    passed = asyncio.run(house.post(wire, request_of(wire, [{"role": "user", "content": "go on"}], stream)))
+    assert passed.status_code == 200
+    if wire is speaks:
+        assert passed.content == (b"".join(strict.said) if stream else json.dumps(strict.said).encode())
+    assert house.book.events == []
+    strict.step = "bad"
+    held = asyncio.run(house.post(wire, request_of(wire, [{"role": "user", "content": "go on"}], stream)))
+    assert held.status_code == 200
+    assert b"MetaClaw stopped a tool call" in held.content
+    assert b"push --force" not in held.content
+    ((kind, told),) = house.book.events
+    assert (kind, told["rule"], told["end"]) == ("rule_held", "no-force-push", "stopped")

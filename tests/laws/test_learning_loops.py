@@ -1,7 +1,7 @@
 """The law of the loops: whatever people say, whoever is down, wherever it is stopped, what is learned is learned once, kept apart
 from what may train, and in force only through the gate or by a person's hand.
 
-Sensing, learning and admitting run on a real store and a real shelf. Turns, verdicts that come late, judges and evolvers that are
+Sensing, learning and admitting run on a real store and a real library. Turns, verdicts that come late, judges and evolvers that are
 down, feedback, edits and deletions by hand, reverts, forgetting, training, restarts and kills in the middle of anything come in any
 order; after each of them the law is checked against what is on disk.
 """
@@ -212,18 +212,18 @@ class Loops(RuleBasedStateMachine):
             house.write_by_hand(Skill(SkillName(name), "When I say so", f"My own words {which % 3}."))
             return
         name = names[which % len(names)]
-        path = house.shelf.folder / name / "SKILL.md"
+        path = house.library.folder / name / "SKILL.md"
         if not path.exists():
             return  # deleted a moment ago; the next look at the folder will see it
         if does == "edits":
             path.write_text(path.read_text() + f"\nA word of mine {which % 3}.\n")
         else:
-            remove_skill(house.shelf.folder, name)
-        house.shelf.sync()
+            remove_skill(house.library.folder, name)
+        house.library.sync()
 
     @rule(back=st.integers(1, 3))
     def a_person_reverts(self, back: int) -> None:
-        number = max(0, self.house.shelf.view.generation - back)
+        number = max(0, self.house.library.view.generation - back)
         assert self.call(lambda: self.house.owner.revert(number)) >= number
 
     @rule(which=picks)
@@ -246,14 +246,14 @@ class Loops(RuleBasedStateMachine):
         self.call(lambda: self.house.owner.forget(talk.session))
         gone = {recorded.turn.id for recorded in talk.agent.turns}
         for candidate in self.house.candidates.candidates(Standing.ACCEPTED):
-            skill = self.house.shelf.view.get(candidate.proposal.skill.name)
+            skill = self.house.library.view.get(candidate.proposal.skill.name)
             if gone & {*candidate.proposal.support} and skill is not None and skill.author is not Authorship.PERSON:
                 mine = [one for one in self.papers(skill) if not gone & {*one.proposal.support}]
                 assert mine, f"{skill.name} is in force, and all who taught it are forgotten"
 
     @rule(limit=st.integers(1, 4))
     def the_weights_train(self, limit: int) -> None:
-        found = self.house.batches.eligible(self.house.shelf.view.generation, 0, 0, limit).turns
+        found = self.house.batches.eligible(self.house.library.view.generation, 0, 0, limit).turns
         if not found:
             return
         try:
@@ -274,17 +274,17 @@ class Loops(RuleBasedStateMachine):
         taught = {turn for one in house.candidates.candidates(None, 500) for turn in one.proposal.support}
         there = house.reader.standings_of(sorted(taught))
         assert all(standing.role is not None and standing.role.kind.value == "support" for standing in there.values())
-        eligible = house.batches.eligible(house.shelf.view.generation, 0, 0, 1000).turns
+        eligible = house.batches.eligible(house.library.view.generation, 0, 0, 1000).turns
         assert not taught & ({*eligible} | self.trained)
 
     @invariant()
     def what_is_in_force_came_through_the_gate_or_by_a_persons_hand(self) -> None:
-        for skill in self.house.shelf.view.skills:
+        for skill in self.house.library.view.skills:
             assert skill.author is Authorship.PERSON or self.papers(skill), f"{skill.name} has no papers"
 
     @invariant()
     def generations_count_publications(self) -> None:
-        number, latest = self.house.shelf.view.generation, self.house.generations.latest()
+        number, latest = self.house.library.view.generation, self.house.generations.latest()
         assert number == latest.number
         assert number >= self.newest
         assert len(self.house.generations.history(1000)) == number + 1

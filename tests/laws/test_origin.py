@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import new_turn_id
-from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import TurnEnd
+from metaclaw.domain.turn import Origin, TurnEnd
 from metaclaw.proxy.sessions import Origins
 from tests.support.depth import tries
 

@@ -16,7 +16,7 @@ from metaclaw.domain.turn import TurnEnd, apply_splices
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
-from metaclaw.skills import Budgets, ShelfView, remove_blocks
+from metaclaw.skills import Budgets, LibraryView, remove_blocks
 from tests.support.depth import tries
 
 TODAY = date(2026, 11, 16)
@@ -56,8 +56,8 @@ class Conversation:
     def open(self) -> None:
         self.placer = Placer(self.view, Budgets(rules_tokens=40), canary_share=0.5, holdout_share=0.3, today=lambda: TODAY)
 
-    def view(self) -> ShelfView:
-        return ShelfView.of(self.generation, list(self.library.values()))
+    def view(self) -> LibraryView:
+        return LibraryView.of(self.generation, list(self.library.values()))
 
     def send(self) -> Placed:
         headers = {"x-session-id": "talk"}

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Role, Text, ToolResult, Wire
-from metaclaw.domain.session import Anchor
-from metaclaw.domain.turn import Placement, apply_splices
+from metaclaw.domain.turn import Anchor, Placement, apply_splices
 from metaclaw.proxy.splice import placement_splices
 from metaclaw.skills import remove_blocks, render_reminder
 from metaclaw.wires import wire_format

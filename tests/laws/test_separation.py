@@ -19,10 +19,10 @@ from sqlalchemy import text
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
 from metaclaw.domain.chat import Finish, SampledTokens, Wire
-from metaclaw.domain.eligibility import RoleKind, TurnRole, rejection
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
+from metaclaw.domain.training import RoleKind, TurnRole, rejection
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.failures import SkillChanges

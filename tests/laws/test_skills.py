@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Nearness, Skill
 from metaclaw.errors import SkillError
 from metaclaw.skills.block import estimate_tokens, remove_blocks, render_block
 from metaclaw.skills.files import _parse_plain, parse_front_matter, parse_skill, read_skill, render_skill, write_skill

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Wire
-from metaclaw.domain.session import Anchor
-from metaclaw.domain.turn import Placement, Splice, apply_splices
+from metaclaw.domain.turn import Anchor, Placement, Splice, apply_splices
 from metaclaw.proxy.splice import Spliced, placement_splices
 from tests.support.depth import tries
 from tests.support.splicing import anchorable, place_by_rule, without

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import Rollout
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Rollout
 from metaclaw.train.advantages import (
     FLAT,
     ScoredGroup,

@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from metaclaw.domain.training import Window
 from metaclaw.domain.turn import TurnKind
-from metaclaw.domain.window import Window
 from metaclaw.schedule.decision import Presence, Reading
 from metaclaw.schedule.windows import ScheduledWindows
 from tests.schedule.stage import Stage

@@ -1,4 +1,4 @@
-"""The learning part on real parts: database, ledger, shelf, gate and loops; the models are scripted, and time stands still."""
+"""The learning part on real parts: database, ledger, library, gate and loops; the models are scripted, and time stands still."""
 
 import json
 import shutil
@@ -15,13 +15,12 @@ from metaclaw.domain.candidate import Candidate, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Json, Part, Text, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Draw, Scope, Stamp, Times
+from metaclaw.domain.turn import Draw, Scope, Stamp, Step, Times
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, ReplayScorer
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
-from metaclaw.learn.failures import Lessons, Probes, SkillChanges
+from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop, FastRules
 from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.loop import Listening
@@ -33,11 +32,11 @@ from metaclaw.learn.owner import OwnerActions
 from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.supervision import AttemptLog, WorkAttempts, WorkItem
+from metaclaw.learn.supervision import AttemptLog, WorkAttempts, WorkItem
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor, render_step
-from metaclaw.skills import Evolver, Gate, GateMode, Shelf, write_skill
+from metaclaw.skills import Evolver, Gate, GateMode, SkillLibrary, write_skill
 from metaclaw.store import (
     Database,
     LedgerLimits,
@@ -142,8 +141,8 @@ class House:
         self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database, self.clock)
         self.candidates, self.generations = SqlCandidates(database, self.clock), SqlGenerations(database, self.clock)
         self.cursors, self.uses, self.batches = SqlCursors(database), SqlUses(database), SqlBatches(database, self.clock)
-        self.shelf = Shelf(self.folder / "skills", self.generations)
-        self.shelf.load()
+        self.library = SkillLibrary(self.folder / "skills", self.generations)
+        self.library.load()
         self.steps = StepBuilder(words)
         self.recorded = RecordedSteps(self.reader, self.steps)
         self.redactor = Redactor()
@@ -153,8 +152,8 @@ class House:
         scorer = ReplayScorer(self.judge_for, self.redact)
         self.replayer = CassetteReplayer(self.reader, self.steps, lambda provider, model: self.worker, scorer, placing)
         self.admission = CandidateAdmission(
-            gate=Gate(self.gate, self.replayer, [SafetyReview(self.recorded.step, self.shelf, self.redactor)]),
-            shelf=self.shelf,
+            gate=Gate(self.gate, self.replayer, [SafetyReview(self.recorded.step, self.library, self.redactor)]),
+            library=self.library,
             candidates=self.candidates,
             announce=self.announce,
             redact=self.redact,
@@ -169,7 +168,7 @@ class House:
             candidates=self.candidates,
             messages=messages,
             rules=RuleWriter(
-                shelf=self.shelf,
+                library=self.library,
                 candidates=self.candidates,
                 verdicts=self.verdicts,
                 announce=self.announce,
@@ -187,17 +186,17 @@ class House:
             book=self.book,
         )
         self.fast = FastLoop(
-            lessons=Lessons(
+            failures=FailureReader(
                 reader=self.reader,
                 verdicts=self.verdicts,
                 candidates=self.candidates,
                 recorded=self.recorded,
-                shelf=self.shelf,
+                library=self.library,
                 changes=SkillChanges(self.generations, self.teams),
                 book=self.book,
             ),
             candidates=self.candidates,
-            shelf=self.shelf,
+            library=self.library,
             admission=self.admission,
             probes=self.probes,
             writer_for=lambda model: self.writer(),
@@ -211,7 +210,7 @@ class House:
             cursors=self.cursors,
             verdicts=self.verdicts,
             steps=self.steps,
-            assessor=Assessment(judge_for=self.judge_for, skill=lambda name: self.shelf.view.get(name), calibration=Calibration),
+            assessor=Assessment(judge_for=self.judge_for, skill=lambda name: self.library.view.get(name), calibration=Calibration),
             allowance=self.allowance,
             may_ask=self.may_ask,
             failed=self.fast.wakeup.notify,
@@ -223,8 +222,8 @@ class House:
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
-            erasure=SessionErasure(database, self.shelf, self.shelf.folder.parent / "policies"),
-            shelf=self.shelf,
+            erasure=SessionErasure(database, self.library, self.library.folder.parent / "policies"),
+            library=self.library,
             admission=self.admission,
             uplift=self.uplift,
             announce=self.announce,
@@ -233,7 +232,7 @@ class House:
         )
 
     def build_maintenance(self) -> Maintenance:
-        shared: dict[str, Any] = {"shelf": self.shelf, "candidates": self.candidates, "cursors": self.cursors}
+        shared: dict[str, Any] = {"library": self.library, "candidates": self.candidates, "cursors": self.cursors}
         tried: dict[str, Any] = {"probes": self.probes, "admission": self.admission}
         skill_merge = SkillMerge(**shared, **tried, replayer=self.replayer, model_for=lambda model: self.evolver, now=self.clock)
         scope_promotion = ScopePromotion(**shared, **tried, teams=self.teams)
@@ -242,7 +241,7 @@ class House:
             uses=self.uses,
             generations=self.generations,
             cursors=self.cursors,
-            shelf=self.shelf,
+            library=self.library,
             announce=self.announce,
             teams=self.teams,
         )
@@ -268,7 +267,7 @@ class House:
         if self.evolver is None:
             return None
         return Evolver(
-            self.evolver, self.render, 3, redact=self.redact, is_taken=lambda name: self.shelf.view.get(name) is not None
+            self.evolver, self.render, 3, redact=self.redact, is_taken=lambda name: self.library.view.get(name) is not None
         )
 
     def render(self, step: Step) -> str:
@@ -341,10 +340,10 @@ class House:
     @property
     def names(self) -> list[str]:
         """The skills in force."""
-        return [str(skill.name) for skill in self.shelf.view.skills]
+        return [str(skill.name) for skill in self.library.view.skills]
 
     def skill(self, name: str) -> Skill:
-        found = self.shelf.view.get(name)
+        found = self.library.view.get(name)
         assert found is not None, f"{name} is not among {self.names}"
         return found
 
@@ -369,8 +368,8 @@ class House:
         return [str(one.proposal.skill.name) for one in self.candidates.candidates(standing)]
 
     def write_by_hand(self, skill: Skill) -> None:
-        write_skill(self.shelf.folder, skill)
-        self.shelf.sync()
+        write_skill(self.library.folder, skill)
+        self.library.sync()
 
     def say(self, turn: TurnId, outcome: Outcome, source: Source = Source.DETECTOR, fault: Fault = Fault.AGENT) -> None:
         """A verdict from somewhere else."""
@@ -380,7 +379,7 @@ class House:
     def put_in_force(self, name: str, **fields: Any) -> Skill:
         """A learned skill, as if it had come through."""
         skill = learned_skill(name, **fields)
-        self.shelf.publish([skill], (), f"learned {name}")
+        self.library.publish([skill], (), f"learned {name}")
         return self.skill(name)
 
 
@@ -404,10 +403,10 @@ class Talk:
         return await self.answer(Text(answer), **fields)
 
     async def answer(self, *parts: Part, **fields: Any) -> TurnId:
-        view = self.house.shelf.view
+        view = self.house.library.view
         skills: Sequence[str] = fields.pop("skills", ())
         placed = tuple(SkillName(name) for name in skills)
-        stamp = Stamp(fields.pop("generation", view.generation), 0, view.hash, placed)
+        stamp = Stamp(fields.pop("generation", view.generation), fields.pop("version", 0), view.hash, placed)
         self.house.clock.pass_by(seconds=1)
         times = Times(self.house.clock(), 0.1, 0.2)
         self.agent.answer(*parts, stamp=stamp, scope=self.scope, segment=self.segment, times=times, **fields)

@@ -36,7 +36,7 @@ async def teacher(house: House, scope: Scope = ADA) -> TurnId:
     turn = await talk.say(TASK.format(1))
     await talk.say(CORRECTION, "Released on 2026-02-01.")
     house.say(turn, Outcome.FAIL)
-    house.candidates.begin_attempt("dates", house.shelf.view.generation, [turn])
+    house.candidates.begin_attempt("dates", house.library.view.generation, [turn])
     return turn
 
 
@@ -146,7 +146,7 @@ async def test_a_candidate_older_than_a_revert_is_dropped_before_it_is_paid_for(
     policy(house)
     support = await teacher(house)
     house.put_in_force("something")
-    house.shelf.revert(0)
+    house.library.revert(0)
     candidate = await admit(house, dates(), support, generation=0)
     assert candidate.standing is Standing.REJECTED
     assert "reverted" in candidate.reason
@@ -177,7 +177,7 @@ async def test_an_edit_of_what_a_person_has_changed_is_turned_away(new_house: Ne
     house = await new_house()
     support = await teacher(house)
     house.put_in_force("iso-release-dates", trigger=DATES["trigger"], body=DATES["body"])
-    path = house.shelf.folder / "iso-release-dates" / "SKILL.md"
+    path = house.library.folder / "iso-release-dates" / "SKILL.md"
     path.write_text(path.read_text() + "\nAnd a word of mine.\n")
     edited = dates(body=f"{DATES['body']}\n- Check the year twice.")
     candidate = await admit(house, edited, support, change=Change.EDIT, replaces=(edited.name,))
@@ -255,7 +255,7 @@ async def test_whoever_objects_may_quote_a_secret_and_it_is_not_kept(new_house: 
     house = await new_house(gate=GateMode.OFF)
     quoting = Gate(GateMode.OFF, None, [lambda proposal: [Objection(f"it says {SECRET}", waits=waits)]])
     house.admission = CandidateAdmission(
-        gate=quoting, shelf=house.shelf, candidates=house.candidates, announce=house.announce, redact=house.redact
+        gate=quoting, library=house.library, candidates=house.candidates, announce=house.announce, redact=house.redact
     )
     candidate = await admit(house, dates())
     assert candidate.reason.startswith("it says <API_KEY")
@@ -265,12 +265,12 @@ async def test_whoever_objects_may_quote_a_secret_and_it_is_not_kept(new_house: 
 async def test_a_program_killed_between_publishing_and_writing_it_down_does_not_publish_twice(new_house: NewHouse) -> None:
     house = await new_house()
     candidate = await admit(house, dates())
-    generation = house.shelf.view.generation
+    generation = house.library.view.generation
     house.candidates.save_candidate(replace(candidate, standing=Standing.DRAFT))
     house.restart()
     await house.take_up_again()
     assert house.only_candidate().standing is Standing.ACCEPTED
-    assert (house.shelf.view.generation, house.names) == (generation, ["iso-release-dates"])
+    assert (house.library.view.generation, house.names) == (generation, ["iso-release-dates"])
 
 
 async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not_stay(new_house: NewHouse) -> None:
@@ -278,7 +278,7 @@ async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not
     talk = Talk(house)
     turn = await talk.say(TASK.format(1))
     await talk.say(CORRECTION, "Released on 2026-02-01.")
-    publish = house.shelf.publish
+    publish = house.library.publish
 
     def forget_then_publish(*given: object, **named: object) -> object:
         forgetting = SqlForgetting(house.database)
@@ -286,7 +286,7 @@ async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not
         assert forgetting.erase("a session was forgotten")
         return publish(*given, **named)  # type: ignore[arg-type]
 
-    house.shelf.publish = forget_then_publish  # type: ignore[method-assign,assignment]
+    house.library.publish = forget_then_publish  # type: ignore[method-assign,assignment]
     proposal = Proposal(dates(), Change.NEW, (), (turn,), "dates", "world/evolver")
     async with anyio.create_task_group() as proving:
         await house.admission.admit(proposal, Learned(lambda: (), "m-1"), proving)
@@ -296,7 +296,7 @@ async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not
 async def test_a_person_who_changes_a_skill_while_its_state_changes_keeps_it(new_house: NewHouse) -> None:
     house = await new_house()
     skill = house.put_in_force("iso-release-dates", state=SkillState.CANARY)
-    path = house.shelf.folder / skill.name / "SKILL.md"
+    path = house.library.folder / skill.name / "SKILL.md"
     path.write_text(path.read_text() + "\nMine now.\n")
     assert not await house.admission.change_state(skill, SkillState.LIVE, "promoted")
     assert not await house.admission.retire(skill, "not proven")

@@ -12,14 +12,13 @@ from metaclaw.domain.candidate import ProbeKind
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
 from metaclaw.errors import JudgeError
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Trust
 from metaclaw.learn.replay.replayer import PlayedCall, PlayedTurn
 from metaclaw.outcome import Calibration, Judge
-from metaclaw.outcome.signals import signal
+from metaclaw.outcome.detectors import signal
 from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, Speaker, learned_skill
 
 pytestmark = pytest.mark.anyio

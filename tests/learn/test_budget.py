@@ -12,7 +12,7 @@ import pytest
 
 from metaclaw.config import Config, PriceConfig, build
 from metaclaw.domain.chat import Usage
-from metaclaw.domain.spending import SERVED, Spending, SpendingKey
+from metaclaw.domain.status import SERVED, Spending, SpendingKey
 from metaclaw.errors import BudgetError, StoreError
 from metaclaw.learn.budget import FLOOR_TOKENS, Budget, Price, Prices
 from metaclaw.ports import Purpose

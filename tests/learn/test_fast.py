@@ -95,11 +95,11 @@ async def test_failures_from_before_a_skill_that_applies_to_their_speaker_are_le
 
 async def say_rule(house: House, rule: str, scope: Scope) -> None:
     """A person lays down a rule, which is in force at once."""
-    before = house.shelf.view.generation
+    before = house.library.view.generation
     house.clock.pass_by(seconds=1)
     await Talk(house, scope).say(rule, "Noted.")
     await house.listen()
-    assert house.shelf.view.generation > before
+    assert house.library.view.generation > before
     house.clock.pass_by(seconds=1)
 
 
@@ -158,11 +158,11 @@ async def test_another_text_of_a_skill_closes_failures_and_another_state_or_exam
         await silently_failed(house, number)
     live = replace(canary, state=SkillState.LIVE)
     house.clock.pass_by(seconds=1)
-    house.shelf.publish([live], (), "promoted")
-    house.shelf.publish([replace(live, extra={"examples": ["Lint the report."]})], (), "one more example")
+    house.library.publish([live], (), "promoted")
+    house.library.publish([replace(live, extra={"examples": ["Lint the report."]})], (), "one more example")
     await house.learn()
     assert counts(house) == [2]
-    house.shelf.publish([replace(live, body="1. Lint every report twice.")], (), "changed")
+    house.library.publish([replace(live, body="1. Lint every report twice.")], (), "changed")
     await house.learn()
     assert counts(house) == []
 
@@ -184,7 +184,7 @@ async def test_a_revert_closes_the_failures_before_it(new_house: NewHouse) -> No
     house = await new_house(evolver=evolver(DATES), min_failures=3)
     await say_rule(house, "From now on, always answer in German.", ADA)
     await silently_failed(house, 1)
-    house.shelf.revert(0)
+    house.library.revert(0)
     await silently_failed(house, 2)
     await house.learn()
     assert counts(house) == [1]
@@ -354,7 +354,7 @@ async def test_an_edit_of_a_skill_that_has_changed_meanwhile_does_not_undo_the_c
     newer = learned_skill("iso-release-dates", trigger=first["trigger"], body=f"{first['body']}\n- Use a four-digit year.")
 
     def meanwhile(prompt: str) -> object:
-        house.shelf.publish([newer], (), "somebody was faster")
+        house.library.publish([newer], (), "somebody was faster")
         return {"skills": [edit]}
 
     speaker.rule = meanwhile
@@ -371,7 +371,7 @@ async def test_an_edit_of_a_skill_that_was_withdrawn_does_not_bring_it_back(new_
     house.put_in_force("iso-release-dates", trigger=str(DATES["trigger"]), body=str(DATES["body"]))
 
     def meanwhile(prompt: str) -> object:
-        house.shelf.retire(learned_skill("iso-release-dates").name)
+        house.library.retire(learned_skill("iso-release-dates").name)
         return {"skills": [edit]}
 
     speaker.rule = meanwhile
@@ -539,7 +539,7 @@ async def test_failures_that_an_evolver_could_not_be_asked_about_were_not_shown(
 async def test_an_attempt_that_goes_on_after_a_restart_counts_as_shown(new_house: NewHouse) -> None:
     house = await new_house(evolver=Speaker("world/evolver", down), min_failures=2, may_train=lambda turn: True)
     turns = [await failed_with(house, number) for number in range(2)]
-    house.candidates.begin_attempt("judged", house.shelf.view.generation, turns)
+    house.candidates.begin_attempt("judged", house.library.view.generation, turns)
     house.evolver = evolver()
     house.restart()
     await house.take_up_again()

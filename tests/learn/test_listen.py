@@ -48,8 +48,13 @@ async def said(house: House, *words: str, scope: Scope = ADA) -> list[TurnId]:
     return turns
 
 
+def rows(found: object) -> list[dict[str, Any]]:
+    assert isinstance(found, list)
+    return found
+
+
 def rule(house: House) -> Skill:
-    (found,) = house.shelf.view.skills
+    (found,) = house.library.view.skills
     return found
 
 
@@ -104,7 +109,7 @@ async def test_a_retraction_takes_back_ones_own_rule_and_nobody_elses(new_house:
     await said(house, TABS)
     await said(house, TABS, scope=Scope("bob"))
     await said(house, "forget what I said")
-    assert [(one.name, one.scope) for one in house.shelf.view.skills] == [("indent-with-tabs-2", "user:bob")]
+    assert [(one.name, one.scope) for one in house.library.view.skills] == [("indent-with-tabs-2", "user:bob")]
     assert house.told[-1][0] == "retracted"
 
 
@@ -122,7 +127,7 @@ async def test_a_fact_keeps_its_last_day_and_a_day_in_the_past_is_ignored(new_ho
     facts = [item("Staging is stage-2", kind="fact", expires="2026-12-31"), item("Port is 8443", kind="fact", expires="2020-01-01")]
     house = await new_house(listener=listener({"staging": {"items": facts}}))
     await said(house, "staging is stage-2 until the end of the year, and the port is 8443")
-    found = {one.body: (one.kind, one.expires and one.expires.isoformat()) for one in house.shelf.view.skills}
+    found = {one.body: (one.kind, one.expires and one.expires.isoformat()) for one in house.library.view.skills}
     assert found == {"Staging is stage-2": (SkillKind.FACT, "2026-12-31"), "Port is 8443": (SkillKind.FACT, None)}
 
 
@@ -222,9 +227,9 @@ async def test_the_evolver_is_not_paid_for_what_a_correction_laid_down(new_house
 async def test_the_same_words_said_again_make_nothing_new(new_house: NewHouse) -> None:
     house = await new_house(listener=listener({"tabs": {"items": [item("Indent with tabs!")]}}))
     await said(house, TABS)
-    before = house.shelf.view.generation
+    before = house.library.view.generation
     turns = await said(house, "Hello.", TABS)
-    assert (house.names, house.shelf.view.generation) == (["indent-with-tabs"], before)
+    assert (house.names, house.library.view.generation) == (["indent-with-tabs"], before)
     assert house.role(turns[-1]) is None
 
 
@@ -268,6 +273,58 @@ async def test_messages_wait_for_a_reader_that_is_down_and_are_read_in_their_ord
     await house.listen()
     assert rule(house).body == "Indent with spaces"
     assert house.listening.reading == 0
+
+
+async def test_a_reader_that_was_down_for_hours_is_asked_again_within_seconds(new_house: NewHouse) -> None:
+    reader = Speaker("world/listener", lambda prompt: UpstreamError("world cannot be reached"))
+    house = await new_house(listener=reader)
+    for person in ("ada", "bob", "eve"):
+        await said(house, TABS, scope=Scope(person))
+    asked_before = len(reader.asked)
+    for _ in range(40):
+        house.clock.pass_by(minutes=5)
+        await house.listen()
+    assert 40 <= len(reader.asked) - asked_before <= 80  # one message at a time, however many wait
+    (failing,) = rows(house.listening.facts["failing"])
+    assert (failing["model"], failing["reason"]) == ("world/listener", "world cannot be reached")
+    assert house.listening.facts["unread"] == 3
+    reader.rule = Script({"tabs": {"items": [item("Indent with tabs")]}})
+    house.clock.pass_by(seconds=15)
+    for _ in range(2):  # the first answer ends the pause of the other messages
+        await house.listen()
+    assert [one.scope for one in house.library.view.skills] == ["user:ada", "user:bob", "user:eve"]
+    assert house.listening.facts == {"unread": 0, "failing": [], "not_understood": []}
+
+
+async def test_a_reader_that_hangs_is_asked_less_often_since_that_may_cost(new_house: NewHouse) -> None:
+    reader = Speaker("world/listener", lambda prompt: TimeoutError())
+    house = await new_house(listener=reader)
+    await said(house, TABS)
+    for _ in range(60):
+        house.clock.pass_by(minutes=1)
+        await house.listen()
+    asked = len(reader.asked)
+    house.clock.pass_by(seconds=59)
+    await house.listen()
+    assert len(reader.asked) == asked
+    reader.rule = Script({"tabs": {"items": [item("Indent with tabs")]}})
+    house.clock.pass_by(seconds=1)
+    await house.listen()
+    assert rule(house).body == "Indent with tabs"
+
+
+async def test_answers_that_cannot_be_used_are_counted_until_one_can(new_house: NewHouse) -> None:
+    reader = Speaker("world/listener", lambda prompt: "I would be happy to help!")
+    house = await new_house(listener=reader)
+    await said(house, "Write a parser.", "Now a lexer.")
+    await house.listen()
+    (counted,) = rows(house.listening.facts["not_understood"])
+    assert (counted["model"], counted["messages"], counted["in_a_row"]) == ("world/listener", 2, 2)
+    assert counted["reason"]
+    reader.rule = Script({})
+    await said(house, "And a printer.")
+    (counted,) = rows(house.listening.facts["not_understood"])
+    assert (counted["messages"], counted["in_a_row"]) == (2, 0)
 
 
 async def test_sure_phrases_count_until_the_reader_is_back_and_it_may_take_them_back(new_house: NewHouse) -> None:
@@ -327,6 +384,6 @@ async def test_a_rule_older_than_a_revert_is_not_put_in_force(new_house: NewHous
     house.put_in_force("other")
     talk = Talk(house)
     await talk.say(TABS, "ok")
-    house.shelf.revert(0)
+    house.library.revert(0)
     await house.listen()
     assert house.names == []

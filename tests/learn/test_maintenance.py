@@ -51,7 +51,7 @@ async def taught(house: House, skill: Skill, model: str = "m-1", **fields: objec
     turn = await talk.say(TASK.format(1))
     await talk.say(CORRECTION, "Released on 2026-02-01.")
     house.say(turn, Outcome.FAIL)
-    house.candidates.begin_attempt("dates", house.shelf.view.generation, [turn])
+    house.candidates.begin_attempt("dates", house.library.view.generation, [turn])
     fixed = ReplayResult(Probe(turn, ProbeKind.FAILING), Outcome.PASS, 900)
     certificate = Certificate(SkillState.SHADOW, 1, 1, 0, 0, 0, 0, 900, model, replays=(fixed,))
     proposal = Proposal(replace(skill, state=SkillState.DRAFT), Change.NEW, (), (turn,), "dates", "world/evolver")
@@ -59,7 +59,7 @@ async def taught(house: House, skill: Skill, model: str = "m-1", **fields: objec
     house.candidates.save_candidate(
         Candidate(CandidateId(f"c_{skill.name}"), proposal, Standing.ACCEPTED, "proven", 0, NOON, certificate)
     )
-    house.shelf.publish([skill], (), f"learned {skill.name}")
+    house.library.publish([skill], (), f"learned {skill.name}")
     return house.skill(skill.name)
 
 
@@ -118,15 +118,15 @@ async def test_a_live_skill_that_harms_is_retired(new_house: NewHouse) -> None:
 @pytest.mark.parametrize("fields", [{"author": Authorship.PERSON}, {"pinned": True}])
 async def test_what_a_person_wrote_or_pinned_is_never_touched(new_house: NewHouse, fields: dict[str, object]) -> None:
     house = await new_house(gate=GateMode.FULL)
-    house.shelf.publish([learned_skill(NAME, **fields)], (), "by hand", by_person=True)
+    house.library.publish([learned_skill(NAME, **fields)], (), "by hand", by_person=True)
     await tasks(house, NAME, placed=True, passed=False, times=20, propensity=0.9)
     await tasks(house, NAME, placed=False, passed=True, times=4, propensity=0.9)
-    generation = house.shelf.view.generation
+    generation = house.library.view.generation
     house.clock.pass_by(days=400)
     for _ in range(2):
         await house.tend()
         house.clock.pass_by(days=1)
-    assert (house.names, house.shelf.view.generation) == ([NAME], generation)
+    assert (house.names, house.library.view.generation) == ([NAME], generation)
 
 
 async def test_a_rule_of_an_old_home_that_was_on_trial_is_live(new_house: NewHouse) -> None:
@@ -235,7 +235,7 @@ async def test_a_name_that_comes_back_begins_to_age_anew(new_house: NewHouse) ->
     house = await new_house()
     house.put_in_force(NAME)
     await house.tend()
-    house.shelf.retire(SkillName(NAME))
+    house.library.retire(SkillName(NAME))
     await idle(house)
     house.put_in_force(NAME)
     house.clock.pass_by(days=1)
@@ -246,7 +246,7 @@ async def test_a_name_that_comes_back_begins_to_age_anew(new_house: NewHouse) ->
 def test_whose_a_scope_is() -> None:
     teams = {"web": ("ada", "bob")}
     assert members_of_scope(None, teams) == ScopeMembers()
-    assert members_of_scope("owner", teams) == ScopeMembers(is_nobody=True)
+    assert members_of_scope("owner", teams) == ScopeMembers(without_user=True)
     assert members_of_scope("user:ada", teams) == ScopeMembers(users=("ada",))
     assert members_of_scope("workspace:lab", teams) == ScopeMembers(workspaces=("lab",))
     assert members_of_scope("team:web", teams) == ScopeMembers(users=("ada", "bob"))
@@ -279,7 +279,7 @@ async def test_only_what_changed_is_listed_anew(new_house: NewHouse) -> None:
 async def test_each_of_many_canaries_is_looked_at_in_turn(new_house: NewHouse) -> None:
     house = await new_house(gate=GateMode.FULL)
     skills = [learned_skill(f"canary-{number:03}", state=SkillState.CANARY) for number in range(150)]
-    house.shelf.publish(skills, (), "many")
+    house.library.publish(skills, (), "many")
     last = "canary-149"
     await tasks(house, last, placed=True, passed=True, times=12)
     await tasks(house, last, placed=False, passed=False, times=12)
@@ -416,7 +416,7 @@ async def test_a_parent_that_a_person_changes_while_the_merge_is_written_is_not_
     house = await new_house()
     await twins(house)
     assert house.evolver is not None
-    path = house.shelf.folder / "dates-0" / "SKILL.md"
+    path = house.library.folder / "dates-0" / "SKILL.md"
 
     def edited(prompt: str) -> object:
         path.write_text(path.read_text() + "\nMine.\n")
@@ -435,7 +435,7 @@ async def test_a_parent_that_was_edited_while_the_merge_was_written_is_not_repla
 
     def edited(prompt: str) -> object:
         newer = learned_skill("dates-0", trigger=DATES["trigger"], body=f"{TWINS[0]}\n- Use a four-digit year.")
-        house.shelf.publish([newer], (), "somebody was faster")
+        house.library.publish([newer], (), "somebody was faster")
         return {"skills": [MERGED]}
 
     house.evolver.rule = edited
@@ -462,7 +462,7 @@ async def test_what_people_wrote_or_said_is_not_merged(new_house: NewHouse) -> N
     await twins(house)
     for number, body in enumerate(TWINS):
         skill = learned_skill(f"dates-{number}", trigger=DATES["trigger"], body=body, author=Authorship.INSTRUCTION)
-        house.shelf.publish([skill], (), "said", by_person=True)
+        house.library.publish([skill], (), "said", by_person=True)
     await house.tend()
     assert house.evolver is not None
     assert house.evolver.asked == []
@@ -479,7 +479,7 @@ async def test_a_lesson_of_three_users_is_proposed_for_everyone(new_house: NewHo
     house = await new_house()
     await shared_by(house, ("ada", "bob", "cay"))
     await house.tend()
-    shared = [skill for skill in house.shelf.view.skills if skill.scope is None]
+    shared = [skill for skill in house.library.view.skills if skill.scope is None]
     assert [(skill.name, skill.body, skill.author) for skill in shared] == [(NAME, DATES["body"], Authorship.EVOLVER)]
     newest = house.candidates.candidates()[0]
     assert len(newest.proposal.support) == 3
@@ -500,14 +500,14 @@ async def test_a_lesson_of_two_users_stays_theirs(new_house: NewHouse) -> None:
     house = await new_house()
     await shared_by(house, ("ada", "bob"))
     await house.tend()
-    assert all(skill.scope is not None for skill in house.shelf.view.skills)
+    assert all(skill.scope is not None for skill in house.library.view.skills)
 
 
 async def test_a_lesson_for_everyone_is_not_made_a_teams_as_well(new_house: NewHouse) -> None:
     house = await new_house(teams={"web": ("ada", "bob", "cay")})
     await shared_by(house, ("ada", "bob", "cay"))
     await house.tend()
-    assert [skill.scope for skill in house.shelf.view.skills if not str(skill.scope).startswith("user:")] == [None]
+    assert [skill.scope for skill in house.library.view.skills if not str(skill.scope).startswith("user:")] == [None]
 
 
 async def test_where_somebody_outside_says_the_contrary_the_team_still_has_its_lesson(new_house: NewHouse) -> None:
@@ -521,5 +521,5 @@ async def test_where_somebody_outside_says_the_contrary_the_team_still_has_its_l
     )
     await taught(house, other)
     await house.tend()
-    scopes = [skill.scope for skill in house.shelf.view.skills if not str(skill.scope).startswith("user:")]
+    scopes = [skill.scope for skill in house.library.view.skills if not str(skill.scope).startswith("user:")]
     assert scopes == ["team:web"]

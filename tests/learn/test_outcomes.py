@@ -15,7 +15,7 @@ from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import BudgetError, UpstreamError
 from metaclaw.learn.outcomes import FIRST_PAUSE_S, MOST_TRIES, JudgeAllowance, pause_s
-from metaclaw.learn.worker.supervision import LoopProgress
+from metaclaw.learn.supervision import LoopProgress
 from metaclaw.outcome import fuse
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlForgetting

@@ -68,7 +68,7 @@ async def test_of_a_turn_that_does_not_exist_nothing_can_be_said(new_house: NewH
 async def test_a_person_may_retire_what_was_learned_and_it_is_written_down(new_house: NewHouse) -> None:
     house = await new_house()
     await learned(house)
-    before = house.shelf.view.generation
+    before = house.library.view.generation
     assert await house.owner.retire(SkillName(NAME)) == before + 1
     assert house.names == []
     assert house.only_candidate().reason == f"a person retired {NAME}"
@@ -86,7 +86,7 @@ async def test_a_person_may_retire_what_a_person_wrote(new_house: NewHouse) -> N
 async def test_going_back_and_forth_between_generations(new_house: NewHouse) -> None:
     house = await new_house()
     await learned(house)
-    now = house.shelf.view.generation
+    now = house.library.view.generation
     assert await house.owner.revert(now - 1) == now + 1
     assert house.names == []
     assert await house.owner.revert(now) == now + 2
@@ -134,9 +134,9 @@ async def test_forgetting_takes_back_candidates_that_wait_for_a_person(new_house
 async def test_forgetting_leaves_what_a_person_has_made_their_own(new_house: NewHouse) -> None:
     house = await new_house()
     talk = await learned(house)
-    path = house.shelf.folder / NAME / "SKILL.md"
+    path = house.library.folder / NAME / "SKILL.md"
     path.write_text(path.read_text() + "\nAnd a word of mine.\n")
-    house.shelf.sync()
+    house.library.sync()
     await house.owner.forget(talk.session)
     assert house.names == [NAME]
 

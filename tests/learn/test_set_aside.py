@@ -8,7 +8,7 @@ import pytest
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.worker.supervision import WorkItem
+from metaclaw.learn.supervision import WorkItem
 from metaclaw.skills import GateMode
 from tests.learn.house import CORRECTION, DATES, FAILED, TASK, House, Speaker, Talk
 

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from metaclaw.learn.status import PendingWork
-from metaclaw.learn.worker.supervision import LISTEN_CURSOR, TURNS_CURSOR
+from metaclaw.learn.supervision import LISTEN_CURSOR, TURNS_CURSOR
 from tests.learn.conftest import NewHouse
 from tests.learn.house import CORRECTION, DATES, TASK, House, Speaker, Talk
 

@@ -6,8 +6,7 @@ from itertools import count
 
 from metaclaw.domain.chat import Finish, Message, Part, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.outcome import sense
 
 _numbers = count(1)

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Reasoning, Text
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError, JudgeError, UpstreamError
 from metaclaw.outcome import Judge

@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.failure_sense_cases.fit import BELIEFS, _regress
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import TurnEnd
+from metaclaw.domain.turn import Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Signal
 from metaclaw.outcome import sense, verdicts
-from metaclaw.outcome.detectors import DETECTORS
+from metaclaw.outcome.detectors import DETECTORS, WEIGHTS, signal
 from metaclaw.outcome.phrases import content_words, likeness, spoken
-from metaclaw.outcome.signals import WEIGHTS, signal
 from metaclaw.outcome.verdicts import MARGIN, fuse, is_sure, sigmoid
 from tests.outcome.steps import past, ran, step
 from tests.support.depth import tries

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from metaclaw.domain.chat import Tool
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from tests.privacy.stage import Used, skill, step
 
 

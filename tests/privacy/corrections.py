@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from tests.privacy.stage import Used, skill, step
 
 _NOISE = Used(

@@ -7,8 +7,7 @@ from typing import NamedTuple
 from metaclaw.domain.chat import Message, Part, Role, Text, Tool, ToolCall, ToolResult
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.text import instructions, is_imperative
 
 SYSTEM = "You are a coding agent.\nWorking directory: /home/jo/shop\nPlatform: linux"

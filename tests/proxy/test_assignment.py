@@ -19,7 +19,7 @@ from metaclaw.domain.turn import Draw, Scope, Stamp, TurnEnd, apply_splices
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer, SkillAssignment
 from metaclaw.proxy.sessions import Origins
-from metaclaw.skills import Budgets, ShelfView
+from metaclaw.skills import Budgets, LibraryView
 
 TOPICS = {
     "kubernetes": "diagnose a crashlooping kubernetes pod from its container logs",
@@ -33,15 +33,15 @@ def skill(topic: str, state: SkillState = SkillState.CANARY, author: Authorship 
     return Skill(SkillName(topic), f"When asked to {TOPICS[topic]}", "Do it step by step.", state=state, author=author, **more)
 
 
-def view(generation: int, skills: Sequence[Skill]) -> ShelfView:
-    return ShelfView.of(generation, skills)
+def view(generation: int, skills: Sequence[Skill]) -> LibraryView:
+    return LibraryView.of(generation, skills)
 
 
 @dataclass
 class House:
     """A placer and the sessions that speak to it."""
 
-    view: ShelfView
+    view: LibraryView
     origins: Origins = field(default_factory=lambda: Origins(now=lambda: datetime.now(UTC)))
     placer: Placer = field(init=False)
 
@@ -309,7 +309,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("ask"), st.sampled_from([*TOPICS, "thanks, go on"])),
         st.tuples(st.just("tool"), st.just("")),
-        st.tuples(st.just("shelf"), LIBRARIES),
+        st.tuples(st.just("library"), LIBRARIES),
         st.tuples(st.just("restart"), st.just("")),
     ),
     max_size=10,
@@ -321,15 +321,15 @@ STEPS = st.lists(
 def test_within_a_segment_nothing_changes_and_draws_tell_the_truth(
     library: dict[str, tuple[SkillState, Authorship]], steps: list[tuple[str, Any]], canary: float, holdout: float, number: int
 ) -> None:
-    def shelf(of: dict[str, tuple[SkillState, Authorship]], generation: int) -> ShelfView:
+    def view_of(of: dict[str, tuple[SkillState, Authorship]], generation: int) -> LibraryView:
         return view(generation, [skill(topic, *standing) for topic, standing in of.items()])
 
-    house = House(shelf(library, 1)).opened(canary, holdout)
+    house = House(view_of(library, 1)).opened(canary, holdout)
     talk = Talk(house, f"talk-{number}")
     last = talk.ask("hello there")
     for generation, (what, value) in enumerate(steps, 2):
-        if what == "shelf":
-            house.view = shelf(value, generation)
+        if what == "library":
+            house.view = view_of(value, generation)
         elif what == "restart":
             house.opened(canary, holdout)
             segment = talk.history.count({"role": "assistant", "content": "very well"})

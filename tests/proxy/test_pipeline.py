@@ -12,10 +12,9 @@ from anyio import fail_after
 
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Json, TextDelta, Usage, Wire
 from metaclaw.domain.ids import SessionId
-from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.session import Origin
+from metaclaw.domain.skill import Nearness
 from metaclaw.domain.status import Health, StoreHealth
-from metaclaw.domain.turn import Scope, Turn, TurnEnd
+from metaclaw.domain.turn import Origin, Scope, Turn, TurnEnd
 from metaclaw.errors import UpstreamError
 from metaclaw.proxy.dispatch import Limits, Opener, Providers
 from metaclaw.proxy.http.client import Client, Incoming
@@ -23,7 +22,7 @@ from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
-from metaclaw.skills import Budgets, ShelfView
+from metaclaw.skills import Budgets, LibraryView
 
 pytestmark = pytest.mark.anyio
 
@@ -115,7 +114,7 @@ class Traced:
 
         self.pipeline = Pipeline(
             origins=Recognising(now=lambda: datetime.now(UTC)),
-            placer=Placing(lambda: ShelfView.of(1, ()), Budgets(3, 1000)),
+            placer=Placing(lambda: LibraryView.of(1, ()), Budgets(3, 1000)),
             opener=Opener(Providers([Model()])),
             ledger=self.ledger,
             metrics=self.metrics,

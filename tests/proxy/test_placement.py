@@ -19,7 +19,7 @@ from metaclaw.domain.turn import TurnEnd, apply_splices
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
-from metaclaw.skills import Budgets, ShelfView, remove_blocks
+from metaclaw.skills import Budgets, LibraryView, remove_blocks
 from metaclaw.upstream import PolicySlot
 
 TOPICS = {
@@ -45,15 +45,15 @@ def fact(name: str, text: str) -> Skill:
     return rule(name, text, kind="fact")
 
 
-def view(generation: int, skills: Sequence[Skill]) -> ShelfView:
-    return ShelfView.of(generation, skills)
+def view(generation: int, skills: Sequence[Skill]) -> LibraryView:
+    return LibraryView.of(generation, skills)
 
 
 @dataclass
 class Talk:
     """A chat client with a growing history, and the provider's view of each of its requests."""
 
-    view: ShelfView = field(default_factory=lambda: view(1, [skill(topic) for topic in TOPICS]))
+    view: LibraryView = field(default_factory=lambda: view(1, [skill(topic) for topic in TOPICS]))
     history: list[dict[str, Any]] = field(default_factory=lambda: [{"role": "system", "content": "You are careful."}])
     provider_saw: list[list[dict[str, Any]]] = field(default_factory=list)
 
@@ -102,7 +102,7 @@ def test_a_later_tasks_skill_stands_behind_its_own_user_message_and_nothing_befo
     assert "beehive" in second[3]["content"]
 
 
-def test_the_choice_stands_while_tools_run_although_the_shelf_has_moved_on() -> None:
+def test_the_choice_stands_while_tools_run_although_the_library_has_moved_on() -> None:
     talk = Talk()
     before = talk.ask(f"please {TOPICS['violin']}")
     talk.view = view(2, [skill("violin", "A new way."), skill("sourdough")])
@@ -288,6 +288,20 @@ def test_a_skill_that_the_weights_have_absorbed_needs_no_place_and_comes_back_wi
     without = talk.ask(f"now please {TOPICS['violin']}, once more")
     assert (with_weights.stamp.policy_version, with_weights.stamp.skills) == (7, ())
     assert (without.stamp.policy_version, without.stamp.skills) == (6, ("violin",))
+
+
+@pytest.mark.parametrize("when", ["always", f"When asked to {TOPICS['violin']}"])
+def test_a_rule_that_the_weights_have_absorbed_is_no_longer_placed(when: str) -> None:
+    slot = PolicySlot("embedded")
+    talk = Talk(view(1, [rule("no-glue", "Never use glue.", when), rule("be-brief", "Be brief.")]))
+    talk.placer = Placer(lambda: talk.view, Budgets(3, 4000), policy=slot)
+    slot.flip(Serving(version=7, absorbed={7: frozenset({SkillName("no-glue")})}))
+    placed = talk.ask(f"please {TOPICS['violin']}")
+    assert placed.stamp.skills == ("be-brief",)
+    assert "Never use glue." not in str(talk.provider_saw[-1])
+    talk.hear()
+    slot.flip(Serving(version=6))
+    assert set(talk.ask(f"now please {TOPICS['violin']}, once more").stamp.skills) == {"be-brief", "no-glue"}
 
 
 def test_a_skill_that_the_weights_have_absorbed_is_told_to_whoever_else_answers() -> None:

@@ -16,7 +16,7 @@ from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.sessions import Origins
 from metaclaw.proxy.turn_builder import TurnBuilder
-from metaclaw.skills import Budgets, ShelfView
+from metaclaw.skills import Budgets, LibraryView
 from metaclaw.upstream import PolicySlot
 
 pytestmark = pytest.mark.anyio
@@ -43,7 +43,7 @@ class Model:
 
 async def answered(slot: PolicySlot, *models: Model) -> tuple[int, str]:
     """The version on the stamp, and what was said."""
-    placer = Placer(lambda: ShelfView.of(1, ()), Budgets(3, 1000), policy=slot)
+    placer = Placer(lambda: LibraryView.of(1, ()), Budgets(3, 1000), policy=slot)
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
     incoming = Incoming(
         Wire.CHAT, "/chat/completions", "", {}, [], body, json.loads(body), None, datetime.now(UTC), time.perf_counter()

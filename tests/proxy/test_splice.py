@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.session import Anchor
-from metaclaw.domain.turn import Placement, apply_splices
+from metaclaw.domain.turn import Anchor, Placement, apply_splices
 from metaclaw.proxy.http.body import JsonDocument, read
 from metaclaw.proxy.splice import Spliced, placement_splices
 from tests.support.depth import tries

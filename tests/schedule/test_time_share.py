@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from metaclaw.domain.window import Window
+from metaclaw.domain.training import Window
 from metaclaw.schedule import ManualWindows, SharedWindows
 
 pytestmark = pytest.mark.anyio

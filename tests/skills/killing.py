@@ -1,7 +1,7 @@
 """Run as a program: publish with a real store, once for each moment at which the process can be killed, and see what is left.
 
 Every operation on the skills folder and every call of the store is such a moment. A forked child does the work and kills itself at
-the n-th moment; then a new shelf is loaded and store, view and files are compared. Prints how many moments there were.
+the n-th moment; then a new library is loaded and store, view and files are compared. Prints how many moments there were.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState
-from metaclaw.skills import Shelf, read_skill
+from metaclaw.skills import SkillLibrary, read_skill
 from metaclaw.store import Database, SqlGenerations, open_database
 
 LEARNED = Skill(
@@ -83,7 +83,7 @@ def url_of(home: Path) -> str:
 def prepare(home: Path) -> None:
     database = open_database(url_of(home))
     try:
-        Shelf(home / "skills", SqlGenerations(database)).publish(list(BEFORE.values()), (), "learned")
+        SkillLibrary(home / "skills", SqlGenerations(database)).publish(list(BEFORE.values()), (), "learned")
     finally:
         database.close()
     (home / "skills" / "purge" / "notes.txt").write_text("a person's")
@@ -92,11 +92,11 @@ def prepare(home: Path) -> None:
 def work(home: Path, moment: int) -> None:
     death = Death(moment)
     database = open_database(url_of(home))
-    shelf = Shelf(home / "skills", Mortal(database, death))
-    shelf.load()
+    library = SkillLibrary(home / "skills", Mortal(database, death))
+    library.load()
     death.watch(home / "skills")
-    shelf.publish([REVISED, NEW, PROMOTED], [PURGE.name], "revised")
-    shelf.sync()
+    library.publish([REVISED, NEW, PROMOTED], [PURGE.name], "revised")
+    library.sync()
     os._exit(0)
 
 
@@ -104,7 +104,7 @@ def check(home: Path, moment: int) -> None:
     database = open_database(url_of(home))
     try:
         generations = SqlGenerations(database)
-        view = Shelf(home / "skills", generations).load()
+        view = SkillLibrary(home / "skills", generations).load()
         found, latest, owed = {skill.name: skill for skill in view.skills}, generations.latest(), generations.unwritten()
     finally:
         database.close()

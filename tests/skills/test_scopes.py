@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope
-from metaclaw.skills import ShelfView, applies, applying, scope_of_lesson
-from metaclaw.skills.library import MOST_STANDING
+from metaclaw.skills import LibraryView, applies, applying, scope_of_lesson
+from metaclaw.skills.library_view import MOST_STANDING
 from metaclaw.skills.scopes import fault_of, most_specific, overrides_of
 
 TEAMS = {"backend": ("alice", "bob"), "design": ("carol",), "empty": ()}
@@ -19,11 +19,11 @@ def skill(name: str, scope: str | None, trigger: str = "When descaling the boile
     return Skill(SkillName(name), trigger, f"As {name} does it.", scope=scope, extra=extra)
 
 
-def view(*skills: Skill) -> ShelfView:
-    return ShelfView.of(1, skills)
+def view(*skills: Skill) -> LibraryView:
+    return LibraryView.of(1, skills)
 
 
-def found(view: ShelfView, scope: Scope | None, limit: int = 3) -> list[str]:
+def found(view: LibraryView, scope: Scope | None, limit: int = 3) -> list[str]:
     return [skill.name for skill in view.retrieve(QUERY, limit, scope, TEAMS)]
 
 
@@ -190,11 +190,11 @@ def test_a_rule_for_every_task_is_found_whatever_the_task_is_and_takes_no_place_
     other = Skill(
         SkillName("deploys"), "When deploying the web shop to production", "Ask before you deploy the web shop to production."
     )
-    shelf = view(rule, other)
+    library = view(rule, other)
     ada, bob = Scope(user="ada"), Scope(user="bob")
-    assert [skill.name for skill in shelf.retrieve("what is the capital of France", 3, ada)] == ["german"]
-    assert [skill.name for skill in shelf.retrieve("deploy the web shop to production", 1, ada)] == ["german", "deploys"]
-    assert shelf.retrieve("what is the capital of France", 3, bob) == ()
+    assert [skill.name for skill in library.retrieve("what is the capital of France", 3, ada)] == ["german"]
+    assert [skill.name for skill in library.retrieve("deploy the web shop to production", 1, ada)] == ["german", "deploys"]
+    assert library.retrieve("what is the capital of France", 3, bob) == ()
 
 
 def test_a_rule_of_one_workspace_stays_in_it() -> None:
@@ -205,27 +205,27 @@ def test_a_rule_of_one_workspace_stays_in_it() -> None:
         scope="user:ada",
         extra={"workspace": "shop"},
     )
-    shelf = view(rule)
+    library = view(rule)
     wanted = "install the packages of the shop front end"
-    assert [skill.name for skill in shelf.retrieve(wanted, 3, Scope("ada", "shop"))] == ["pnpm"]
-    assert shelf.retrieve(wanted, 3, Scope("ada", "blog")) == ()
+    assert [skill.name for skill in library.retrieve(wanted, 3, Scope("ada", "shop"))] == ["pnpm"]
+    assert library.retrieve(wanted, 3, Scope("ada", "blog")) == ()
 
 
 def test_a_rule_of_another_workspace_does_not_speak_in_place_of_anything() -> None:
-    shelf = view(skill("everyones", None), skill("alices", "user:alice", workspace="shop"))
-    assert found(shelf, Scope("alice", "shop")) == ["alices"]
-    assert found(shelf, Scope("alice", "blog")) == ["everyones"]
-    assert found(shelf, Scope("alice")) == ["everyones"]
+    library = view(skill("everyones", None), skill("alices", "user:alice", workspace="shop"))
+    assert found(library, Scope("alice", "shop")) == ["alices"]
+    assert found(library, Scope("alice", "blog")) == ["everyones"]
+    assert found(library, Scope("alice")) == ["everyones"]
 
 
 def test_of_the_rules_for_every_task_the_nearest_are_placed_and_no_more_than_a_few() -> None:
     words = ["English", "French", "German", "Dutch", "Danish", "Greek", "Latin"]
     everyones = [skill(f"e-{word.lower()}", None, f"Whatever the task: cite {word} books", applies="always") for word in words]
     mine = skill("z-mine", "user:alice", "Whatever the task: be brief", applies="always")
-    shelf = view(*everyones, mine)
-    assert found(shelf, Scope(user="alice")) == ["z-mine", *(one.name for one in sorted(everyones, key=lambda one: one.name)[:4])]
-    assert len(found(shelf, Scope(user="bob"))) == MOST_STANDING
-    assert found(shelf, Scope(user="bob"), 0) == []
+    library = view(*everyones, mine)
+    assert found(library, Scope(user="alice")) == ["z-mine", *(one.name for one in sorted(everyones, key=lambda one: one.name)[:4])]
+    assert len(found(library, Scope(user="bob"))) == MOST_STANDING
+    assert found(library, Scope(user="bob"), 0) == []
 
 
 def test_a_rule_for_every_task_gives_way_to_a_nearer_one_that_says_the_same() -> None:

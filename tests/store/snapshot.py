@@ -37,7 +37,7 @@ from metaclaw.store import (
     SqlVerdicts,
     open_database,
 )
-from metaclaw.store.migration import HEAD
+from metaclaw.store.schema import HEAD
 
 FOLDER = Path(__file__).with_name("snapshots")
 BEGAN = datetime(2026, 11, 1, 9, 30, tzinfo=timezone(timedelta(hours=1)))

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import text
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Change, Proposal, Standing
-from metaclaw.domain.eligibility import RoleKind, TurnRole
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.domain.training import RoleKind, TurnRole
 from metaclaw.domain.turn import Turn
 from metaclaw.ports import CandidateStore
 from metaclaw.store import Database, LedgerReader, RefusedError, SqlCandidates, SqlLedger

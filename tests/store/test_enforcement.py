@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from metaclaw.domain.chat import Wire
-from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd, ShownCall, TrueAnswer
 from metaclaw.domain.ids import SkillName, new_turn_id
-from metaclaw.domain.turn import Enforcement, Exchange, Turn, TurnKind
+from metaclaw.domain.turn import ATTEMPT, EnforcedRule, Enforcement, Exchange, HoldEnd, ShownCall, TrueAnswer, Turn, TurnKind
 from metaclaw.store import Database, LedgerReader, SqlForgetting, SqlLedger, SqlTrueAnswers
 
 pytestmark = pytest.mark.anyio

@@ -11,9 +11,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, MetaData, create_engine, insert, inspect, select, text
 
-from metaclaw.domain.eligibility import RoleKind, TurnRole
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import PolicyState, Serving
+from metaclaw.domain.training import RoleKind, TurnRole
 from metaclaw.domain.turn import Turn
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.store import (
@@ -30,8 +30,7 @@ from metaclaw.store import (
     SqlVerdicts,
     open_database,
 )
-from metaclaw.store.migration import ABSORBED, FOLDER, REVISIONS, run_script
-from metaclaw.store.schema import metadata
+from metaclaw.store.schema import ABSORBED, FOLDER, REVISIONS, metadata, run_script
 from tests.support.postgres import PostgresServer
 
 SNAPSHOTS = Path(__file__).with_name("snapshots")

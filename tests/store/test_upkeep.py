@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from metaclaw.domain.eligibility import RoleKind
 from metaclaw.domain.ids import SessionId
+from metaclaw.domain.training import RoleKind
 from metaclaw.domain.turn import Exchange, Stamp, Turn
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.store import (

@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from metaclaw.domain.enforcement import STOPPED_BY_US
+from metaclaw.domain.turn import STOPPED_BY_US
 from tests.support.program import Program, providers_toml
 from tests.support.strict_provider import Answer, Json, RefusedError, StrictProvider, read_turns
 

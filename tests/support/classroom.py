@@ -9,9 +9,9 @@ import random
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 
-from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Adam, Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
 from metaclaw.train.backends.service import DrawnSequence, Objective, Reduction, Row, SampleRequest, ServiceSampler, Trainee
 from tests.support.softmax import END, Softmax

@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.ports import RunPlan, TrainingBackend
 
 PROMPTS = ((80, 81, 82, 83), (97, 98, 99, 100))

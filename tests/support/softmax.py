@@ -15,7 +15,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Final
 
-from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
+from metaclaw.domain.training import Adam, Datum, Loss, LossKind
 
 SIZE = 128
 END = 3

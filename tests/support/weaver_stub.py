@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from metaclaw.domain.batch import Adam
+from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
 from metaclaw.train.backends.service import Objective, Row, SampleRequest
 from tests.support.classroom import Classroom
@@ -146,9 +146,9 @@ class WeaverStub:
         return {}
 
     def _sample(self, body: Body, sampler: str) -> Body:
-        wishes = body["sampling_params"]
+        options = body["sampling_params"]
         request = SampleRequest(
-            tuple(_tokens(body["prompt"])), body["num_samples"], wishes["max_tokens"], wishes["temperature"], wishes["seed"]
+            tuple(_tokens(body["prompt"])), body["num_samples"], options["max_tokens"], options["temperature"], options["seed"]
         )
         drawn = self.room.sample(self._samplers[sampler], request)
         sequences = [

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from metaclaw.domain.batch import Rollout
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Rollout
 from metaclaw.train.advantages import ScoredGroup
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import Datum
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Datum
 from metaclaw.train.curriculum import TrainingPrompt, choose_prompts, cut_pieces, is_held_out, key_averages, shuffled
 from metaclaw.train.records import GroupRecord, StepRecord
 

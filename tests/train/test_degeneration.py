@@ -94,8 +94,10 @@ def test_answers_that_grow_are_refused_and_shorter_ones_are_told() -> None:
     assert describe_length([], []) is None
 
 
-def test_few_questions_are_not_judged() -> None:
-    assert find_degeneration(answers(*["x"] * 7), answers(*"abcdefg")) == []
+def test_one_answer_to_three_questions_is_found_and_two_questions_are_not_judged() -> None:
+    found = find_degeneration(answers(*["x"] * 3), answers("a", "b", "c"))
+    assert found == ["gives one answer to 3 of 3 different questions: 'x'"]
+    assert find_degeneration(answers(*["x"] * 2), answers("a", "b")) == []
 
 
 def test_an_answer_that_only_uses_words_of_the_question_is_no_echo() -> None:

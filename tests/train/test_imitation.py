@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from metaclaw.domain.batch import Rollout
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Rollout
 from metaclaw.train.advantages import ScoredGroup, group_advantages, normaliser, step_size
 from metaclaw.train.imitation import (
     Demonstration,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -9,8 +10,7 @@ import pytest
 from metaclaw import ports
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Part, Text
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.outcome import Judge
 from metaclaw_bench.agent.direct import with_files
 from metaclaw_bench.simulated.model import Message, Prompt, Purpose, Said
@@ -75,6 +75,15 @@ def test_an_answer_that_does_more_of_the_task_ranks_before_one_that_does_less(ma
     answers = ["I will not.", *(with_files(one.text, one.files) for one in done)]
     ranked = anyio.run(Judge(Asked(marker), 1, _task).rank, _step(item), answers)
     assert ranked == [0.0, 0.5, 1.0]
+
+
+def test_the_answer_to_an_example_in_a_rule_is_no_answer_to_another_task(made: Workdays, marker: RuleJudge) -> None:
+    asked, example = [item for item in made.items if item.parts][:2]
+    shown = with_files(example.reference.text, example.reference.files)
+    rules = f"Rules that hold for the answer:\nExample:\n{example.round.question} -> {shown}"
+    step = replace(_step(asked), task=f"{asked.round.question}\n\n{rules}")
+    votes = anyio.run(Judge(Asked(marker), 1, _task).judge_answer, step, shown)
+    assert votes.share_failed == 1.0
 
 
 def test_every_reference_passes_and_every_near_miss_fails(made: Workdays, marker: RuleJudge) -> None:

@@ -9,15 +9,22 @@ import anyio.to_thread
 from metaclaw.api.events import EventFeed
 from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, Route
 from metaclaw.api.rules import RuleRoutes
-from metaclaw.api.skill_views import candidate_view, generation_view, retired_skill_view, skill_facts_view, skill_view, state_of
-from metaclaw.api.turn_views import verdict_view
+from metaclaw.api.views import (
+    candidate_view,
+    generation_view,
+    retired_skill_view,
+    skill_facts_view,
+    skill_view,
+    state_of,
+    verdict_view,
+)
 from metaclaw.domain.candidate import CandidateId, Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
 from metaclaw.ports import CandidateStore
-from metaclaw.skills import Rulebook, ShelfView
+from metaclaw.skills import LibraryView, Rulebook
 from metaclaw.store import GenerationRow, SqlCompliance
 
 if TYPE_CHECKING:
@@ -41,7 +48,7 @@ class LearningRoutes:
     feed: EventFeed
     candidates: CandidateStore
     history: Callable[[int], list[GenerationRow]]
-    skills: Callable[[], ShelfView]
+    skills: Callable[[], LibraryView]
     owner: Callable[[], Awaitable["OwnerActions"]]
     rulebook: Rulebook
     compliance: SqlCompliance

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -15,11 +15,10 @@ from metaclaw.api.policy import UNTRAINED
 from metaclaw.api.router import ApiRequest, Route
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.spending import SERVED, Spending
-from metaclaw.domain.status import Health, StoreHealth, StoreSize
+from metaclaw.domain.status import ENFORCED, SERVED, Health, Spending, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
 from metaclaw.learn import PRICES_AS_OF, Budget
-from metaclaw.skills import ShelfView, can_hold, check_trouble, question_of, rule_text
+from metaclaw.skills import LibraryView, can_hold, check_trouble, question_of, rule_text
 from metaclaw.store import LearningCounts, LedgerCounts, SqlSpending
 from metaclaw.upstream import ProviderFailure, ProviderReachability
 
@@ -70,8 +69,8 @@ class Status:
     store_kind: str
     store_health: Callable[[], StoreHealth]
     counts: Callable[[], LedgerCounts]
-    shelf: Callable[[], ShelfView]
-    shelf_trouble: Callable[[], str | None]
+    library: Callable[[], LibraryView]
+    library_trouble: Callable[[], str | None]
     providers: Sequence[ProviderFacts]
     engine_state: Callable[[], str] | None
     loops: Callable[[], Mapping[str, str]]
@@ -103,30 +102,30 @@ class Status:
 
     async def tell(self) -> dict[str, object]:
         """The whole tree; parts that cannot be read now are null."""
-        store, shelf = self.store_health(), self.shelf()
+        store, library = self.store_health(), self.library()
         return {
             "version": __version__,
             "mode": self.mode,
             "uptime_s": round(time.monotonic() - self.began, 3),
             "degraded": store.health is Health.DEGRADED,
-            "generation": shelf.generation,
+            "generation": library.generation,
             "policy_version": self.policy_version(),
             "training": dict(self.training()),
             "window": self.window(),
-            "counts": await self._counts(shelf),
+            "counts": await self._counts(library),
             "learning": await self._learning(),
-            "skills": await self._skills(shelf),
-            "questions": _questions(shelf.skills),
-            "enforcement": {"on": self.enforcing(), "held_rules": _held_rules(shelf.skills)},
+            "skills": await self._skills(library),
+            "questions": _questions(library.skills),
+            "enforcement": {"on": self.enforcing(), "held_rules": _held_rules(library.skills)},
             "loops": dict(self.loops()),
             "store": _store_view(self.store_kind, store, await _asked(self.store_size)),
             "providers": await asyncio.gather(*(one.tell() for one in self.providers)),
             "engine": None if self.engine_state is None else {"state": self.engine_state()},
         }
 
-    async def _counts(self, shelf: ShelfView) -> dict[str, object]:
+    async def _counts(self, library: LibraryView) -> dict[str, object]:
         counts, learned, rejections = await _asked(self.counts), await _asked(self.learned), await _asked(self.rejections)
-        kinds = Counter(skill.kind for skill in shelf.skills)
+        kinds = Counter(skill.kind for skill in library.skills)
         return {
             "turns": None if counts is None else counts.turns,
             "sessions": None if counts is None else counts.sessions,
@@ -136,7 +135,7 @@ class Status:
             "query": None if learned is None else learned.query,
             "candidates": None if learned is None else {one.value: count for one, count in learned.candidates.items()},
             "rejections": None if rejections is None else dict(rejections),
-            "skills": dict(Counter(skill.state.value for skill in shelf.skills if skill.is_skill)),
+            "skills": dict(Counter(skill.state.value for skill in library.skills if skill.is_skill)),
             "rules": kinds[SkillKind.RULE],
             "facts": kinds[SkillKind.FACT],
         }
@@ -151,13 +150,13 @@ class Status:
             "noted": None if noted is None else list(noted),
         }
 
-    async def _skills(self, shelf: ShelfView) -> dict[str, object]:
+    async def _skills(self, library: LibraryView) -> dict[str, object]:
         return {
-            "generation": shelf.generation,
-            "count": shelf.count,
-            "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in shelf.skipped],
-            "broken_checks": await _asked(lambda: _broken_checks(shelf.skills)),
-            "trouble": self.shelf_trouble(),
+            "generation": library.generation,
+            "count": library.count,
+            "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in library.skipped],
+            "broken_checks": await _asked(lambda: _broken_checks(library.skills)),
+            "trouble": self.library_trouble(),
             "retrieval": dict(self.retrieval()),
         }
 
@@ -255,16 +254,16 @@ class Cost:
         sums = self.spending.sums(self.budget.first_day(days), by_item=True)
         own = {key: spent for key, spent in sums.items() if key.purpose != SERVED}
         items = _grouped((key.item, spent) for key, spent in own.items() if key.item)
+        kinds = defaultdict(Spending, _grouped(((key.day, _kind(key.purpose)), spent) for key, spent in sums.items()))
         return {
             "budget": budget,
             "prices_as_of": PRICES_AS_OF,
             "days": [
                 {
                     "day": day,
-                    "learning": spending_view(_total(spent for key, spent in own.items() if key.day == day)),
-                    "traffic": spending_view(
-                        _total(spent for key, spent in sums.items() if key.day == day and key.purpose == SERVED)
-                    ),
+                    "learning": spending_view(kinds[day, "learning"]),
+                    "traffic": spending_view(kinds[day, "traffic"]),
+                    "enforcement": spending_view(kinds[day, "enforcement"]),
                 }
                 for day in sorted({key.day for key in sums}, reverse=True)
             ],
@@ -276,6 +275,10 @@ class Cost:
             ],
             "items": [{"item": item, **spending_view(spent)} for item, spent in items.items()],
         }
+
+
+def _kind(purpose: str) -> str:
+    return {SERVED: "traffic", ENFORCED: "enforcement"}.get(purpose, "learning")
 
 
 def spending_view(spent: Spending) -> dict[str, object]:

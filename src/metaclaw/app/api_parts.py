@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from metaclaw.api import (
@@ -44,7 +45,7 @@ def build_api_parts(app: "Application") -> ApiParts:
             feed=EventFeed(app.reader, max_subscribers=config.proxy.max_subscribers),
             candidates=SqlCandidates(app.database),
             history=app.generations.history,
-            skills=lambda: app.shelf.view,
+            skills=lambda: app.library.view,
             owner=app.learning.owner,
             rulebook=app.rulebook,
             compliance=SqlCompliance(app.database),
@@ -61,7 +62,7 @@ def build_api_parts(app: "Application") -> ApiParts:
         why=WhyRoutes(
             app.reader,
             app.generations.at,
-            lambda: app.shelf.view.skills,
+            lambda: app.library.view.skills,
             Budgets.configured(config.skills),
             app.teams,
             lambda version: () if policy is None else policy.slot.absorbed(version),
@@ -93,8 +94,8 @@ def _status(app: "Application") -> Status:
         store_health=lambda: app.ledger.health,
         store_size=app.upkeep.size,
         counts=app.reader.counts,
-        shelf=lambda: app.shelf.view,
-        shelf_trouble=lambda: app.shelf.trouble,
+        library=lambda: app.library.view,
+        library_trouble=lambda: app.library.trouble,
         providers=[_provider_facts(provider, embedded, app.provider_health) for provider in app.providers],
         engine_state=None if embedded is None else lambda: embedded.state,
         retrieval=app.search.describe,
@@ -107,7 +108,7 @@ def _status(app: "Application") -> Status:
         policy_version=lambda: BASE_POLICY if policy is None else policy.slot.serving.version,
         training=app.learning.training_state,
         rejections=app.learning.rejections,
-        noted=lambda: [change_view(change) for change in app.rulebook.lately(_NOTED_SHOWN)],
+        noted=lambda: [change_view(change) for change in islice(app.rulebook.lately(), _NOTED_SHOWN)],
         turned_away=lambda: rejected_proposals(SqlCandidates(app.database)),
         window=lambda: None if policy is None else policy.facts(),
         enforcing=lambda: app.enforcer.is_on,

@@ -30,6 +30,7 @@ from metaclaw.proxy import (
     Gatekeeper,
     HeldRules,
     Intake,
+    LibrarySimilarity,
     Limits,
     Metrics,
     Opener,
@@ -40,11 +41,10 @@ from metaclaw.proxy import (
     Providers,
     Reminders,
     Server,
-    ShelfSimilarity,
     TrueAnswers,
     own_words,
 )
-from metaclaw.skills import Budgets, Rulebook, Shelf, Teams
+from metaclaw.skills import Budgets, Rulebook, SkillLibrary, Teams
 from metaclaw.store import (
     ENFORCEMENT_OFF,
     LedgerLimits,
@@ -77,8 +77,10 @@ _FIRST_REQUESTS_S = 0.3
 class Application:
     """Every part of the running program. Attributes are in the order in which the parts are built on each other."""
 
-    def __init__(self, config: Config, home: Path) -> None:
+    def __init__(self, config: Config, home: Path, port: int | None = None) -> None:
+        """`port` is the one it listens on, where that is not the configured one."""
         self.config = config
+        self._port = config.proxy.port if port is None else port
         self._home = home
         self.api_key = config.proxy.api_key.resolve() if config.proxy.api_key is not None else ""
         self.supervisor: Supervisor | None = None
@@ -105,8 +107,8 @@ class Application:
         self.overview = Overview(self.database)
         self.upkeep = SqlUpkeep(self.database, int(store.max_gb * 1e9))
         self.generations = SqlGenerations(self.database)
-        self.shelf = Shelf(self.config.skills.dir, self.generations)
-        self.rulebook = Rulebook(self.shelf, self.generations)
+        self.library = SkillLibrary(self.config.skills.dir, self.generations)
+        self.rulebook = Rulebook(self.library, self.generations)
         self.budget = Budget(self.config, SqlSpending(self.database))
         days = self.config.privacy.retention_days
         self._retention = Retention(SqlForgetting(self.database), SqlCursors(self.database), self.reader, days) if days else None
@@ -117,7 +119,8 @@ class Application:
         self.providers = configured.all
         self.provider_health = ProviderHealth()
         self.policy = self._build_policy(configured)
-        self._routes = Providers(self.providers, configured.passthrough, None if self.policy is None else self.policy.slot)
+        slot = None if self.policy is None else self.policy.slot
+        self._routes = Providers(self.providers, configured.passthrough, slot, configured.assumed_wires)
 
     def _build_policy(self, configured: ConfiguredProviders) -> "PolicyRuntime | None":
         if self.config.policy is None:
@@ -145,10 +148,10 @@ class Application:
         self.metrics = Metrics()
         self.origins = Origins(silence_s=config.sessions.silence_minutes * 60, now=lambda: datetime.now(UTC))
         self.reminders = Reminders(
-            SqlCompliance(self.database), lambda: self.shelf.view, lambda: self.budget.day_of(datetime.now(UTC))
+            SqlCompliance(self.database), lambda: self.library.view, lambda: self.budget.day_of(datetime.now(UTC))
         )
         self.placer = Placer(
-            lambda: self.shelf.view,
+            lambda: self.library.view,
             Budgets.configured(config.skills),
             enabled=config.skills.enabled,
             canary_share=config.skills.canary_share,
@@ -161,9 +164,9 @@ class Application:
         )
         self.search = SkillSearch(config, self._home)
         meaning = self.search.meaning
-        self.similarity = None if meaning is None else ShelfSimilarity(meaning, lambda: self.shelf.view, self.teams)
+        self.similarity = None if meaning is None else LibrarySimilarity(meaning, lambda: self.library.view, self.teams)
         self.enforcer = Enforcer(
-            HeldRules(lambda: self.shelf.view, self.teams),
+            HeldRules(lambda: self.library.view, self.teams, port=self._port),
             TrueAnswers(SqlTrueAnswers(self.database)),
             judge=CallJudge(redaction(config)),
             may_opt_out=config.proxy.enforce_opt_out,
@@ -177,7 +180,7 @@ class Application:
         models = {one.name: one for one in self.providers if not isinstance(one, HttpEndpoint)}
         known = tuple((one.name, None if isinstance(one, HttpEndpoint) else one.models) for one in self.providers)
         self.commands = WorkerCommands(
-            self.database, self.ledger, self.shelf, models, self.budget, self.reminders, self.acknowledgements
+            self.database, self.ledger, self.library, models, self.budget, self.reminders, self.acknowledgements
         )
         self.learner = LearnerProcess(
             begin=lambda: LearnerStart(config, known),
@@ -215,7 +218,7 @@ class Application:
             self._home,
             database=self.database,
             ledger=self.ledger,
-            shelf=self.shelf,
+            library=self.library,
             providers=self.providers,
             budget=self.budget,
             policy=self.policy,
@@ -279,7 +282,7 @@ class Application:
     def begin_loops(self, supervisor: Supervisor) -> None:
         """Start everything that runs beside serving."""
         self.supervisor = supervisor
-        supervisor.run("skills", self.shelf.watch)
+        supervisor.run("skills", self.library.watch)
         supervisor.run("sessions", self._end_silent_sessions)
         if self.config.skills.enabled:
             supervisor.run("reminders", self.reminders.run)
@@ -309,13 +312,13 @@ class Application:
 
     async def _load_skills(self, parts: AsyncExitStack) -> None:
         """Read the skills before the first request, unless there are so many that it would delay the start."""
-        loading = asyncio.create_task(anyio.to_thread.run_sync(self.shelf.load))
+        loading = asyncio.create_task(anyio.to_thread.run_sync(self.library.load))
         parts.push_async_callback(asyncio.wait, [loading])
         await asyncio.wait([loading], timeout=_SKILLS_PATIENCE_S)
         if loading.done():
             loading.result()
         else:
-            log.warning("skills_loading folder=%s; requests are served without skills until they are read", self.shelf.folder)
+            log.warning("skills_loading folder=%s; requests are served without skills until they are read", self.library.folder)
 
     def _restore(self) -> None:
         """Take up the state of the last run: the weights that served, held rules, and the active sessions. Blocks."""

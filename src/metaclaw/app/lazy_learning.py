@@ -18,7 +18,7 @@ from metaclaw.errors import MetaClawError
 from metaclaw.learn import Budget, Supervisor
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import own_words
-from metaclaw.skills import Shelf
+from metaclaw.skills import SkillLibrary
 from metaclaw.store import Database, SqlForgetting, SqlLedger
 from metaclaw.upstream import HttpEndpoint
 
@@ -41,7 +41,7 @@ class LazyLearning:
         *,
         database: Database,
         ledger: SqlLedger,
-        shelf: Shelf,
+        library: SkillLibrary,
         providers: Sequence[HttpEndpoint | ModelProvider],
         budget: Budget,
         policy: "PolicyRuntime | None",
@@ -52,7 +52,7 @@ class LazyLearning:
         self._policies_folder = home / "policies"
         self._database = database
         self._ledger = ledger
-        self._shelf = shelf
+        self._library = library
         self._providers = providers
         self._budget = budget
         self._policy = policy
@@ -90,7 +90,7 @@ class LazyLearning:
         """Build and start the training of weights, if that is not done yet; then wait until cancelled."""
         if self._slow is None:
             async with self._building:
-                self._slow = await anyio.to_thread.run_sync(lambda: policy.build(self._parts(), self._database, self._shelf))
+                self._slow = await anyio.to_thread.run_sync(lambda: policy.build(self._parts(), self._database, self._library))
             self._slow_began.set()
             self._slow.begin(supervisor)
             policy.begin(supervisor)
@@ -122,7 +122,7 @@ class LazyLearning:
                 self._config,
                 database=self._database,
                 ledger=self._ledger,
-                shelf=self._shelf,
+                library=self._library,
                 providers=self._providers,
                 words=own_words,
                 budget=self._budget,
@@ -134,8 +134,8 @@ class LazyLearning:
 
         return owner_of(
             self._parts(),
-            self._shelf,
-            SessionErasure(self._database, self._shelf, self._policies_folder),
+            self._library,
+            SessionErasure(self._database, self._library, self._policies_folder),
             failed=self._wake_learner,
             let_go=self._forget_session,
             serve=self._stop_serving,

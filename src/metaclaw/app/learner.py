@@ -34,8 +34,8 @@ from metaclaw.learn import (
     RemoteCompliance,
     RemoteCursors,
     RemoteEvents,
+    RemoteLibrary,
     RemoteProvider,
-    RemoteShelf,
     RemoteSpending,
     RemoteUses,
     RemoteVerdicts,
@@ -78,12 +78,12 @@ class _Learner:
         self._store = StoreClient(self._send)
         database = connect(begin.config.store.url.resolve())
         only_read(database)
-        self._shelf = shelf = RemoteShelf(SqlGenerations(database), self._store)
+        self._library = library = RemoteLibrary(SqlGenerations(database), self._store)
         self._learning = Learning(
             begin.config,
             database=database,
             ledger=RemoteEvents(self._store),
-            shelf=shelf,
+            library=library,
             providers=_providers(begin, self._store),
             words=own_words,
             books=_books(database, self._store),
@@ -108,7 +108,7 @@ class _Learner:
                 case WakeLearner():
                     loop.call_soon_threadsafe(self._learning.failed)
                 case ForgetSession(session):
-                    self._shelf.follow_anew()
+                    self._library.follow_anew()
                     loop.call_soon_threadsafe(self._learning.let_go, session)
         # No orderly end is needed: results are written by the serving process, and unfinished work is taken up again.
         os._exit(0)

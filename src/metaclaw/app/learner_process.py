@@ -45,7 +45,7 @@ from metaclaw.learn import (
 )
 from metaclaw.ports import ModelProvider
 from metaclaw.proxy import Acknowledgements, Reminders
-from metaclaw.skills import Shelf, is_rule
+from metaclaw.skills import SkillLibrary, is_rule
 from metaclaw.store import Database, SqlCandidates, SqlCompliance, SqlCursors, SqlLedger, SqlSpending, SqlUses, SqlVerdicts
 
 log = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ class WorkerCommands:
 
     database: Database
     ledger: SqlLedger
-    shelf: Shelf
+    library: SkillLibrary
     models: Mapping[str, ModelProvider]
     budget: Budget
     reminders: Reminders | None = None
@@ -322,11 +322,11 @@ class WorkerCommands:
         learned: LearnedFrom | None,
         by_person: bool,
     ) -> int:
-        view = self.shelf.view
+        view = self.library.view
         before = [skill for name in gone if (skill := view.get(name)) is not None]
         # A rule that only got another example has the same content.
         new = [skill for skill in put if (known := view.get(skill.name)) is None or known.content_hash != skill.content_hash]
-        published = self.shelf.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person)
+        published = self.library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person)
         if learned is not None:
             self.acknowledge_rules(new, before, learned.turns)
         return published.generation

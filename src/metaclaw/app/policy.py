@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, assert_never, cast
 from metaclaw.config import Config, PolicyConfig
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY
+from metaclaw.domain.training import Window
 from metaclaw.domain.turn import TurnKind
-from metaclaw.domain.window import Window
 from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, TrainingPause, is_whole
 from metaclaw.errors import ConfigError
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
 from metaclaw.schedule import ManualWindows, ScheduledWindows, SharedWindows, Traffic, build_windows, facts_of
-from metaclaw.skills import Shelf
+from metaclaw.skills import SkillLibrary
 from metaclaw.store import Database, SqlLedger, SqlPolicies
 from metaclaw.train import (
     EndpointTeacher,
@@ -122,7 +122,7 @@ class PolicyRuntime:
         self._embedded.expect(version.number, version.weights)
         return True
 
-    def build(self, learning: "Learning", database: Database, shelf: Shelf) -> "SlowLearning":
+    def build(self, learning: "Learning", database: Database, library: SkillLibrary) -> "SlowLearning":
         """The slow loop, not started yet."""
         from metaclaw.learn import SlowLearning
 
@@ -131,7 +131,7 @@ class PolicyRuntime:
             self._policy,
             learning=learning,
             database=database,
-            shelf=shelf,
+            library=library,
             slot=self.slot,
             host=self.parts.host,
             backend=self.parts.backend,

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import anyio
 
 from metaclaw.app.application import Application
 from metaclaw.config import Config
+from metaclaw.domain.skill import SkillKind
 from metaclaw.errors import ConfigError
 from metaclaw.instance import Instance, acquire
 from metaclaw.learn import Supervisor
@@ -34,6 +36,8 @@ class ReadyProxy:
     url: str
     api_key: str
     model: str | None
+    rules: int
+    facts: int
     skills: int
     page: str = ""
     """A link that signs a browser in to the page, once."""
@@ -76,7 +80,7 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
     signals = _Signals()
     async with AsyncExitStack() as parts:
         parts.callback(signals.ignore)
-        application = Application(config, home)
+        application = Application(config, home, listening.getsockname()[1])
         await application.open(parts)
         _settle_garbage()
         listener = Listener(application.server.serve, config.proxy.write_timeout_s)
@@ -110,11 +114,14 @@ def _announce(listening: socket.socket, application: Application, instance: Inst
     host, port = listening.getsockname()[:2]
     url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     instance.announce(url)
-    skills = sum(one.is_skill for one in application.shelf.view.index.skills())
-    log.info("serving url=%s skills=%d", url, skills)
+    kinds = Counter(one.kind for one in application.library.view.skills)
+    rules, facts = kinds[SkillKind.RULE], kinds[SkillKind.FACT]
+    skills = kinds.total() - rules - facts
+    log.info("serving url=%s rules=%d facts=%d skills=%d", url, rules, facts, skills)
     if ready is not None:
         model = application.embedded.models[0] if application.embedded else None
-        ready(ReadyProxy(url, application.api_key, model, skills, application.sign_in.new_link(reachable(url))))
+        page = application.sign_in.new_link(reachable(url))
+        ready(ReadyProxy(url, application.api_key, model, rules, facts, skills, page))
 
 
 def reachable(url: str) -> str:

@@ -1,6 +1,5 @@
 """The checks of `metaclaw doctor`: one function for each subject, each saying what it found and what to do."""
 
-import http.client
 import shutil
 import socket
 import ssl
@@ -12,13 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from metaclaw.cli.client import at, connect, rows
-from metaclaw.cli.status import failing
+from metaclaw.cli.client import at, connect, open_response, rows
+from metaclaw.cli.status import failing, other_model, unusable_answers
 from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, ProviderConfig, load, missing_secrets, without_password
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.instance import find
@@ -189,9 +189,11 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
-    """Every skill file and its check can be read, and no check accepts a trivial answer."""
+    """Every skill file and its check can be read, and no check accepts a trivial answer, apart from those of the library."""
     from metaclaw.cli.home import read_all
-    from metaclaw.skills import check_trouble, lenience_trouble
+    from metaclaw.skills import check_trouble, lenience_trouble, rule_examples
+
+    shipped = {example.check.strip() for example in rule_examples().values()}
 
     found, skipped = read_all(config.skills.dir)
     yield DoctorFinding("skills", FindingState.OK, f"{len(found)} readable in {config.skills.dir}")
@@ -203,7 +205,7 @@ def check_skills(config: Config) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 "skills", FindingState.WARN, what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}"
             )
-        elif lenience := lenience_trouble(skill):
+        elif str(skill.extra.get("check")).strip() not in shipped and (lenience := lenience_trouble(skill)):
             what = f"the check of {skill.name} {lenience}"
             yield DoctorFinding("skills", FindingState.WARN, what, "make it stricter: `docs/training.md` says how")
 
@@ -249,6 +251,8 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
         return
     if notice := at(facts, "store", "notice"):
         yield DoctorFinding("store notice", FindingState.WARN, str(notice))
+    for one in rows(at(facts, "learning", "unusable")):
+        yield DoctorFinding("models", FindingState.WARN, unusable_answers(one), f"name another model: {other_model(one)}")
     for provider in rows(facts.get("providers")):
         if trouble := failing(provider):
             yield DoctorFinding(
@@ -361,7 +365,7 @@ def reach(provider: ProviderConfig, timeout_s: float) -> ProviderReply:
         return ProviderReply(
             False, False, f"{shown} has no valid certificate ({error.reason})", "correct its base_url or its certificate"
         )
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, HTTPException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
         return ProviderReply(False, False, f"{shown} does not answer ({reason})", "start it, or correct its base_url")
     return _judge(provider, shown, status)
@@ -384,16 +388,9 @@ def _judge(provider: ProviderConfig, shown: str, status: int) -> ProviderReply:
 
 
 def _models_status(provider: ProviderConfig, base_url: str, timeout_s: float) -> int:
-    parts = urlsplit(base_url)
-    is_secure = parts.scheme == "https"
-    kind = http.client.HTTPSConnection if is_secure else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port or (443 if is_secure else 80), timeout=timeout_s)
-    path = parts.path + ("/v1/models" if provider.kind == "anthropic" else "/models")
-    try:
-        connection.request("GET", path, headers=_headers(provider))
-        return connection.getresponse().status
-    finally:
-        connection.close()
+    path = urlsplit(base_url).path + ("/v1/models" if provider.kind == "anthropic" else "/models")
+    with open_response(base_url, "GET", path, headers=_headers(provider), timeout_s=timeout_s) as response:
+        return response.status
 
 
 def _headers(provider: ProviderConfig) -> dict[str, str]:

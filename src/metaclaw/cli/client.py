@@ -15,7 +15,7 @@ from metaclaw.instance import Running, find
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-    from metaclaw.skills import Rulebook, Shelf
+    from metaclaw.skills import Rulebook, SkillLibrary
 
 _TIMEOUT_S = 10.0
 _MESSAGE_CHARS = 2000
@@ -87,20 +87,33 @@ class ApiClient:
         """The response, to be read as it arrives; `timeout_s` is the longest silence."""
         body = b"" if said is None else json.dumps(said).encode()
         own = {"Authorization": f"Bearer {self.key}", "Content-Length": str(len(body)), "Content-Type": "application/json"}
-        import http.client
+        from http.client import HTTPException
 
-        parts = urlsplit(self.url)
-        host = parts.hostname or "127.0.0.1"
-        connection = http.client.HTTPConnection(OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
         try:
-            connection.request(method, path, body, {**own, **(headers or {})})
-            yield connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
+            with open_response(self.url, method, path, body, {**own, **(headers or {})}, timeout_s=timeout_s) as response:
+                yield response
+        except (OSError, HTTPException) as error:
             raise UnreachableError(
                 f"the proxy at {self.url} does not answer ({error or type(error).__name__}); see its log"
             ) from error
-        finally:
-            connection.close()
+
+
+@contextmanager
+def open_response(
+    url: str, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, *, timeout_s: float
+) -> "Iterator[HTTPResponse]":
+    """The response of the server of `url`, to be read as it arrives. Raises OSError and http.client.HTTPException."""
+    from http.client import HTTPConnection, HTTPSConnection
+
+    parts = urlsplit(url)
+    host = parts.hostname or "127.0.0.1"
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
+    try:
+        connection.request(method, path, body, dict(headers or {}))
+        yield connection.getresponse()
+    finally:
+        connection.close()
 
 
 def connect(home: Path) -> tuple[Running, ApiClient]:
@@ -181,7 +194,7 @@ def carry_out(
 def _do(home: Path, do: "Callable[[Rulebook], dict[str, Json]]") -> "dict[str, Json]":
     from metaclaw.config import load
     from metaclaw.instance import acquire
-    from metaclaw.skills import Rulebook, Shelf
+    from metaclaw.skills import Rulebook, SkillLibrary
     from metaclaw.store import SqlGenerations, open_database
 
     config = load(home)
@@ -189,20 +202,20 @@ def _do(home: Path, do: "Callable[[Rulebook], dict[str, Json]]") -> "dict[str, J
         database = open_database(config.store.url.resolve())
         try:
             generations = SqlGenerations(database)
-            shelf = Shelf(config.skills.dir, generations)
-            shelf.load()
-            _refuse_trouble(shelf)
-            facts = do(Rulebook(shelf, generations))
-            shelf.sync()  # the files, of which there may be many
-            _refuse_trouble(shelf)
+            library = SkillLibrary(config.skills.dir, generations)
+            library.load()
+            _refuse_trouble(library)
+            facts = do(Rulebook(library, generations))
+            library.sync()  # the files, of which there may be many
+            _refuse_trouble(library)
         finally:
             database.close()
     return facts
 
 
-def _refuse_trouble(shelf: "Shelf") -> None:
-    if shelf.trouble is not None:
-        raise SkillError(shelf.trouble)
+def _refuse_trouble(library: "SkillLibrary") -> None:
+    if library.trouble is not None:
+        raise SkillError(library.trouble)
 
 
 def said(status: int, body: "Json") -> "dict[str, Json]":

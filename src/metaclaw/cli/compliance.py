@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metaclaw.cli.output import agent_name, moment
+from metaclaw.cli.output import agent_name, counted, moment
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
@@ -55,21 +55,26 @@ def record_view(record: "RuleRecord") -> "dict[str, Json]":
     return rule_record_view(record)
 
 
-def in_words(by_agent: "Mapping[str, Compliance]") -> str:
-    """`followed in 41 of 44; codex 11 of 14`: of the answers of which it is known, and the agent that follows it least."""
+def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:
+    """`followed in 41 of 44; codex 11 of 14`: of the answers that were checked, and the agent that follows it least."""
     from metaclaw.domain.compliance import Compliance
 
     total = sum(by_agent.values(), Compliance())
     if not total.applied:
         return "has not applied yet"
     if not total.checked:
-        return f"not known in {total.unknown}"
+        return f"applied to {counted(total.unknown, 'answer')}; {_unchecked(rule)}"
     words = f"followed in {share(total)}"
     known = {agent: one for agent, one in by_agent.items() if one.checked}
     worst = min(known, key=lambda agent: known[agent].followed / known[agent].checked)
     if len(known) > 1 and known[worst].broken:
         words += f"; {agent_name(worst)} {share(known[worst])}"
     return words
+
+
+def _unchecked(rule: "Skill") -> str:
+    """Why it is not known of any answer whether the rule was followed."""
+    return "its check could tell in none of them" if "check" in rule.extra else "no check tells whether it was followed"
 
 
 def share(one: "Compliance") -> str:
@@ -84,10 +89,11 @@ def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]
     total = record.total
     if not total.applied:
         return [("compliance", "has not applied to any answer yet")]
-    words = f"followed in {share(total)} answers" if total.checked else "not known whether it was followed"
-    words += f", not known in {total.unknown}" if total.unknown and total.checked else ""
+    unknown = counted(total.unknown, "answer")
+    words = f"followed in {share(total)} answers" if total.checked else f"applied to {unknown}; {_unchecked(rule)}"
+    words += f"; of {unknown} more it was not found out" if total.unknown and total.checked else ""
     if not total.checked and "check" not in rule.extra:
-        words += "; it has no check (metaclaw rules edit --check)"
+        words += f" (add one: metaclaw rules edit {rule.name} --check)"
     facts: list[tuple[str, object]] = [("compliance", words)]
     for label, group in (("by agent", record.by_agent), ("by model", record.by_model), ("by day", record.by_day)):
         known = [f"{agent_name(name)} {share(one)}" for name, one in group.items() if one.checked]

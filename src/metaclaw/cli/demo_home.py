@@ -24,7 +24,7 @@ _PORT = "proxy.port=0"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class DemoReply:
     """An answer, which rules and skills stood in its prompt, which weights gave it, and how long it and its first word took."""
 
     text: str
@@ -90,7 +90,7 @@ class DemoHome:
         max_tokens: int = 60,
         seed: int | None = None,
         on_words: "Callable[[str], None] | None" = None,
-    ) -> Reply:
+    ) -> DemoReply:
         """Ask over the OpenAI wire, streamed, as an agent does; `after` are the questions and answers before it.
 
         Without `after` every question is a session of its own. `on_words` is called as words arrive.
@@ -114,7 +114,7 @@ class DemoHome:
                         on_words(words)
         placed = tuple(filter(None, (reply.getheader("X-Metaclaw-Skills") or "").split(",")))
         policy = int(reply.getheader("X-Metaclaw-Policy") or 0)
-        return Reply(said.strip(), tuple(name.strip() for name in placed), policy, time.monotonic() - began, first_s)
+        return DemoReply(said.strip(), tuple(name.strip() for name in placed), policy, time.monotonic() - began, first_s)
 
 
 def _delta(line: bytes) -> str:

@@ -53,7 +53,7 @@ def _tell(home: Path, *, as_json: bool) -> None:
     if not is_on:
         click.echo("Holding is off: calls that break held rules pass and are counted. Switch it on with: metaclaw enforce on")
     elif held:
-        click.echo("Holding is on: calls that break held rules do not reach the agent.")
+        click.echo("Holding is on: calls that break held rules are refused.")
     else:
         click.echo("Holding is on, but no rule is held. Hold one with: metaclaw rules edit NAME --enforce hold")
     if names:

@@ -54,7 +54,7 @@ def revert(home: Path, generation: int, as_json: bool) -> None:
         return said(*api.post("/api/generations/revert", {"generation": generation}, timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        return {"reverted_to": generation, "generation": rulebook.shelf.revert(generation).generation}
+        return {"reverted_to": generation, "generation": rulebook.library.revert(generation).generation}
 
     facts = carry_out(home, ask, do)
     if as_json:
@@ -75,7 +75,7 @@ def retire(home: Path, name: str, as_json: bool) -> None:
         return said(*api.post(f"/api/skills/{quote(name, safe='')}/retire", timeout_s=PATIENCE_S))
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
-        return {"skill": name, "retired": True, "generation": rulebook.shelf.retire(SkillName(name)).generation}
+        return {"skill": name, "retired": True, "generation": rulebook.library.retire(SkillName(name)).generation}
 
     facts = carry_out(home, ask, do)
     if as_json:

@@ -66,9 +66,10 @@ def start(
     ]
     overrides = overrides_from_parent() if detached else [*overrides, *settings_of_mode(home, mode, overrides)]
     config = prepared(home, overrides)
+    refuse_own_key(config)
     if detach:
         api, facts = launch(home, config, overrides, timeout_s)
-        announce(config, api.url, api.key, facts.model, facts.skills, sign_in_link(api), as_json=as_json)
+        announce(config, api.url, api.key, facts, sign_in_link(api), as_json=as_json)
         return 0
     # What is made from here until the proxy serves stays: to look for garbage in it takes a tenth of the time. `run` ends this.
     gc.disable()
@@ -76,7 +77,8 @@ def start(
 
     def ready(serving: ReadyProxy) -> None:
         if not detached:
-            announce(config, serving.url, serving.api_key, serving.model, serving.skills, serving.page, as_json=as_json)
+            facts = LaunchedProxy(serving.model, serving.rules, serving.facts, serving.skills)
+            announce(config, serving.url, serving.api_key, facts, serving.page, as_json=as_json)
             if serving.model is not None and not as_json:
                 click.echo(
                     "The embedded model is being loaded; at the very first start this takes about a minute. Answers wait for it."
@@ -97,8 +99,33 @@ def prepared(home: Path, overrides: list[str]) -> "Config":
     return config
 
 
-def announce(config: "Config", url: str, key: str, embedded: str | None, skills: int, page: str, *, as_json: bool) -> None:
-    """Print where the proxy is, its key, and how to point an agent at it. `embedded` is the embedded model where it serves."""
+def refuse_own_key(config: "Config") -> None:
+    """Raise ConfigError where the key of a provider is MetaClaw's own: it would be sent to the provider, which refuses it."""
+    own = config.proxy.api_key
+    ours = None if own is None else own.resolve()
+    for provider in config.providers:
+        key = provider.api_key
+        if key is None or key.is_passthrough:
+            continue
+        try:
+            is_ours = key.resolve() == ours
+        except ConfigError:
+            continue  # a key that is not there is told of where it is needed
+        if not is_ours:
+            continue
+        variable = key.masked.removeprefix("env:") if key.masked.startswith("env:") else None
+        remedy = (
+            f'{variable} holds it in this shell, as after eval "$(metaclaw agents connect env)": '
+            f"start from another shell, or first: export {variable}=<the key of {provider.name}>"
+            if variable is not None
+            else f"write the provider's: metaclaw config set providers.{provider.name}.api_key env:NAME"
+        )
+        raise ConfigError(f"the api_key of provider {plain(provider.name)} is MetaClaw's own key, not the provider's; {remedy}")
+
+
+def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page: str, *, as_json: bool) -> None:
+    """Print where the proxy is, its key, and how to point an agent at it."""
+    embedded = facts.model
     model = embedded or next((name for provider in config.fallback_order for name in provider.models), None)
     if as_json:
         print_json(
@@ -108,14 +135,16 @@ def announce(config: "Config", url: str, key: str, embedded: str | None, skills:
                 "openai_base_url": f"{url}/v1",
                 "anthropic_base_url": url,
                 "model": model,
-                "skills": skills,
+                "rules": facts.rules,
+                "facts": facts.facts,
+                "skills": facts.skills,
                 "page": page,
             }
         )
         return
     lines = [
         f"MetaClaw serves {', '.join(provider.name for provider in config.fallback_order) or plain(model)}"
-        f" with {counted(skills, 'skill')}.",
+        f" with {counted(facts.rules, 'rule')}, {counted(facts.facts, 'fact')} and {counted(facts.skills, 'skill')}.",
         f"  URL  {url}",
         f"  key  {key}",
         "Point an agent at it:",
@@ -190,9 +219,11 @@ _LOG_LINES = 20
 
 @dataclass(frozen=True, slots=True)
 class LaunchedProxy:
-    """Model and number of skills of the new proxy."""
+    """The model of the new proxy, and the number of rules, facts and skills in force."""
 
     model: str | None
+    rules: int
+    facts: int
     skills: int
 
 
@@ -206,6 +237,7 @@ def launch(
     running = find(home)
     if running is not None:
         raise MetaClawError(f"a proxy of {home} runs already at {running.url} (pid {running.pid}); stop it with: metaclaw stop")
+    refuse_own_key(config)
     key = config.proxy.api_key
     assert key is not None
     log = home / "logs" / "metaclaw.log"
@@ -298,8 +330,18 @@ def _start_progress(line: str, waited_s: float) -> str:
 
 def _started(status: dict[str, Json]) -> LaunchedProxy:
     models = [model for provider in rows(at(status, "providers")) for model in rows(at(provider, "models"))]
-    count = at(status, "skills", "count")
-    return LaunchedProxy(str(models[0]) if models else None, count if isinstance(count, int) else 0)
+    counts = at(status, "counts")
+    skills = at(counts, "skills")
+    return LaunchedProxy(
+        str(models[0]) if models else None,
+        _number(at(counts, "rules")),
+        _number(at(counts, "facts")),
+        sum(_number(count) for count in skills.values()) if isinstance(skills, dict) else 0,
+    )
+
+
+def _number(value: Json) -> int:
+    return value if isinstance(value, int) else 0
 
 
 @click.command()

@@ -17,6 +17,15 @@ _ENFORCE = {
     "remind": "reminded when it is broken",
     "hold": "held: tool calls that break it do not reach the agent",
 }
+_HOLDS_OR_WARNS = (
+    "held: tool calls that break it are refused and the model is asked again, at most twice; if it insists, they reach the agent"
+    " with a warning"
+)
+_LIFTED = {
+    "off": "No longer held: tool calls that break it reach the agent. They are only counted.",
+    "remind": "No longer held: tool calls that break it reach the agent. They are counted, and the agent is reminded.",
+}
+_NOT_HELD = "This matters only while the rule is held: metaclaw rules edit {name} --enforce hold"
 _HOLDS_NOTHING = "nothing is held: only a check of tool calls can hold them; add one with --check 'not in calls of shell: …'"
 _OFF = "nothing is held now: holding is off for all rules; switch it on with: metaclaw enforce on"
 
@@ -27,7 +36,7 @@ def check_options(command: C) -> C:
         click.option(
             "--on-break",
             type=click.Choice(("text", "call")),
-            help="What the agent gets when every attempt breaks a held rule: a text, or the call with a warning [text].",
+            help="What the agent gets when every attempt breaks a held rule: a text, or the calls with a warning [text].",
         ),
         click.option(
             "--on-error",
@@ -65,11 +74,11 @@ def check_facts(view: "Mapping[str, Json]", *, is_on: bool) -> list[tuple[str, o
     if view["kind"] == "rule":
         is_idle = view["enforce"] == "hold" and not view["can_hold"]
         is_off = view["enforce"] == "hold" and not is_on
-        pairs.append(("if broken", _HOLDS_NOTHING if is_idle else _OFF if is_off else _ENFORCE[str(view["enforce"])]))
+        pairs.append(("if broken", _HOLDS_NOTHING if is_idle else _OFF if is_off else _if_broken(view)))
     if view["enforce"] == "hold" and view["can_hold"]:
         held = "held, too" if view["on_error"] == "hold" else "let through, with a notice"
         pairs.append(("on error", f"calls are {held} when the check cannot be run"))
-        given = "the call with a warning" if view["on_break"] == "call" else "a text that names the rule"
+        given = "the calls with a warning" if view["on_break"] == "call" else "a text that names the rule"
         pairs.append(("on break", f"the agent gets {given} when every attempt breaks it"))
     return [*pairs, *([("question", view["question"])] if view["question"] else [])]
 
@@ -80,10 +89,21 @@ def check_program(view: "Mapping[str, Json]") -> str | None:
     return text.partition("\n")[2] if text.startswith("program:") and "\n" in text else None
 
 
-def tell_enforcement(view: "Mapping[str, Json]") -> None:
-    """Print what holding a new rule comes to; nothing for a rule that is not to hold."""
+def _if_broken(view: "Mapping[str, Json]") -> str:
+    enforce = str(view["enforce"])
+    return _HOLDS_OR_WARNS if enforce == "hold" and view["on_break"] == "call" else _ENFORCE[enforce]
+
+
+def tell_enforcement(
+    view: "Mapping[str, Json]", changed: "Mapping[str, Json]", *, is_on: "Callable[[], bool]", was_held: bool = False
+) -> None:
+    """Print what the changed fields mean for holding; nothing for a rule that neither is nor was to hold."""
     if view.get("enforce") == "hold":
-        click.echo(_ENFORCE["hold"] if view.get("can_hold") else _HOLDS_NOTHING)
+        click.echo(_HOLDS_NOTHING if not view.get("can_hold") else _if_broken(view) if is_on() else _OFF)
+    elif was_held:
+        click.echo(_LIFTED[str(view["enforce"])])
+    elif "on_break" in changed or "on_error" in changed:
+        click.echo(_NOT_HELD.format(name=plain(view["name"])))
 
 
 def tell_questions(views: "Iterable[Mapping[str, Json]]") -> None:

@@ -202,7 +202,7 @@ def _finish_forgetting(home: Path) -> bool:
     from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.learn import SessionErasure
-    from metaclaw.skills import Shelf
+    from metaclaw.skills import SkillLibrary
     from metaclaw.store import SqlForgetting, SqlGenerations
 
     config = load(home)
@@ -210,11 +210,11 @@ def _finish_forgetting(home: Path) -> bool:
         assert database is not None
         if not SqlForgetting(database).is_unfinished():
             return True
-        shelf = Shelf(config.skills.dir, SqlGenerations(database))
-        shelf.load()
-        if shelf.trouble is not None:
+        library = SkillLibrary(config.skills.dir, SqlGenerations(database))
+        library.load()
+        if library.trouble is not None:
             return False
-        erasure = SessionErasure(database, shelf, home / "policies", is_alone=True)
+        erasure = SessionErasure(database, library, home / "policies", is_alone=True)
         try:
             erasure.finish()
         except SkillError:

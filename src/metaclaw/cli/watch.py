@@ -14,7 +14,8 @@ import click
 from metaclaw.cli.client import ApiClient, NotListeningError, NotRunningError, UnreachableError, at, connect, expect, parsed, rows
 from metaclaw.cli.output import agent_name, plain
 from metaclaw.domain.chat import Json
-from metaclaw.domain.enforcement import KEEP_RULES
+from metaclaw.domain.turn import KEEP_RULES
+from metaclaw.domain.wording import outcome_word
 
 # The proxy sends a comment at least every 15 seconds.
 _SILENCE_S = 60.0
@@ -24,7 +25,12 @@ _MOST_TEXT = 200
 _SPOKEN = re.compile(r"(?:noted|replaced|retracted|unconfirmed|example) [a-z0-9-]+(?:, [a-z0-9-]+)*")
 
 
-_GOT = {"complied": "; then it complied", "stopped": "; the answer ended with a text", "warned": "; it passed with a warning"}
+_GOT = {
+    "complied": "; then it sent other calls, which follow it",
+    "words": "; then it answered in words, without calls",
+    "stopped": "; the answer ended with a text",
+    "warned": "; it passed with a warning",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +118,7 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
             about = f" about {plain(data.get('skill'))}" if data.get("skill") else ""
             return f"notice{about}: {plain(data.get('text'))}"
         case "rule_held":
-            times, got = plain(data.get("attempts")), _GOT.get(str(data.get("end")), "")
-            rule = plain(data.get("rule"))
-            lift = "" if data.get("rule") == KEEP_RULES else f". To lift it: metaclaw rules edit {rule} --enforce remind"
-            return f"held a call of {agent_name(data.get('agent'))} that breaks {rule} ({times} of its tries){got}{lift}"
+            return held_line(data)
         case "check_failed":
             came = "but the call was held for another rule" if data.get("held") else "so the call passed"
             return f"the check of {plain(data.get('rule'))} could not be run, {came}: {_short(data.get('reason'))}"
@@ -127,7 +130,7 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
             times = f", {plain(data.get('times'))} times so far" if data.get("times") != 1 else ""
             return f"{agent_name(data.get('agent'))} broke the rule {which} in turn {turn}{times}"
         case "feedback":
-            return f"your word on {plain(data.get('turn'))}: {plain(data.get('outcome'))}"
+            return f"you said of {plain(data.get('turn'))} that it was {plain(outcome_word(data.get('outcome')))}"
         case "forgotten":
             return f"forgot the session {plain(data.get('session'))} and what it taught"
         case "policy":
@@ -140,6 +143,14 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
             return f"{plain(event.kind)}: {told}"
         case _:
             return None
+
+
+def held_line(data: dict[str, Json]) -> str:
+    """What became of a call that was held: the event `rule_held` in words."""
+    end = "words" if data.get("end") == "complied" and not data.get("calls") else str(data.get("end"))
+    times, rule = plain(data.get("attempts")), plain(data.get("rule"))
+    lift = "" if data.get("rule") == KEEP_RULES else f". To lift it: metaclaw rules edit {rule} --enforce remind"
+    return f"held a call of {agent_name(data.get('agent'))} that breaks {rule} ({times} of its tries){_GOT.get(end, '')}{lift}"
 
 
 def _everywhere(data: dict[str, Json]) -> str:

@@ -1,4 +1,4 @@
-"""Checks: what a skill may carry so that an answer can be tested without asking anybody."""
+"""Checks: what a skill may carry so that an answer can be tested without a model."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import TypeAlias
 from metaclaw.domain.chat import Json, Message, Tool
 from metaclaw.domain.verdict import Outcome
 
-MAX_PATTERN_CHARS = 1_000
+MAX_PATTERN_CHARS = 2_000
 MAX_SCHEMA_CHARS = 8_000
 MAX_PROGRAM_CHARS = 8_000
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/*-]{1,128}(?:\|[A-Za-z0-9_.:/*-]{1,128}){0,7}")

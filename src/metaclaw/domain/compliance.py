@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from math import erf, sqrt
 from typing import Final
 
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.verdict import Belief, PassRate
 
 LEAST_TURNS: Final = 20
 LEAST_DAYS: Final = 3
@@ -135,8 +135,8 @@ class ReminderEffect:
     """How a rule was followed in turns at which a reminder was due: with it, and on the days on which it was left out.
 
     With at least `LEAST_TURNS` checked turns on at least `LEAST_DAYS` days each way, reminders go on if the rule is followed more
-    often with them with a probability of `LEAST_PROBABILITY` or more, and stop otherwise. Both shares of followed turns have a Beta
-    distribution, Beta(1, 1) before anything is known; their difference is taken as normal."""
+    often with them with a probability of `LEAST_PROBABILITY` or more, and stop otherwise. `Belief` says how the
+    probability is computed."""
 
     placed: Compliance = Compliance()
     withheld: Compliance = Compliance()
@@ -146,8 +146,7 @@ class ReminderEffect:
     @property
     def probability(self) -> float:
         """The probability that the rule is followed more often with reminders than without."""
-        (mean, variance), (other, other_variance) = _share(self.placed), _share(self.withheld)
-        return 0.5 * (1 + erf((mean - other) / sqrt(2 * (variance + other_variance))))
+        return Belief(*(PassRate(arm.followed, arm.broken) for arm in (self.placed, self.withheld))).is_better
 
     @property
     def state(self) -> ReminderState:
@@ -156,12 +155,6 @@ class ReminderEffect:
         if not is_enough or min(self.placed_days, self.withheld_days) < LEAST_DAYS:
             return ReminderState.COMPARING
         return ReminderState.HELPING if self.probability >= LEAST_PROBABILITY else ReminderState.STOPPED
-
-
-def _share(one: Compliance) -> tuple[float, float]:
-    """Mean and variance of the share of turns in which a rule is followed."""
-    mean = (1 + one.followed) / (2 + one.checked)
-    return mean, mean * (1 - mean) / (3 + one.checked)
 
 
 @dataclass(frozen=True, slots=True)

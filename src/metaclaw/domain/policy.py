@@ -51,7 +51,8 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """Why a candidate may serve, or may not. `golden` are the shares of the golden set that serving and candidate get right."""
+    """Why a candidate may serve, or may not. `golden` are the shares of the golden set that serving and candidate get right;
+    `lost_abilities` says that nothing else speaks against it."""
 
     is_passed: bool
     reasons: tuple[str, ...]
@@ -60,6 +61,7 @@ class GateReport:
     golden_candidate: float | None = None
     kl: float | None = None
     judge: str | None = None
+    lost_abilities: bool = False
 
 
 @dataclass(frozen=True, slots=True)

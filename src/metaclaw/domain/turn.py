@@ -1,4 +1,5 @@
-"""A turn: one request and its answer, stamped when its prompt is built and never edited."""
+"""A turn: one request and its answer, stamped when its prompt is built and never edited; its origin, what became of tool calls that
+broke a held rule, and the step that learning makes of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,11 +7,68 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
-from metaclaw.domain.enforcement import EnforcedRule, TrueAnswer
+import msgspec
+
+from metaclaw.domain.chat import Finish, Message, Part, SampledTokens, Tool, ToolCall, ToolResult, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 
-HIRED: Final = "subagent"
+ATTEMPT: Final = "attempt"
+"""The `kind_reason` of a turn that is one attempt at an answer. Attempts are kept under the turn that the client saw."""
+
+TRIAL_QUESTION: Final = "Reply with one short sentence: which model are you?"
+"""What `metaclaw agents test` has an agent asked. Nothing is learned from it and it is not judged."""
+KEEP_RULES: Final = "metaclaw-keep-rules"
+"""The name of the rule that is built in while others are held: an agent does not lift the person's rules itself."""
+STOPPED_BY_US: Final = "MetaClaw stopped a tool call"
+"""How a text begins that stands in the place of calls."""
+
+
+class HoldEnd(StrEnum):
+    """What the client got: calls that comply, a text in place of the calls, or the calls with a warning."""
+
+    COMPLIED = "complied"
+    STOPPED = "stopped"
+    WARNED = "warned"
+
+
+@dataclass(frozen=True, slots=True)
+class EnforcedRule:
+    """A rule that held calls back: in how many attempts it was broken, what the client got, and why it was held."""
+
+    rule: SkillName
+    attempts: int
+    end: HoldEnd
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCall:
+    """A tool call as the client was shown it. Its id tells the message again in later requests."""
+
+    id: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrueAnswer:
+    """What the provider really said and was told, in the place of one message that only the client knows.
+
+    `messages` is a JSON list in the terms of `wire`: attempt, refusal, attempt. `calls` are what the client was shown; where there
+    are none, the message is known by `mark`: the turn's id in its text, or all of its text. `answer_id` is the answer's id as the
+    client knows it, `last_id` that of the last attempt, and `rest` a JSON list of what follows that attempt: a provider that keeps
+    answers itself has all the others.
+    """
+
+    wire: Wire
+    calls: tuple[ShownCall, ...]
+    mark: str
+    answer_id: str
+    last_id: str
+    messages: bytes
+    rest: bytes
+
+
+SUBAGENT: Final = "subagent"
 """The reason of main turns whose request comes from another agent that is not named."""
 REMINDER: Final = b"reminder"
 """The anchor of a reminder of rules at the end of a conversation: it is in one prompt and not carried into the next."""
@@ -188,9 +246,9 @@ class Turn:
         return listed_names(self.placements)
 
     @property
-    def is_hired(self) -> bool:
+    def is_subagent(self) -> bool:
         """Whether another agent asked for it: what stands in a user's place is that agent's, and no person's."""
-        return self.parent is not None or self.kind_reason == HIRED
+        return self.parent is not None or self.kind_reason == SUBAGENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +259,94 @@ class Enforcement:
     rules: tuple[EnforcedRule, ...]
     attempts: tuple[Turn, ...] = ()
     answer: TrueAnswer | None = None
+
+
+class Anchor(msgspec.Struct, frozen=True, gc=False):
+    """The user message that began a segment: its index in this request's own message list (`messages` or `input`),
+    and the digest of the conversation up to and including it, which stays the same from request to request."""
+
+    index: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTrace:
+    """What must be remembered of a session so that its next request is recognised, also after a restart."""
+
+    session: SessionId
+    key: str | None
+    agent: str
+    scope: Scope
+    head: bytes
+    segment: int
+    last_turn: TurnId
+    last_at: datetime
+
+
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """The session a request belongs to and its place in it.
+
+    `segment` counts the user's tasks in this session; `segment_began` is true on the first request of a segment.
+    `task` is the user's own words of this segment, without anything a client or channel glued to them.
+    `anchors` are the positions of the user messages that began each segment seen in this request's history, oldest first;
+    the last one is the current segment's. `head` is the digest of the whole normalised request; `key` is the client's own
+    session identifier, where it sends one.
+    """
+
+    session: SessionId
+    session_began: bool
+    kind: TurnKind
+    kind_reason: str
+    scope: Scope
+    agent: str
+    segment: int
+    segment_began: bool
+    task: str
+    anchors: tuple[Anchor, ...]
+    head: bytes
+    key: str | None = None
+    retry_of: TurnId | None = None
+    parent: SessionId | None = None
+    ends_session: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One main turn in its session.
+
+    `task` is the person's own words of the task the turn was made for; `history` is every message of the request, without our
+    skills; `answer` is what the model said; `after` is what the session's next request added behind that answer (tool results,
+    the person's next words), empty where there is no next request; `said_after` is the person's own next words, without what a
+    client glues to them, or None where they said nothing; `is_last` is true once the session is known to have ended here.
+    `previous` is the step before this one in its session, for what can only be seen over two turns; `finish` is why the model
+    stopped, None if unknown. `is_subagent` is true for a sub-agent's turn: its task comes from another agent, and nothing in it
+    is a person's word. `is_drawn` is true where chance decided whether a skill was placed: the outcome is part of a live trial.
+    """
+
+    turn: TurnId
+    session: SessionId
+    scope: Scope
+    stamp: Stamp
+    model: str
+    task: str
+    history: tuple[Message, ...]
+    tools: tuple[Tool, ...]
+    answer: tuple[Part, ...]
+    end: TurnEnd
+    after: tuple[Message, ...] = ()
+    said_after: str | None = None
+    is_last: bool = False
+    previous: "Step | None" = None
+    finish: Finish | None = None
+    is_subagent: bool = False
+    is_drawn: bool = False
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The tools the answer asked for."""
+        return tuple(part for part in self.answer if isinstance(part, ToolCall))
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        """What the tools gave back, as far as the next request shows it."""
+        return tuple(part for message in self.after for part in message.parts if isinstance(part, ToolResult))

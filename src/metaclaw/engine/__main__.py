@@ -24,7 +24,7 @@ def main() -> None:
     try:
         _serve(options, out)
     except EngineError as error:
-        os.write(out, frames.pack(frames.Broken(str(error))))
+        os.write(out, frames.pack(frames.StartFailed(str(error))))
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

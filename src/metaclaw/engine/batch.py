@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from metaclaw.engine.attention import Slot, Span
 from metaclaw.engine.llama import CHUNK_TOKENS, Llama
-from metaclaw.engine.sampling import Drawn, Sampler, SamplingOptions, draw
+from metaclaw.engine.sampling import DrawnToken, Sampler, SamplingOptions, draw
 
 
 @dataclass(slots=True, eq=False)
@@ -15,7 +15,7 @@ class Job:
 
     prompt: Sequence[int]
     max_tokens: int
-    wishes: SamplingOptions
+    options: SamplingOptions
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     cached_tokens: int = 0
@@ -25,14 +25,14 @@ class Job:
     def __post_init__(self) -> None:
         if not self.prompt or self.max_tokens < 1:
             raise ValueError("a job needs a prompt and room for at least one token")
-        self.sampler = Sampler(self.wishes)
+        self.sampler = Sampler(self.options)
 
     @property
     def is_full(self) -> bool:
         """Whether no more tokens may be drawn."""
         return len(self.sampled) >= self.max_tokens
 
-    def accept(self, drawn: Drawn) -> None:
+    def accept(self, drawn: DrawnToken) -> None:
         """Note a drawn token."""
         self.sampled.append(drawn.token)
         self.logprobs.append(drawn.logprob)
@@ -54,7 +54,7 @@ class Batch:
 
     @property
     def is_reading(self) -> bool:
-        """Whether somebody waits for a first token."""
+        """Whether a request waits for its first token."""
         return bool(self._waiting) or any(not job.sampled for job in self._running)
 
     def add(self, job: Job) -> None:
@@ -71,7 +71,7 @@ class Batch:
         self._running.remove(job)
         self._cache.release(job.slot)
 
-    def step(self) -> list[tuple[Job, Drawn]]:
+    def step(self) -> list[tuple[Job, DrawnToken]]:
         """One pass: a token for every job whose prompt is read, and a chunk of the prompts that are not."""
         spans, drawing, wanted = self._plan()
         if not spans:

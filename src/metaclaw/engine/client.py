@@ -215,7 +215,7 @@ class EmbeddedModel:
             return False, f"the engine process cannot be started: {error}"
         try:
             async for message in child.messages():
-                was_ready = was_ready or isinstance(message, frames.Ready)
+                was_ready = was_ready or isinstance(message, frames.EngineReady)
                 self._hear(child, message)
         finally:
             self._child = None
@@ -231,11 +231,11 @@ class EmbeddedModel:
                 # An owner wants to see that it moves, not every step of it.
                 level = logging.DEBUG if percent % 20 else logging.INFO
                 self._turn(f"starting: {message.stage} {percent}%" if percent else f"starting: {message.stage}", level)
-            case frames.Ready():
+            case frames.EngineReady():
                 self._child = child
                 self._turn("ready")
                 self._settled.set()
-            case frames.Broken():
+            case frames.StartFailed():
                 self._broken = message.message
             case frames.Loaded() | frames.NotLoaded() | frames.Unloaded():
                 self._hosting.hear(message)

@@ -26,7 +26,7 @@ class Generate(msgspec.Struct, tag="generate", frozen=True):
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
-    """Nobody wants this answer any more."""
+    """Cancel the request."""
 
     id: int
 
@@ -52,14 +52,14 @@ class Progress(msgspec.Struct, tag="progress", frozen=True):
     share: float
 
 
-class Ready(msgspec.Struct, tag="ready", frozen=True):
+class EngineReady(msgspec.Struct, tag="ready", frozen=True):
     """The engine answers from now on."""
 
     context_tokens: int
     slots: int
 
 
-class Broken(msgspec.Struct, tag="broken", frozen=True):
+class StartFailed(msgspec.Struct, tag="broken", frozen=True):
     """The engine cannot start, and trying again will not help."""
 
     message: str
@@ -139,7 +139,7 @@ class Finished(msgspec.Struct, tag="finished", frozen=True):
 ToEngine: TypeAlias = Generate | Cancel | Load | Unload
 Told: TypeAlias = Accepted | Refused | Unserved | Piece | Finished
 """What concerns one request."""
-FromEngine: TypeAlias = Progress | Ready | Broken | Loaded | NotLoaded | Unloaded | Told
+FromEngine: TypeAlias = Progress | EngineReady | StartFailed | Loaded | NotLoaded | Unloaded | Told
 
 to_engine: Final = msgspec.msgpack.Decoder(ToEngine)
 from_engine: Final = msgspec.msgpack.Decoder(FromEngine)

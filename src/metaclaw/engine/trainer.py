@@ -16,8 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.engine.child_process import TrainerProcess
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.run_files import remove_run
@@ -224,10 +224,10 @@ class EmbeddedTrainer:
             raise
         if answer is None:
             raise TrainingError(f"the trainer process ended with status {await self._end(child)}")
-        if isinstance(answer, frames.Failed) and answer.needs_memory:
+        if isinstance(answer, frames.RequestFailed) and answer.needs_memory:
             await self._end(child)  # its memory is needed, and what it has on disk is enough to go on
             raise TrainerMemoryError(answer.message)
-        if isinstance(answer, frames.Failed):
+        if isinstance(answer, frames.RequestFailed):
             raise MissingPackageError(answer.message) if answer.needs_package else TrainingError(answer.message)
         return answer
 
@@ -255,7 +255,7 @@ class EmbeddedTrainer:
         return None if self._burial is None else await asyncio.shield(self._burial)
 
     def _let_go(self, child: TrainerProcess) -> None:
-        """Kill the process and have it buried. Whoever waits for its answer is told that it ended."""
+        """Kill the process and reap it. Callers that wait for its answer get an error."""
         if child is not self._child:
             return
         self._training_pause.detach(self)

@@ -10,7 +10,7 @@ from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import Steps
 from metaclaw.engine.frames import Finished, Piece, Shown
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.sampling import Drawn, SamplingOptions
+from metaclaw.engine.sampling import DrawnToken, SamplingOptions
 from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
 from metaclaw.errors import WireError
 
@@ -30,7 +30,7 @@ class Answer:
         self._emitted = 0
         self.is_done = False
 
-    def accept(self, drawn: Drawn, ends: frozenset[int]) -> Piece | None:
+    def accept(self, drawn: DrawnToken, ends: frozenset[int]) -> Piece | None:
         """Take a drawn token; the piece of text that became certain, if any."""
         ended = drawn.token in ends
         text = "" if ended else self._detokenizer.push(drawn.token)
@@ -73,7 +73,7 @@ class Answer:
     def _is_last(self) -> bool:
         return self.is_done and self._stops.found is None
 
-    def _show(self, drawn: Drawn) -> Shown:
+    def _show(self, drawn: DrawnToken) -> Shown:
         top = [(self._vocabulary.decode([token]), logprob) for token, logprob in drawn.top]
         return Shown(self._vocabulary.decode([drawn.token]), drawn.logprob, top)
 
@@ -100,7 +100,7 @@ class Version:
 
     @property
     def is_reading(self) -> bool:
-        """Whether somebody waits for a first token."""
+        """Whether a request waits for its first token."""
         return self._batch.is_reading
 
     def begin(self, message: frames.Generate) -> frames.Accepted:
@@ -120,7 +120,7 @@ class Version:
         return frames.Accepted(message.id, len(prompt))
 
     def cancel(self, id: int) -> None:
-        """Nobody wants this answer any more; one that is not made here is no error."""
+        """Cancel the request; unknown ids are ignored."""
         if answer := self._answers.pop(id, None):
             self._batch.remove(answer.job)
 

@@ -1,6 +1,6 @@
 """Learning from use: a failure is noticed (outcomes), becomes a skill (fast), is proven (replay) and put in force (admission).
 
-Rules come from messages (listen), weights from training (slow); `worker` is the process in which all of it runs beside serving.
+Rules come from messages (listen), weights from training (slow); `supervision` runs the loops in a process beside serving.
 The names in `_LOADED_ON_USE` bring most of the program along, so they are imported when they are first used.
 """
 
@@ -11,7 +11,7 @@ from metaclaw.learn.budget import PRICES_AS_OF, Budget
 from metaclaw.learn.models import UNLEARNED, Models, Provider
 from metaclaw.learn.retention import Retention, SessionErasure, StoreUpkeep
 from metaclaw.learn.status import PENDING, PendingWork, rejected_proposals, senses
-from metaclaw.learn.worker.store_rpc import (
+from metaclaw.learn.store_rpc import (
     CallError,
     CallResult,
     Channel,
@@ -22,8 +22,8 @@ from metaclaw.learn.worker.store_rpc import (
     RemoteCompliance,
     RemoteCursors,
     RemoteEvents,
+    RemoteLibrary,
     RemoteProvider,
-    RemoteShelf,
     RemoteSpending,
     RemoteUses,
     RemoteVerdicts,
@@ -33,7 +33,7 @@ from metaclaw.learn.worker.store_rpc import (
     ToLearner,
     WakeLearner,
 )
-from metaclaw.learn.worker.supervision import SET_ASIDE, AttemptLog, CrashRecord, Supervisor, WorkAttempts, WorkItem
+from metaclaw.learn.supervision import SET_ASIDE, AttemptLog, CrashRecord, Supervisor, WorkAttempts, WorkItem
 
 if TYPE_CHECKING:
     from metaclaw.learn.assembly import Learning, LearningStores, owner_of
@@ -66,8 +66,8 @@ __all__ = [
     "RemoteCompliance",
     "RemoteCursors",
     "RemoteEvents",
+    "RemoteLibrary",
     "RemoteProvider",
-    "RemoteShelf",
     "RemoteSpending",
     "RemoteUses",
     "RemoteVerdicts",

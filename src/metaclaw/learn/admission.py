@@ -1,6 +1,6 @@
 """Admission: proposals go through the gate, are kept as candidates from the first moment, and are published when they pass.
 
-The order is fixed: the candidate is saved, the gate decides, the shelf publishes, the candidate is saved as accepted. Each replay
+The order is fixed: the candidate is saved, the gate decides, the library publishes, the candidate is saved as accepted. Each replay
 is saved with the candidate as soon as it is paid for. After a restart a candidate is continued with the replays it has; what is in
 force already is not published twice. A candidate whose teacher was forgotten, or whose evidence is older than a revert, is dropped
 before anything more is paid for it.
@@ -23,10 +23,10 @@ from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Chang
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
-from metaclaw.learn.worker.store_rpc import SkillShelf
-from metaclaw.learn.worker.supervision import SET_ASIDE, AttemptLog, RetryGuard
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import SET_ASIDE, AttemptLog, RetryGuard
 from metaclaw.privacy import Doubt, Passage, Redactor, combined_capabilities, passages_of, review_skill
 from metaclaw.skills import (
     Admission,
@@ -63,13 +63,13 @@ class SafetyReview:
     """A `DraftCheck` of the gate. `step` reads the turn that taught a proposal."""
 
     step: Callable[[TurnId], Step | None]
-    shelf: SkillShelf
+    library: AnyLibrary
     redactor: Redactor
 
     def __call__(self, proposal: Proposal) -> Sequence[Objection]:
         """Blocks: it reads every turn that taught the proposal."""
         skill = proposal.skill
-        before = [known for name in proposal.replaces if (known := self.shelf.view.get(name)) is not None]
+        before = [known for name in proposal.replaces if (known := self.library.view.get(name)) is not None]
         near, beside = self._near(proposal), self._beside(proposal)
         # What skills for the same situation may reach already is nothing new; what others may reach elsewhere is.
         found = review_skill(skill, self._spans(proposal), [*near, *before], self.redactor, beside[:_TOGETHER])
@@ -89,7 +89,7 @@ class SafetyReview:
     def _beside(self, proposal: Proposal) -> list[Skill]:
         """Skills that may be in the same prompt, the likeliest first: skills for the same situation, those for every task, and
         other learned ones of its scope. An attacker's pieces need share no word with each other."""
-        skill, index = proposal.skill, self.shelf.view.index
+        skill, index = proposal.skill, self.library.view.index
         alike = IndexLibrary(index).near(skill)
         standing = [one for scope in {None, skill.scope} for one in index.members.standing(scope).values()]
         kin = (one for one in index.skills() if one.scope in (None, skill.scope) and not is_untouchable(one))
@@ -98,7 +98,7 @@ class SafetyReview:
 
     def _near(self, proposal: Proposal) -> list[Skill]:
         """Skills for the same situation."""
-        skill, index = proposal.skill, self.shelf.view.index
+        skill, index = proposal.skill, self.library.view.index
         scopes = frozenset((skill.scope,)) if skill.scope else frozenset()
         found = index.search(f"{skill.trigger}\n{skill.body}", _NEAR, scopes)
         return [one.skill for one in found if one.skill.name not in (skill.name, *proposal.replaces)]
@@ -143,7 +143,7 @@ class CandidateAdmission:
         self,
         *,
         gate: Gate,
-        shelf: SkillShelf,
+        library: AnyLibrary,
         candidates: SqlCandidates,
         announce: Announce,
         redact: Callable[[str], str],
@@ -151,7 +151,7 @@ class CandidateAdmission:
         book: AttemptLog | None = None,
     ) -> None:
         self._gate = gate
-        self._shelf = shelf
+        self._library = library
         self._candidates = candidates
         self._announce = announce
         self._redact = redact
@@ -169,8 +169,8 @@ class CandidateAdmission:
         """Take a proposal through the gate: at once where nothing is replayed, else in the background."""
         proposal = replace(proposal, skill=_as_filed(proposal.skill))
         if proposal.change is Change.NEW:
-            proposal = replace(proposal, skill=named_apart(proposal.skill, self._shelf.view.get))
-        generation = self._shelf.view.generation if learned.generation is None else learned.generation
+            proposal = replace(proposal, skill=named_apart(proposal.skill, self._library.view.get))
+        generation = self._library.view.generation if learned.generation is None else learned.generation
         candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self._now())
         if not await self._save(candidate):
             return
@@ -223,7 +223,7 @@ class CandidateAdmission:
         return True
 
     def _resting_on(self, since: int | None) -> LearnedFrom:
-        return LearnedFrom(self._shelf.view.generation if since is None else since)
+        return LearnedFrom(self._library.view.generation if since is None else since)
 
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned) -> None:
         try:
@@ -241,7 +241,7 @@ class CandidateAdmission:
             reason = f"{candidate.proposal.skill.name} is in force already"
             await self._keep(replace(candidate, standing=Standing.REJECTED, reason=reason))
             return
-        library = IndexLibrary(self._shelf.view.index, learned.scopes)
+        library = IndexLibrary(self._library.view.index, learned.scopes)
         replaying = await self._replaying(candidate, learned)
         admission = await self._gate.admit(candidate.proposal, library, replaying)
         if not await self._is_wanted(candidate):
@@ -257,7 +257,7 @@ class CandidateAdmission:
 
     async def _is_in_force_already(self, proposal: Proposal) -> bool:
         """Whether another candidate with this very text is in force."""
-        known = self._shelf.view.get(proposal.skill.name)
+        known = self._library.view.get(proposal.skill.name)
         if known is None or not _is_same(known, proposal.skill) or proposal.change is not Change.NEW:
             return False
         return await run_sync(self._accepted, known) is not None
@@ -292,15 +292,17 @@ class CandidateAdmission:
         skill = _with_overrides(replace(proposal.skill, state=admission.state), admission.overrides)
         if await self._is_in_force_already(proposal):
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already"))
-        known = self._shelf.view.get(skill.name)
+        known = self._library.view.get(skill.name)
         if known is not None and _is_same(known, skill) and proposal.change is Change.NEW:
             return await self._keep(accepted)  # the program was stopped just before this was written down
         # A person who lets it pass decides now, whatever was reverted since it was proposed.
-        since = self._shelf.view.generation if by_person else candidate.generation
+        since = self._library.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
             gone, expected = self._gone(proposal, admission), self._expected(proposal, seen)
-            generation = await self._put([skill], gone, _told(proposal), expected, learned)
+            if proposal.is_instruction and proposal.change is Change.EDIT:
+                skill = _with_check(known, skill)
+            generation = await self._put([skill], gone, _told(proposal), expected, learned, by_person=by_person)
         except (SkillError, RefusedError) as error:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
         # Names and reasons hold words of a person. They are in the store and go with their session; from a log they would not.
@@ -312,18 +314,18 @@ class CandidateAdmission:
 
     async def refuse(self, proposal: Proposal, reason: str) -> None:
         """Keep a proposal that did not come as far as the gate, so that people see why it was not taken."""
-        generation, made_at = self._shelf.view.generation, self._now()
+        generation, made_at = self._library.view.generation, self._now()
         await self._save(Candidate(CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at))
 
     def _gone(self, proposal: Proposal, admission: Admission) -> list[SkillName]:
         names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
-        return [name for name in names if name != proposal.skill.name and self._shelf.view.get(name) is not None]
+        return [name for name in names if name != proposal.skill.name and self._library.view.get(name) is not None]
 
     def _expected(self, proposal: Proposal, seen: Mapping[SkillName, str]) -> dict[SkillName, str | None]:
         """Content hashes that must be unchanged at publication. Raises SkillError if a skill it is to replace is gone."""
         expected: dict[SkillName, str | None] = {proposal.skill.name: None}
         for name in proposal.replaces:
-            known = self._shelf.view.get(name)
+            known = self._library.view.get(name)
             if known is None:
                 raise SkillError(f"{name}, which it was to replace, is no longer in force")
             expected[name] = seen.get(name, known.content_hash)
@@ -344,8 +346,12 @@ class CandidateAdmission:
         reason: str,
         expected: Mapping[SkillName, str | None],
         learned: LearnedFrom,
+        *,
+        by_person: bool = False,
     ) -> int:
-        view = await run_sync(lambda: self._shelf.publish(put, gone, reason, expected=expected, learned=learned))
+        view = await run_sync(
+            lambda: self._library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person)
+        )
         return view.generation
 
     async def _notify(self, candidate: Candidate, notice: str) -> None:
@@ -410,6 +416,14 @@ def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
     """A skill that contradicts wider ones says so: then they are not placed beside it."""
     overridden = list(dict.fromkeys((*overrides_of(skill), *names)))
     return replace(skill, extra={**skill.extra, "overrides": overridden}) if names else skill
+
+
+def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
+    """The rule as it is in force now, with the check that was proposed for it. Raises SkillError where its text is another."""
+    if rule is None or rule.content_hash != proposed.content_hash:
+        raise SkillError(f"{proposed.name} says something else since this check was proposed for it")
+    extra = {key: value for key, value in rule.extra.items() if key not in ("check_note", "check_state")}
+    return replace(rule, extra={**extra, "check": proposed.extra.get("check")})
 
 
 def _told(proposal: Proposal) -> str:

@@ -11,13 +11,14 @@ from typing import Final, Protocol
 from metaclaw.config import Config
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
+from metaclaw.learn.answers import EVOLVER, JUDGE, UnusableAnswers
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Situations
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
 from metaclaw.learn.compliance import ComplianceLoop
-from metaclaw.learn.failures import Lessons, Probes, SkillChanges
+from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop, FastRules
 from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.loop import TOKENS as LISTEN_TOKENS
@@ -32,12 +33,12 @@ from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.status import senses
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.store_rpc import SkillShelf
-from metaclaw.learn.worker.supervision import TURNS_CURSOR, AttemptLog, Supervisor
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
-from metaclaw.skills import Budgets, Evolver, Gate, GateMode, Shelf
+from metaclaw.skills import Budgets, Evolver, Gate, GateMode, SkillLibrary
 from metaclaw.store import (
     Database,
     LedgerReader,
@@ -90,7 +91,7 @@ class Learning:
         *,
         database: Database,
         ledger: EventSink,
-        shelf: SkillShelf,
+        library: AnyLibrary,
         providers: Sequence[Provider],
         words: Callable[[str, str], str],
         books: LearningStores | None = None,
@@ -105,7 +106,7 @@ class Learning:
         self.book = book or AttemptLog()
         self._uses = books.uses
         self._cursors = books.cursors
-        self._shelf = shelf
+        self._library = library
         self._teams = {team.name: team.users for team in config.teams}
         self.reader = LedgerReader(database)
         self.verdicts = books.verdicts
@@ -118,15 +119,16 @@ class Learning:
         self.redactor = Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = JudgeAllowance(config.judge.max_share)
         self.calibration = CalibrationLoop(self.verdicts.graded)
+        self.unusable = UnusableAnswers()
         self.judge_for = self._judges()
-        self.situations = Situations(shelf, self._teams)
+        self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
         self.replayer = self._replayer()
         self.probes = Probes(self.reader, self.verdicts, self.steps, self._teams)
-        review = SafetyReview(self.recorded.step, shelf, self.redactor)
+        review = SafetyReview(self.recorded.step, library, self.redactor)
         self.admission = CandidateAdmission(
             gate=Gate(GateMode(config.skills.gate), self.replayer, [review]),
-            shelf=shelf,
+            library=library,
             candidates=self.candidates,
             announce=self.announce,
             redact=self.redact,
@@ -150,6 +152,8 @@ class Learning:
             "on": config.skills.learn,
             "gate": config.skills.gate,
             "listen": self.models.shown_listener(config.listen, config.judge),
+            "listener": self.listening.facts,
+            "unusable": self.unusable.facts,
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
             "trust": asdict(self.calibration.trust),
@@ -177,13 +181,14 @@ class Learning:
             supervisor.run("tending", self.maintenance.run)
 
     def _judges(self) -> Callable[[str], Judge | None]:
-        wish = self._config.judge
-        chosen = self.models.chosen(wish)
+        section = self._config.judge
+        chosen = self.models.chosen(section)
+        answered = self.unusable.of(JUDGE)
 
         @cache
         def judge_for(model: str) -> Judge | None:
             found = chosen(model)
-            return None if found is None else Judge(found, wish.votes, self._render)
+            return None if found is None else Judge(found, section.votes, self._render, answered=answered)
 
         return judge_for
 
@@ -195,16 +200,17 @@ class Learning:
     def _maintenance(self) -> Maintenance:
         uses, cursors = self._uses, self._cursors
         skill_merge = SkillMerge(
-            shelf=self._shelf,
+            library=self._library,
             candidates=self.candidates,
             cursors=cursors,
             probes=self.probes,
             replayer=self.replayer,
             admission=self.admission,
             model_for=self.models.chosen(self._config.evolver),
+            answered=self.unusable.of(EVOLVER),
         )
         scope_promotion = ScopePromotion(
-            shelf=self._shelf,
+            library=self._library,
             candidates=self.candidates,
             cursors=cursors,
             probes=self.probes,
@@ -216,7 +222,7 @@ class Learning:
             uses=uses,
             generations=self.generations,
             cursors=cursors,
-            shelf=self._shelf,
+            library=self._library,
             announce=self.announce,
             teams=self._teams,
         )
@@ -226,7 +232,7 @@ class Learning:
             uses=uses,
             cursors=cursors,
             candidates=self.candidates,
-            shelf=self._shelf,
+            library=self._library,
             admission=self.admission,
             uplift=self.uplift,
             book=self.book,
@@ -236,7 +242,7 @@ class Learning:
     def _listening(self) -> Listening:
         messages = Messages(self.reader, self.recorded, self.steps)
         rules = RuleWriter(
-            shelf=self._shelf,
+            library=self._library,
             candidates=self.candidates,
             verdicts=self.verdicts,
             announce=self.announce,
@@ -265,8 +271,8 @@ class Learning:
         return await self.budget.may_spend(Purpose.LISTEN, LISTEN_TOKENS, model, with_reserve=is_promising)
 
     def _fast(self) -> FastLoop:
-        wish = self._config.evolver
-        chosen = self.models.chosen(wish)
+        section = self._config.evolver
+        chosen = self.models.chosen(section)
 
         @cache
         def writer_for(model: str) -> Evolver | None:
@@ -276,29 +282,30 @@ class Learning:
             return Evolver(
                 found,
                 self._render,
-                wish.max_new_skills,
+                section.max_new_skills,
                 redact=self.redact,
-                is_taken=lambda name: self._shelf.view.get(name) is not None,
+                is_taken=lambda name: self._library.view.get(name) is not None,
                 on_refused=self.admission.refuse,
+                answered=self.unusable.of(EVOLVER),
             )
 
-        lessons = Lessons(
+        failures = FailureReader(
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
             recorded=self.recorded,
-            shelf=self._shelf,
+            library=self._library,
             changes=SkillChanges(self.generations, self._teams),
             book=self.book,
         )
         return FastLoop(
-            lessons=lessons,
+            failures=failures,
             candidates=self.candidates,
-            shelf=self._shelf,
+            library=self._library,
             admission=self.admission,
             probes=self.probes,
             writer_for=writer_for,
-            rules=FastRules(wish.min_failures, self._teams),
+            rules=FastRules(section.min_failures, self._teams),
             book=self.book,
             is_unread=self.listening.is_unread,
             may_train=self._may_train(),
@@ -320,7 +327,7 @@ class Learning:
     def _outcomes(self) -> OutcomeLoop:
         assessment = Assessment(
             judge_for=self.judge_for,
-            skill=lambda name: self._shelf.view.get(name),
+            skill=lambda name: self._library.view.get(name),
             calibration=lambda: self.calibration.current,
             matches=self.situations.match,
             judged=lambda model: self.budget.count(Purpose.JUDGE, model, Spent(), turns=1),
@@ -334,7 +341,7 @@ class Learning:
             allowance=self.allowance,
             may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
             failed=self.failed,
-            catch_up=self._shelf.follow,
+            catch_up=self._library.follow,
             book=self.book,
         )
 
@@ -347,7 +354,7 @@ class Learning:
             reader=self.reader,
             compliance=store,
             recorded=self.recorded,
-            shelf=self._shelf,
+            library=self._library,
             generations=self.generations,
             teams=self._teams,
             redact=self.redact,
@@ -381,7 +388,7 @@ class Learning:
 
 def owner_of(
     learning: Learning,
-    shelf: Shelf,
+    library: SkillLibrary,
     erasure: SessionErasure,
     *,
     failed: Callable[[], None] | None = None,
@@ -400,7 +407,7 @@ def owner_of(
         verdicts=learning.verdicts,
         candidates=learning.candidates,
         erasure=erasure,
-        shelf=shelf,
+        library=library,
         admission=learning.admission,
         uplift=learning.uplift,
         announce=learning.announce,

@@ -14,12 +14,11 @@ from metaclaw.domain.chat import Part, Text, ToolCall
 from metaclaw.domain.check import Check, Conversation, PatternCheck, Place, ProgramCheck, SchemaCheck
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope
+from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
 from metaclaw.learn.replay.replayer import PlayedCall, PlayedTurn, ReplayScore
-from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.outcome import (
     Calibration,
     Judge,
@@ -36,7 +35,7 @@ from metaclaw.outcome import (
 from metaclaw.skills import (
     ALWAYS,
     PROPOSED,
-    ShelfView,
+    LibraryView,
     Teams,
     check_of,
     check_state_of,
@@ -85,7 +84,7 @@ def needs_situation(rule: Skill) -> bool:
     return not (isinstance(check, PatternCheck | SchemaCheck) and check.where.place is Place.CALLS)
 
 
-def matching(view: ShelfView, task: str, scope: Scope, teams: Teams, day: date) -> frozenset[SkillName]:
+def matching(view: LibraryView, task: str, scope: Scope, teams: Teams, day: date) -> frozenset[SkillName]:
     """The rules and skills whose situation is that of the task, and those that apply always."""
     query = query_text(task) if task else ""
     return frozenset(one.name for one in view.retrieve(query, _MOST_MATCHING, scope, teams, today=day)) if query else frozenset()
@@ -104,13 +103,13 @@ def readable_check(rule: Skill) -> Check | None:
 class Situations:
     """Says of rules in force whether their situation is that of a task. Blocks."""
 
-    shelf: SkillShelf
+    library: AnyLibrary
     teams: Teams
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     def match(self, rule: Skill, task: str, scope: Scope) -> bool:
         """Whether a rule applies to this task of this speaker."""
-        return not needs_situation(rule) or rule.name in matching(self.shelf.view, task, scope, self.teams, self.today())
+        return not needs_situation(rule) or rule.name in matching(self.library.view, task, scope, self.teams, self.today())
 
 
 def always_match(rule: Skill, task: str, scope: Scope) -> bool:

@@ -27,7 +27,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PriceConfig
 from metaclaw.domain.chat import Usage
-from metaclaw.domain.spending import SERVED, Spending, SpendingKey
+from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.errors import BudgetError, MetaClawError, StoreError
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlSpending, Sums
@@ -163,6 +163,7 @@ class Account:
             "limit_cost": self.limit_cost,
             "used_cost": round(self.spent.cost, 6),
             "left_cost": left_cost,
+            "unpriced_tokens": self.spent.unpriced_tokens,
             "resets_at": self.resets_at.isoformat(timespec="seconds"),
         }
 
@@ -268,10 +269,10 @@ class Budget:
         """The first of so many days, today the last of them."""
         return self._day(self._now() - timedelta(days=days - 1))
 
-    def price_served(self, received_at: datetime, model: str, usage: Usage) -> tuple[SpendingKey, Spending]:
-        """An agent's main turn as it is counted."""
-        counted = replace(_priced(usage, self._prices.of(model)), turns=1, calls=1)
-        return SpendingKey(self._day(received_at), SERVED, model), counted
+    def price_served(self, purpose: str, received_at: datetime, model: str, usage: Usage) -> tuple[SpendingKey, Spending]:
+        """A request of an agent's main turn as it is counted: the turn itself, or one that asks again (`enforce`)."""
+        counted = replace(_priced(usage, self._prices.of(model)), turns=int(purpose == SERVED), calls=1)
+        return SpendingKey(self._day(received_at), purpose, model), counted
 
     async def _admit(self, purpose: Purpose, call: Spending) -> None:
         # A verdict that a skill in the making needs is a part of trying it.
@@ -324,7 +325,7 @@ class Budget:
 
     def _account_of(self, now: datetime, sums: Sums) -> Account:
         day, limits = self._day(now), self._limits
-        own = (spent for key, spent in sums.items() if key.day == day and key.purpose != SERVED)
+        own = (spent for key, spent in sums.items() if key.day == day and key.purpose not in (SERVED, ENFORCED))
         local = now.astimezone(self._zone)
         midnight = datetime.combine(local.date() + timedelta(days=1), time_of_day.min)
         return Account(

@@ -17,12 +17,13 @@ from metaclaw.domain.candidate import Candidate, Change, Probe, Proposal
 from metaclaw.domain.chat import ChatRequest, Sampling, own_request, text_of
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState, combined_hash
-from metaclaw.domain.verdict import Outcome
+from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.admission import Announce, CandidateAdmission, Learned, accepted_candidate
+from metaclaw.learn.answers import Answered
 from metaclaw.learn.failures import Probes
 from metaclaw.learn.maintenance import DAY_US, UpliftReader, microseconds
-from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.skills import (
     MOST_EXAMPLES,
@@ -30,11 +31,10 @@ from metaclaw.skills import (
     SKILLS_SCHEMA,
     STALE_AFTER,
     STALE_TASKS,
-    Belief,
     Decision,
-    PassRate,
     Promotion,
     Teams,
+    answer_fault,
     find_merges,
     find_promotions,
     own_name,
@@ -95,7 +95,7 @@ class Expiry:
         # Uses before it came into force were of another skill with this name.
         last = max(use.last_at, since.since)
         who = members_of_scope(skill.scope, self.teams)
-        tasks = self.uses.tasks_since(last, STALE_TASKS, users=who.users, workspaces=who.workspaces, nobody=who.is_nobody)
+        tasks = self.uses.tasks_since(last, STALE_TASKS, users=who.users, workspaces=who.workspaces, without_user=who.without_user)
         return stale_reason(skill, last, tasks, self.now())
 
 
@@ -110,7 +110,7 @@ class ScopeMembers:
 
     users: Collection[str] | None = None
     workspaces: Collection[str] | None = None
-    is_nobody: bool = False
+    without_user: bool = False
 
 
 def members_of_scope(scope: str | None, teams: Teams) -> ScopeMembers:
@@ -118,7 +118,7 @@ def members_of_scope(scope: str | None, teams: Teams) -> ScopeMembers:
     if scope is None:
         return ScopeMembers()
     if scope == OWNER:
-        return ScopeMembers(is_nobody=True)
+        return ScopeMembers(without_user=True)
     kind, _, who = scope.partition(":")
     match kind:
         case "user":
@@ -175,7 +175,7 @@ class ScopePromotion:
 
     name = "widening"
 
-    shelf: SkillShelf
+    library: AnyLibrary
     candidates: SqlCandidates
     cursors: SqlCursors
     probes: Probes
@@ -204,13 +204,13 @@ class ScopePromotion:
         """The proposal, and the model it was learned with; None where it was made before, or its origin is not known."""
         skill = promotion.skill
         mark = f"widened {skill.content_hash}"
-        parents = [parent for name in promotion.learned_in if (parent := self.shelf.view.get(name)) is not None]
+        parents = [parent for name in promotion.learned_in if (parent := self.library.view.get(name)) is not None]
         found = [mine for parent in parents if (mine := accepted_candidate(self.candidates, parent)) is not None]
         if self.cursors.cursor(mark) or not found:
             return None
         self.cursors.move_cursor(mark, 1)
         support = tuple(dict.fromkeys(turn for mine in found for turn in mine.proposal.support))
-        name = own_name(skill.name, lambda name: self.shelf.view.get(name) is not None)
+        name = own_name(skill.name, lambda name: self.library.view.get(name) is not None)
         model = next((mine.certificate.model for mine in found if mine.certificate is not None), "")
         return Proposal(replace(skill, name=name), Change.NEW, (), support, f"lesson-of-many-{skill.name}", "widening"), model
 
@@ -230,7 +230,7 @@ class SkillMerge:
 
     name = "merging"
 
-    shelf: SkillShelf
+    library: AnyLibrary
     candidates: SqlCandidates
     cursors: SqlCursors
     probes: Probes
@@ -238,6 +238,7 @@ class SkillMerge:
     admission: CandidateAdmission
     model_for: Callable[[str], Model | None]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    answered: Answered = lambda model, fault: None
 
     async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
         """Start merging a few groups, those first that were never tried, or longest ago."""
@@ -287,11 +288,12 @@ class SkillMerge:
             log.warning("merge_not_written reason=%s", error)
             return None
         written = read_skills(text_of(answer.parts))
+        self.answered(model.name, answer_fault(written))
         if isinstance(written, str) or len(written) != 1 or not (written[0].name and written[0].trigger and written[0].body):
             log.info("merge_not_written reason=%s", "unreadable" if isinstance(written, str) else "no merged skill was written")
             return None
         scope, names = parents[0].scope, tuple(parent.name for parent in parents)
-        name = own_name(written[0].name, lambda one: self.shelf.view.get(one) is not None)
+        name = own_name(written[0].name, lambda one: self.library.view.get(one) is not None)
         extra = {**_common_check(parents), **_common_examples(parents)}
         skill = Skill(
             name, written[0].trigger, written[0].body, parents[0].category, scope, extra, SkillState.DRAFT, Authorship.EVOLVER
@@ -349,13 +351,13 @@ class RuleWatch:
     uses: SqlUses
     generations: SqlGenerations
     cursors: SqlCursors
-    shelf: SkillShelf
+    library: AnyLibrary
     announce: Announce
     teams: Teams
 
     async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
         """Look at every rule in force, also at those in files that a person wrote."""
-        rules = [skill for skill in self.shelf.view.index.skills() if skill.kind is SkillKind.RULE]
+        rules = [skill for skill in self.library.view.index.skills() if skill.kind is SkillKind.RULE]
         for rule in rules[:_MOST_RULES]:
             text = await run_sync(self._harm, rule)
             if text is not None:
@@ -368,7 +370,12 @@ class RuleWatch:
             return None
         who = members_of_scope(rule.scope, self.teams)
         outcomes = partial(
-            self.uses.outcomes, since.text_since, _MOST_TURNS, users=who.users, workspaces=who.workspaces, nobody=who.is_nobody
+            self.uses.outcomes,
+            since.text_since,
+            _MOST_TURNS,
+            users=who.users,
+            workspaces=who.workspaces,
+            without_user=who.without_user,
         )
         before, now = outcomes(), outcomes(placed=rule.name)
         mark = f"rule noticed {rule.content_hash}"

@@ -20,20 +20,18 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
 from metaclaw.domain.compliance import MeasuredTurn, Reminded, RuleOutcome, RuleResult, measured_hash
-from metaclaw.domain.enforcement import STOPPED_BY_US, EnforcedRule, HoldEnd
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import REMINDER, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import REMINDER, STOPPED_BY_US, EnforcedRule, HoldEnd, Step, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import concerns, conversation_of, in_words, matching, needs_situation, readable_check
 from metaclaw.learn.outcomes import pause_s
 from metaclaw.learn.steps import RecordedSteps
-from metaclaw.learn.worker.store_rpc import SkillShelf
-from metaclaw.learn.worker.supervision import AttemptLog, LoopWakeup, RetryGuard
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import Judge
-from metaclaw.skills import ALWAYS, PROPOSED, ShelfView, Teams, check_state_of, examine, rule_text, rule_when
+from metaclaw.skills import ALWAYS, PROPOSED, LibraryView, Teams, check_state_of, examine, rule_text, rule_when
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow
 from metaclaw.upstream import without_waiting
 
@@ -71,7 +69,7 @@ class ComplianceLoop:
     reader: LedgerReader
     compliance: SqlCompliance
     recorded: RecordedSteps
-    shelf: SkillShelf
+    library: AnyLibrary
     generations: SqlGenerations
     teams: Teams
     redact: Callable[[str], str]
@@ -83,10 +81,10 @@ class ComplianceLoop:
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._guard, self._judging = RetryGuard("self.compliance", self.book), RetryGuard("judging rules", self.book)
+        self._guard, self._judging = RetryGuard("compliance", self.book), RetryGuard("judging rules", self.book)
         self._limiter = anyio.CapacityLimiter(1)
-        self._views: OrderedDict[int, ShelfView] = OrderedDict()
-        self._known: tuple[ShelfView | None, bool] = (None, False)
+        self._views: OrderedDict[int, LibraryView] = OrderedDict()
+        self._known: tuple[LibraryView | None, bool] = (None, False)
         self._unasked: Counter[str] = Counter()
 
     def prepare(self, sensed: int) -> None:
@@ -115,7 +113,7 @@ class ComplianceLoop:
         rows = await run_sync(self.reader.turns_after, reached, _AT_ONCE)
         if not rows:
             return 0
-        await run_sync(self.shelf.follow)
+        await run_sync(self.library.follow)
         measured: list[MeasuredTurn] = []
         questions: list[_Question] = []
         for row in rows:
@@ -150,7 +148,7 @@ class ComplianceLoop:
                 questions.append(_Question(replace(measured, outcomes=(outcome,)), rule, step))
         return replace(measured, outcomes=tuple(outcomes)) if outcomes else None
 
-    def _applying(self, view: ShelfView, turn: Turn, step: Step, day: date) -> list[Skill]:
+    def _applying(self, view: LibraryView, turn: Turn, step: Step, day: date) -> list[Skill]:
         """The rules that applied to a turn, and the skills with a check that stood in its prompt."""
         placed = frozenset(turn.stamp.skills)
         told = placed.union(self.absorbed(turn.stamp.policy_version))
@@ -182,9 +180,9 @@ class ComplianceLoop:
         reason = self.redact(found.reason)[:_MOST_REASON_CHARS] if result is RuleResult.BROKEN else ""
         return replace(outcome, result=result, reason=reason)
 
-    def _view(self, generation: int) -> ShelfView:
+    def _view(self, generation: int) -> LibraryView:
         """The rules and skills as they were in a generation. Blocks."""
-        current = self.shelf.view
+        current = self.library.view
         if current.generation == generation:
             return current
         known = self._views.get(generation)
@@ -192,12 +190,12 @@ class ComplianceLoop:
             found = self.generations.at(generation)
             if found is None:
                 return current
-            known = self._views[generation] = ShelfView.of(generation, found.skills)
+            known = self._views[generation] = LibraryView.of(generation, found.skills)
             if len(self._views) > _VIEWS_KEPT:
                 self._views.popitem(last=False)
         return known
 
-    def _has_rules(self, view: ShelfView) -> bool:
+    def _has_rules(self, view: LibraryView) -> bool:
         if self._known[0] is not view:
             self._known = view, any(_is_measured(skill) for skill in view.index.skills())
         return self._known[1]

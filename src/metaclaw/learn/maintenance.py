@@ -19,11 +19,11 @@ from metaclaw.domain.candidate import Certificate
 from metaclaw.domain.skill import Skill, SkillKind, SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import CandidateAdmission, accepted_candidate
-from metaclaw.learn.worker.store_rpc import SkillShelf
-from metaclaw.learn.worker.supervision import AttemptLog, RetryGuard
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.learn.supervision import AttemptLog, RetryGuard
 from metaclaw.skills import (
+    LibraryView,
     LiveTask,
-    ShelfView,
     TaskCounts,
     TrialDecision,
     TrialReport,
@@ -124,7 +124,7 @@ class Maintenance:
     uses: SqlUses
     cursors: SqlCursors
     candidates: SqlCandidates
-    shelf: SkillShelf
+    library: AnyLibrary
     admission: CandidateAdmission
     uplift: UpliftReader
     chores: Sequence[Chore] = ()
@@ -133,7 +133,7 @@ class Maintenance:
 
     def __post_init__(self) -> None:
         self._guard = RetryGuard("tending", self.book)
-        self._seen: ShelfView | None = None
+        self._seen: LibraryView | None = None
         self._learned = _Learned((), _Rotation(()), _Rotation(()))
 
     async def run(self) -> None:
@@ -145,7 +145,7 @@ class Maintenance:
 
     async def look(self, aside: TaskGroup) -> None:
         """Count what was used, decide about some trials, retire what does harm, and do the chores that are due."""
-        await run_sync(self.shelf.follow)
+        await run_sync(self.library.follow)
         await run_sync(self._count_uses)
         learned = await run_sync(self._list)
         for skill in (*learned.canaries.next(), *learned.live.next()):
@@ -165,7 +165,7 @@ class Maintenance:
 
     def _list(self) -> "_Learned":
         """The learned skills that the program may touch."""
-        view = self.shelf.view
+        view = self.library.view
         if view is not self._seen:
             skills = sorted((one for one in view.index.skills() if not is_untouchable(one)), key=lambda one: one.name)
             canaries = self._learned.canaries.of([one for one in skills if one.state is SkillState.CANARY])

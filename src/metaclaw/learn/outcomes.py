@@ -22,13 +22,12 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.turn import Step, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.errors import BudgetError
 from metaclaw.learn.assessment import Assessment
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.learn.worker.supervision import ENDS_CURSOR, SET_ASIDE, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
+from metaclaw.learn.supervision import ENDS_CURSOR, SET_ASIDE, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.outcome import fuse
 from metaclaw.store import EndedSession, LedgerReader, RecordedTurn, RefusedError, SqlCursors, SqlVerdicts, TurnRow
 
@@ -115,7 +114,7 @@ class PutOffQuestions:
         self._heap.clear()
         for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _MOST_PUT_OFF)):
             verdict = self._verdicts.verdict_of(turn)
-            if verdict is not None and verdict.source is Source.NOBODY and verdict.comment in (BUDGET_USED, SHARE_USED):
+            if verdict is not None and verdict.source is Source.UNDECIDED and verdict.comment in (BUDGET_USED, SHARE_USED):
                 self.put(verdict)
 
 
@@ -424,4 +423,4 @@ def _ends_a_trial_task(step: Step) -> bool:
 
 
 def _unknown(turn: TurnId, why: str) -> Verdict:
-    return Verdict(turn, Outcome.UNKNOWN, Source.NOBODY, None, comment=why)
+    return Verdict(turn, Outcome.UNKNOWN, Source.UNDECIDED, None, comment=why)

@@ -17,7 +17,7 @@ from metaclaw.learn.admission import Announce, CandidateAdmission, accepted_cand
 from metaclaw.learn.maintenance import UpliftReader
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.ports import VerdictStore
-from metaclaw.skills import Shelf, Uplift
+from metaclaw.skills import SkillLibrary, Uplift
 from metaclaw.store import LedgerReader, RefusedError, SqlCandidates
 
 log = logging.getLogger(__name__)
@@ -40,15 +40,15 @@ async def serve_as_before(batches: Sequence[int]) -> None:
 
 @dataclass(eq=False, kw_only=True)
 class OwnerActions:
-    """Carries out a person's wishes; each is an event. `failed` is called when there is something new to learn from, `let_go` when
-    nothing of a session may be remembered. `serve` is called with batches that were dropped, when other weights may have to
+    """Carries out a person's commands; each is an event. `failed` is called when there is something new to learn from, `let_go`
+    when nothing of a session may be remembered. `serve` is called with batches that were dropped, when other weights may have to
     serve."""
 
     reader: LedgerReader
     verdicts: VerdictStore
     candidates: SqlCandidates
     erasure: SessionErasure
-    shelf: Shelf
+    library: SkillLibrary
     admission: CandidateAdmission
     uplift: UpliftReader
     announce: Announce
@@ -76,9 +76,9 @@ class OwnerActions:
 
     async def retire(self, name: SkillName, reason: str | None = None) -> int:
         """Take any skill out of force; the generation without it."""
-        skill = self.shelf.view.get(name)
+        skill = self.library.view.get(name)
         why = reason or f"a person retired {name}"
-        view = await run_sync(self.shelf.retire, name, why)
+        view = await run_sync(self.library.retire, name, why)
         if skill is not None:
             await self.admission.tell(skill, why)
         return view.generation
@@ -89,7 +89,7 @@ class OwnerActions:
 
     async def revert(self, generation: int) -> int:
         """Put an earlier generation's skills in force again; the new generation."""
-        view = await run_sync(self.shelf.revert, generation)
+        view = await run_sync(self.library.revert, generation)
         return view.generation
 
     async def decide(self, candidate: CandidateId, *, approved: bool) -> Candidate | None:
@@ -130,7 +130,7 @@ class OwnerActions:
         return await run_sync(self._facts, name)
 
     def _facts(self, name: SkillName) -> SkillFacts:
-        skill = self.shelf.view.get(name)
+        skill = self.library.view.get(name)
         if skill is None:
             return SkillFacts()
         mine = accepted_candidate(self.candidates, skill)

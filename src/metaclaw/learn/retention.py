@@ -22,7 +22,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError, StoreError
-from metaclaw.skills import Shelf, overrides_of
+from metaclaw.skills import SkillLibrary, overrides_of
 from metaclaw.store import (
     Database,
     DerivedData,
@@ -176,9 +176,9 @@ class SessionErasure:
     While others use the database it is compacted only if it is small, because every write would have to wait.
     """
 
-    def __init__(self, database: Database, shelf: Shelf, policies: Path, *, is_alone: bool = False) -> None:
+    def __init__(self, database: Database, library: SkillLibrary, policies: Path, *, is_alone: bool = False) -> None:
         self._database = database
-        self._shelf = shelf
+        self._library = library
         self._policies = policies
         self._compact_below_bytes = None if is_alone else _COMPACT_BELOW_BYTES
         self._forgetting = SqlForgetting(database)
@@ -246,13 +246,13 @@ class SessionErasure:
         """Retire skills, delete their files, and then their history; again for what was published meanwhile."""
         for _ in range(_TRIES):
             descent = self._forgetting.derived_data()
-            names = [name for name in descent.skills if self._shelf.view.get(name) is not None]
+            names = [name for name in descent.skills if self._library.view.get(name) is not None]
             if names:
                 restored = self._replaced_by(names, descent.names)
-                others = [one for one in self._shelf.view.skills if one.name not in names]
+                others = [one for one in self._library.view.skills if one.name not in names]
                 changed = [_without_overrides(one, names) for one in others if not set(names).isdisjoint(overrides_of(one))]
-                self._shelf.publish([*changed, *restored], names, "forgot a session", by_person=True)
-            self._shelf.sync()
+                self._library.publish([*changed, *restored], names, "forgot a session", by_person=True)
+            self._library.sync()
             if self._forgetting.erase(TRAINED_ON):
                 return
         raise SkillError("skills that the session taught are published again and again")
@@ -273,7 +273,7 @@ class SessionErasure:
             for skill in before.pop(left.pop(), []):
                 if skill.name in forgotten:
                     left.append(skill.name)
-                elif self._shelf.view.get(skill.name) is None:
+                elif self._library.view.get(skill.name) is None:
                     restored[skill.name] = skill
         return list(restored.values())
 

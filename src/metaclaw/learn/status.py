@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from metaclaw.config import Config
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.skill import Skill
-from metaclaw.learn.worker.supervision import ENDS_CURSOR, LISTEN_CURSOR, TURNS_CURSOR
+from metaclaw.learn.supervision import ENDS_CURSOR, LISTEN_CURSOR, TURNS_CURSOR
 from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors
 from metaclaw.text import shorten

@@ -11,8 +11,7 @@ from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import ChatRequest, Message, Part, Role, Text, Tool, ToolCall, ToolResult, Wire, text_of
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Turn, TurnKind
+from metaclaw.domain.turn import Step, Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.store import LedgerReader, RecordedTurn
 from metaclaw.wires import decode_json, portable_tools, read_answer, said_parts, wire_format
@@ -233,10 +232,10 @@ class StepBuilder:
             end=turn.end,
             finish=turn.finish,
             after=after,
-            said_after=None if turn.is_hired else said_after or None,
+            said_after=None if turn.is_subagent else said_after or None,
             is_last=is_last,
             previous=previous,
-            is_hired=turn.is_hired,
+            is_subagent=turn.is_subagent,
             is_drawn=bool(turn.draws),
         )
 

@@ -1,8 +1,22 @@
 """Outcomes: whether a turn succeeded, from what followed it. Detectors, the judge, calibration."""
 
-from metaclaw.outcome.calibration import Calibration, Isotonic, MetricInterval, Pairs, auroc, ece, fit_isotonic, interval
 from metaclaw.outcome.judge import Judge
-from metaclaw.outcome.verdicts import Sensed, fuse, is_cleared_by_one, raw_score, sense, verdict
+from metaclaw.outcome.verdicts import (
+    Calibration,
+    Isotonic,
+    MetricInterval,
+    Pairs,
+    Sensed,
+    auroc,
+    ece,
+    fit_isotonic,
+    fuse,
+    interval,
+    is_cleared_by_one,
+    raw_score,
+    sense,
+    verdict,
+)
 
 __all__ = [
     "Calibration",

@@ -1,11 +1,10 @@
 """The judge (process reward model): asks a model whether a turn succeeded, once if the answer is clear, else several times."""
 
 import hashlib
-import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -14,10 +13,11 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import ChatRequest, Completion, Json, Message, Role, Sampling, Text, Wire
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome, Votes
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError
 from metaclaw.ports import Model, Purpose
+from metaclaw.text import answer_documents
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ RANK_SCHEMA: dict[str, Json] = {
 _TEMPERATURE = 0.3
 _MAX_ANSWER_TOKENS = 4_000
 _MAX_ANSWER_CHARS = 40_000
-_MAX_TRIES = 30
+_MAX_TRIES = 500
 _CLEAR_SCORE = 0.5
 _MAX_REASON_CHARS = 500
 
@@ -132,16 +132,13 @@ class _Ranking(msgspec.Struct):
     reason: str = ""
 
 
-_DECODER = json.JSONDecoder()
-
-
 class Judge:
     """Asks a model for one vote, and for the rest of `votes` only if that one is not enough, since each costs tokens.
 
     A clear pass of a turn is enough; a failure may teach and needs all votes. Whether an answer satisfies a requirement is settled
     by a clear vote either way. A judge that says it cannot tell, or is not there, is not asked again at once, and of one that
     answered with nothing but nonsense one vote is wanted until it makes sense. `redact` makes of a step the text that may leave;
-    what it refuses is not sent.
+    what it refuses is not sent. `answered` is told of each answer: the model's name, and why it cannot be read, or None.
     """
 
     def __init__(
@@ -150,11 +147,13 @@ class Judge:
         votes: int,
         redact: Callable[[Step], str],
         clock: Callable[[], float] = time.monotonic,
+        answered: Callable[[str, str | None], None] = lambda model, fault: None,
     ) -> None:
         self._model = model
         self._votes = votes
         self._redact = redact
         self._clock = clock
+        self._answered = answered
         self._is_unreadable = False
 
     async def judge(self, step: Step, *, is_suspect: bool = False) -> Votes:
@@ -187,9 +186,15 @@ class Judge:
         whole = f"== The requirement\n{record}\n\n{shown}"
         request = replace(_request(_RANK_RULES, whole, _mark(whole), 0), json_schema=RANK_SCHEMA)
         try:
-            return read_ranking(await self._model.ask(request, Purpose.JUDGE), len(answers))
+            ranking = read_ranking(await self._model.ask(request, Purpose.JUDGE), len(answers))
+            self._answered(self._model.name, None)
+            return ranking
         except BudgetError:
             raise
+        except JudgeError as error:
+            log.info("judge_answer_unreadable model=%s error=%s", self._model.name, error)
+            self._answered(self._model.name, str(error))
+            return None
         except (MetaClawError, OSError, ValueError) as error:
             log.info("judge_gave_no_ranking model=%s error=%s", self._model.name, error)
             return None
@@ -243,11 +248,14 @@ class Judge:
 
     async def _ask(self, request: ChatRequest) -> Vote | _NoVote:
         try:
-            return read_vote(await self._model.ask(request, Purpose.JUDGE))
+            vote = read_vote(await self._model.ask(request, Purpose.JUDGE))
+            self._answered(self._model.name, None)
+            return vote
         except BudgetError:
             raise
         except JudgeError as error:
             log.info("judge_answer_unreadable model=%s error=%s", self._model.name, error)
+            self._answered(self._model.name, str(error))
             return _NoVote.UNREADABLE
         except (MetaClawError, OSError, ValueError) as error:
             log.info("judge_gave_no_vote model=%s error=%s", self._model.name, error)
@@ -314,14 +322,10 @@ def read_ranking(completion: Completion, count: int) -> list[float]:
     raise JudgeError(f"the answer holds no ranking of {count} answers")
 
 
-def _objects(completion: Completion) -> Iterator[object]:
-    """The JSON objects in an answer, the last first: a judge may reason before it answers."""
+def _objects(completion: Completion) -> list[Json]:
+    """The JSON objects in an answer, the last first."""
     text = "".join(part.text for part in completion.parts if isinstance(part, Text))[:_MAX_ANSWER_CHARS]
-    for at in [place for place, sign in enumerate(text) if sign == "{"][: -_MAX_TRIES - 1 : -1]:
-        try:
-            yield _DECODER.raw_decode(text, at)[0]
-        except (ValueError, RecursionError):
-            continue
+    return answer_documents(text, _MAX_TRIES, openings="{")
 
 
 def _checked(answer: _Answer) -> Vote:

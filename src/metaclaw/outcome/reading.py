@@ -9,7 +9,7 @@ from functools import cached_property
 import msgspec
 
 from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall, ToolResult
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.outcome import phrases, shell
 from metaclaw.outcome.phrases import programs_of
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from metaclaw.domain.chat import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, text_of
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.privacy.capabilities import EXCEPTS, FORBIDS, Capabilities, capabilities
 from metaclaw.privacy.pasted_text import end_of_mail, foreign_blocks
 from metaclaw.privacy.reported_speech import foreign_clauses
-from metaclaw.text import split_sentences, visible_text
+from metaclaw.text import CLIENT_OUTPUT_TAGS, CLIENT_TAGS, split_sentences, visible_text
 
 
 class PassageSource(StrEnum):
@@ -143,22 +143,12 @@ _WEB_TOOL = re.compile(
     r"web|browse|browser|fetch|http|url|search|crawl|scrape|page|rss|mail|inbox|slack|discord|telegram|tweet", re.IGNORECASE
 )
 _URL = re.compile(r"https?://", re.IGNORECASE)
-_CLIENT_TAGS = (
-    "system-reminder|environment_context|environment_details|user_instructions|permissions instructions|skills_instructions"
-    "|relevant-memories"
-    "|conversation_context|system_context|command-name|command-message|local-command-caveat|task-notification|project_layout"
-    "|git_status"
-    "|turn_aborted|subagent_notification"
-)
 _PASTED_TAGS = (
-    "local-command-stdout|local-command-stderr|bash-input|bash-stdout|bash-stderr|ide_opened_file|ide_selection|attached_files"
-    "|file_content|file"
-    "|files|document|documents|context|output|returncode|observation|tool_result|function_results|search_results|web_page"
-    "|webpage|page|email"
-    "|html|system|instructions|untrusted[\\w-]*"
+    f"{CLIENT_OUTPUT_TAGS}|bash-input|file_content|file|files|document|documents|context|output|returncode|observation|tool_result"
+    "|function_results|search_results|web_page|webpage|page|email|html|system|instructions|untrusted[\\w-]*"
 )
 _CLIENT_BLOCK = re.compile(
-    rf"<({_CLIENT_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)|<<<BEGIN_\w+>>>.*?(?:<<<END_\w+>>>|\Z)", re.DOTALL
+    rf"<({CLIENT_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)|<<<BEGIN_\w+>>>.*?(?:<<<END_\w+>>>|\Z)", re.DOTALL
 )
 _PASTED_BLOCK = re.compile(rf"<({_PASTED_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
 # Any other element with a sentence inside: users write no tags around their own words.

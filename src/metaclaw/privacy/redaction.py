@@ -8,8 +8,7 @@ from functools import cache, partial
 from typing import assert_never
 
 from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, Role, Text, Tool, ToolCall, ToolResult
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import TurnEnd
+from metaclaw.domain.turn import Step, TurnEnd
 from metaclaw.privacy.detector import Detector, TimeLimit
 from metaclaw.privacy.known_secrets import KnownSecrets
 from metaclaw.privacy.provenance import ToolOutcome, error_lines, outcome_of

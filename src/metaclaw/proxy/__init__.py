@@ -12,7 +12,7 @@ from metaclaw.proxy.pipeline import Pipeline
 from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.reminders import Reminders
 from metaclaw.proxy.sessions import Origins, own_words
-from metaclaw.proxy.similarity import ShelfSimilarity
+from metaclaw.proxy.similarity import LibrarySimilarity
 from metaclaw.proxy.true_answers import TrueAnswers
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Gatekeeper",
     "HeldRules",
     "Intake",
+    "LibrarySimilarity",
     "Limits",
     "Listener",
     "Metrics",
@@ -34,7 +35,6 @@ __all__ = [
     "Providers",
     "Reminders",
     "Server",
-    "ShelfSimilarity",
     "TrueAnswers",
     "own_words",
 ]

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.session import Origin
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.turn import Origin, TurnKind
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.skills import UNKNOWN_PROJECT, rule_text
 from metaclaw.wires import Footer, wire_format

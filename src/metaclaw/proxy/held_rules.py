@@ -9,24 +9,24 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from datetime import date
-from functools import partial
-from typing import NamedTuple, Protocol
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
 from metaclaw.domain.chat import Text, ToolCall
-from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, Where
-from metaclaw.domain.enforcement import KEEP_RULES
+from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind
-from metaclaw.domain.turn import Scope
+from metaclaw.domain.turn import KEEP_RULES, Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
+from metaclaw.proxy.keep_rules import keep_rules_check
 from metaclaw.skills import (
     ALWAYS,
+    LibraryView,
     Screen,
-    ShelfView,
     Teams,
     can_hold,
     check_of,
@@ -37,6 +37,7 @@ from metaclaw.skills import (
     rule_when,
     screen_of,
     texts_at,
+    unread_part,
 )
 from metaclaw.wires import HeldCall
 
@@ -81,31 +82,23 @@ class Ruling(NamedTuple):
     failed: tuple[tuple[HeldRule, str], ...] = ()
 
 
-class Library(Protocol):
-    """One generation of rules and skills."""
-
-    def __call__(self) -> ShelfView: ...
+_DEFAULT_PORT = 30000
 
 
-KEEP_RULES_CHECK = PatternCheck(
-    r"(?s)^(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?:.*? )?(?:(?:enforce off|rules (?:remove|edit|import)|undo"
-    r"|skills (?:remove|retire|revert|rollback)|rollback)(?=\s|$)|config set (?:proxy\.enforce|skills\.)|.*--set[ =]proxy\.enforce)"
-    r"|^(?:export )?METACLAW__PROXY__ENFORCE"
-    r"|^(?:curl|wget|https?|xh) (?=.*(?: -X| -d| --data| --request| --json| --method|POST|PATCH|PUT|DELETE))"
-    r"(?!.*https?://(?!127\.|localhost|\[::1\]|0\.0\.0\.0)[\w.-]+[:/])"
-    r".*/api/(?:enforce|rules|undo|generations/revert|skills/[^/\s]+/retire)\b",
-    must_match=False,
-    where=Where(Place.CALLS, "shell"),
-)
-_KEEP_RULES = HeldRule(
-    SkillName(KEEP_RULES),
-    "An agent does not lift, change or remove the rules of the person it works for.",
-    KEEP_RULES_CHECK,
-    is_always=True,
-    holds_on_error=False,
-    warns=False,
-    screen=screen_of(KEEP_RULES_CHECK.pattern),
-)
+@lru_cache(16)
+def _keep_rules(port: int) -> HeldRule:
+    check = keep_rules_check(port)
+    return HeldRule(
+        SkillName(KEEP_RULES),
+        "An agent does not lift, change or remove the rules of the person it works for.",
+        check,
+        is_always=True,
+        holds_on_error=False,
+        warns=False,
+        screen=screen_of(check.pattern),
+    )
+
+
 _NONE: tuple[HeldRule, ...] = ()
 _COMPLIES = Ruling()
 
@@ -113,11 +106,19 @@ _COMPLIES = Ruling()
 class HeldRules:
     """Which rules hold, for each speaker."""
 
-    def __init__(self, view: Library, teams: Teams | None = None, today: Callable[[], date] = date.today) -> None:
+    def __init__(
+        self,
+        view: Callable[[], LibraryView],
+        teams: Teams | None = None,
+        today: Callable[[], date] = date.today,
+        port: int = _DEFAULT_PORT,
+    ) -> None:
+        """`port` is the one this program listens on: requests to it are told from those to other servers."""
         self._view = view
+        self._port = port
         self._teams = teams
         self._today = today
-        self._seen: ShelfView | None = None
+        self._seen: LibraryView | None = None
         self._held: dict[str, HeldRule] = {}
         self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
 
@@ -139,7 +140,7 @@ class HeldRules:
                 self._scoped.clear()
             self._scoped[id(speaker)] = known
         found = self._placed(known[1], known[2], placed)
-        return (*found, _KEEP_RULES) if found else _NONE
+        return (*found, _keep_rules(self._port)) if found else _NONE
 
     def _placed(
         self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
@@ -237,7 +238,8 @@ def _concerned(rules: Sequence[HeldRule], parts: Sequence[ToolCall]) -> list[Hel
         text = texts_of.get(tools)
         if text is None:
             text = texts_of[tools] = "\n".join(texts_at(parts, check.where))
-        if text and (rule.screen is None or rule.screen.may_match((text,))):
+        may_match = bool(text) and (rule.screen is None or rule.screen.may_match((text,)))
+        if may_match or (rule.holds_on_error and unread_part(parts, check.where)):
             found.append(rule)
     return found
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Final, Protocol, TypeVar
 
 from metaclaw.domain.ids import SessionId, new_turn_id
-from metaclaw.domain.nearness import Nearness
+from metaclaw.domain.skill import Nearness
 from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
@@ -47,7 +47,7 @@ class Similarity(Protocol):
 
 
 class Pipeline:
-    """Serves requests for answers. Sessions, shelf, providers and ledger each have one owner elsewhere."""
+    """Serves requests for answers. Sessions, library, providers and ledger each have one owner elsewhere."""
 
     def __init__(
         self,
@@ -214,7 +214,7 @@ def _stopped() -> UpstreamError:
 
 
 def _forgive_cancellation() -> None:
-    """Whoever cancelled wanted us to stop waiting; the task goes on to record the turn, which takes no time."""
+    """Stop waiting when cancelled; the task goes on to record the turn, which takes no time."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()

@@ -4,10 +4,9 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Nearness, Skill
 from metaclaw.domain.turn import Scope
-from metaclaw.skills import ShelfView, Teams
+from metaclaw.skills import LibraryView, Teams
 
 MOST_SEARCHED: Final = 20_000
 """Larger libraries are searched by words alone: their vectors would take too much memory."""
@@ -23,14 +22,14 @@ class Search(Protocol):
     def forget(self) -> None: ...
 
 
-class ShelfSimilarity:
-    """Searches the shelf's newest view."""
+class LibrarySimilarity:
+    """Searches the library's newest view."""
 
-    def __init__(self, search: Search, view: Callable[[], ShelfView], teams: Teams | None = None) -> None:
+    def __init__(self, search: Search, view: Callable[[], LibraryView], teams: Teams | None = None) -> None:
         self._search = search
         self._view = view
         self._teams = teams
-        self._followed: ShelfView | None = None
+        self._followed: LibraryView | None = None
 
     def follow(self) -> None:
         """Bring the index up to date. Called before the first request, and again where the library has changed."""

@@ -2,7 +2,7 @@
 
 Everything before the first insertion stays byte for byte what the client wrote, and so does everything between and after, so a
 provider's prompt cache sees the same prefix it would have seen without us. Where a position cannot be found beyond doubt (a key
-twice, a shape nobody expects), nothing is inserted and the result says why.
+twice, an unexpected shape), nothing is inserted and the result says why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,7 @@ from typing import NoReturn
 import msgspec
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.domain.session import Anchor
-from metaclaw.domain.turn import Placement, Splice
+from metaclaw.domain.turn import Anchor, Placement, Splice
 from metaclaw.proxy.http.body import Body, JsonDocument, Span, UnsafeBytesError, skip_blanks_back, string_span, value_span
 from metaclaw.wires import literal_json, wire_format
 
@@ -251,5 +250,5 @@ class _Sketch:
 
 @lru_cache(maxsize=512)
 def _continuation(text: str) -> bytes:
-    """The text as more of a string; the same object each time, so that whoever keeps it by its hash need not hash it again."""
+    """The text as more of a string; the same object each time, so that a cache need not hash it again."""
     return _WRITTEN_BLANK_LINE + literal_json(text)[1:-1]

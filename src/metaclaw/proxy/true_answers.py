@@ -15,9 +15,8 @@ import anyio.to_thread
 import msgspec
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.session import Origin
+from metaclaw.domain.turn import Origin, TrueAnswer
 from metaclaw.errors import StoreError, WireError
 from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, item_spans, list_key, parse_object, raw_items, skip_blanks_back
 from metaclaw.proxy.http.client import Incoming

@@ -4,10 +4,8 @@ import time
 from collections.abc import Sequence
 
 from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
-from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import Draw, Enforcement, Exchange, Placement, Splice, Stamp, Times, Turn, TurnEnd
+from metaclaw.domain.turn import Draw, Enforcement, Exchange, Origin, Placement, Splice, Stamp, Times, TrueAnswer, Turn, TurnEnd
 from metaclaw.ports import Headers
 from metaclaw.proxy.held_rules import HeldRule
 from metaclaw.proxy.http.client import Incoming, RawHeaders

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import anyio
 
-from metaclaw.domain.window import Window
+from metaclaw.domain.training import Window
 from metaclaw.schedule.clock import Clock, ClockJumps
 from metaclaw.schedule.decision import FollowedSignal, Moment, NamedReading, Presence, PresenceSignal, WindowRules, decide, in_words
 from metaclaw.schedule.forecast import Habits, keep_history

@@ -1,4 +1,4 @@
-"""Skills and rules: their files, the active shelf, retrieval, the text in a prompt, writing (evolve) and proof (gate)."""
+"""Skills and rules: their files, the active library, retrieval, the text in a prompt, writing (evolve) and proof (gate)."""
 
 from metaclaw.skills.block import (
     Block,
@@ -28,15 +28,16 @@ from metaclaw.skills.checks import (
     sample_answer,
     waits_for_person,
 )
-from metaclaw.skills.checks.answer import documents_at, texts_at
+from metaclaw.skills.checks.answer import documents_at, texts_at, unread_part
 from metaclaw.skills.checks.screen import Screen, screen_of
-from metaclaw.skills.evolve.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, read_skills
-from metaclaw.skills.evolve.failures import CORRECTION_READ, Failure, FailureGroup, group_failures, is_spoken_against, ripe_groups
-from metaclaw.skills.explanation import Considered, Fate, explain
+from metaclaw.skills.checks.shell import Script, read_script
+from metaclaw.skills.checks.shell_words import ShellSyntaxError, Word
+from metaclaw.skills.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, answer_fault, read_skills
+from metaclaw.skills.failures import CORRECTION_READ, Failure, FailureGroup, group_failures, is_spoken_against, ripe_groups
 from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill, read_skill, remove_skill, render_skill, write_skill
 from metaclaw.skills.gate.clashes import IndexLibrary
 from metaclaw.skills.gate.gate import Admission, Gate, GateMode, Objection, Replaying, lint
-from metaclaw.skills.gate.proof import Belief, Decision, PassRate, prove, replays_in_words
+from metaclaw.skills.gate.proof import Decision, prove, replays_in_words
 from metaclaw.skills.gate.trial import (
     MOST_DECIDED,
     LiveTask,
@@ -50,10 +51,10 @@ from metaclaw.skills.gate.trial import (
     trial_prior,
 )
 from metaclaw.skills.index import SkillIndex
-from metaclaw.skills.library import Budgets, Selection, ShelfView
+from metaclaw.skills.library import SkillLibrary
+from metaclaw.skills.library_view import Budgets, Considered, Fate, LibraryView, Selection, explain
 from metaclaw.skills.maintenance import STALE_AFTER, STALE_TASKS, Promotion, find_merges, find_promotions, stale_reason
 from metaclaw.skills.names import named_apart, own_name, rule_name
-from metaclaw.skills.packs import read_pack, vouched, write_pack
 from metaclaw.skills.query import query_text
 from metaclaw.skills.rule_fields import (
     ALWAYS,
@@ -69,7 +70,6 @@ from metaclaw.skills.rule_fields import (
     rule_text,
     rule_when,
 )
-from metaclaw.skills.rule_files import read_rules, render_section, with_section
 from metaclaw.skills.rulebook import UNCONFIRMED, Rulebook, Undone
 from metaclaw.skills.rules import (
     MAX_RULE_CHARS,
@@ -90,13 +90,14 @@ from metaclaw.skills.scopes import (
     Teams,
     applies,
     applying,
+    is_stated,
     is_untouchable,
     may_be_withheld,
     overrides_of,
     owned,
     scope_of_lesson,
 )
-from metaclaw.skills.shelf import Shelf
+from metaclaw.skills.transfer import read_pack, read_rules, render_section, vouched, with_section, write_pack
 
 __all__ = [
     "ALWAYS",
@@ -120,7 +121,6 @@ __all__ = [
     "UNCONFIRMED",
     "UNKNOWN_PROJECT",
     "Admission",
-    "Belief",
     "Block",
     "Budgets",
     "CheckKind",
@@ -133,25 +133,28 @@ __all__ = [
     "Gate",
     "GateMode",
     "IndexLibrary",
+    "LibraryView",
     "LiveTask",
     "Objection",
-    "PassRate",
     "Promotion",
     "Replaying",
     "RuleFields",
     "Rulebook",
     "Screen",
+    "Script",
     "Selection",
-    "Shelf",
-    "ShelfView",
+    "ShellSyntaxError",
     "SkillIndex",
+    "SkillLibrary",
     "TaskCounts",
     "Teams",
     "TrialDecision",
     "TrialReport",
     "Undone",
     "Uplift",
+    "Word",
     "already_present",
+    "answer_fault",
     "applies",
     "applying",
     "can_hold",
@@ -176,6 +179,7 @@ __all__ = [
     "is_placed_in",
     "is_rule",
     "is_spoken_against",
+    "is_stated",
     "is_untouchable",
     "judge_trial",
     "kind_of",
@@ -198,6 +202,7 @@ __all__ = [
     "question_of",
     "read_pack",
     "read_rules",
+    "read_script",
     "read_skill",
     "read_skills",
     "remove_blocks",
@@ -221,6 +226,7 @@ __all__ = [
     "stale_reason",
     "texts_at",
     "trial_prior",
+    "unread_part",
     "vouched",
     "waits_for_person",
     "with_section",

@@ -46,8 +46,7 @@ from itertools import chain
 from math import log, sqrt
 from typing import Generic, NamedTuple, TypeVar
 
-from metaclaw.domain.nearness import Nearness, bar_of_similarity
-from metaclaw.domain.skill import Skill, SkillKind, combined_hash
+from metaclaw.domain.skill import Nearness, Skill, SkillKind, bar_of_similarity, combined_hash
 from metaclaw.skills.scopes import Members
 from metaclaw.text import COMMON_WORDS, MAX_WORD_CHARS, VERY_COMMON_WORDS, count_terms, list_terms, list_words, stem, terms_of
 

@@ -1,290 +1,354 @@
-"""The view of one generation, from which a request's rules, facts and skills are selected."""
+"""The library: the skills in force, as one immutable view that readers take once, and its one writer.
 
-import math
-from collections.abc import Hashable, Sequence
-from datetime import date
-from typing import NamedTuple, TypeVar
+`SkillLibrary.view` is replaced, never changed: a reader keeps a consistent generation, hash and index for as long as it holds the
+view, without a lock. There are two ways to a new generation, one after the other under one lock:
 
-from metaclaw.config import SkillsConfig
-from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.skill import Skill, SkillKind
+- A person edits files. `sync` (by hand or from `watch`) reads what changed on disk, derives the next index from the last by
+  copying only the postings concerned, has the generation store number it, and only then swaps the view.
+- The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store keeps the new generation, with the
+  names of the files that do not say so yet, in one transaction; then the files are written; then the view is swapped. Stopped in
+  between, the next `load` writes what is missing: what the store has published is in force. Where many files are to be written,
+  the view is swapped at once, and the next `sync` writes them.
+
+A skill that becomes unreadable is withdrawn and shown among `skipped`: what the owner broke on purpose must stop being placed, and
+what was broken by accident must be seen. Only while the file is less than a moment old does its last good version stay, since an
+editor may still be writing.
+
+Hand edits are found by polling, not by a file-system notifier: it works on every platform and network mount, needs no dependency
+and no kernel watch per folder (100,000 of those take two seconds to set up). One look costs about 5 µs a skill, and lets the thread
+that serves wait for it a little; `watch` looks at half of the files every 0.4 s, and at no more than 5,000 of them, about 6 % of a
+core, so with up to 10,000 skills every change is noticed within a second. With 100,000 a new or removed skill still is, while a
+change inside an existing file may take some eight seconds.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
 from metaclaw.domain.status import SkippedSkill
-from metaclaw.domain.turn import Scope
-from metaclaw.skills.block import RULES_BUDGET_TOKENS, line_tokens, listed_briefly, rule_line
-from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words, words_digest
-from metaclaw.skills.rule_fields import ALWAYS, rule_when
-from metaclaw.skills.scopes import Teams, applying, is_held, may_be_withheld, most_specific, overrides_of
+from metaclaw.errors import SkillError, StoreError
+from metaclaw.ports import GenerationStore
+from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
+from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, OwedChange, modified_at
+from metaclaw.skills.index import SkillIndex
+from metaclaw.skills.library_view import LibraryView
+from metaclaw.skills.scopes import is_stated, is_untouchable, meaning_of, owned
 
-MOST_STANDING = 5
-"""Most skills placed in full for whatever the task is."""
-_CACHED_QUERIES = 128
-_CACHED_SCOPES = 256
-_MOST_MATCHING = 24
-_MOST_RULES = 64
-_MOST_LISTED = 96
-# Rules that exceed their budget at most so many times fill it, whatever is asked; of more, none are placed where none matches.
-_NEARLY_FITTING = 3
-# Of a budget that the rules do not fit, those for every task take at most so much before those that match.
-_ALWAYS_SHARE = 2 / 3
-_SKILL = SkillKind.SKILL
-_SKILLS = frozenset((SkillKind.SKILL,))
-_RULES = frozenset((SkillKind.RULE, SkillKind.FACT))
-Ranks = frozenset[tuple[str, int]]
-_FOR_EVERYONE: Ranks = frozenset()
-_NOTHING: frozenset[str] = frozenset()
-_K = TypeVar("_K", bound=Hashable)
-_T = TypeVar("_T")
+log = logging.getLogger(__name__)
+
+_FILES_A_TICK = 5_000
+_FEW_FILES = 100
+_STILL_WRITING_S = 0.3
+_NAMES_IN_REASON = 5
+FILES = "files"
+"""The reason of a generation that comes from changed files begins with this word."""
 
 
-class Budgets(NamedTuple):
-    """Limits of what is placed. `is_brief` leaves out all that does not match the request: long blocks confuse small models."""
+class SkillLibrary:
+    """The skills folder as a sequence of views. Any thread may read `view`; what writes is serialised and blocks."""
 
-    max_placed: int = 3
-    skills_tokens: int = 1500
-    rules_tokens: int = RULES_BUDGET_TOKENS
-    is_brief: bool = False
-
-    @staticmethod
-    def configured(config: SkillsConfig) -> "Budgets":
-        """The budgets of a configuration."""
-        return Budgets(config.max_placed, config.budget_tokens, config.rules_budget_tokens)
-
-
-class Selection(NamedTuple):
-    """What to place for a request: rules and facts by name, skills in full best first, and skills to list. `replaced` are names
-    that others stand in for; `until` is the last day on which all of it holds; `has_withholdable` says that some of the
-    skills may be withheld at random."""
-
-    rules: tuple[Skill, ...] = ()
-    full: tuple[Skill, ...] = ()
-    listed: tuple[Skill, ...] = ()
-    replaced: frozenset[str] = _NOTHING
-    until: date | None = None
-    has_withholdable: bool = False
+    def __init__(self, folder: Path, generations: GenerationStore, clock: Callable[[], float] = time.time) -> None:
+        self.folder = folder
+        self._generations = generations
+        self._clock = clock
+        self._writing = threading.Lock()
+        self._scan = FolderScan(folder, clock)
+        self._upkeep = FolderUpkeep(folder)
+        self._index = self._stored = SkillIndex()
+        self._skipped: dict[str, SkippedSkill] = {}
+        self._half_written: set[str] = set()
+        self._edits: dict[str, str] = {}
+        self._number = 0
+        self._began = self._shown = False
+        self._trouble: str | None = None
+        self._view = LibraryView(0, self._index)
 
     @property
-    def all(self) -> tuple[Skill, ...]:
-        """Everything selected."""
-        return (*self.rules, *self.full, *self.listed)
+    def view(self) -> LibraryView:
+        """The skills in force now. Take it once a request."""
+        return self._view
 
+    def follow(self) -> LibraryView:
+        """The skills in force now. As `RemoteLibrary.follow`; here the view is always up to date."""
+        return self._view
 
-class InScope(NamedTuple):
-    """Rules and skills in scope for one speaker, for any request. `replaced` are names that more specific ones stand in for;
-    `skills` is None where they are too many to list; `until` is the last day on which all of it holds; `cached` are selections
-    made so far."""
-
-    rank: dict[str, int]
-    replaced: frozenset[str]
-    rules: tuple[Skill, ...]
-    rules_tokens: int
-    always: tuple[Skill, ...]
-    skills: tuple[Skill, ...] | None
-    skills_tokens: int
-    until: date | None
-    cached: dict[Hashable, Selection]
-
-
-class ShelfView:
-    """One generation, ready to be searched. Never changes.
-
-    All rules and facts in scope are selected while their lines fit their budget; beyond that those for every task, and those that
-    match the request. Of the skills, the best that match are selected in full, and all others in scope are listed while their lines
-    fit; beyond that the best ranked. What depends on the scope alone is worked out once for each scope, and selections are cached.
-    """
-
-    __slots__ = ("_scopes", "_speakers", "generation", "hash", "index", "skipped")
-
-    def __init__(self, generation: int, index: SkillIndex, skipped: tuple[SkippedSkill, ...] = ()) -> None:
-        self.generation = generation
-        self.index = index
-        self.hash = index.hash
-        self.skipped = skipped
-        self._scopes = index.scopes
-        self._speakers: dict[tuple[Ranks, str | None], InScope] = {}
-
-    @staticmethod
-    def of(generation: int, skills: Sequence[Skill]) -> "ShelfView":
-        """The view of these skills."""
-        return ShelfView(generation, SkillIndex().changed(skills))
+    def settled(self) -> LibraryView:
+        """The view after a publication that is in progress: its generation is in the store before it is in the view. Blocks."""
+        with self._writing:
+            return self._view
 
     @property
-    def count(self) -> int:
-        """Number of skills."""
-        return len(self.index)
+    def trouble(self) -> str | None:
+        """Why the view is behind the folder, or the folder behind the view; None where they are in step."""
+        return self._trouble
 
-    @property
-    def skills(self) -> tuple[Skill, ...]:
-        """Every skill, by name."""
-        return tuple(sorted(self.index.skills(), key=lambda skill: skill.name))
+    def load(self) -> LibraryView:
+        """Finish what was interrupted and read the whole folder; before that the view is the empty generation 0."""
+        return self._sync(None)
 
-    def get(self, name: str) -> Skill | None:
-        """The skill of this name."""
-        return self.index.get(name)
+    def sync(self) -> LibraryView:
+        """Take in whatever changed on disk; give the view in force afterwards."""
+        return self._sync(None)
 
-    def select(
+    async def watch(self, interval_s: float = 0.4) -> None:
+        """Keep the view in step with the folder until cancelled."""
+        while True:
+            half = max(_FEW_FILES, (len(self._index) + 1) // 2)
+            await anyio.to_thread.run_sync(self._sync, min(half, _FILES_A_TICK))
+            await anyio.sleep(interval_s)
+
+    def publish(
         self,
-        query: str,
-        budgets: Budgets,
-        scope: Scope | None = None,
-        teams: Teams | None = None,
+        put: Sequence[Skill],
+        retire: Iterable[SkillName],
+        reason: str,
         *,
-        today: date,
-        without: frozenset[str] = _NOTHING,
-        nearness: Nearness | None = None,
-    ) -> Selection:
-        """What to place for a request of this speaker, leaving out the names in `without`. `nearness` says how near each is to the
-        request in meaning; without it words decide alone."""
-        speaker = self.in_scope(scope, teams, today)
-        # Requests that differ only in what is no word (a ticket's number, today's date) are the same request here.
-        words = telling_words(query)
-        key = (words_digest(words), budgets, without, nearness)
-        found = speaker.cached.get(key)
-        if found is None:
-            wanted = self.index.read(words)
-            request = _Request(wanted, nearness, None if scope is None else scope.workspace, today, without)
-            found = self._select(request, budgets, speaker)
-            found = found._replace(has_withholdable=any(map(may_be_withheld, (*found.full, *found.listed))))
-            _remember(speaker.cached, key, found, _CACHED_QUERIES)
-        return found
+        expected: Mapping[SkillName, str | None] | None = None,
+        learned: LearnedFrom | None = None,
+        by_person: bool = False,
+    ) -> LibraryView:
+        """One atomic change: these skills are in force from now on, those no longer. Gives the view afterwards.
 
-    def retrieve(
-        self, query: str, limit: int, scope: Scope | None = None, teams: Teams | None = None, *, today: date | None = None
-    ) -> tuple[Skill, ...]:
-        """What applies to every task, then up to `limit` rules, facts and skills that match the request, best first. Of those that
-        say the same only the most specific is among them."""
-        if limit <= 0:
-            return ()
-        brief = self.select(query, Budgets(limit, is_brief=True), scope, teams, today=today or date.today())
-        return (*brief.rules, *brief.full)
+        `expected` are the content hashes of skills as the caller saw them, None for a free name. A skill that is another by
+        now is a SkillError, as is one that is a person's or pinned, or what a person said, unless a person asks; then nothing
+        changes. `learned` says what a change rests on that a person did not command: the store refuses evidence that is out of
+        date. Raises StoreError.
+        """
+        wanted, gone = [_as_read(skill) for skill in put], list(dict.fromkeys(retire))
+        names = [*(skill.name for skill in wanted), *gone]
+        if len(set(names)) != len(names):
+            raise SkillError("one publication names a skill twice: put or retire each once")
+        with self._writing:
+            self._take_in_first(_FILES_A_TICK, names)
+            for name in names:
+                self._check(name, expected or {}, by_person=by_person)
+            if not by_person:
+                self._refuse_stated(wanted, gone)
+            self._refuse_unknown(gone)
+            return self._replace(wanted, gone, reason, learned=learned)
 
-    def in_scope(self, scope: Scope | None, teams: Teams | None, today: date) -> InScope:
-        """Rules and skills in scope for this speaker, for any request."""
-        ranks, workspace = self._ranks(scope, teams), None if scope is None else scope.workspace
-        known = self._speakers.get((ranks, workspace))
-        if known is None or (known.until is not None and today > known.until):
-            known = self._in_scope(ranks, workspace, today)
-            _remember(self._speakers, (ranks, workspace), known, _CACHED_SCOPES)
-        return known
+    def retire(self, name: SkillName, reason: str | None = None) -> LibraryView:
+        """A person takes any skill out of force. Its text stays in the store."""
+        return self.publish((), (name,), reason or f"retired {name}", by_person=True)
 
-    def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
-        """The scopes of this speaker that something here has."""
-        return frozenset([named for named, _ in self._ranks(scope, teams)])
+    def revert(self, number: int) -> LibraryView:
+        """A person puts an earlier generation's skills in force again, as a new generation; files follow. Raises SkillError.
 
-    def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
-        if not self._scopes:
-            return _FOR_EVERYONE
-        return frozenset(named for named in applying(scope, teams).items() if named[0] in self._scopes)
+        The new generation is published even if it changes no skill: what was learned before it stays out from then on.
+        """
+        with self._writing:
+            self._take_in_first(None, ())
+            target = self._generations.at(number)
+            if target is None:
+                raise SkillError(f"there is no generation {number}: metaclaw skills history shows those there are")
+            texts = {skill.name: skill for skill in target.skills}
+            put = [skill for name, skill in texts.items() if skill != self._index.get(name)]
+            for skill in put:
+                self._refuse_unreadable(skill.name)
+            gone = [skill.name for skill in self._index.skills() if skill.name not in texts]
+            return self._replace(put, gone, f"reverted to generation {number}", reverted_to=number)
 
-    def _in_scope(self, ranks: Ranks, workspace: str | None, today: date) -> InScope:
-        rank, members = dict(ranks), self.index.members
-        scopes = (*rank, None)
-        groups = [members.skills(scope) for scope in scopes]
-        listable = None if any(group is None for group in groups) else [one for group in groups for one in (group or {}).values()]
-        standing = [one for scope in scopes for one in members.standing(scope).values()]
-        mine = [one for one in (*standing, *(listable or ())) if one.is_for_workspace(workspace) and not one.is_expired(today)]
-        chosen = sorted(most_specific(mine, rank), key=lambda one: one.name)
-        rules = tuple(one for one in chosen if one.kind is not _SKILL)
-        always = sorted((one for one in chosen if one.kind is _SKILL and one.applies_always), key=lambda one: -_rank(one, rank))
-        skills = tuple(one for one in chosen if one.kind is _SKILL and not one.applies_always)
-        ends = [one.expires for one in chosen]
-        overridden = {name for one in rules for name in overrides_of(one)}
-        replaced = ({one.name for one in mine} | overridden) - {one.name for one in chosen}
-        return InScope(
-            rank,
-            frozenset(replaced),
-            rules,
-            sum(line_tokens(rule, rule_line) for rule in rules),
-            tuple(always[:MOST_STANDING]),
-            None if listable is None else skills,
-            sum(line_tokens(skill, listed_briefly) for skill in skills),
-            min((end for end in ends if end is not None), default=None),
-            {},
-        )
+    def _sync(self, most: int | None) -> LibraryView:
+        with self._writing:
+            try:
+                self._catch_up(most)
+            except OSError as error:
+                self._report(f"{self.folder} cannot be read: {error.strerror}")
+            except StoreError as error:
+                self._report(f"a new skill generation could not be stored: {error}")
+            else:
+                self._report(self._upkeep.trouble)
+                self._upkeep.tidy()
+            return self._view
 
-    def _select(self, request: "_Request", budgets: Budgets, speaker: InScope) -> Selection:
-        without = request.without
-        rules = tuple([rule for rule in speaker.rules if rule.name not in without]) if without else speaker.rules
-        if budgets.is_brief or speaker.rules_tokens > budgets.rules_tokens:
-            ranked = self.index.rank(request.wanted, request.nearness, _RULES, frozenset(speaker.rank), _MOST_RULES)
-            # Several rules may apply at once, so the best match does not displace weaker ones, as it does among skills.
-            matching = [one.skill for one in ranked if one.score >= 1.0]
-            if not budgets.is_brief:
-                # Ranking is surer than telling what matches: where anything does, the next best fill the budget.
-                if matching:
-                    matching += [one.skill for one in ranked if one.score < 1.0]
-                if speaker.rules_tokens <= _NEARLY_FITTING * budgets.rules_tokens:
-                    matching += rules
-            rules = _most_needed(rules, matching, budgets)
-        if not budgets.max_placed:
-            return Selection(rules, (), (), speaker.replaced, speaker.until)
-        fits = speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens
-        limit = _MOST_MATCHING if fits or budgets.is_brief else _MOST_LISTED
-        found = self.index.rank(request.wanted, request.nearness, _SKILLS, frozenset(speaker.rank), limit)
-        found = [one for one in found if not one.skill.applies_always and _may_stand(one.skill, request, speaker)]
-        always = [skill for skill in speaker.always if skill.name not in without]
-        full = [*always, *(one.skill for one in found if one.is_match)]
-        if speaker.skills is None:
-            full = list(most_specific(full, speaker.rank))
-        taken = sum(rule_when(rule) != ALWAYS for rule in rules) if budgets.is_brief else 0
-        full = full[: len(always) + max(0, budgets.max_placed - taken)]
-        ends = [one.expires for one in full if "expires" in one.extra]
-        until = min((end for end in (*ends, speaker.until) if end is not None), default=None)
-        if budgets.is_brief:
-            return Selection(rules, tuple(full), (), speaker.replaced, until)
-        listed = speaker.skills or ()
-        if not fits:
-            ranked_first = {one.skill.name: one.skill for one in found} | {one.name: one for one in listed}
-            listed = tuple(ranked_first.values())[:_MOST_LISTED]
-        placed = without.union([one.name for one in full])
-        listed = tuple([one for one in listed if one.name not in placed])
-        return Selection(rules, tuple(full), listed, speaker.replaced, until)
+    def _take_in_first(self, most: int | None, also: Iterable[str]) -> None:
+        """A person's edits come before the program's: they get a generation of their own."""
+        try:
+            self._catch_up(most if self._shown else None, also, is_waited_for=self._shown)
+        except OSError as error:
+            raise SkillError(f"{self.folder} cannot be read: {error.strerror}: make it a folder that you may read") from error
+
+    def _catch_up(self, most: int | None, also: Iterable[str] = (), *, is_waited_for: bool = False) -> None:
+        """Finish what is owed, read what changed, and have it numbered and shown. Raises OSError and StoreError."""
+        if not self._began:
+            latest = self._generations.latest()
+            self._upkeep.recall(self._generations, latest)
+            self._index = self._stored = SkillIndex().changed(latest.skills)
+            self._number = latest.number
+            self._began = True
+        if not (is_waited_for and self._upkeep.is_behind):
+            self._upkeep.settle(self._generations)
+        changes = self._scan.look(most, also)
+        index, skipped = self._index, self._skipped.copy() if changes.changed or changes.gone else self._skipped
+        self._take_in(changes if self._shown else FolderChanges(changes.changed, self._without_file()))
+        if not self._shown or self._edits or self._index is not index or self._skipped != skipped:
+            self._publish_edits()
+
+    def _without_file(self) -> list[str]:
+        """Skills of the last generation whose files are gone since the program last ran."""
+        names = [skill.name for skill in self._index.skills() if skill.name not in self._scan]
+        return [name for name in names if not self._upkeep.awaits(name, None)]
+
+    def _take_in(self, changes: FolderChanges) -> None:
+        """Read the changed files; bring index and skipped files up to date, without changing the view."""
+        put: list[Skill] = []
+        removed = [name for name in changes.gone if self._index.get(name) is not None]
+        for name in changes.gone:
+            self._skipped.pop(name, None)
+        for name in changes.changed:
+            known, skill, contested = self._index.get(name), self._read(name), self._upkeep.contested(name)
+            if self._upkeep.awaits(name, skill):
+                continue
+            if skill is None:
+                removed.extend([name] if known is not None else [])
+            elif (mine := owned(skill, known or contested)) != known:
+                put.append(mine)
+        self._edits |= dict.fromkeys(removed, "removed")
+        self._edits |= {skill.name: "changed" if self._index.get(skill.name) else "added" for skill in put}
+        self._index = self._index.changed(put, removed)
+
+    def _read(self, name: str) -> Skill | None:
+        """A skill from its file; where that is unreadable none, or for a moment what it was before."""
+        is_loose = name.endswith(".md")
+        path = self.folder / name if is_loose else self.folder / name / SKILL_FILE
+        self._half_written.discard(name)
+        try:
+            if is_loose:
+                raise SkillError(f"{path}: a skill is a folder: move this to {name.removesuffix('.md')}/{SKILL_FILE}")
+            skill = read_skill(path)
+        except SkillError as error:
+            last_good, written_at = self._index.get(name), modified_at(path)
+            if last_good is not None and written_at is not None and 0 <= self._clock() - written_at < _STILL_WRITING_S:
+                self._scan.look_again(name)
+                self._half_written.add(name)
+                return last_good
+            self._skip(name, SkippedSkill(_printable(str(path)), _printable(str(error).removeprefix(f"{path}: "))))
+            return None
+        self._skipped.pop(name, None)
+        return skill
+
+    def _skip(self, name: str, skipped: SkippedSkill) -> None:
+        if self._skipped.get(name) != skipped:
+            log.warning("skill skipped path=%s reason=%s", skipped.path, skipped.reason)
+        self._skipped[name] = skipped
+
+    def _publish_edits(self) -> None:
+        """Have the store number the set of skills if it is a new one, and swap the view."""
+        index = self._index
+        if any(_is_another(self._stored.get(name), index.get(name)) for name in self._edits):
+            reason = _told(self._edits) if self._shown else f"{FILES} changed while stopped"
+            self._number = self._generations.publish(index.skills(), reason).number
+        self._stored = index
+        self._edits.clear()
+        self._show()
+
+    def _replace(
+        self,
+        put: Sequence[Skill],
+        removed: Sequence[SkillName],
+        reason: str,
+        *,
+        learned: LearnedFrom | None = None,
+        reverted_to: int | None = None,
+    ) -> LibraryView:
+        """The store first, then the files, then the view."""
+        before = self._index
+        put = [skill for skill in put if skill != before.get(skill.name)]
+        index = before.changed(put, removed)
+        if index is before and reverted_to is None:
+            return self._view
+        changes = {name: OwedChange(index.get(name), before.get(name)) for name in (*removed, *(skill.name for skill in put))}
+        published = self._generations.publish(index.skills(), reason, sorted(changes), learned=learned, reverted_to=reverted_to)
+        self._number = published.number
+        self._index = self._stored = index
+        self._upkeep.owe(changes)
+        if not self._upkeep.is_behind:
+            self._settle()
+        self._report(self._upkeep.trouble)
+        self._show()
+        return self._view
+
+    def _settle(self) -> None:
+        try:
+            self._upkeep.settle(self._generations)
+        except StoreError as error:
+            log.warning("skill files are written but not noted: %s; noted with the next look", error)
+
+    def _show(self) -> None:
+        if self._number != self._view.generation:
+            log.info("skills in force generation=%d skills=%d skipped=%d", self._number, len(self._index), len(self._skipped))
+        skipped = tuple(self._skipped[name] for name in sorted(self._skipped))
+        self._view = LibraryView(self._number, self._index, skipped)
+        self._shown = True
+
+    def _check(self, name: SkillName, expected: Mapping[SkillName, str | None], *, by_person: bool) -> None:
+        self._refuse_unreadable(name)
+        known = self._index.get(name)
+        if name in expected and expected[name] != (None if known is None else known.content_hash):
+            raise SkillError(f"skill {name} is another than when it was looked at: look again")
+        if known is not None and is_untouchable(known) and not by_person:
+            raise SkillError(
+                f"skill {name} is {'pinned' if known.pinned else 'a person’s own'}: only a person may change or retire it"
+            )
+
+    def _refuse_stated(self, put: Sequence[Skill], gone: Iterable[SkillName]) -> None:
+        """Raise SkillError if rules or facts in force would change. Only their state may: homes from before rules had a kind may
+        hold some that are on trial."""
+        known = [self._index.get(name) for name in gone]
+        for skill in put:
+            before = self._index.get(skill.name)
+            known.append(None if before is None or skill == replace(before, state=SkillState.LIVE) else before)
+        for one in known:
+            if one is not None and is_stated(one):
+                raise SkillError(f"{one.name} is a {one.kind} that a person stated: only they may change or retire it")
+
+    def _refuse_unreadable(self, name: str) -> None:
+        if name in self._skipped or name in self._half_written:
+            raise SkillError(f"{self.folder / name / SKILL_FILE} cannot be read now: correct or remove it first")
+
+    def _refuse_unknown(self, names: Iterable[str]) -> None:
+        for name in names:
+            if self._index.get(name) is None:
+                raise SkillError(f"there is no skill named {name} in force")
+
+    def _report(self, trouble: str | None) -> None:
+        if trouble != self._trouble:
+            log.log(logging.INFO if trouble is None else logging.ERROR, "skill library %s", trouble or "is in step again")
+        self._trouble = trouble
 
 
-class _Request(NamedTuple):
-    """A request as a view reads it, for all kinds."""
-
-    wanted: SkillQuery
-    nearness: Nearness | None
-    workspace: str | None
-    today: date
-    without: frozenset[str]
+def _as_read(skill: Skill) -> Skill:
+    """The skill as its file will say it, so that a file we wrote is not taken for an edit."""
+    return parse_skill(render_skill(skill), f"skill {skill.name}")
 
 
-def _may_stand(skill: Skill, request: _Request, speaker: InScope) -> bool:
-    is_left_out = skill.name in request.without or skill.name in speaker.replaced
-    return not is_left_out and skill.is_for_workspace(request.workspace) and not skill.is_expired(request.today)
+def _is_another(before: Skill | None, after: Skill | None) -> bool:
+    """Whether a change makes a generation: other words in the front matter than the program knows do not."""
+    return _standing(before) != _standing(after)
 
 
-def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budgets) -> tuple[Skill, ...]:
-    """Of rules that do not all fit: every held one (a rule holds only where it is placed), those for every task, and those of
-    `matching`, best first."""
-    known = {rule.name for rule in rules}
-    matching = [rule for rule in matching if rule.name in known]
-    always = list({rule.name: rule for rule in (*matching, *rules) if rule_when(rule) == ALWAYS}.values())
-    matching = [rule for rule in matching if rule_when(rule) != ALWAYS]
-    if budgets.is_brief:
-        always, matching = always[:MOST_STANDING], matching[: budgets.max_placed]
-    held = [rule for rule in rules if is_held(rule)]
-    spent, kept = 0, set[str]()
-    for group, most in (
-        (held, math.inf),
-        (always, _ALWAYS_SHARE * budgets.rules_tokens),
-        (matching, budgets.rules_tokens),
-        (always, budgets.rules_tokens),
-    ):
-        for rule in group:
-            tokens = line_tokens(rule, rule_line)
-            if rule.name not in kept and spent + tokens <= most:
-                kept.add(rule.name)
-                spent += tokens
-    return tuple(rule for rule in rules if rule.name in kept)
+def _standing(skill: Skill | None) -> tuple[object, ...]:
+    return () if skill is None else (skill.state, skill.author, skill.pinned, meaning_of(skill))
 
 
-def _rank(skill: Skill, rank: dict[str, int]) -> int:
-    return 0 if skill.scope is None else rank.get(skill.scope, 0)
+def _told(edits: Mapping[str, str]) -> str:
+    parts = []
+    for what in ("added", "changed", "removed"):
+        names = sorted(name for name, happened in edits.items() if happened == what)
+        if names:
+            more = f" and {len(names) - _NAMES_IN_REASON} more" if len(names) > _NAMES_IN_REASON else ""
+            parts.append(f"{what} {', '.join(names[:_NAMES_IN_REASON])}{more}")
+    return f"{FILES}: {'; '.join(parts)}" if parts else f"{FILES} changed"
 
 
-def _remember(cache: dict[_K, _T], key: _K, value: _T, most: int) -> None:
-    if len(cache) >= most:
-        cache.clear()
-    cache[key] = value
+def _printable(text: str) -> str:
+    """A file name need not be UTF-8, but what is shown must be."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

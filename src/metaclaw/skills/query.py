@@ -9,12 +9,9 @@ program; brackets, tags and colons that people use themselves ("[WIP]", "<rules>
 
 import re
 
-_TAG = (
-    "system-reminder|environment_context|environment_details|user_instructions|permissions instructions|skills_instructions"
-    "|house_rules|relevant-memories|user-persona|scene-navigation|memory-tools-guide|conversation_context|channel_metadata"
-    "|system_context|command-name|command-message|local-command-(?:stdout|stderr|caveat)|bash-stdout|bash-stderr"
-    "|task-notification|ide_opened_file|ide_selection|attached_files|user_info|project_layout|git_status|turn_aborted"
-)
+from metaclaw.text import CLIENT_OUTPUT_TAGS, CLIENT_TAGS
+
+_TAG = f"{CLIENT_TAGS}|{CLIENT_OUTPUT_TAGS}"
 _FRAME = r"(?:[A-Z]+_)*(?:INTERNAL_CONTEXT|UNTRUSTED_CONTENT)"
 _I, _M = re.IGNORECASE, re.MULTILINE
 

@@ -1,6 +1,6 @@
 """A person's changes to the rules and skills in force: add, change and remove rules, undo the last lesson, restore, keep, pin.
 
-Works on the shelf and the generation store, with or without a running proxy. Everything blocks.
+Works on the library and the generation store, with or without a running proxy. Everything blocks.
 """
 
 import re
@@ -13,15 +13,16 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.ports import GenerationHistory
+from metaclaw.skills.library import FILES, SkillLibrary
 from metaclaw.skills.rules import RuleFields, changed_rule, find_same, is_rule, new_rule
 from metaclaw.skills.scopes import meaning_of
-from metaclaw.skills.shelf import FILES, Shelf
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"
 """The reason of a generation begins with this word where it takes back a rule from a sure phrase that the model did not confirm."""
 _PAGE: Final = 50
 _LATELY: Final = 20
+_MOST_PAGES: Final = 100
 _NAMES_TOLD: Final = 5
 Dates = dict[SkillName, tuple[datetime | None, datetime | None]]
 
@@ -42,17 +43,17 @@ class Undone:
 class Rulebook:
     """A person's changes to what is in force; each is one generation."""
 
-    shelf: Shelf
+    library: SkillLibrary
     history: GenerationHistory
     today: Callable[[], date] = date.today
 
     def rules(self) -> list[Skill]:
         """Rules and facts in force, by name."""
-        return [skill for skill in self.shelf.view.skills if is_rule(skill)]
+        return [skill for skill in self.library.view.skills if is_rule(skill)]
 
     def rule(self, name: str) -> Skill:
         """The rule or fact of this name, also while it is being put in force. Blocks. Raises SkillError."""
-        found = self.shelf.view.get(name) or self.shelf.settled().get(name)
+        found = self.library.view.get(name) or self.library.settled().get(name)
         if found is None:
             raise SkillError(f"there is no rule named {name}; metaclaw rules list shows those there are")
         if not is_rule(found):
@@ -62,8 +63,8 @@ class Rulebook:
     def add(self, wanted: Sequence[RuleFields]) -> list[tuple[Skill, bool]]:
         """Put rules and facts in force, all at once; each with whether it is new: one that says the same is not added twice."""
         known = {str(one.skill.name): one.skill for one in self.history.retired()}
-        known |= {str(one.name): one for one in self.shelf.view.skills}
-        in_force = list(self.shelf.view.skills)
+        known |= {str(one.name): one for one in self.library.view.skills}
+        in_force = list(self.library.view.skills)
         added: list[Skill] = []
         found: list[tuple[Skill, bool]] = []
         for fields in wanted:
@@ -75,7 +76,7 @@ class Rulebook:
                 in_force.append(rule)
                 known[rule.name] = rule
         if added:
-            self.shelf.publish(added, (), _noted(added), expected={rule.name: None for rule in added}, by_person=True)
+            self.library.publish(added, (), _noted(added), expected={rule.name: None for rule in added}, by_person=True)
         return found
 
     def change(self, name: str, fields: RuleFields) -> Skill:
@@ -83,13 +84,13 @@ class Rulebook:
         rule = self.rule(name)
         changed = changed_rule(rule, fields, self.today())
         expected = {rule.name: rule.content_hash}
-        self.shelf.publish([changed], (), f"edited the {rule.kind} {name}", expected=expected, by_person=True)
+        self.library.publish([changed], (), f"edited the {rule.kind} {name}", expected=expected, by_person=True)
         return self.rule(name)
 
     def remove(self, name: str) -> Skill:
         """Take a rule out of force; the rule as it was."""
         rule = self.rule(name)
-        self.shelf.publish((), (rule.name,), f"removed the {rule.kind} {name}", by_person=True)
+        self.library.publish((), (rule.name,), f"removed the {rule.kind} {name}", by_person=True)
         return rule
 
     def retired(self) -> list[RetiredSkill]:
@@ -102,7 +103,7 @@ class Rulebook:
 
     def restore(self, name: str) -> Skill:
         """Put a retired skill, rule or fact in force again, as it last was; the program does not retire it again by itself."""
-        if self.shelf.view.get(name) is not None:
+        if self.library.view.get(name) is not None:
             raise SkillError(f"{name} is in force already")
         found = next((one for one in self.history.retired() if one.skill.name == name), None)
         if found is None:
@@ -110,7 +111,7 @@ class Rulebook:
                 f"there is no retired skill or rule named {name}; metaclaw skills list --retired shows those there are"
             )
         skill = _wanted(found.skill)
-        self.shelf.publish([skill], (), f"restored {name}", expected={skill.name: None}, by_person=True)
+        self.library.publish([skill], (), f"restored {name}", expected={skill.name: None}, by_person=True)
         return skill
 
     def keep(self, name: str) -> Skill:
@@ -138,7 +139,7 @@ class Rulebook:
     def adopt(self, skill: Skill) -> Skill:
         """Put a skill in force that was proposed and turned away; it is the person's from then on."""
         wanted = replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
-        self.shelf.publish([wanted], (), f"a person took {skill.name} after all", expected={skill.name: None}, by_person=True)
+        self.library.publish([wanted], (), f"a person took {skill.name} after all", expected={skill.name: None}, by_person=True)
         return wanted
 
     def undo(self, generation: int | None = None) -> Undone:
@@ -151,18 +152,23 @@ class Rulebook:
             if removed or restored:
                 reason = f"undid generation {change.number} ({change.reason})"
                 expected = {skill.name: skill.content_hash for skill in removed}
-                view = self.shelf.publish(restored, [skill.name for skill in removed], reason, expected=expected, by_person=True)
+                view = self.library.publish(restored, [skill.name for skill in removed], reason, expected=expected, by_person=True)
                 return Undone(change.number, change.reason, tuple(removed), tuple(restored), view.generation)
         if generation is not None:
             raise SkillError(f"generation {generation} cannot be taken back: what it changed has been changed again since")
         raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
 
-    def lately(self, limit: int) -> list[GenerationChange]:
-        """What was noted, learned, retired or taken back lately, newest first. The end of a trial is left out, and so are files
-        changed by hand, which may be very many."""
+    def lately(self) -> Iterator[GenerationChange]:
+        """What was noted, learned, retired or taken back, newest first, read in pages as they are asked for. The end of a trial is
+        left out, and so are files changed by hand, which may be very many."""
         # Not cached: what is forgotten must be gone from here at once.
-        recent = self.history.changes(limit=_LATELY, skip=FILES)
-        return [change for change in recent if _says_something_else(change)][:limit]
+        before: int | None = None
+        for _ in range(_MOST_PAGES):
+            page = self.history.changes(before, _LATELY, skip=FILES)
+            yield from filter(_says_something_else, page)
+            if len(page) < _LATELY:
+                return
+            before = page[-1].number
 
     def is_reversible(self, change: GenerationChange) -> bool:
         """Whether something of a lesson is still in force and can be taken back."""
@@ -185,7 +191,7 @@ class Rulebook:
         removed: list[Skill] = []
         restored: list[Skill] = []
         for name in sorted(change.before.keys() | change.after.keys()):
-            was, made, now = change.before.get(name), change.after.get(name), self.shelf.view.get(name)
+            was, made, now = change.before.get(name), change.after.get(name), self.library.view.get(name)
             if _meaning(was) == _meaning(made) or _meaning(now) != _meaning(made):
                 continue
             if was is not None:
@@ -195,7 +201,7 @@ class Rulebook:
         return removed, restored
 
     def _skill(self, name: str) -> Skill:
-        found = self.shelf.view.get(name)
+        found = self.library.view.get(name)
         if found is None:
             raise SkillError(f"there is no skill named {name} in force; metaclaw skills list shows those there are")
         if is_rule(found):
@@ -204,7 +210,7 @@ class Rulebook:
 
     def _settle(self, skill: Skill, reason: str, before: Skill | None = None) -> Skill:
         """Publish a skill as a person's decision; `before` is the skill as they saw it, where its text changes."""
-        self.shelf.publish([skill], (), reason, expected={skill.name: (before or skill).content_hash}, by_person=True)
+        self.library.publish([skill], (), reason, expected={skill.name: (before or skill).content_hash}, by_person=True)
         return skill
 
 

@@ -3,15 +3,11 @@
 from metaclaw.store.backups import Backup, SqlBackups, back_up, repair, restore
 from metaclaw.store.candidates import SqlCandidates
 from metaclaw.store.compliance import SqlCompliance, SqlTrueAnswers
-from metaclaw.store.cursors import ENFORCEMENT_OFF, SqlCursors
 from metaclaw.store.database import Database, RefusedError, connect, open_database
 from metaclaw.store.derived_data import DerivedData
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.generations import SqlGenerations, SqlTeams
-from metaclaw.store.integrity import IntegrityReport, check_file, find_damage
 from metaclaw.store.ledger import SqlLedger
-from metaclaw.store.migration import HEAD as SCHEMA_REVISION
-from metaclaw.store.migration import NewerSchemaError
 from metaclaw.store.overview import FirstRequest, Overview, ProviderCall, SessionFilter, SkillVersion
 from metaclaw.store.policy_versions import SqlPolicies
 from metaclaw.store.reader import LedgerReader
@@ -35,10 +31,11 @@ from metaclaw.store.records import (
     TurnRow,
     VersionOutcome,
 )
-from metaclaw.store.skill_uses import SqlUses
-from metaclaw.store.spending import PriceServed, SqlSpending, Sums
+from metaclaw.store.schema import HEAD as SCHEMA_REVISION
+from metaclaw.store.schema import NewerSchemaError
 from metaclaw.store.training_batches import SqlBatches
-from metaclaw.store.upkeep import SqlUpkeep, compact
+from metaclaw.store.upkeep import IntegrityReport, SqlUpkeep, check_file, compact, find_damage
+from metaclaw.store.usage import ENFORCEMENT_OFF, PriceServed, SqlCursors, SqlSpending, SqlUses, Sums
 from metaclaw.store.verdicts import SqlVerdicts
 from metaclaw.store.writer_thread import LedgerLimits
 

@@ -17,9 +17,9 @@ from metaclaw.errors import StoreError
 from metaclaw.store.database import Database, open_database
 from metaclaw.store.files import SUFFIXES, copy_database, put_in_place
 from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.integrity import SalvagedTable, check_file, read_only, salvage
 from metaclaw.store.rows import pack_instant, pack_text, unpack_instant, unpack_text
 from metaclaw.store.schema import backups
+from metaclaw.store.upkeep import SalvagedTable, check_file, read_only, salvage
 
 
 @dataclass(frozen=True, slots=True)

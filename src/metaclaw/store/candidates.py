@@ -7,8 +7,8 @@ from itertools import groupby
 from sqlalchemy import Connection, func, insert, select, update
 
 from metaclaw.domain.candidate import Candidate, CandidateId, Certificate, Proposal, Standing
-from metaclaw.domain.eligibility import RoleKind
 from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.training import RoleKind
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.generations import last_revert
 from metaclaw.store.records import SkillAttempt

@@ -24,10 +24,8 @@ from metaclaw.domain.compliance import (
     add_up,
     reminder_effect,
 )
-from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd, ShownCall, TrueAnswer
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.turn import Enforcement, Turn
-from metaclaw.store.cursors import present, read_cursor, write_cursor
+from metaclaw.domain.turn import ATTEMPT, EnforcedRule, Enforcement, HoldEnd, ShownCall, TrueAnswer, Turn
 from metaclaw.store.database import Database, utc_now
 from metaclaw.store.rows import (
     ResultRow,
@@ -41,6 +39,7 @@ from metaclaw.store.rows import (
     unpack_text,
 )
 from metaclaw.store.schema import events, held_rules, memberships, rule_counts, rule_results, true_answers, turn_attempts, turns
+from metaclaw.store.usage import present, read_cursor, write_cursor
 
 _CURSOR = "compliance"
 _DAYS_SHOWN = 14

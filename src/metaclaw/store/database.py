@@ -20,7 +20,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import StoreError
 from metaclaw.store.files import FilesLostError, Identity, identify
-from metaclaw.store.migration import HEAD, STORED_REVISION, check_schema, require_head, stored_revision, upgrade
+from metaclaw.store.schema import HEAD, STORED_REVISION, check_schema, require_head, stored_revision, upgrade
 
 log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from metaclaw.store.schema import (
     unwritten,
     uses,
 )
-from metaclaw.store.spending import erase_items
+from metaclaw.store.usage import erase_items
 
 _T = TypeVar("_T")
 _CARRIERS_AT_ONCE: Final = 500

@@ -13,7 +13,6 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import TurnKind
-from metaclaw.store.cursors import SqlCursors, write_cursor
 from metaclaw.store.database import Database, RefusedError, store_errors, utc_now
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
@@ -36,6 +35,7 @@ from metaclaw.store.schema import (
     translations,
     turns,
 )
+from metaclaw.store.usage import SqlCursors, write_cursor
 
 log = logging.getLogger(__name__)
 

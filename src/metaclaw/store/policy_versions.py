@@ -6,9 +6,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, func, insert, select, text, update
 
-from metaclaw.domain.eligibility import RoleKind
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyVersion, Serving, Weights
+from metaclaw.domain.training import RoleKind
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store import version_transitions as transitions

@@ -20,11 +20,9 @@ from sqlalchemy import (
 )
 
 from metaclaw.domain.candidate import Standing
-from metaclaw.domain.eligibility import RoleKind, TurnRole, TurnStanding
-from metaclaw.domain.enforcement import ATTEMPT
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.session import SessionTrace
-from metaclaw.domain.turn import Exchange, Placement, Splice, Turn, TurnKind
+from metaclaw.domain.training import RoleKind, TurnRole, TurnStanding
+from metaclaw.domain.turn import ATTEMPT, Exchange, Placement, SessionTrace, Splice, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
 from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of

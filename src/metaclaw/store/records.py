@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from metaclaw.domain.candidate import CandidateId, Standing
 from metaclaw.domain.chat import Finish, Json, Usage, Wire
-from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.training import Rejection
 from metaclaw.domain.turn import Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 
@@ -126,7 +126,7 @@ class GenerationRow:
 
 @dataclass(frozen=True, slots=True)
 class TurnFacts:
-    """What `domain.eligibility.rejection` asks of a turn; `tokens` is how many were sampled, None if not recorded."""
+    """What `domain.training.rejection` asks of a turn; `tokens` is how many were sampled, None if not recorded."""
 
     kind: TurnKind
     end: TurnEnd

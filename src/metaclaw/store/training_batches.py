@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, select, update
 
-from metaclaw.domain.eligibility import Rejection, RoleKind, rejection
 from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.training import Rejection, RoleKind, rejection
 from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database, RefusedError, utc_now

@@ -32,16 +32,14 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from sqlalchemy.sql.dml import ReturningInsert
 
 from metaclaw.domain.chat import Json
-from metaclaw.domain.enforcement import ATTEMPT
 from metaclaw.domain.ids import SessionId
-from metaclaw.domain.turn import Turn
+from metaclaw.domain.turn import ATTEMPT, Turn
 from metaclaw.errors import StoreError
 from metaclaw.store import schema
 from metaclaw.store.compliance import answer_rows, attempt_rows, attempts_of, rule_rows
 from metaclaw.store.database import Database, RefusedError, store_errors
 from metaclaw.store.deduplication import ContentIds, RequestLines
 from metaclaw.store.files import FilesLostError, Identity, Rescued, identify, rescue
-from metaclaw.store.migration import STORED_REVISION, require_head
 from metaclaw.store.rows import (
     Value,
     Values,
@@ -53,7 +51,7 @@ from metaclaw.store.rows import (
     tokens_row,
     turn_row,
 )
-from metaclaw.store.schema import draws
+from metaclaw.store.schema import STORED_REVISION, draws, require_head
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql

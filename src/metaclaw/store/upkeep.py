@@ -1,21 +1,26 @@
-"""The size of the database: keeping it below a limit, and giving space that is no longer used back to the disk."""
+"""Upkeep of the database: keeping it below a size limit, giving unused space back to the disk, checking an SQLite file without
+changing it, and copying all readable rows to a new file."""
 
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy import Connection, exists, select
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import StoreSize
-from metaclaw.store.database import Database, store_errors, utc_now
+from metaclaw.errors import StoreError
+from metaclaw.store.database import Database, open_database, plain_words, store_errors, utc_now
 from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.integrity import quick_check
 from metaclaw.store.records import BatchState
 from metaclaw.store.rows import pack_instant, unpack_text
-from metaclaw.store.schema import batch_turns, batches, sessions, turns
+from metaclaw.store.schema import HEAD, STORED_REVISION, batch_turns, batches, is_newer, metadata, sessions, turns
 
 log = logging.getLogger(__name__)
 
@@ -157,3 +162,279 @@ def _measure(connection: Connection) -> tuple[int, int]:
         connection.exec_driver_sql(f"PRAGMA {name}").scalar() or 0 for name in ("page_size", "page_count", "freelist_count")
     )
     return page * pages, page * free
+
+
+_SHOWN = 20
+_STEPS = 100_000  # of SQLite's virtual machine: a few milliseconds
+DAMAGE = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged file raises; the driver decodes SQLite's own messages, which may quote it."""
+
+_UPGRADE = "Upgrade the program; this version must not repair it."
+_RESTORE = "Nothing can be read, so a repair would save nothing: metaclaw store restore PATH puts a backup in its place."
+_REPAIR = "metaclaw store repair saves what can be read; metaclaw store restore PATH puts a backup in its place."
+
+
+@dataclass(frozen=True, slots=True)
+class IntegrityReport:
+    """What a look at a database file found."""
+
+    revision: str | None
+    turns: int | None
+    sessions: int | None
+    size_bytes: int
+    free_bytes: int
+    problems: tuple[str, ...]
+    remedy: str | None = None
+    """What to do about the problems."""
+    is_newer: bool = False
+    """Whether it belongs to a newer version of this program, and must not be repaired by this one."""
+
+
+@contextmanager
+def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write. Raises StoreError if the file cannot be opened."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=5.0)) as connection:
+            yield connection
+    except DAMAGE as error:
+        raise StoreError(f"reading {path}: {plain_words(error)}") from error
+
+
+def check_file(path: Path) -> IntegrityReport:
+    """Read the whole file and say what is wrong with it."""
+    problems: list[str] = []
+    facts: dict[str, str | int | None] = {}
+    with read_only(path) as connection:
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except DAMAGE as error:
+            if not _is_damage(error):
+                raise
+            problem = f"its list of tables cannot be read: {' '.join(str(error).split())}"
+            return IntegrityReport(None, None, None, path.stat().st_size, 0, (problem,), _RESTORE)
+        for name, query in _FACTS.items():
+            try:
+                facts[name] = (connection.execute(query).fetchone() or [None])[0]
+            except DAMAGE as error:
+                problems.append(f"{name} cannot be read: {plain_words(error)}")
+        problems += _problems(connection)
+    revision, page = facts.get("revision"), int(facts.get("page_size") or 0)
+    newer = revision is not None and is_newer(str(revision))
+    if newer:
+        problems.insert(0, f"it was written by a newer version of this program (schema {revision}; this one knows up to {HEAD})")
+    return IntegrityReport(
+        None if revision is None else str(revision),
+        _count(facts.get("turns")),
+        _count(facts.get("sessions")),
+        page * int(facts.get("pages") or 0),
+        page * int(facts.get("free_pages") or 0),
+        tuple(problems[:_SHOWN]),
+        (_UPGRADE if newer else _REPAIR) if problems else None,
+        newer,
+    )
+
+
+def find_damage(path: Path) -> str | None:
+    """Read every page of the file and return the first problem, or None."""
+    with read_only(path) as connection:
+        return quick_check(connection)
+
+
+def quick_check(connection: sqlite3.Connection, is_over: Callable[[], bool] = lambda: False) -> str | None:
+    """Read every page, without comparing tables with their indexes, and return the first problem, or None.
+
+    Stops without a finding when `is_over`. Raises sqlite3.Error for failures that say nothing about the file, such as a lock.
+    """
+    connection.set_progress_handler(is_over, _STEPS)
+    try:
+        (words,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except DAMAGE as error:
+        if getattr(error, "sqlite_errorname", None) == "SQLITE_INTERRUPT":
+            return None
+        if _is_damage(error):
+            return " ".join(str(error).split())
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
+    return None if words == "ok" else " ".join(words.removeprefix("*** in database main ***").split())
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether an error comes from the content of the file, not from a lock or the disk."""
+    return getattr(error, "sqlite_errorname", "SQLITE_CORRUPT").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
+
+
+_FACTS = {
+    "page_size": "PRAGMA page_size",
+    "pages": "PRAGMA page_count",
+    "free_pages": "PRAGMA freelist_count",
+    "revision": STORED_REVISION,
+    "turns": "SELECT count(*) FROM turns",
+    "sessions": "SELECT count(*) FROM sessions",
+}
+
+
+def _problems(connection: sqlite3.Connection) -> list[str]:
+    found: list[str] = []
+    try:
+        found += [words for (words,) in connection.execute(f"PRAGMA integrity_check({_SHOWN})") if words != "ok"]
+        dangling: dict[tuple[str, str], int] = {}
+        for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+            dangling[table, parent] = dangling.get((table, parent), 0) + 1
+        found += [
+            f"{count} rows of {table} name a row of {parent} that is not there" for (table, parent), count in dangling.items()
+        ]
+        present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if connection.execute(STORED_REVISION).fetchone() == (HEAD,):
+            found += [f"the table {name} is missing" for name in sorted(set(metadata.tables) - present)]
+    except DAMAGE as error:
+        found.append(plain_words(error))
+    return found
+
+
+def _count(found: str | int | None) -> int | None:
+    return found if isinstance(found, int) else None
+
+
+_ROWS_PER_PAGE = 512
+_MAX_READS = 200_000
+
+_MISSING_SESSIONS = """
+    INSERT INTO sessions (id, key, agent, user_id, workspace_id, began_us, last_us, turns, main_turns)
+    SELECT session, max(key), max(agent), max(user_id), max(workspace_id), min(received_us), max(received_us), count(*),
+        sum(kind = 'main')
+    FROM turns WHERE session NOT IN (SELECT id FROM sessions) GROUP BY session"""
+_RECOUNT = (
+    "DELETE FROM sessions WHERE id NOT IN (SELECT session FROM turns)",
+    """UPDATE sessions SET turns = counted.turns, main_turns = counted.main_turns
+    FROM (SELECT session, count(*) AS turns, sum(kind = 'main') AS main_turns FROM turns GROUP BY session) AS counted
+    WHERE counted.session = sessions.id AND (sessions.turns <> counted.turns OR sessions.main_turns <> counted.main_turns)""",
+    "UPDATE rule_counts SET times = (SELECT count(*) FROM rule_results WHERE count = rule_counts.seq)",
+    "DELETE FROM rule_counts WHERE times = 0",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SalvagedTable:
+    """Rows of one table: saved, unreadable, and dropped because they referred to unreadable ones."""
+
+    table: str
+    saved: int
+    unreadable: int
+    dropped: int
+
+
+def salvage(damaged: Path, target: Path) -> list[SalvagedTable]:
+    """Write a sound database to `target` with all that can be read from `damaged`, which is not changed. Raises StoreError."""
+    open_database(f"sqlite:///{target}").close()
+    with read_only(damaged) as source, closing(sqlite3.connect(target, isolation_level=None)) as connection:
+        try:
+            present = {name for (name,) in source.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except DAMAGE as error:
+            raise StoreError(
+                f"repairing {damaged}: its list of tables cannot be read, so nothing can be saved ({error})."
+                " Put a backup in its place with `metaclaw store restore`, or move it away to begin anew"
+            ) from error
+        return _salvage(source, connection, present)
+
+
+def _salvage(source: sqlite3.Connection, target: sqlite3.Connection, present: set[str]) -> list[SalvagedTable]:
+    triggers = target.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").fetchall()
+    tables = [name for (name,) in target.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    tables = [name for name in tables if name in present and name not in ("alembic_version", "sqlite_sequence")]
+    target.execute("BEGIN")
+    for name, _ in triggers:
+        target.execute(f"DROP TRIGGER {name}")
+    unreadable = {table: _Copy(source, target, table).run() for table in tables}
+    read = {table: _rows(target, table) for table in tables}
+    _drop_what_is_incomplete(target)
+    _keep_numbers(source, target)
+    for _, statement in triggers:
+        target.execute(statement)
+    target.execute("COMMIT")
+    saved = {table: _rows(target, table) for table in tables}
+    return [SalvagedTable(table, saved[table], unreadable[table], max(0, read[table] - saved[table])) for table in tables]
+
+
+def _rows(connection: sqlite3.Connection, table: str) -> int:
+    count: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    return count
+
+
+class _Copy:
+    """Copies one table by ranges of rows; a range that cannot be read is halved until single rows are left out."""
+
+    def __init__(self, source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> None:
+        self._source = source
+        self._target = target
+        self._table = table
+        wanted = {row[1] for row in target.execute(f"PRAGMA table_info({table})")}
+        columns = [row[1] for row in source.execute(f"PRAGMA table_info({table})") if row[1] in wanted]
+        names = ", ".join(f'"{name}"' for name in columns)
+        self._select = f"SELECT rowid, {names} FROM {table} WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
+        self._insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})"
+
+    def run(self) -> int:
+        """Copy what can be read. Returns about how many rows could not."""
+        ranges = [(self._bound("min", lambda: 0), self._bound("max", self._largest))]
+        unreadable = reads = 0
+        while ranges and reads < _MAX_READS:
+            reads += 1
+            low, high = ranges.pop()
+            failed_at = self._copy(low, high)
+            if failed_at is None:
+                continue
+            if failed_at == high:
+                unreadable += 1
+            else:
+                middle = (failed_at + high) // 2
+                ranges += [(middle + 1, high), (failed_at, middle)]
+        return unreadable
+
+    def _copy(self, low: int, high: int) -> int | None:
+        """Copy rows until one cannot be read. Returns where to go on, or None at the end."""
+        try:
+            for rowid, *values in self._source.execute(self._select, (low, high)):
+                self._target.execute(self._insert, values)
+                low = rowid + 1
+        except DAMAGE:
+            return min(low, high)
+        return None
+
+    def _bound(self, which: str, otherwise: Callable[[], int]) -> int:
+        try:
+            found = self._source.execute(f"SELECT {which}(rowid) FROM {self._table}").fetchone()[0]
+        except DAMAGE:
+            return otherwise()
+        return 0 if found is None else int(found)
+
+    def _largest(self) -> int:
+        """No row can have a larger number: numbered tables keep their largest, and others have so many rows at most."""
+        known = 0
+        with suppress(*DAMAGE):
+            known = dict(self._source.execute("SELECT name, seq FROM sqlite_sequence")).get(self._table, 0)
+        pages: int = self._source.execute("PRAGMA page_count").fetchone()[0]
+        return int(known) or pages * _ROWS_PER_PAGE
+
+
+def _drop_what_is_incomplete(connection: sqlite3.Connection) -> None:
+    """A turn without its body, or with a reference to what is gone, cannot be read: it goes as a whole."""
+    connection.execute(_MISSING_SESSIONS)
+    while True:
+        changes = connection.total_changes
+        connection.execute("DELETE FROM turns WHERE seq NOT IN (SELECT turn FROM payloads)")
+        dangling = {(table, rowid) for table, rowid, _, _ in connection.execute("PRAGMA foreign_key_check")}
+        for table, rowid in dangling:
+            connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (rowid,))
+        if connection.total_changes == changes:
+            break
+    for statement in _RECOUNT:
+        connection.execute(statement)
+
+
+def _keep_numbers(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Numbers that were given are not given again, even if their rows are lost."""
+    with suppress(*DAMAGE):
+        for table, seq in source.execute("SELECT name, seq FROM sqlite_sequence").fetchall():
+            target.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+            target.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, seq))

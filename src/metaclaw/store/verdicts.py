@@ -6,9 +6,9 @@ from typing import Final, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, exists, insert, select, update
 
-from metaclaw.domain.eligibility import RoleKind, TurnRole, TurnStanding
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import PolicyState
+from metaclaw.domain.training import RoleKind, TurnRole, TurnStanding
 from metaclaw.domain.turn import Scope, TurnKind
 from metaclaw.domain.verdict import Fault, OpenFailure, Outcome, Signal, Source, Verdict, Votes, outranks
 from metaclaw.store.database import Database, RefusedError, utc_now

@@ -1,6 +1,6 @@
 """Plain text: hidden characters, sentences, terms, word lists, JSON inside prose, and cutting to a limit."""
 
-from metaclaw.text.excerpts import answer_documents, cut_middle, fair_shares, shorten
+from metaclaw.text.excerpts import answer_documents, cut_middle, fair_shares, json_documents, shorten
 from metaclaw.text.sentences import (
     BASE64,
     HEX,
@@ -22,10 +22,12 @@ from metaclaw.text.sentences import (
     without_hidden_characters,
 )
 from metaclaw.text.terms import MAX_WORD_CHARS, count_terms, list_terms, list_words, sentence_terms, specific_terms, stem, terms_of
-from metaclaw.text.words import COMMON_WORDS, VERY_COMMON_WORDS
+from metaclaw.text.words import CLIENT_OUTPUT_TAGS, CLIENT_TAGS, COMMON_WORDS, VERY_COMMON_WORDS
 
 __all__ = [
     "BASE64",
+    "CLIENT_OUTPUT_TAGS",
+    "CLIENT_TAGS",
     "COMMON_WORDS",
     "HEX",
     "HIDDEN",
@@ -45,6 +47,7 @@ __all__ = [
     "instructions",
     "introduces_rules",
     "is_imperative",
+    "json_documents",
     "list_terms",
     "list_words",
     "may_contain_hidden",

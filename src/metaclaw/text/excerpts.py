@@ -4,11 +4,13 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
+from metaclaw.domain.chat import Json
+
 _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _DECODER = json.JSONDecoder()
 
 
-def json_documents(text: str, most: int, openings: str = "{[") -> Iterator[object]:
+def json_documents(text: str, most: int, openings: str = "{[") -> Iterator[Json]:
     """Objects and arrays in a text, in their order; at most `most` opening brackets are tried."""
     at = 0
     for _ in range(most):
@@ -23,7 +25,7 @@ def json_documents(text: str, most: int, openings: str = "{[") -> Iterator[objec
             yield document
 
 
-def answer_documents(text: str, most: int, openings: str = "{[") -> list[object]:
+def answer_documents(text: str, most: int, openings: str = "{[") -> list[Json]:
     """JSON documents in a model's answer, without those in its thoughts; the last first, since models think aloud."""
     return list(json_documents(_THINKING.sub(" ", text), most, openings))[::-1]
 

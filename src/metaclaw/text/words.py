@@ -2,6 +2,7 @@
 
 import json
 from importlib.resources import files
+from typing import Final
 
 _LISTS: dict[str, list[str]] = json.loads((files("metaclaw.text") / "words.json").read_text(encoding="utf-8"))
 
@@ -21,3 +22,15 @@ GENERIC_WORDS = frozenset(_words("generic"))
 """Words that fit every task, so that sharing them shows nothing."""
 VERBS = frozenset(_words("verbs"))
 """Verbs that begin a command in English, and forms of command in French, German, Spanish, Portuguese, Italian and Dutch."""
+
+CLIENT_TAGS: Final = (
+    "system-reminder|environment_context|environment_details|user_instructions|permissions instructions|skills_instructions"
+    "|house_rules|relevant-memories|user-persona|scene-navigation|memory-tools-guide|conversation_context|channel_metadata"
+    "|system_context|command-name|command-message|local-command-caveat|task-notification|subagent_notification|user_info"
+    "|project_layout|git_status|turn_aborted"
+)
+"""Tags around what a client adds to a person's message, as alternatives of a pattern."""
+CLIENT_OUTPUT_TAGS: Final = (
+    "local-command-stdout|local-command-stderr|bash-stdout|bash-stderr|ide_opened_file|ide_selection|attached_files"
+)
+"""Tags around files and output of programs that a client adds to a person's message."""

@@ -30,9 +30,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from metaclaw.domain.batch import Datum, Rollout
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Datum, Rollout
 from metaclaw.errors import TrainingError
 
 FLAT = 1e-4

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from metaclaw.domain.batch import Datum
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Datum
 from metaclaw.train.records import StepRecord
 
 Thing = TypeVar("Thing")

@@ -54,7 +54,7 @@ class HeldOutAnswer:
 class DegenerationRules:
     """When answers count as degenerate. Fewer than `least` questions are not judged; shares are of the questions."""
 
-    least: int = 8
+    least: int = 3
     one_answer: float = 0.6
     more_often: float = 0.15
     alpha: float = 0.05

@@ -25,7 +25,7 @@ come up k grows, and a candidate that is no worse on any is called worse with pr
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from metaclaw.domain.ids import SkillName
@@ -129,6 +129,11 @@ class GateRules:
     skill: SkillRules = field(default_factory=SkillRules)
     degeneration: DegenerationRules = field(default_factory=DegenerationRules)
 
+    def for_try(self, number: int) -> "GateRules":
+        """The rules by which weights are judged of which others were refused before: each further try must show more, so that all
+        tries together are wrong no more often than one."""
+        return replace(self, alpha=self.alpha / number, golden=self.golden.for_try(number))
+
 
 class GateRuling(StrEnum):
     """What becomes of a candidate."""
@@ -177,7 +182,8 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     strict = _compare([pair.strict_gain for pair in evidence.pairs], rules)
     skills = [*weigh_skills(evidence.pairs, rules.skill), *weigh_skills(evidence.pairs, rules.skill, strictly=True)]
     words = _describe(evidence, trained, strict)
-    objections = [*_unsafe(evidence, rules), *_lost(evidence, rules), *_degenerate(evidence, rules)]
+    lost = _lost(evidence, rules)
+    objections = [*_unsafe(evidence, rules), *lost, *_degenerate(evidence, rules)]
     objections += _unproven(evidence, rules)
     objections += [
         f"worse than the serving version: {one.words(' held-out questions')}"
@@ -186,7 +192,8 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     ]
     objections += [f"worse {one.words}" for one in skills if one.is_worse]
     if objections:
-        return _decision(GateRuling.REJECT, evidence, trained.comparison, [*objections, *([words] if evidence.pairs else [])])
+        decision = _decision(GateRuling.REJECT, evidence, trained.comparison, [*objections, *([words] if evidence.pairs else [])])
+        return replace(decision, report=replace(decision.report, lost_abilities=objections == lost))
     left = 0 if evidence.is_all else max(0, rules.most - len(evidence.pairs))
     doubts = _doubts(trained, strict, skills, rules, is_last=not left)
     if doubts:

@@ -29,10 +29,11 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from statistics import NormalDist
 from typing import TypeAlias
 
 from metaclaw.domain.chat import ChatRequest, Json, Message, Role, Sampling, Text, Tool, ToolCall, Wire
@@ -154,6 +155,11 @@ class GoldenRules:
     margin: float = 2.0
     z: float = 1.72
     weak: float = 0.1
+
+    def for_try(self, number: int) -> "GoldenRules":
+        """Wider intervals, so that so many tries together are wrong no more often than one is with these."""
+        normal = NormalDist()
+        return replace(self, z=normal.inv_cdf(1.0 - (1.0 - normal.cdf(self.z)) / number))
 
 
 class GoldenStanding(StrEnum):

@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from metaclaw.domain.batch import Datum
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Datum
 from metaclaw.train.advantages import MAX_ADVANTAGE, ScoredGroup, Skip, TrainingData, skips, spread
 from metaclaw.train.records import BestAnswer, StepRecord
 from metaclaw.train.schedule import key_rewards

@@ -19,7 +19,16 @@ from metaclaw.wires.format import (
     wire_format,
     wire_formats,
 )
-from metaclaw.wires.held_calls import TURN_MARK, Attempt, CallHold, HeldCall, has_call_mark, plain_id, plain_text, whole_calls
+from metaclaw.wires.held_calls import (
+    TURN_MARK,
+    AttemptMessages,
+    CallHold,
+    HeldCall,
+    has_call_mark,
+    plain_id,
+    plain_text,
+    whole_calls,
+)
 from metaclaw.wires.sse import EventParser, TailHold, begins_answer
 from metaclaw.wires.translation import call_name, estimate_tokens, plain, portable_tools
 
@@ -29,7 +38,7 @@ for _format in (chat.FORMAT, messages.FORMAT, responses.FORMAT):
 
 __all__ = [
     "TURN_MARK",
-    "Attempt",
+    "AttemptMessages",
     "CallHold",
     "EventParser",
     "Facts",

@@ -1,19 +1,19 @@
 """Everything that is specific to one wire, as one value: `WireFormat`; and what relayed answers say about themselves."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, Usage, Wire
-from metaclaw.domain.enforcement import TrueAnswer
+from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.errors import NO_REASON, error_of
 from metaclaw.wires.fields import Object, object_of, text_of
 
 if TYPE_CHECKING:  # these look formats up
     from metaclaw.wires.footer import FooterRules
-    from metaclaw.wires.held_calls import Attempt, CallRules, HeldCall
+    from metaclaw.wires.held_calls import AttemptMessages, CallRules, HeldCall
     from metaclaw.wires.translation import Document, ToolOffer
 
 
@@ -77,7 +77,7 @@ class RequestEdit(Protocol):
 class AttemptReader(Protocol):
     """Reads what a provider said, as it has to be told of it again."""
 
-    def __call__(self, said: bytes, *, stream: bool) -> "Attempt":
+    def __call__(self, said: bytes, *, stream: bool) -> "AttemptMessages":
         """Raises UpstreamError for a whole answer that is none."""
 
 
@@ -108,6 +108,10 @@ class WireFormat:
     """The field that holds the messages."""
     previous_key: str = ""
     """The field by which a request refers to a history that the provider keeps."""
+    kept_history_keys: tuple[str, ...] = ()
+    """Fields by which a request refers to anything that the provider keeps."""
+    unkept: Mapping[str, Json] = field(default_factory=dict)
+    """Fields by which the provider keeps nothing of a request and its answer."""
     required_key: str = ""
     """A field that every request for an answer must have, and one that only counts tokens need not."""
     parse_request: Callable[[dict[str, Json]], ChatRequest]
@@ -128,10 +132,18 @@ class WireFormat:
     """The system text that stands outside the messages: a string or a list of parts, or None."""
     place_in_system: Callable[[RequestEdit, str], None]
     """Add text at the end of the system text."""
+    has_system_field: bool = False
+    """Whether the system text has a field of its own; it is the first message of a request that was read."""
+    later_system: Mapping[str, Json] = field(default_factory=dict)
+    """Further fields of a system message that is added behind others; without any, it is added before all messages."""
     text_part: str = "text"
     """The type of a text part in a message."""
     appends_parts: bool = False
     """Whether text is added to a message as a part of its own, also where its content is a string."""
+    joins_results: bool = False
+    """Whether the results of several calls stand in one message of the user."""
+    needs_signed_reasoning: bool = False
+    """Whether reasoning is sent back only with its provider's signature."""
     caches_everything: Callable[[Mapping[str, Json]], bool] = lambda body: False
     """Whether a request has the provider cache its whole prompt."""
 

@@ -218,6 +218,8 @@ def test_commands_that_differ_in_trifles_are_the_same(one: str, other: str) -> N
         ("echo '$HOME'", 'echo "$HOME"'),
         ("echo '*'", "echo *"),
         ("echo 2 > f", "echo 2> f"),
+        ("ls &> f", "ls & > f"),
+        ("ls 12> f", "ls 1 2> f"),
         ("cat <<E\na  b\nE", "cat <<E\na b\nE"),
         ("echo 'a  b'", "echo 'a b'"),
         ("a\nb", "a b"),
@@ -241,17 +243,21 @@ timeout 60 pytest tests
 sed -n 1,5p a.py
 find . -name '*.py'
 FOO=1 npm run test
-rg x > /dev/null""".splitlines(),
+rg x > /dev/null
+ls &> /dev/null
+(cd src && ls)""".splitlines(),
 )
 def test_commands_that_only_look(command: str) -> None:
     assert only_looks(command)
-    assert understand(call("Bash", command=command)).deed is CallEffect.LOOK
+    assert understand(call("Bash", command=command)).effect is CallEffect.LOOK
 
 
 @pytest.mark.parametrize(
     "command",
     """rm a
 cat a > b
+cat a > 1
+ls() { rm -r b; }; ls
 sed -i s/a/b/ c
 find . -delete
 find . -exec rm {} +
@@ -283,10 +289,12 @@ def test_files_that_a_command_reads() -> None:
     assert paths_read("cat a | grep x") is None
     assert paths_read("pytest") is None
     assert paths_read("cat") is None
+    assert paths_read("cat a > 2") is None
+    assert paths_read("X=1 cat a") is None
 
 
 @pytest.mark.parametrize(
-    ("wanted", "deed"),
+    ("wanted", "effect"),
     [
         (call("Read", file_path="a"), CallEffect.LOOK),
         (call("mcp__github__get_issue", number=1), CallEffect.LOOK),
@@ -309,8 +317,8 @@ def test_files_that_a_command_reads() -> None:
         (ToolCall("1", "LS", ""), CallEffect.LOOK),
     ],
 )
-def test_what_a_call_does_is_told_by_its_name_and_its_command(wanted: ToolCall, deed: CallEffect) -> None:
-    assert understand(wanted).deed is deed
+def test_what_a_call_does_is_told_by_its_name_and_its_command(wanted: ToolCall, effect: CallEffect) -> None:
+    assert understand(wanted).effect is effect
 
 
 def test_a_shell_that_is_given_a_line_and_one_that_is_given_words_are_told_alike() -> None:

@@ -16,10 +16,8 @@ from benchmarks import cassettes
 from metaclaw.domain.candidate import Probe, ProbeKind, ReplayCost, ReplayResult
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Message, Part, Reasoning, Role, Text, ToolCall, Usage, Wire
 from metaclaw.domain.ids import SkillName, TurnId, new_turn_id
-from metaclaw.domain.session import Anchor
 from metaclaw.domain.skill import Skill, SkillGeneration
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Placement, Stamp, Turn, TurnKind
+from metaclaw.domain.turn import Anchor, Placement, Stamp, Step, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import JudgeError, UpstreamError
 from metaclaw.learn.replay.prompt import ReplayPrompt

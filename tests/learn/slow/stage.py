@@ -1,4 +1,4 @@
-"""The slow loop on real parts: database, shelf, checks, journal, gate, and a toy backend whose reward really rises."""
+"""The slow loop on real parts: database, library, checks, journal, gate, and a toy backend whose reward really rises."""
 
 import json
 import random
@@ -7,33 +7,32 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from metaclaw.domain.batch import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.chat import ChatRequest, Finish, SampledTokens, Text, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.training import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay.prompt import sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
-from metaclaw.learn.slow.judging import JudgingBudget
 from metaclaw.learn.slow.loop import LoopRules, SlowLoop, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
-from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.recipe import JudgingBudget, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import Clocks, QueryTurns
 from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.outcome import Judge
 from metaclaw.schedule import ManualWindows
-from metaclaw.skills import Budgets, Shelf, render_block
+from metaclaw.skills import Budgets, SkillLibrary, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
 from metaclaw.store.turn_writer import TurnWriter
+from metaclaw.train.extra_prompts import RehearsalSize
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import GoldenRules, golden_items
-from metaclaw.train.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
 from tests.support.softmax import END, encode
 from tests.support.toy_backend import ToyBackend
@@ -158,10 +157,10 @@ class Stage:
         self.database.prepare()
         self.turn_writer = TurnWriter(self.database, 1 << 20)
         self.generations = SqlGenerations(self.database)
-        self.shelf = Shelf(self.folder / "skills", self.generations)
-        self.shelf.load()
-        if self.shelf.view.get(STARS.name) is None:
-            self.shelf.publish([STARS], (), "a house rule")
+        self.library = SkillLibrary(self.folder / "skills", self.generations)
+        self.library.load()
+        if self.library.view.get(STARS.name) is None:
+            self.library.publish([STARS], (), "a house rule")
         self.slot = PolicySlot("embedded")
         self.made = 0
         self.unscorable: set[TurnId] = set()
@@ -186,7 +185,7 @@ class Stage:
             provider="embedded",
             max_lag=3,
             held_out_share=0.4,
-            clocks=lambda: Clocks(self.shelf.view.generation, self.slot.serving.version),
+            clocks=lambda: Clocks(self.library.view.generation, self.slot.serving.version),
             can_score=lambda step: step.turn not in self.unscorable,
         )
         self.rewards = Rewards(judge_for=lambda model: self.judge, skill=self._skill, redact=lambda text: text)
@@ -220,7 +219,7 @@ class Stage:
                 folder=self.folder / "policies",
                 base="toy",
                 examples=Examples(
-                    skill=lambda name: self.shelf.view.get(name),
+                    skill=lambda name: self.library.view.get(name),
                     request=self._request,
                     rewards=self.rewards,
                     tokeniser=AsciiTokeniser(),
@@ -230,12 +229,12 @@ class Stage:
             windows=self.windows,
             rules=LoopRules(self.batch_turns, self.canary_share, self.batch_most or self.batch_turns),
             judge=lambda: None,
-            skills=lambda: self.shelf.view.skills,
+            skills=lambda: self.library.view.skills,
             pause_s=0.0,
         )
 
     def _skill(self, name: SkillName) -> Skill | None:
-        found = self.shelf.view.get(name)
+        found = self.library.view.get(name)
         return found if found is None or self.judge is None else replace(found, extra={})
 
     def _request(self, turn: TurnId) -> ChatRequest | None:
@@ -243,7 +242,7 @@ class Stage:
         return None if recorded is None else sent_request(recorded.turn)
 
     def _is_same(self, name: SkillName, generation: int) -> bool:
-        then, now = self.generations.at(generation), self.shelf.view.get(name)
+        then, now = self.generations.at(generation), self.library.view.get(name)
         return now is not None and then is not None and any(one.content_hash == now.content_hash for one in then.skills)
 
     def _proof(self) -> Proof:
@@ -277,8 +276,8 @@ class Stage:
         task = "".join(chance.choice("abcdefgh") for _ in range(8))
         block = render_block([STARS], 4_000)
         messages = [{"role": "system", "content": "Hi."}, {"role": "user", "content": task}]
-        wishes = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        body = json.dumps({"model": "toy", "messages": messages, **wishes})
+        options = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        body = json.dumps({"model": "toy", "messages": messages, **options})
         at = body.index("Hi.") + 3
         said = {"choices": [{"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop", "index": 0}]}
         return Turn(
@@ -287,7 +286,7 @@ class Stage:
             kind=TurnKind.MAIN,
             kind_reason="",
             scope=speaker,
-            stamp=Stamp(self.shelf.view.generation, self.slot.serving.version, self.shelf.view.hash, (STARS.name,)),
+            stamp=Stamp(self.library.view.generation, self.slot.serving.version, self.library.view.hash, (STARS.name,)),
             agent="agent",
             wire=Wire.CHAT,
             path="/v1/chat/completions",

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, distil, may_help, worked_examples
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import LeastTurns

@@ -5,9 +5,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import PieceStats, Rollout
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import PieceStats, Rollout
 from metaclaw.learn.slow.journal import Journal, Measured, group_of, rollouts_of
 from metaclaw.train.records import GroupRecord, StepRecord, moved_prefix
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from metaclaw.domain.window import Window
-from metaclaw.learn.slow.pace import Pace
+from metaclaw.domain.training import Window
+from metaclaw.learn.slow.recipe import Pace
 
 pytestmark = pytest.mark.anyio
 

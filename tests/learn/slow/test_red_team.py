@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.domain.chat import Text
 from metaclaw.domain.check import Conversation
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.training import Drawing, Rollout
+from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn

@@ -14,18 +14,17 @@ from typing import Final
 import anyio
 import pytest
 
-from metaclaw.domain.batch import Adam, Drawing
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text, Wire
 from metaclaw.domain.policy import GateReport, Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.training import Adam, Drawing
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
 from metaclaw.engine.prompt import FolderTokeniser
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.learn.slow.journal import Journal
-from metaclaw.learn.slow.pace import Pace
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
-from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.recipe import Pace, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import TrainingRun
 from metaclaw.learn.slow.training_turns import TrainingTurn

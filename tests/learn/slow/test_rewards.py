@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import Rollout
 from metaclaw.domain.chat import Text, Tool, ToolCall
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope, Stamp, TurnEnd
+from metaclaw.domain.training import Rollout
+from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.slow.rewards import References, Rewards, edit_distance, parts_of, similarity, wanted_answer
 from metaclaw.outcome import Judge

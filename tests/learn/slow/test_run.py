@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.domain.policy import PolicyVersion, Weights
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.store import BatchState
 from metaclaw.train.schedule import Phase

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.domain.batch import Adam, Datum, Loss, LossKind
-from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.policy import PolicyState, Weights
+from metaclaw.domain.policy import GateReport, PolicyState, Weights
 from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.training import Adam, Datum, Loss, LossKind, Rejection
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BackendDownError, TrainerMemoryError
@@ -107,12 +106,12 @@ async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns
 
     def say() -> None:
         if (number := next(numbers, None)) is not None:
-            stage.shelf.publish([said(number)], (), "said", by_person=True)
+            stage.library.publish([said(number)], (), "said", by_person=True)
 
     stage.backend.before = say
     assert await stage.slow.once(LeastTurns(8))
     assert next(numbers, None) is None
-    assert stage.shelf.view.generation == 21
+    assert stage.library.view.generation == 21
     (first,) = stage.policies.versions()
     assert (first.state, first.generation) == (PolicyState.SERVING, 1)
     assert stage.turns.waiting(100).turns == waiting - 8
@@ -125,7 +124,7 @@ async def test_twenty_things_said_during_a_run_neither_drop_it_nor_age_the_turns
 def say_in_the_middle(stage: Stage) -> None:
     if stage.backend.calls == 5:
         rule = Skill(SkillName("uv"), "always", "Use uv.", scope="user:ada", extra={"kind": "rule"})
-        stage.shelf.publish([rule], (), "said", by_person=True)
+        stage.library.publish([rule], (), "said", by_person=True)
 
 
 async def test_a_rule_said_during_a_run_ages_its_speakers_turns_and_the_run_goes_on_with_the_others(stage: Stage) -> None:
@@ -152,7 +151,7 @@ async def test_a_run_is_dropped_when_rules_have_changed_for_all_its_speakers(sta
 
 
 async def test_a_fact_is_never_absorbed(stage: Stage) -> None:
-    stage.shelf.publish([replace(STARS, extra={**STARS.extra, "kind": "fact"})], (), "a fact", by_person=True)
+    stage.library.publish([replace(STARS, extra={**STARS.extra, "kind": "fact"})], (), "a fact", by_person=True)
     await serve_stars(stage)
     stage.talk(60)
     await stage.slow._find_absorbed()
@@ -164,7 +163,7 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
     stage.backend.cut_at = 5
     with pytest.raises(CutError):
         await stage.slow.once(LeastTurns(8))
-    stage.shelf.publish([replace(STARS, body="Every answer has two stars (**) in it.")], (), "changed by hand", by_person=True)
+    stage.library.publish([replace(STARS, body="Every answer has two stars (**) in it.")], (), "changed by hand", by_person=True)
     stage.build()
     await stage.slow.once(LeastTurns(8))
     batch = stage.batches.batch(1)
@@ -183,6 +182,64 @@ async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_r
     assert version.report is not None
     assert "not shown better" in " ".join(version.report.reasons)
     assert stage.slot.serving.version == 0
+
+
+class Strict:
+    """A gate that says of the first tries of a candidate that general abilities were lost, and then weighs it."""
+
+    def __init__(self, stage: Stage, refused: int, cut_at: int | None = None) -> None:
+        self._proof, self._refused, self._cut_at = stage._proof(), refused, cut_at
+        self.tried: list[int] = []
+        self.seen: list[str] = []
+
+    async def weigh(self, candidate: Weights, *rest: object, number: int, **named: object) -> GateReport:
+        if number == self._cut_at:
+            raise CutError
+        self.tried.append(number)
+        self.seen.append(Path(candidate.adapter).read_text(encoding="utf-8"))
+        if number <= self._refused:
+            return GateReport(is_passed=False, reasons=("general abilities lost",), lost_abilities=True)
+        return await self._proof.weigh(candidate, *rest, number=number, **named)  # type: ignore[arg-type]
+
+
+def strictly(stage: Stage, refused: int, cut_at: int | None = None) -> Strict:
+    gate = Strict(stage, refused, cut_at)
+    stage.slow._parts = replace(stage.slow._parts, proof=gate)  # type: ignore[arg-type]
+    return gate
+
+
+async def test_a_candidate_that_lost_only_general_abilities_is_weighed_again_with_a_smaller_change(stage: Stage) -> None:
+    stage.talk(60)
+    gate = strictly(stage, refused=1)
+    await stage.slow.once(LeastTurns(8))
+    (version,) = stage.policies.versions()
+    assert gate.tried == [1, 2]
+    assert version.state is PolicyState.SERVING
+    assert version.note.endswith("with 80% of its change: more of it cost general abilities")
+    assert await stage.share_with_stars(version.weights) > await stage.share_with_stars(None)
+
+
+async def test_a_candidate_that_loses_general_abilities_in_every_size_is_rejected(stage: Stage) -> None:
+    stage.talk(60)
+    gate = strictly(stage, refused=3)
+    await stage.slow.once(LeastTurns(8))
+    (version,) = stage.policies.versions()
+    assert gate.tried == [1, 2, 3]
+    assert len(set(gate.seen)) == 3
+    assert version.state is PolicyState.REJECTED
+    assert version.note.startswith("general abilities lost; with 64% of its change")
+
+
+async def test_a_program_killed_while_it_weighs_a_smaller_change_goes_on_with_that(stage: Stage) -> None:
+    stage.talk(60)
+    strictly(stage, refused=1, cut_at=2)
+    with pytest.raises(CutError):
+        await stage.slow.once(LeastTurns(8))
+    stage.build()
+    gate = strictly(stage, refused=1)
+    await stage.slow.once(LeastTurns(8))
+    assert gate.tried == [2]
+    assert stage.policies.versions()[0].state is PolicyState.SERVING
 
 
 async def test_what_passed_the_gate_is_first_tried_on_a_share_of_the_sessions(tmp_path: Path) -> None:
@@ -309,7 +366,7 @@ async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_
     )
     await serve_stars(stage, [STARS.name])
     if is_changed:
-        stage.shelf.publish([replace(STARS, body="Put a star (*) into every answer.")], (), "put otherwise", by_person=True)
+        stage.library.publish([replace(STARS, body="Put a star (*) into every answer.")], (), "put otherwise", by_person=True)
     stage.talk(20)
     await stage.slow.once(LeastTurns(8))
     second = stage.policies.version(2)

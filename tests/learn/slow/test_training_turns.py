@@ -6,8 +6,8 @@ import pytest
 
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.errors import MissingPackageError
+from metaclaw.learn.slow.journal import DriftError
 from metaclaw.learn.slow.loop import LoopRules
-from metaclaw.learn.slow.run_checkpoints import DriftError
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.store import BatchState
 from tests.learn.slow.stage import Stage

@@ -6,10 +6,9 @@ import pytest
 
 from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import new_turn_id
-from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import TurnEnd
+from metaclaw.domain.turn import Origin, TurnEnd
 from metaclaw.proxy.sessions import Origins
-from metaclaw.proxy.sessions.conversation import Conversation, DigestCache
+from metaclaw.proxy.sessions.conversation import DigestCache, MessageChain
 
 
 @pytest.fixture
@@ -151,7 +150,7 @@ def test_housekeeping_that_shows_an_older_point_belongs_to_that_session(origins:
 def test_the_cache_of_digests_is_bounded_and_changes_nothing() -> None:
     small, large = DigestCache(limit=4), DigestCache()
     body = chat(*(f"message {number}" for number in range(20)))
-    chains = [Conversation(Wire.CHAT, body, cache).digests for cache in (small, large, small, large)]
+    chains = [MessageChain(Wire.CHAT, body, cache).digests for cache in (small, large, small, large)]
     assert all(chain == chains[0] for chain in chains)
     assert len(set(chains[0])) == 20
     assert len(small._new) <= 4

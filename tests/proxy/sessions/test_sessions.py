@@ -8,8 +8,7 @@ import pytest
 
 from metaclaw.domain.chat import Json, Text, ToolCall, Wire
 from metaclaw.domain.ids import TurnId, new_turn_id
-from metaclaw.domain.session import Origin, SessionTrace
-from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
+from metaclaw.domain.turn import Origin, Scope, SessionTrace, TurnEnd, TurnKind
 from metaclaw.proxy.sessions import Origins
 from metaclaw.proxy.sessions.registry import Session
 

@@ -6,8 +6,7 @@ import pytest
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import new_turn_id
-from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import TurnEnd
+from metaclaw.domain.turn import Origin, TurnEnd
 from metaclaw.proxy.sessions import Origins
 
 OPENCLAW = "<!-- openclaw:attempt:STABLE -->\nYou are a personal assistant running inside OpenClaw."

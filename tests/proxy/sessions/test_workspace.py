@@ -7,8 +7,7 @@ import pytest
 
 from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import new_turn_id
-from metaclaw.domain.session import Origin, SessionTrace
-from metaclaw.domain.turn import Scope, TurnEnd
+from metaclaw.domain.turn import Origin, Scope, SessionTrace, TurnEnd
 from metaclaw.proxy.sessions import Origins
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)

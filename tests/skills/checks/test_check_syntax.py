@@ -39,9 +39,9 @@ def test_a_check_is_read(text: str, check: Check) -> None:
     [
         ("", "begins with"),
         ("must contain a date", "begins with"),
-        ("pattern:", "1 to 1000 characters"),
+        ("pattern:", "1 to 2000 characters"),
         ("pattern: (", "not a regular expression"),
-        ("pattern: " + "a" * 1001, "not 1001"),
+        ("pattern: " + "a" * 2001, "not 2001"),
         ("pattern in tea: x", "write `in answer`"),
         ("pattern in answer of bash: x", "only calls have a tool"),
         ("pattern: |\n  a\n  b", "one line"),

@@ -253,7 +253,7 @@ def test_a_call_named_by_its_tool_is_seen_as_commands_too() -> None:
     "script", ["git push --force 'x", "git push --force $(", "x" * 300_000 + "; git push --force", "a;" * 2_000]
 )
 def test_a_script_that_cannot_be_read_is_looked_at_in_pieces(script: str) -> None:
-    expected = Outcome.FAIL if "push" in script else Outcome.PASS
+    expected = Outcome.FAIL if "push" in script else Outcome.UNKNOWN
     assert found("not in calls of shell: ^git push --force", script.replace("git", "; git", 1)) is expected
 
 
@@ -280,7 +280,7 @@ def test_a_script_that_cannot_be_read_is_looked_at_in_pieces(script: str) -> Non
 def test_a_very_long_script_is_looked_at(script: str) -> None:
     """Slow reading would make this test hang."""
     assert commands_of(script).texts
-    assert found("no-force-push", script) is Outcome.PASS
+    assert found("no-force-push", script) is not Outcome.FAIL
 
 
 @pytest.mark.parametrize(

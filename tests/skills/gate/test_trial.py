@@ -8,11 +8,9 @@ from benchmarks.gate import simulate_trials
 from metaclaw.domain.candidate import Certificate, Probe, ProbeKind, ReplayResult
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import SkillState
-from metaclaw.domain.verdict import Outcome
+from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.skills import (
-    Belief,
     LiveTask,
-    PassRate,
     TaskCounts,
     TrialDecision,
     is_harmful,

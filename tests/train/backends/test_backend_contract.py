@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from metaclaw.domain.batch import Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Drawing, Loss, LossKind, Rollout
 from metaclaw.errors import TrainingError
 from tests.support.contract import ADAM, DRAWING, PLAIN, PROMPTS, Stage, datum, draw_one, pair, step, total
 

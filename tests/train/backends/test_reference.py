@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import Datum, Loss, LossKind
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan, TrainingBackend
 from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.service import Reduction
-from metaclaw.train.backends.step import distance, fold
+from metaclaw.train.backends.service import Reduction, distance, fold
 from tests.support.classroom import Classroom, PracticeService
 from tests.support.contract import ADAM, PROMPTS
 from tests.support.softmax import END, decode

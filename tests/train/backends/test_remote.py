@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.domain.batch import Drawing
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Drawing
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan
 from metaclaw.train.backends.remote import RemoteBackend, RunMark, write_mark

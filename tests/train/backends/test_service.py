@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import Datum, Loss, LossKind
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
 from metaclaw.train.backends.service import Objective, Reduction, lay_out, lay_out_step, objective
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind
 from metaclaw.ports import RunPlan
 from tests.support.softmax import END, SIZE, Softmax, decode, encode
 from tests.support.toy_backend import ToyBackend

@@ -14,6 +14,7 @@ _SAID_NEXT: Final = "## What the person said next"
 _REQUIREMENT: Final = re.compile(r"== The requirement\n(?P<wanted>.*?)\n\n== The answer\n(?P<answer>.*)", re.DOTALL)
 _RANKING: Final = re.compile(r"== The requirement\n(?P<wanted>.*?)\n\n(?P<answers>== Answer 1\n.*)", re.DOTALL)
 _EACH: Final = re.compile(r"^== Answer \d+\n", re.MULTILINE)
+_RULES: Final = "Rules that hold for the answer:"
 _NO_BOX: Final = "did not include a \\bbox"
 _SCORES: Final = {"pass": 1, "fail": -1, "unknown": 0}
 
@@ -49,7 +50,8 @@ def judged(
 
 
 def _meant(text: str, items: Mapping[str, Item]) -> list[Item]:
-    wanted = bare(text)
+    """The items that a requirement can be about. Rules that stand behind the task may quote other tasks as examples."""
+    wanted = bare(text.partition(_RULES)[0])
     return [item for question, item in items.items() if question in wanted or _complains(item, wanted)]
 
 

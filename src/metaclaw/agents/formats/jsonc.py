@@ -4,8 +4,7 @@ import json
 import re
 from typing import Never
 
-from metaclaw.agents.formats.nodes import Entry, Node, parent_of, put
-from metaclaw.agents.formats.path import KeyPath, UnreadableTextError, newline_of
+from metaclaw.agents.formats.path import Entry, KeyPath, UnreadableTextError, ValueNode, newline_of, parent_of, put
 
 _SPACE = re.compile(r"(?:[\s\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.DOTALL)
@@ -43,11 +42,11 @@ class JsonFormat:
             return _without_comma_before(text, node.entries[place - 1].node.end, start, end)
         return _without_blank_line(text, start, end)
 
-    def replaced(self, text: str, node: Node, value: object) -> str:
+    def replaced(self, text: str, node: ValueNode, value: object) -> str:
         """The text with another value at this place."""
         return text[: node.start] + self._rendered(text, value, _indent_at(text, node.start)) + text[node.end :]
 
-    def inserted(self, text: str, node: Node, key: str | None, value: object) -> str:
+    def inserted(self, text: str, node: ValueNode, key: str | None, value: object) -> str:
         """The text with a new first entry: on a line of its own where the others stand so."""
         newline = newline_of(text)
         head = "" if key is None else f"{json.dumps(key)}: "
@@ -108,7 +107,7 @@ def _unit(text: str) -> str:
     return found[1] if found else "  "
 
 
-def _values(node: Node) -> object:
+def _values(node: ValueNode) -> object:
     if node.kind == "mapping":
         return {entry.key: _values(entry.node) for entry in node.entries}
     if node.kind == "list":
@@ -123,9 +122,9 @@ class _Reader:
         self._text = text
         self._at = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> ValueNode:
         if not self._text.strip():
-            return Node("mapping", 0, 0)
+            return ValueNode("mapping", 0, 0)
         self._skip()
         node = self._node(0)
         self._skip()
@@ -136,17 +135,17 @@ class _Reader:
             self._fail("it does not hold an object")
         return node
 
-    def _node(self, depth: int) -> Node:
+    def _node(self, depth: int) -> ValueNode:
         if depth > _MOST_DEPTH:
             self._fail("it is nested too deeply")
         start = self._at
         opening = self._text[start : start + 1]
         if opening == "{":
-            return Node("mapping", start, entries=self._entries("}", depth), end=self._at)
+            return ValueNode("mapping", start, entries=self._entries("}", depth), end=self._at)
         if opening == "[":
-            return Node("list", start, entries=self._entries("]", depth), end=self._at)
+            return ValueNode("list", start, entries=self._entries("]", depth), end=self._at)
         value = self._scalar()
-        return Node("scalar", start, self._at, value)
+        return ValueNode("scalar", start, self._at, value)
 
     def _entries(self, closing: str, depth: int) -> tuple[Entry, ...]:
         self._at += 1

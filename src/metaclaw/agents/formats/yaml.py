@@ -4,8 +4,7 @@ import json
 
 import yaml
 
-from metaclaw.agents.formats.nodes import Entry, Node, parent_of, put
-from metaclaw.agents.formats.path import KeyPath, UnreadableTextError, newline_of
+from metaclaw.agents.formats.path import Entry, KeyPath, UnreadableTextError, ValueNode, newline_of, parent_of, put
 
 
 class YamlFormat:
@@ -42,7 +41,7 @@ class YamlFormat:
         before = _last_place(node.entries[place - 1].node) if place else entry.start
         return text[:before] + text[end:]
 
-    def replaced(self, text: str, node: Node, value: object) -> str:
+    def replaced(self, text: str, node: ValueNode, value: object) -> str:
         """The text with another value at this place."""
         end = _last_place(node)
         if not node.is_flow:
@@ -50,7 +49,7 @@ class YamlFormat:
         lead = " " if node.start and text[node.start - 1 : node.start] == ":" else ""
         return text[: node.start] + lead + _rendered(value) + text[end:]
 
-    def inserted(self, text: str, node: Node, key: str | None, value: object) -> str:
+    def inserted(self, text: str, node: ValueNode, key: str | None, value: object) -> str:
         """The text with a new first entry."""
         assert key is not None, "lists are not changed in YAML"
         entry = f"{_rendered_key(key)}: {_rendered(value)}"
@@ -64,13 +63,13 @@ class YamlFormat:
         indent = first - (text.rfind("\n", 0, first) + 1)
         return text[:first] + entry + newline_of(text) + " " * indent + text[first:]
 
-    def _root(self, text: str) -> Node:
+    def _root(self, text: str) -> ValueNode:
         try:
             composed = yaml.compose(text, Loader=yaml.SafeLoader)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise UnreadableTextError(_where(error)) from error
         if composed is None or _is_nothing(composed):
-            return Node("mapping", len(text), len(text))
+            return ValueNode("mapping", len(text), len(text))
         root = _node(composed)
         if root.kind != "mapping":
             raise UnreadableTextError("line 1: it does not hold a mapping")
@@ -82,18 +81,18 @@ def _is_nothing(found: yaml.Node) -> bool:
     return isinstance(found, yaml.ScalarNode) and found.value == "" and found.start_mark.index == found.end_mark.index
 
 
-def _node(found: yaml.Node) -> Node:
+def _node(found: yaml.Node) -> ValueNode:
     start, end = found.start_mark.index, found.end_mark.index
     if isinstance(found, yaml.MappingNode):
         entries = tuple(Entry(str(key.value), key.start_mark.index, _node(value)) for key, value in found.value)
-        return Node("mapping", start, end, entries=entries, is_flow=bool(found.flow_style))
+        return ValueNode("mapping", start, end, entries=entries, is_flow=bool(found.flow_style))
     if isinstance(found, yaml.SequenceNode):
         items = tuple(Entry(None, value.start_mark.index, _node(value)) for value in found.value)
-        return Node("list", start, end, entries=items, is_flow=bool(found.flow_style))
-    return Node("scalar", start, end, found.value)
+        return ValueNode("list", start, end, entries=items, is_flow=bool(found.flow_style))
+    return ValueNode("scalar", start, end, found.value)
 
 
-def _last_place(node: Node) -> int:
+def _last_place(node: ValueNode) -> int:
     """Where the value's own text ends. A block's end mark stands behind the comments that follow it."""
     return node.end if node.is_flow or not node.entries else _last_place(node.entries[-1].node)
 

@@ -1,12 +1,19 @@
 """What is wrong now, for the page: what happened, why, and what to do."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 
 def problems(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Current problems, from the facts of `/api/status`."""
-    return [*_of_providers(status), *_of_store(status), *_of_skills(status["skills"]), *_of_programs(status)]
+    return [
+        *_of_providers(status),
+        *_of_listener(status["learning"].get("listener", {})),
+        *_of_answers(status["learning"].get("unusable", ())),
+        *_of_store(status),
+        *_of_skills(status["skills"]),
+        *_of_programs(status),
+    ]
 
 
 def _problem(what: str, why: str, do: str = "") -> dict[str, Any]:
@@ -19,6 +26,33 @@ def _of_providers(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if failure is not None and failure["in_a_row"]:
             do = "Check that it runs and that base_url in config.toml is right." if "reached" in failure["reason"] else ""
             yield {**_problem(f"Provider {one['name']} does not answer", failure["reason"], do), "at": failure["at"]}
+
+
+def _of_listener(listener: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The model that reads what people say does not answer, or not in a way that can be used."""
+    for one in listener.get("failing", ()):
+        why = f"{one['model']}: {one['reason']} ({_messages(listener['unread'])} unread)"
+        yield {**_problem("What you say is not being read", why, "It is asked again within a minute."), "at": one["since"]}
+    for one in listener.get("not_understood", ()):
+        if one["in_a_row"]:
+            why = f"{one['model']} gave no usable answer to the last {_messages(one['in_a_row'])}: {one['reason']}"
+            do = "Name another model as listen.model in config.toml."
+            yield {**_problem("What you say is read and not understood", why, do), "at": one["at"]}
+
+
+_ROLES = {"judge": "The model that judges gives unusable answers", "evolver": "The model that writes skills gives unusable answers"}
+
+
+def _of_answers(unusable: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The model that judges or writes skills answers, and not in a way that can be used."""
+    for one in unusable:
+        why = f"{one['model']}: {one['answers']} of the last {one['answers']}: {one['reason']}"
+        do = f"Name another model: metaclaw config set {one['role']}.model MODEL"
+        yield {**_problem(_ROLES[one["role"]], why, do), "at": one["at"]}
+
+
+def _messages(number: int) -> str:
+    return f"{number} message{'' if number == 1 else 's'}"
 
 
 def _of_store(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.nearness import Nearness
-from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.skill import Nearness, Skill, SkillKind
 from metaclaw.engine.embedding import frames
 from metaclaw.engine.embedding.vector_fetcher import Embeddings, VectorFetcher
 from metaclaw.engine.pipe import Unpacker

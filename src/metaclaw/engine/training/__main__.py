@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    """Step back behind everybody else, make sure of the weights, serve until the pipe ends."""
+    """Lower the priority, check the weights, and serve until the pipe ends."""
     options = _parse(sys.argv[1:])
     _die_with(options.parent)
     _step_back(options.nice)
@@ -34,7 +34,7 @@ def main() -> None:
     try:
         _serve(options, out)
     except EngineError as error:
-        os.write(out, frames.pack(frames.Failed(str(error), isinstance(error.__cause__, ImportError))))
+        os.write(out, frames.pack(frames.RequestFailed(str(error), isinstance(error.__cause__, ImportError))))
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -83,7 +83,7 @@ def _serve(options: argparse.Namespace, out: int) -> None:
         ensure_model(options.folder, lambda share: pipe.send(frames.Preparing(share)))
     model = _fingerprint(options.folder)
     device, dtype = _place(options.device, options.dtype)
-    pipe.send(frames.Ready(device, dtype))
+    pipe.send(frames.TrainerReady(device, dtype))
     make = _maker(options.folder, device, dtype, options.threads)
     Trainer(make, model, str(options.folder), options.flag).serve(pipe)
 

@@ -1,7 +1,8 @@
 """Decoding on a GPU, where launches are what costs: shapes come in few sizes, and each step is one recorded CUDA graph.
 
-Without a GPU the same steps run one by one, which is slow and tests them. A rollout that has ended goes on drawing tokens that
-nobody reads: a row costs nearly nothing there, and asking who has ended costs a wait. It is asked every few tokens.
+Without a GPU the same steps run one by one, which is slow and tests them. A rollout that has ended goes on drawing tokens,
+which are dropped: a row costs almost nothing on a GPU, and finding out which have ended needs a synchronisation, so that is done
+only every few tokens.
 """
 
 from bisect import bisect_left
@@ -27,7 +28,6 @@ class Recorder:
     def __init__(self, device: torch.device, *, records: bool) -> None:
         self._records = records and device.type == "cuda"
         self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
-        # Recordings never run at the same time, so they may share the memory of what is neither read before nor kept after them.
         self._pool = torch.cuda.graph_pool_handle() if self._records else None
 
     def run(self, key: Hashable, step: Callable[[], None]) -> None:
@@ -39,6 +39,10 @@ class Recorder:
         # The first run is a real one, and warms up what must not be set up while recording; recording itself computes nothing.
         step()
         if self._records:
+            # Recordings never run at the same time, so they may share the memory of what is neither read before nor kept after
+            # them. That memory is gone with the last of them.
+            if not self._graphs:
+                self._pool = torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
             torch.cuda.synchronize()
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):

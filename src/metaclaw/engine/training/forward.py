@@ -25,16 +25,16 @@ _CHUNK_BYTES: Final = {"cpu": 24 << 20, "cuda": 1 << 30}
 """How large one chunk of logits may be: about a cache on a CPU, a small part of the memory on a GPU."""
 
 
-class Drawn(NamedTuple):
+class DrawnLogprobs(NamedTuple):
     """Each drawn token's natural log-probability, and the entropy of the distribution it was drawn from (without gradient)."""
 
     logprobs_D: Tensor
     entropy_D: Tensor
 
 
-def drawn_logprobs(rows_D: Tensor, targets_D: Tensor, head: Tensor) -> Drawn:
+def drawn_logprobs(rows_D: Tensor, targets_D: Tensor, head: Tensor) -> DrawnLogprobs:
     """The log-probabilities of the targets after these rows, at temperature 1."""
-    return Drawn(*_DrawnLogprobs.apply(rows_D, targets_D, head))  # type: ignore[no-untyped-call]
+    return DrawnLogprobs(*_DrawnLogprobs.apply(rows_D, targets_D, head))  # type: ignore[no-untyped-call]
 
 
 class _DrawnLogprobs(torch.autograd.Function):

@@ -4,8 +4,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.engine.pipe import pack as pack
 
 
@@ -85,7 +85,7 @@ class Close(msgspec.Struct, tag="close", frozen=True):
     discard: bool
 
 
-class Ready(msgspec.Struct, tag="ready", frozen=True):
+class TrainerReady(msgspec.Struct, tag="ready", frozen=True):
     """The trainer has started and listens."""
 
     device: str
@@ -133,7 +133,7 @@ class Done(msgspec.Struct, tag="done", frozen=True):
     """It is done; there is nothing more to say."""
 
 
-class Failed(msgspec.Struct, tag="failed", frozen=True):
+class RequestFailed(msgspec.Struct, tag="failed", frozen=True):
     """It was not done, and changed nothing. `needs_package`: it can be done once a package is installed; `needs_memory`: once there
     is more memory, by a new process."""
 
@@ -143,7 +143,7 @@ class Failed(msgspec.Struct, tag="failed", frozen=True):
 
 
 ToTrainer: TypeAlias = Open | Sample | Score | Accumulate | Apply | Keep | Shrink | Close
-FromTrainer: TypeAlias = Ready | Preparing | Opened | Sampled | Scored | Accumulated | Applied | Done | Failed
+FromTrainer: TypeAlias = TrainerReady | Preparing | Opened | Sampled | Scored | Accumulated | Applied | Done | RequestFailed
 
 to_trainer: Final = msgspec.msgpack.Decoder(ToTrainer)
 from_trainer: Final = msgspec.msgpack.Decoder(FromTrainer)

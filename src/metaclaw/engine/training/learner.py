@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Final, Unpack
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape, read_tensors
-from metaclaw.engine.training.forward import Drawn, TrainedModel, drawn_logprobs
+from metaclaw.engine.training.forward import DrawnLogprobs, TrainedModel, drawn_logprobs
 from metaclaw.engine.training.learner_settings import LearnerOptions, LearnerSettings
 from metaclaw.engine.training.lora import Adapter, Parameters, check_modules, fresh_adapter, projection_shapes, refitted
-from metaclaw.engine.training.losses import DrawnTokens, piece_stats, sums, token_losses
+from metaclaw.engine.training.losses import AdamW, DrawnTokens, piece_stats, restore_state, save_state, sums, token_losses
 from metaclaw.engine.training.memory import WorkShare
-from metaclaw.engine.training.optimizer import AdamW, restore_state, save_state
 from metaclaw.engine.training.packing import Pairs, pack, portions
 from metaclaw.errors import TrainingError
 
@@ -154,7 +153,7 @@ class Learner:
         total.backward()  # type: ignore[no-untyped-call]
         return stats
 
-    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> Drawn:
+    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
         packed = pack(pairs, self._device)
         recomputes = len(packed.ids) > self._work.of(_ROWS_KEPT[self._kind])
         rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)

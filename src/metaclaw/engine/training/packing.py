@@ -25,13 +25,13 @@ _WORTH: Final = 0.05
 
 
 @dataclass(slots=True, eq=False)
-class Node:
+class TokenNode:
     """A span of tokens with its first position, its parent and its children. `first_row` is set by the layout."""
 
     tokens: Path
     start: int
-    above: "Node | None"
-    below: "list[Node]" = field(default_factory=list)
+    above: "TokenNode | None"
+    below: "list[TokenNode]" = field(default_factory=list)
     first_row: int = 0
 
     @property
@@ -53,7 +53,7 @@ class Stem:
         return (len(self.members) - 1) * self.length
 
 
-def grow(pairs: Pairs) -> tuple[list[Node], list[Node]]:
+def grow(pairs: Pairs) -> tuple[list[TokenNode], list[TokenNode]]:
     """The roots of a forest of token spans in which shared beginnings occur once, and the last node but one token of each sequence.
 
     A prompt hangs from what it has in common with other prompts, and a rollout from its prompt, possibly by way of a beginning
@@ -63,28 +63,28 @@ def grow(pairs: Pairs) -> tuple[list[Node], list[Node]]:
     for prompt, drawn in pairs:
         tails.setdefault(tuple(prompt), {})[tuple(drawn[:-1])] = None
     rows = sum(len(prompt) + sum(map(len, drawn)) for prompt, drawn in tails.items())
-    roots: list[Node] = []
+    roots: list[TokenNode] = []
     places = _place(list(tails), _worthwhile({(): stems(list(tails))}, rows)[()], partial(_plant, roots))
     ways = _worthwhile({prompt: stems(list(drawn)) for prompt, drawn in tails.items()}, rows)
     ends = {prompt: _place(list(drawn), ways[prompt], partial(_hang, places[prompt])) for prompt, drawn in tails.items()}
     return roots, [ends[tuple(prompt)][tuple(drawn[:-1])] for prompt, drawn in pairs]
 
 
-def _plant(roots: list[Node], tokens: Path) -> Node:
-    roots.append(Node(tokens, 0, None))
+def _plant(roots: list[TokenNode], tokens: Path) -> TokenNode:
+    roots.append(TokenNode(tokens, 0, None))
     return roots[-1]
 
 
-def _hang(above: Node, tokens: Path) -> Node:
+def _hang(above: TokenNode, tokens: Path) -> TokenNode:
     if not tokens:
         return above
-    node = Node(tokens, above.end, above)
+    node = TokenNode(tokens, above.end, above)
     above.below.append(node)
     return node
 
 
-def _place(paths: Sequence[Path], found: Sequence[Stem], add: Callable[[Path], Node]) -> dict[Path, Node]:
-    places: dict[Path, Node] = {}
+def _place(paths: Sequence[Path], found: Sequence[Stem], add: Callable[[Path], TokenNode]) -> dict[Path, TokenNode]:
+    places: dict[Path, TokenNode] = {}
     for stem in found:
         if not stem.length:
             places |= {paths[number]: add(paths[number]) for number in stem.members}
@@ -232,9 +232,9 @@ def pack(pairs: Pairs, device: torch.device) -> Packed:
     )
 
 
-def _predictors(end: Node, prompt: int, drawn: int) -> list[int]:
+def _predictors(end: TokenNode, prompt: int, drawn: int) -> list[int]:
     rows: list[int] = []
-    node: Node | None = end
+    node: TokenNode | None = end
     while node is not None and len(rows) < drawn:
         first = max(node.start, prompt - 1)
         rows[:0] = range(node.first_row + first - node.start, node.first_row + len(node.tokens))
@@ -242,14 +242,14 @@ def _predictors(end: Node, prompt: int, drawn: int) -> list[int]:
     return rows
 
 
-def _level(depths: list[list[Node]], depth: int, device: torch.device) -> Level:
+def _level(depths: list[list[TokenNode]], depth: int, device: torch.device) -> Level:
     nodes = Spans.of((len(node.tokens) for node in depths[depth]), device)
     first = depths[depth][0].first_row
     hanging = (Spans.of((_rows_below(node, depth - above) for node in depths[above]), device) for above in range(depth))
     return Level(slice(first, first + nodes.rows), nodes, tuple(hanging))
 
 
-def _rows_below(node: Node, steps: int) -> int:
+def _rows_below(node: TokenNode, steps: int) -> int:
     return sum(_rows_below(below, steps - 1) for below in node.below) if steps else len(node.tokens)
 
 

@@ -44,11 +44,11 @@ class Trainer:
         try:
             return self.answer(message)
         except MetaClawError as error:
-            return frames.Failed(str(error), isinstance(error, MissingPackageError), isinstance(error, TrainerMemoryError))
+            return frames.RequestFailed(str(error), isinstance(error, MissingPackageError), isinstance(error, TrainerMemoryError))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            return frames.Failed(in_words(error), needs_memory=True)
+            return frames.RequestFailed(in_words(error), needs_memory=True)
 
     def answer(self, message: frames.ToTrainer) -> frames.FromTrainer:
         """Do what a message asks for. Raises MetaClawError."""
@@ -72,9 +72,8 @@ class Trainer:
                 keep(self._present(), Path(message.folder), self._base)
                 return frames.Done()
             case frames.Shrink():
-                source = Path(message.adapter)
-                with self._weights(frames.Base()) as learner:
-                    shrink(learner, source, message.scale, Path(message.folder), self._base)
+                with self._weights(frames.Kept(message.adapter)) as learner:
+                    shrink(learner, Path(message.adapter), message.scale, Path(message.folder), self._base)
                 return frames.Done()
             case frames.Close():
                 self._close(discard=message.discard)

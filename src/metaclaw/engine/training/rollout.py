@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metaclaw.domain.batch import Drawing, Rollout
+from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.checkpoint import Shape
 from metaclaw.engine.training.decode_cpu import LeavingDecoder
 from metaclaw.engine.training.decode_cuda import StaticDecoder

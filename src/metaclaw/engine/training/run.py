@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from metaclaw.domain.batch import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.engine.training.lora import Adapter, Pair
 from metaclaw.engine.training.peft import read_adapter, write_adapter
 from metaclaw.engine.training.run_files import Pieces, sync_folder

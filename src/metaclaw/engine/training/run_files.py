@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from metaclaw.domain.batch import RunProgress
 from metaclaw.domain.chat import Json
+from metaclaw.domain.training import RunProgress
 from metaclaw.errors import TrainingError
 
 _MAGIC: Final = b"MCSTATE1"

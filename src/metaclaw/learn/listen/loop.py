@@ -2,13 +2,13 @@
 
 Messages of one person are read in the order in which they were said, those of different people at the same time. The cursor stays
 before the oldest message that has not been read: after a kill, unread messages are read. A provider that cannot be reached is asked
-again later; meanwhile sure phrases count, as they do where no model can be asked.
+again soon (`health`); meanwhile sure phrases count, as they do where no model can be asked.
 """
 
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Final
@@ -19,7 +19,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
-from metaclaw.errors import JudgeError, MetaClawError, StoreError
+from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
 from metaclaw.learn.listen.messages import (
     PHRASES,
     Messages,
@@ -33,10 +33,12 @@ from metaclaw.learn.listen.messages import (
     takes_back,
 )
 from metaclaw.learn.listen.rules import LISTENED, RuleWriter
-from metaclaw.learn.worker.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
+from metaclaw.learn.models import ListenerHealth
+from metaclaw.learn.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import scope_of_lesson
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow
+from metaclaw.upstream import TIMEOUT
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ _READ_AT_ONCE: Final = 4
 _LOOK_EVERY_S: Final = 0.2
 _LOOK_SELDOM_S: Final = 1.0
 _IN_VAIN: Final = 150
-_PAUSES_S: Final = (2.0, 10.0, 60.0, 300.0, 900.0)
+_BUDGET_PAUSES_S: Final = (2.0, 10.0, 60.0, 300.0, 900.0)
 _UNREADABLE: Final = 2
 _NOT_WAITED_FOR: Final = 3
 _MOST_WAITING: Final = 2_000
@@ -60,10 +62,11 @@ TOKENS: Final = 1_500
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message that has not been read yet. `is_sure` says that its sure phrases were looked for, `is_applied` that there were
-    some, which are in force."""
+    """A message that has not been read yet, and the name of the model that is to read it, if any. `is_sure` says that its sure
+    phrases were looked for, `is_applied` that there were some, which are in force."""
 
     spoken: SpokenMessage
+    model: str
     failures: int = 0
     unreadable: int = 0
     again_at: float = 0.0
@@ -94,6 +97,7 @@ class Listening:
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
         self._guard = RetryGuard("listening", self.book)
+        self._health = ListenerHealth(lambda: self.now())
         self._progress: LoopProgress | None = None
         self._kept = 0
         self._newest: TurnId | None = None
@@ -105,8 +109,13 @@ class Listening:
     @property
     def reading(self) -> int:
         """Messages that are being read; one whose reader has been unreachable for a while is not waited for."""
-        unread = [*self._waiting, *self._busy.values()]
-        return sum(one.failures < _NOT_WAITED_FOR for one in unread)
+        unread = (*self._waiting, *self._busy.values())
+        return sum(max(one.failures, self._health.failures(one.model)) < _NOT_WAITED_FOR for one in unread)
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """For `status`: whether messages are being read, and if not, why."""
+        return self._health.facts(len(self._waiting) + len(self._busy))
 
     @property
     def reached(self) -> int:
@@ -145,7 +154,7 @@ class Listening:
             spoken = await self._spoken(row) if row.kind is TurnKind.MAIN else None
             if spoken is not None:
                 progress.begin(row.seq)
-                self._waiting.append(_Waiting(spoken))
+                self._waiting.append(_Waiting(spoken, self._model_name(spoken)))
             progress.reach(row.seq)
             self._newest = row.id
         self._ask_those_due(asking)
@@ -190,8 +199,10 @@ class Listening:
                     asking.start_soon(self._take_sure, one)
                 continue
             passed_over.add(person)
-            if one.again_at > self.now():
+            if one.again_at > self.now() or not self._health.admits(one.model):
                 unreachable.add(person)
+                if not one.is_sure:
+                    asking.start_soon(self._take_sure, one)
             else:
                 self._waiting.remove(one)
                 self._busy[person] = one
@@ -205,6 +216,7 @@ class Listening:
                 is_done = not may or await self._handle(one)
         finally:
             self._busy.pop(person, None)
+            self._health.release(one.model)
             if is_done:
                 assert self._progress is not None
                 self._progress.end(one.spoken.seq)
@@ -226,31 +238,49 @@ class Listening:
             is_worth_reading = is_promising(spoken.words, is_answer=bool(spoken.answer))
             if not await self.may_spend(model.name, is_worth_reading):
                 await self._take_sure(one)
-                return not is_worth_reading or not self._later(one)
+                if is_worth_reading:
+                    self._wait_for_budget(one)
+                return not is_worth_reading
         try:
             understood = await self._ask(model, spoken)
         except StoreError:
             raise
         except JudgeError as error:
-            log.warning("listener_makes_no_sense model=%s turn=%s reason=%s", model.name, spoken.turn, error)
-            one.unreadable += 1
-            if one.unreadable < _UNREADABLE:
-                return False
+            return await self._not_understood(one, model, error)
+        except BudgetError:
             await self._take_sure(one)
-            return True
+            self._wait_for_budget(one)
+            return False
         except (MetaClawError, TimeoutError, OSError, ValueError) as error:
-            log.warning("listener_unavailable model=%s turn=%s reason=%s", model.name, spoken.turn, error or "timeout")
+            reason = str(error) or f"no answer within {self.timeout_s:g} s"
+            log.warning("listener_unavailable model=%s turn=%s reason=%s", model.name, spoken.turn, reason)
+            is_timeout = isinstance(error, TimeoutError) or (isinstance(error, UpstreamError) and error.code == TIMEOUT)
+            self._health.failed(model.name, reason, is_costly=is_timeout)
             await self._take_sure(one)
-            return not self._later(one)
+            return False
+        self._health.understood(model.name)
         await self.rules.apply(spoken, understood, LISTEN, self._interrupted.pop(spoken.turn, None), is_again=one.is_applied)
         return True
 
-    def _later(self, one: _Waiting) -> bool:
+    async def _not_understood(self, one: _Waiting, model: Model, error: JudgeError) -> bool:
+        """The answer about a message cannot be used: ask once more, then go on without. Whether the message is done with."""
+        log.warning("listener_answer_unusable model=%s turn=%s reason=%s", model.name, one.spoken.turn, error)
+        one.unreadable += 1
+        if one.unreadable < _UNREADABLE:
+            return False
+        self._health.not_understood(model.name, str(error))
+        await self._take_sure(one)
+        return True
+
+    def _model_name(self, spoken: SpokenMessage) -> str:
+        model = self.listener(spoken.provider, spoken.model)
+        return "" if model is None else model.name
+
+    def _wait_for_budget(self, one: _Waiting) -> None:
         """Ask again later."""
-        pause_s = _PAUSES_S[min(one.failures, len(_PAUSES_S) - 1)]
+        pause_s = _BUDGET_PAUSES_S[min(one.failures, len(_BUDGET_PAUSES_S) - 1)]
         one.failures += 1
         one.again_at = self.now() + pause_s
-        return True
 
     async def _take_sure(self, one: _Waiting) -> None:
         """Sure phrases count at once where no model reads the message, or not yet."""

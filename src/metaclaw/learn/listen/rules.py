@@ -23,7 +23,7 @@ from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce
 from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
-from metaclaw.learn.worker.store_rpc import SkillShelf
+from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import (
     ALWAYS,
@@ -80,7 +80,7 @@ class RuleWriter:
     """Applies what was understood of a person's message. `foreign` gives what tools and pages said before a turn; `failed` is
     called when a correction gave a turn its verdict."""
 
-    shelf: SkillShelf
+    library: AnyLibrary
     candidates: SqlCandidates
     verdicts: SqlVerdicts
     announce: Announce
@@ -97,12 +97,12 @@ class RuleWriter:
 
     def follow(self) -> None:
         """Take in what was published since. Blocks."""
-        self.shelf.follow()
+        self.library.follow()
 
     def listed(self, spoken: SpokenMessage) -> list[tuple[str, str]]:
         """The rules that a message may be about, by name and text, the likeliest first: those of the session, the nearest, the
         others; then the nearest skills. Blocks."""
-        view = self.shelf.view
+        view = self.library.view
         scopes = {None, *applying(spoken.scope, self.teams)}
         query = f"{spoken.words.shown}\n{spoken.task}"
         near = list(view.retrieve(query, _MOST_LISTED, spoken.scope, self.teams))
@@ -127,7 +127,7 @@ class RuleWriter:
     async def _apply(
         self, spoken: SpokenMessage, understood: ReadMessage, written_by: str, attempt: int | None, *, is_again: bool
     ) -> None:
-        await run_sync(self.shelf.follow)
+        await run_sync(self.library.follow)
         lessons = await run_sync(self._lessons, spoken, understood, written_by)
         if is_again:
             lessons += await run_sync(self._unconfirmed, spoken, understood)
@@ -149,7 +149,7 @@ class RuleWriter:
         is_kept = [await self._publish(spoken, lesson, turns, written_by) for lesson in lessons]
         if not all(is_kept):
             # The library changed meanwhile: work out once more what is still to be done.
-            await run_sync(self.shelf.follow)
+            await run_sync(self.library.follow)
             for lesson in await run_sync(self._lessons, spoken, understood, written_by):
                 await self._publish(spoken, lesson, turns, written_by)
         if number is not None:
@@ -197,7 +197,7 @@ class RuleWriter:
     async def _confirm_checks(self, spoken: SpokenMessage, *, is_corrected: bool) -> None:
         """Confirm the proposed checks that agree with the person about the task before this message."""
         for name in spoken.answered_with:
-            rule = self.shelf.view.get(name)
+            rule = self.library.view.get(name)
             if rule is not None and check_state_of(rule) == PROPOSED:
                 await run_sync(self._confirm_check, rule, spoken, is_corrected)
 
@@ -207,7 +207,7 @@ class RuleWriter:
         confirmed = replace(rule, extra={**rule.extra, "check_state": CONFIRMED})
         expected: dict[SkillName, str | None] = {rule.name: rule.content_hash}
         try:
-            self.shelf.publish((confirmed,), (), f"confirmed the check of {rule.name}", expected=expected, by_person=True)
+            self.library.publish((confirmed,), (), f"confirmed the check of {rule.name}", expected=expected, by_person=True)
         except SkillError as error:
             log.info("check_not_confirmed turn=%s reason=%s", spoken.turn, error)
         else:
@@ -224,7 +224,7 @@ class RuleWriter:
     def _lesson(
         self, spoken: SpokenMessage, item: RuleItem, is_correction: bool, taken: set[str], written_by: str
     ) -> _Lesson | None:
-        targets = [one for name in item.targets if name not in taken and (one := self.shelf.view.get(name)) is not None]
+        targets = [one for name in item.targets if name not in taken and (one := self.library.view.get(name)) is not None]
         own = tuple(one for one in targets if self._is_own(one, spoken))
         match item.op:
             case ItemChange.RETRACT:
@@ -251,7 +251,7 @@ class RuleWriter:
 
     def _mine(self, spoken: SpokenMessage) -> Iterable[Skill]:
         scope = scope_of_lesson(spoken.scope)
-        return (one for one in self.shelf.view.index.skills() if is_rule(one) and one.scope == scope)
+        return (one for one in self.library.view.index.skills() if is_rule(one) and one.scope == scope)
 
     def _is_own(self, skill: Skill, spoken: SpokenMessage) -> bool:
         """Whether this person may take it back in words: a rule of their own, or one for everyone where there is only one user."""
@@ -290,7 +290,7 @@ class RuleWriter:
         extra["source"] = spoken.turn
         text = self.redact(item.text)
         when = self.redact(item.when)
-        name = rule_name(text, when, item.kind, lambda name: name in taken or self.shelf.view.get(name) is not None)
+        name = rule_name(text, when, item.kind, lambda name: name in taken or self.library.view.get(name) is not None)
         return Skill(
             name=name,
             trigger=when or text,
@@ -311,10 +311,12 @@ class RuleWriter:
         names = [one.name for one in gone]
         told = f"{lesson.reason or lesson.event} {', '.join([*([put.name] if put else []), *names])}"
         learned = LearnedFrom(spoken.generation, tuple(turns), None if candidate is None else candidate.id)
-        by_person = any(one.author is Authorship.PERSON for one in gone)
+        by_person = any(is_rule(one) for one in (*gone, *((put,) if put is not None else ())))
 
         def publish() -> None:
-            self.shelf.publish(() if put is None else (put,), names, told, expected=expected, learned=learned, by_person=by_person)
+            self.library.publish(
+                () if put is None else (put,), names, told, expected=expected, learned=learned, by_person=by_person
+            )
             if candidate is not None:
                 self.candidates.save_candidate(candidate)
             if put is not None and lesson.program is not None:
@@ -344,7 +346,7 @@ class RuleWriter:
 
     def _candidate(self, skill: Skill, turns: Sequence[TurnId], written_by: str, standing: Standing, reason: str) -> Candidate:
         proposal = Proposal(skill, Change.NEW, (), tuple(turns), f"words-{skill.name}"[:64], written_by, is_instruction=True)
-        generation = self.shelf.view.generation
+        generation = self.library.view.generation
         return Candidate(CandidateId(new_id("c_")), proposal, standing, reason, generation, self.now())
 
     def _waiting(self, rule: Skill, program: str, turns: Sequence[TurnId], written_by: str) -> Candidate:
@@ -365,7 +367,7 @@ class RuleWriter:
     async def _claim(self, turns: Sequence[TurnId]) -> int | None:
         """Make these turns support; None where one of them has been used already, or is forgotten."""
         try:
-            return await run_sync(self.candidates.begin_attempt, LISTENED, self.shelf.view.generation, turns)
+            return await run_sync(self.candidates.begin_attempt, LISTENED, self.library.view.generation, turns)
         except RefusedError as error:
             log.debug("attempt_refused reason=%s", error)
             return None

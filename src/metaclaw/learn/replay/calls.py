@@ -9,21 +9,23 @@ import json
 import posixpath
 import re
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import groupby
 from typing import Final
 
 from metaclaw.domain.chat import Json, ToolCall
+from metaclaw.skills import Script, ShellSyntaxError, Word, read_script
 from metaclaw.wires import call_name, decode_json
 
-_WORD: Final = r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\;&|<>()])+"
-_TOKEN: Final = re.compile(rf"\s*(?:({_WORD})|([;&|<>()]+))")
-_PIECE: Final = re.compile(r"'([^']*)'|\"((?:\\.|[^\"\\])*)\"|(\\.)|([^'\"\\]+)")
 _PLAIN: Final = re.compile(r"[\w@%+=:,./ -]*")
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
-_SEPARATORS: Final = frozenset({";", "&&", "||", "|"})
-# Error output joined to the rest, or anything thrown away: nothing is written.
-_REDIRECT: Final = re.compile(r"(?:\d|&)?>(?:&\d|\s*/dev/null)(?=[\s;&|)]|$)")
+_EXPANDED: Final = frozenset("*?[$`~\\{")
+_QUOTED: Final = re.compile(r"['\"\\]")
+_OPERATOR: Final = re.compile(r"\s*((?:\d{0,3}|&)[<>]+&?|[;&|()]+)\s*")
+# Targets of a redirection that are no files, and one that is a file named by a number, which must not be taken for them.
+_NO_FILES: Final = frozenset(("/dev/null", "1", "2"))
+_NUMBERED_FILE: Final = re.compile(r">\s*\d")
 
 
 def _set(words: str) -> frozenset[str]:
@@ -65,54 +67,83 @@ _BETRAYING: Final = {
 _FILE_READERS: Final = _set("cat head tail nl wc stat file")
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    text: str
-    is_operator: bool = False
-
-
 def canonical_command(command: str) -> str:
     """The same for commands that differ only in blanks, in quotes around plain words, or in a semicolon at the end."""
     command = command.strip()
-    tokens = _tokens(command)
-    if tokens is None:
+    script = _one_line(command)
+    if script is None:
         return command
-    while tokens and tokens[-1] == _Token(";", is_operator=True):
-        tokens.pop()
-    return " ".join(token.text for token in tokens)
+    pieces, at = list[str](), 0
+    for begin, group in groupby(sorted(_words(script), key=_begin), key=_begin):
+        words = list(group)
+        if begin < at:  # within a substitution
+            continue
+        pieces += (_spaced(command[at:begin]), _plain_word(command[begin : words[0].end], words))
+        at = words[0].end
+    pieces.append(_spaced(command[at:]).rstrip("; "))
+    return " ".join(piece for piece in pieces if piece)
 
 
 def only_looks(command: str) -> bool:
     """Whether a command changes nothing that a later command could see, as far as its words tell."""
-    bare = _REDIRECT.sub(" ", command).strip()
-    tokens = _tokens(bare)
-    if not tokens or "`" in bare or "$(" in bare:
+    script = _one_line(command.strip())
+    if script is None or not script.commands or script.functions or any(sign in command for sign in ("`", "$(", "<(", ">(")):
         return False
-    simple: list[list[str]] = [[]]
-    for token in tokens:
-        if not token.is_operator:
-            simple[-1].append(token.text)
-        elif token.text in _SEPARATORS:
-            simple.append([])
-        else:
-            return False
-    return all(_looks(words) for words in simple if words)
+    return not _writes(script) and all(_looks([word.text for word in one.words]) for one in script.commands)
 
 
 def paths_read(command: str) -> tuple[str, ...] | None:
     """The files a command reads, where it does nothing else; None where it may have to do with anything."""
-    tokens = _tokens(_REDIRECT.sub(" ", command).strip())
-    if not tokens or tokens[0].text not in _FILE_READERS:
+    script = _one_line(command.strip())
+    if script is None or len(script.commands) != 1 or _writes(script):
         return None
-    if any(token.is_operator or set(token.text) & set("*?[$`~\\") for token in tokens):
+    (only,) = script.commands
+    name, *words = only.words or (None,)
+    if only.assignments or only.reads or name is None or name.text not in _FILE_READERS:
         return None
-    words = [token.text for token in tokens[1:] if not token.text.startswith("-") and not token.text.isdecimal()]
-    return tuple(sorted("".join(shlex.split(word)) for word in words)) or None
+    if any(_EXPANDED.intersection(command.strip()[word.begin : word.end]) for word in words):
+        return None
+    return tuple(sorted(word.text for word in words if not word.text.startswith("-") and not word.text.isdecimal())) or None
+
+
+def _one_line(command: str) -> Script | None:
+    """The commands of a line; None for several lines, comments, here documents, and what is no shell command."""
+    if "\n" in command:
+        return None
+    try:
+        script = read_script(command)
+    except ShellSyntaxError:
+        return None
+    return None if script.comments or any(one.given for one in script.commands) else script
+
+
+def _writes(script: Script) -> bool:
+    """Whether output of a command goes to a file."""
+    return not all(_NO_FILES.issuperset(one.writes) for one in script.commands) or _NUMBERED_FILE.search(script.source) is not None
+
+
+def _words(script: Script) -> Iterator[Word]:
+    for command in script.commands:
+        if command.end:  # commands of back quotes have no place in the script
+            yield from (*command.assignments, *command.words)
+
+
+def _begin(word: Word) -> int:
+    return word.begin
+
+
+def _plain_word(written: str, words: Sequence[Word]) -> str:
+    """A word with plain quoting; left as it is where a shell would do something with what is in it."""
+    text = words[0].text
+    return shlex.quote(text) if len(words) == 1 and _PLAIN.fullmatch(text) and not _EXPANDED.intersection(written) else written
+
+
+def _spaced(between: str) -> str:
+    """What stands between two words, with one blank between its operators."""
+    return between.strip() if _QUOTED.search(between) else " ".join(_OPERATOR.sub(r" \1 ", between).split())
 
 
 def _looks(words: list[str]) -> bool:
-    while words and _ASSIGNMENT.match(words[0]):
-        words = words[1:]
     if words[:1] == ["timeout"]:
         words = words[2:]
     if not words:
@@ -135,38 +166,6 @@ def _without_git_options(words: list[str]) -> list[str]:
     while words and words[0].startswith("-"):
         words = words[2:] if words[0] in ("-C", "-c") else words[1:]
     return words
-
-
-def _tokens(command: str) -> list[_Token] | None:
-    """Words and operators; None for what this small reader does not understand: several lines, here-documents, open quotes."""
-    if "\n" in command or "<<" in command or "#" in command:
-        return None
-    tokens: list[_Token] = []
-    at = 0
-    while at < len(command):
-        found = _TOKEN.match(command, at)
-        if found is None:
-            return None
-        word, operator = found[1], found[2]
-        if word is not None:
-            tokens.append(_Token(_plain_word(word)))
-        elif tokens and operator[0] in "<>" and found.start(2) == at and tokens[-1].text.isdecimal():
-            tokens[-1] = _Token(tokens[-1].text + operator, is_operator=True)
-        else:
-            tokens.append(_Token(operator, is_operator=True))
-        at = found.end()
-    return tokens
-
-
-def _plain_word(word: str) -> str:
-    """A word with plain quoting; left as it is where a shell would do something with what is in it."""
-    inner: list[str] = []
-    for single, double, escaped, bare in _PIECE.findall(word):
-        text = single or double or bare
-        if escaped or not _PLAIN.fullmatch(text):
-            return word
-        inner.append(text)
-    return shlex.quote("".join(inner))
 
 
 _WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -210,13 +209,13 @@ class CallMeaning:
     name: str
     key: str
     loose: str
-    deed: CallEffect
+    effect: CallEffect
     paths: tuple[str, ...] | None
 
     @property
     def changes(self) -> bool:
         """Whether the world may be another one afterwards."""
-        return self.deed in (CallEffect.WRITE, CallEffect.ANYTHING)
+        return self.effect in (CallEffect.WRITE, CallEffect.ANYTHING)
 
     def touches(self, other: "CallMeaning") -> bool:
         """Whether the two may have to do with the same thing."""
@@ -234,17 +233,17 @@ def understand(call: ToolCall) -> CallMeaning:
         return CallMeaning(name, key, key, CallEffect.ANYTHING, None)
     words = {word.lower() for word in _WORDS.findall(name)}
     command = _command(arguments) if words & _SHELL else None
-    deed = _deed(words, command, arguments)
+    effect = _effect(words, command, arguments)
     paths = paths_read(command) if command is not None else _paths(arguments)
-    if command is None and deed is not CallEffect.LOOK:
+    if command is None and effect is not CallEffect.LOOK:
         key = _key(name, arguments, None)
-        return CallMeaning(name, key, key, deed, paths)
+        return CallMeaning(name, key, key, effect, paths)
     kept = {key: _trimmed(value) for key, value in arguments.items() if key.lower() not in _REMARKS}
     fewer = {key: value for key, value in kept.items() if key.lower() not in _AMOUNTS}
-    return CallMeaning(name, _key(name, kept, command), _key(name, fewer, command), deed, paths)
+    return CallMeaning(name, _key(name, kept, command), _key(name, fewer, command), effect, paths)
 
 
-def _deed(words: set[str], command: str | None, arguments: dict[str, Json]) -> CallEffect:
+def _effect(words: set[str], command: str | None, arguments: dict[str, Json]) -> CallEffect:
     if command is not None:
         return CallEffect.LOOK if only_looks(command) else CallEffect.ANYTHING
     if words & _NOTES and words <= _NOTES | _NOTE_VERBS:

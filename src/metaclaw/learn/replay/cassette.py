@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
-from metaclaw.domain.step import Step
+from metaclaw.domain.turn import Step
 from metaclaw.learn.replay.calls import CallEffect, CallMeaning, understand
 from metaclaw.learn.steps import bare_id
 
@@ -33,7 +33,7 @@ class Take:
     @property
     def changed(self) -> bool:
         """Whether it changed anything: a tool that could not write a file left it as it was."""
-        failed = self.understood.deed is CallEffect.WRITE and self.result is not None and self.result.is_error
+        failed = self.understood.effect is CallEffect.WRITE and self.result is not None and self.result.is_error
         return self.understood.changes and not failed
 
 
@@ -120,9 +120,9 @@ class Cassette:
     def _near(self, asked: CallMeaning) -> tuple[int, str] | None:
         for at, take in enumerate(self._takes):
             known = take.understood
-            if take.result is None or known.name != asked.name or known.deed is not asked.deed:
+            if take.result is None or known.name != asked.name or known.effect is not asked.effect:
                 continue
-            match asked.deed:
+            match asked.effect:
                 case CallEffect.NOTE:
                     return at, "a note, in other words"
                 case CallEffect.LOOK if known.loose == asked.loose and self._is_same_world(at, asked):

@@ -8,16 +8,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from metaclaw.domain.chat import ChatRequest, Message, Part, Reasoning, Role, Text, ToolCall, ToolMode, ToolResult, Wire
+from metaclaw.domain.chat import ChatRequest, Message, Part, Reasoning, Role, Text, ToolCall, ToolMode, ToolResult
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Placement, Turn
 from metaclaw.errors import MetaClawError, WireError
 from metaclaw.learn.steps import read_request
 from metaclaw.skills import Budgets, render_block
+from metaclaw.wires import wire_format
 
 _BLANK_LINE: Final = "\n\n"
-_ELSEWHERE: Final = ("previous_response_id", "conversation", "prompt")
 
 
 class UnplayableError(MetaClawError):
@@ -122,7 +122,7 @@ def sent_request(turn: Turn) -> ChatRequest:
         request = read_request(wire, turn.exchange.sent)
     except (WireError, ValueError) as error:
         raise UnplayableError(f"what the provider got cannot be read: {error}") from error
-    if any(request.extra.get(name) for name in _ELSEWHERE):
+    if any(request.extra.get(name) for name in wire_format(wire).kept_history_keys):
         raise UnplayableError("a part of the prompt lies with the provider and was never seen here")
     return request
 
@@ -162,22 +162,20 @@ def _in_system(request: ChatRequest, block: str) -> ChatRequest:
     """The block at the end of the system text, as the wire of the request has it."""
     messages = request.messages
     leading = next((at for at, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))
-    match request.wire:
-        case Wire.CHAT if leading:
-            return _behind(request, leading - 1, block)
-        case Wire.MESSAGES | Wire.RESPONSES if leading and not messages[0].extra:
-            return _behind(request, 0, block)
-        case Wire.RESPONSES:
-            item = Message(Role.SYSTEM, (Text(block),), extra={"role": "developer"})
-            return replace(request, messages=(*messages[:leading], item, *messages[leading:]))
-        case _:
-            return replace(request, messages=(Message(Role.SYSTEM, (Text(block),)), *messages))
+    wire = wire_format(request.wire)
+    if leading and not wire.has_system_field:
+        return _behind(request, leading - 1, block)
+    if leading and not messages[0].extra:
+        return _behind(request, 0, block)
+    at = leading if wire.later_system else 0
+    added = Message(Role.SYSTEM, (Text(block),), extra=dict(wire.later_system))
+    return replace(request, messages=(*messages[:at], added, *messages[at:]))
 
 
 def _behind(request: ChatRequest, at: int, block: str) -> ChatRequest:
     """The block at the end of one message: in its text where that is all it holds, else as a part of its own."""
     message = request.messages[at]
-    apart = request.wire is Wire.MESSAGES and message.role is not Role.SYSTEM
+    apart = wire_format(request.wire).appends_parts and message.role is not Role.SYSTEM
     match message.parts:
         case (Text(text, extra),) if not extra and not apart:
             parts: tuple[Part, ...] = (Text(f"{text}{_BLANK_LINE}{block}" if text else block),)
@@ -191,16 +189,14 @@ def askable(prompt: ChatRequest, seed: int) -> ChatRequest:
     """The prompt as one whole answer is asked for, with nothing left behind at the provider."""
     sampling = replace(prompt.sampling, seed=seed, n=1, logprobs=False, top_logprobs=None)
     dropped = ("stream_options", "background")
-    extra = {name: value for name, value in prompt.extra.items() if name not in dropped}
-    if prompt.wire is Wire.RESPONSES:
-        extra["store"] = False
+    extra = {name: value for name, value in prompt.extra.items() if name not in dropped} | dict(wire_format(prompt.wire).unkept)
     return replace(prompt, stream=False, include_usage=False, sampling=sampling, extra=extra)
 
 
 def carried_on(request: ChatRequest, answer: Sequence[Part], results: Sequence[ToolResult]) -> ChatRequest:
     """The next request of the same conversation, as a client would make it."""
     parts = tuple(said for part in answer if (said := _said_again(request, part)) is not None)
-    if request.wire is Wire.MESSAGES:
+    if wire_format(request.wire).joins_results:
         given: tuple[Message, ...] = (Message(Role.USER, tuple(results)),)
     else:
         given = tuple(Message(Role.TOOL, (result,)) for result in results)
@@ -215,7 +211,7 @@ def _said_again(request: ChatRequest, part: Part) -> Part | None:
     match part:
         case Text():
             return Text(part.text)
-        case Reasoning() if request.wire is Wire.CHAT:
+        case Reasoning() if not wire_format(request.wire).needs_signed_reasoning:
             # Some servers want their models' thoughts back and some refuse them; the client that was recorded knew.
             thoughts = (isinstance(said, Reasoning) for message in request.messages for said in message.parts)
             return part if any(thoughts) else None

@@ -17,8 +17,7 @@ from metaclaw.domain.candidate import Probe, ProbeKind, ReplayCost, ReplayResult
 from metaclaw.domain.chat import ChatRequest, Completion, Part, ToolCall, ToolResult
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Turn, TurnKind
+from metaclaw.domain.turn import Step, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError, JudgeError, StoreError, UpstreamError
 from metaclaw.learn.replay.cassette import Cassette, Miss, Nearest, Recording

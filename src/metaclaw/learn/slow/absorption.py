@@ -13,11 +13,11 @@ from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.batch import Drawing
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, PolicyVersion
 from metaclaw.domain.skill import Skill, SkillGeneration
-from metaclaw.domain.step import Step
+from metaclaw.domain.training import Drawing
+from metaclaw.domain.turn import Step
 from metaclaw.errors import EngineError, WireError
 from metaclaw.learn.replay.prompt import ReplayPrompt, UnplayableError
 from metaclaw.learn.slow.rewards import Rewards

@@ -11,27 +11,26 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PolicyConfig
-from metaclaw.domain.batch import Adam, Loss, LossKind
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.training import Adam, Loss, LossKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay.prompt import UnplayableError, sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
-from metaclaw.learn.slow.judging import JudgingBudget
 from metaclaw.learn.slow.loop import LoopRules, LoopState, SlowLoop, Starvation, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
-from metaclaw.learn.slow.recipe import AdvantageRule, Recipe, StatelessAdvantage, TrackedAdvantage
+from metaclaw.learn.slow.recipe import AdvantageRule, JudgingBudget, Recipe, StatelessAdvantage, TrackedAdvantage
 from metaclaw.learn.slow.rewards import References, Rewards
 from metaclaw.learn.slow.training_turns import NOTHING_SCORES, Clocks, QueryTurns
 from metaclaw.learn.slow.versions import BY_A_PERSON, CanaryWatch, Versions
-from metaclaw.learn.worker.supervision import Supervisor
+from metaclaw.learn.supervision import Supervisor
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
-from metaclaw.skills import Budgets, Shelf
+from metaclaw.skills import Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
 from metaclaw.train import (
     GateRules,
@@ -64,7 +63,7 @@ class SlowLearning:
         *,
         learning: Learning,
         database: Database,
-        shelf: Shelf,
+        library: SkillLibrary,
         slot: PolicySlot,
         host: PolicyHost,
         backend: TrainingBackend,
@@ -77,7 +76,7 @@ class SlowLearning:
         self._config = config
         self._policy = policy
         self._learning = learning
-        self._shelf = shelf
+        self._library = library
         self._slot = slot
         self._backend = backend
         self._tokeniser = tokeniser
@@ -103,7 +102,7 @@ class SlowLearning:
         self._starvation = Starvation(windows)
 
     def _skill(self, name: SkillName) -> Skill | None:
-        return self._shelf.view.get(name)
+        return self._library.view.get(name)
 
     def _make_rewards(self) -> Rewards:
         learning = self._learning
@@ -125,7 +124,7 @@ class SlowLearning:
             provider=self._slot.provider,
             max_lag=self._policy.max_lag,
             held_out_share=self._policy.held_out_share,
-            clocks=lambda: Clocks(self._shelf.view.generation, self._slot.serving.version),
+            clocks=lambda: Clocks(self._library.view.generation, self._slot.serving.version),
             hint=hints.of if self._has_hindsight else lambda turn, step: None,
             can_score=self._rewards.can_score,
         )
@@ -141,7 +140,7 @@ class SlowLearning:
             windows=self._windows,
             rules=LoopRules(policy.batch_turns, policy.canary_share, policy.batch_most),
             judge=lambda: self._learning.models.shown(self._config.judge),
-            skills=lambda: self._shelf.view.skills,
+            skills=lambda: self._library.view.skills,
             tell=lambda text: self._learning.announce("notice", {"text": text}),
         )
 
@@ -158,14 +157,14 @@ class SlowLearning:
     async def _tend(self) -> None:
         """Serve what the database says; watch a canary; notice skills that were changed."""
         await self.versions.restore()
-        generation = self._shelf.view.generation
+        generation = self._library.view.generation
         for look in count():
             if look % _TIDY_EVERY == 0:
                 await self.versions.tidy(self._policy.keep_versions, self._remove)
             await anyio.sleep(_LOOK_EVERY_S)
             await self._watch.look()
-            if self._shelf.view.generation != generation or self.versions.has_lost_some:
-                generation = self._shelf.view.generation
+            if self._library.view.generation != generation or self.versions.has_lost_some:
+                generation = self._library.view.generation
                 await self.versions.refresh()
                 self.slow.wakeup.notify()  # a trial may be over
 
@@ -352,5 +351,5 @@ class SlowLearning:
 
     def _is_same(self, name: SkillName, generation: int) -> bool:
         """Whether a skill says now what it said in a generation."""
-        then, now = self._learning.generations.at(generation), self._shelf.view.get(name)
+        then, now = self._learning.generations.at(generation), self._library.view.get(name)
         return now is not None and then is not None and any(one.content_hash == now.content_hash for one in then.skills)

@@ -20,12 +20,11 @@ from typing import Final
 
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.batch import Rollout
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Turn
+from metaclaw.domain.training import Rollout
+from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import EngineError, WireError
 from metaclaw.learn.replay.prompt import UnplayableError, sent_request
 from metaclaw.learn.slow.rewards import Rewards

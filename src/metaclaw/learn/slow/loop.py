@@ -8,7 +8,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -16,23 +16,20 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.policy import BASE_POLICY, PolicyState, PolicyVersion, Weights
+from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.window import Window
+from metaclaw.domain.training import Window
 from metaclaw.errors import BackendDownError, MissingPackageError, TrainerMemoryError, TrainingBudgetError, TrainingError
 from metaclaw.learn.slow.absorption import AbsorbedSkills, AbsorptionTest
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
-from metaclaw.learn.slow.journal import Journal, keep_curve
-from metaclaw.learn.slow.judging import JudgingBudget
-from metaclaw.learn.slow.pace import Pace
+from metaclaw.learn.slow.journal import DriftError, Journal, StaleError, keep_curve
 from metaclaw.learn.slow.proof import Proof
-from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.recipe import JudgingBudget, Pace, Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.run import PROVEN_ITEM, RunProgress, TrainingRun
-from metaclaw.learn.slow.run_checkpoints import DriftError, StaleError
+from metaclaw.learn.slow.run import PROVEN_ITEM, RunTally, TrainingRun
 from metaclaw.learn.slow.training_turns import Clocks, LeastTurns, QueryTurns, TrainingTurn
 from metaclaw.learn.slow.versions import Versions
-from metaclaw.learn.worker.supervision import LoopWakeup
+from metaclaw.learn.supervision import LoopWakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
 from metaclaw.train import RunSize
@@ -45,6 +42,10 @@ _MOST_TRIES: Final = 5
 _HELD_OUT: Final = 200
 _MORE_PROMPTS: Final = 8
 _STARVES_AFTER_S: Final = 86_400.0
+
+
+_SMALLER: Final = (0.8, 0.64)
+"""The sizes in which a candidate that lost general abilities is tried again."""
 
 
 class LoopState(StrEnum):
@@ -93,6 +94,30 @@ class TrainingParts:
     variations: Variations
 
 
+class CandidateScale:
+    """How much of its change a candidate has that was made smaller: kept in a file, so that a program that was killed goes on with
+    the next size. Blocks."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> float:
+        """The last size it was to be tried in; 1 where it was never made smaller."""
+        try:
+            return float(self._path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return 1.0
+
+    def write(self, scale: float) -> None:
+        """It is tried in this size from now on."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(f"{scale:g}", encoding="utf-8")
+
+    def forget(self) -> None:
+        """It was judged."""
+        self._path.unlink(missing_ok=True)
+
+
 async def _untold(text: str) -> None:
     """Publish nothing."""
 
@@ -138,7 +163,7 @@ class SlowLoop:
         self.state = LoopState.WAITING
         self.trouble: str | None = None
         self.notice: str | None = None
-        self.tally: RunProgress | None = None
+        self.tally: RunTally | None = None
 
     async def run(self) -> None:
         """Train whenever there is something to train on and a window to do it in."""
@@ -284,19 +309,22 @@ class SlowLoop:
         return parent.weights
 
     async def _prove(self, candidate: PolicyVersion) -> None:
-        """Weigh a candidate against what serves; what passes is tried or promoted, what does not is rejected."""
+        """Weigh a candidate against what serves; what passes is tried or promoted, what does not is rejected. Where general
+        abilities are all that it lost, it is weighed again with its change made smaller."""
         self.state = LoopState.PROVING
-        serving = await run_sync(self._policies.version, self._versions.serving.version)
-        held_out = await run_sync(self._turns.held_out, _HELD_OUT)
-        with spending_on(PROVEN_ITEM):
-            await self._parts.judging.require_for_gate(held_out)
-            self.trouble = None
-            report = await self._parts.proof.weigh(
-                candidate.weights,
-                None if serving is None else serving.weights,
-                held_out,
-                seed=candidate.number,
-                judge=self._judge(),
+        kept = CandidateScale(self._parts.folder / "scales" / f"{candidate.number:06d}")
+        scale = await run_sync(kept.read)
+        report = await self._weigh(candidate, scale)
+        while report.lost_abilities and (smaller := self._smaller_than(scale)) is not None:
+            log.info("candidate_made_smaller version=%d scale=%g reason=%s", candidate.number, smaller, report.reasons[0])
+            await run_sync(kept.write, smaller)  # before it is done: what is tried once more than needed is judged more strictly
+            await self._parts.backend.shrink(candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem)
+            scale = smaller
+            report = await self._weigh(candidate, scale)
+        await run_sync(kept.forget)
+        if scale < 1.0:
+            report = replace(
+                report, reasons=(*report.reasons, f"with {scale:.0%} of its change: more of it cost general abilities")
             )
         reason = "; ".join(report.reasons)
         if not report.is_passed:
@@ -305,6 +333,26 @@ class SlowLoop:
             await self._versions.canary(candidate.number, report, reason)
         else:
             await self._versions.promote(candidate.number, reason, report)
+
+    async def _weigh(self, candidate: PolicyVersion, scale: float) -> GateReport:
+        """What the gate says of a candidate of which so much of its change is left. Raises TrainingError."""
+        serving = await run_sync(self._policies.version, self._versions.serving.version)
+        held_out = await run_sync(self._turns.held_out, _HELD_OUT)
+        with spending_on(PROVEN_ITEM):
+            await self._parts.judging.require_for_gate(held_out)
+            self.trouble = None
+            return await self._parts.proof.weigh(
+                candidate.weights,
+                None if serving is None else serving.weights,
+                held_out,
+                seed=candidate.number,
+                judge=self._judge(),
+                number=(1.0, *_SMALLER).index(scale) + 1,
+            )
+
+    def _smaller_than(self, scale: float) -> float | None:
+        """The next size to try; None where all were tried, or the backend cannot make a change smaller."""
+        return next((one for one in _SMALLER if one < scale), None) if self._parts.backend.abilities.scales else None
 
     async def _find_absorbed(self) -> bool:
         """Find out which of the skills the weights that serve have absorbed; whether there was anything to find out. It is done

@@ -16,10 +16,10 @@ from typing import Final, Protocol, TypeAlias
 
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.batch import Drawing, Rollout
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import GateReport, Weights
-from metaclaw.domain.step import Step
+from metaclaw.domain.training import Drawing, Rollout
+from metaclaw.domain.turn import Step
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import TRIVIAL_ANSWERS, CheckKind, constant_parts, near_answers
@@ -213,13 +213,22 @@ class Proof:
         self._rules = rules
 
     async def weigh(
-        self, candidate: Weights, serving: Weights | None, held_out: Sequence[TrainingTurn], *, seed: int, judge: str | None
+        self,
+        candidate: Weights,
+        serving: Weights | None,
+        held_out: Sequence[TrainingTurn],
+        *,
+        seed: int,
+        judge: str | None,
+        number: int = 1,
     ) -> GateReport:
-        """Try the candidate until the gate has decided. The golden set, which takes longest, comes last. Raises TrainingError."""
+        """Try the candidate until the gate has decided; `number` says which try of a version this is. The golden set, which takes
+        longest, comes last. Raises TrainingError."""
+        rules = self._rules.gate.for_try(number)
         kl = await self._distance(candidate, held_out[:_DISTANCE_PROMPTS], seed)
         evidence = Evidence(pairs=(), kl=kl, judge=judge)
         tries = _tries(held_out, seed)
-        while (decision := judge_candidate(evidence, self._rules.gate)).ruling is GateRuling.UNDECIDED:
+        while (decision := judge_candidate(evidence, rules)).ruling is GateRuling.UNDECIDED:
             if decision.more:
                 wave = list(islice(tries, decision.more))
                 drawn = await self._draw(candidate, serving, wave)
@@ -233,7 +242,7 @@ class Proof:
                 evidence = replace(evidence, pairs=(*earlier, *pairs), lenient=lenient, is_all=not wave)
                 evidence = replace(evidence, demanded=evidence.demanded | await self._demanded(evidence, wave))
             else:
-                old, new, _ = await self._abilities.compare(candidate, serving, self._rules.gate.golden)
+                old, new, _ = await self._abilities.compare(candidate, serving, rules.golden)
                 evidence = replace(evidence, golden_serving=old, golden_candidate=new)
         log.info("policy_weighed ruling=%s reasons=%s", decision.ruling.value, "; ".join(decision.report.reasons))
         return decision.report

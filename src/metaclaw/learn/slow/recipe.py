@@ -1,16 +1,31 @@
-"""The settings of a training run, in one value, and how rewards become advantages."""
+"""The settings of a training run, in one value; its size by what the learning budget pays for, and by what fits into a window.
+
+A run whose judge the day's budget does not pay for waits until midnight. A piece of work that cannot be paused is begun only if it
+will very likely end before the window does. How long it takes is known from earlier ones of its kind; one for which three windows
+were too short is begun all the same, since some waste is better than no progress.
+"""
 
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from metaclaw.domain.batch import Adam, Loss
-from metaclaw.errors import TrainingError
-from metaclaw.ports import Tokeniser
+import anyio
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.chat import Text
+from metaclaw.domain.training import Adam, Loss, Window
+from metaclaw.domain.turn import Step
+from metaclaw.errors import TrainingBudgetError, TrainingError
+from metaclaw.learn.budget import TokenRoom
+from metaclaw.learn.slow.training_turns import TrainingTurn
+from metaclaw.ports import Tokeniser, Windows
 from metaclaw.train import (
     GoldenItem,
     RehearsalSize,
@@ -20,7 +35,10 @@ from metaclaw.train import (
     Teacher,
     Tracker,
     TrainingData,
+    fit_to_budget,
     group_advantages,
+    judged_size,
+    ranking_tokens,
 )
 
 log = logging.getLogger(__name__)
@@ -162,3 +180,113 @@ class Recipe:
             settle_every=self.settle_every,
             validate_every=self.validate_every,
         )
+
+
+_CHARS_A_TOKEN: Final = 4
+_FOR_LEARNING: Final = 0.7
+"""Of what a day has for judging; the rest is for the choice of a checkpoint."""
+_GATE_ANSWERS: Final = 40
+"""The fewest judged answers by which the gate decides."""
+
+
+class JudgingBudget:
+    """What judging costs. `room` is what the budget has for it; `needs_judge` whether answers to a turn are judged, and blocks."""
+
+    def __init__(self, room: Callable[[], Awaitable[TokenRoom]], needs_judge: Callable[[Step], bool]) -> None:
+        self._room = room
+        self._needs_judge = needs_judge
+
+    async def size(self, turns: Sequence[TrainingTurn], recipe: Recipe) -> RunSize:
+        """The size of a run that begins with these turns."""
+        found = await run_sync(lambda: [self._tokens(turn, recipe.group_size) for turn in turns])
+        whole = judged_size(recipe.prompts_per_step, recipe.steps, found)
+        return fit_to_budget(whole, int(_FOR_LEARNING * (await self._room()).a_day)) if whole.tokens else whole
+
+    async def told(self, size: RunSize, recipe: Recipe) -> str | None:
+        """That a run was made smaller for the budget, and what to do; None where it was not."""
+        if (size.prompts, size.steps) == (recipe.prompts_per_step, recipe.steps):
+            return None
+        room = await self._room()
+        return (
+            f"the day's learning budget pays for about {room.a_day:,} tokens of judging, so the run makes at most {size.steps}"
+            f" steps of {size.prompts} prompts (about {size.tokens:,} tokens) instead of {recipe.steps} of"
+            f" {recipe.prompts_per_step}; for longer runs raise {room.setting}, or give the skill a check, which costs nothing"
+        )
+
+    async def require(self, tokens: int) -> None:
+        """Raise TrainingBudgetError where so many tokens cannot be paid for now. More than a day has are not asked for."""
+        if not tokens:
+            return
+        room = await self._room()
+        if room.left < min(tokens, max(1, room.a_day // 2)):
+            raise TrainingBudgetError(waits_until(room))
+
+    async def require_for_gate(self, turns: Sequence[TrainingTurn]) -> None:
+        """Raise TrainingBudgetError where the gate could not be paid for."""
+        found = await run_sync(lambda: [self._tokens(turn, 2) for turn in turns])
+        await self.require(_GATE_ANSWERS * sum(one or 0 for one in found) // max(1, len(found)))
+
+    async def reason(self) -> str:
+        """Why judging waits, and until when."""
+        return waits_until(await self._room())
+
+    def _tokens(self, turn: TrainingTurn, answers: int) -> int | None:
+        if not self._needs_judge(turn.step):
+            return None
+        said = sum(len(part.text) for part in turn.step.answer if isinstance(part, Text))
+        return ranking_tokens(len(turn.prompt), said // _CHARS_A_TOKEN, answers)
+
+
+def waits_until(room: TokenRoom) -> str:
+    """That the budget is used up, when it is renewed, and which setting limits it."""
+    return (
+        f"waits: the day's learning budget for judging is used up; it goes on at {room.resets_at:%H:%M}, or after a restart with a"
+        f" larger {room.setting}"
+    )
+
+
+_REMEMBERED: Final = 8
+_MOST_PASSED_OVER: Final = 3
+_ASK_AGAIN_S: Final = 30.0
+"""Poll interval: the longer a person is away, the longer they will likely stay, so a window may prove long enough after all."""
+
+
+class Pace:
+    """How long pieces take, and whether there is room for one."""
+
+    def __init__(self, windows: Windows, *, yields: bool, now: Callable[[], float] = time.monotonic) -> None:
+        self._windows = windows
+        self._yields = yields
+        self._now = now
+        self._took: dict[str, deque[float]] = {}
+
+    def expected_s(self, kind: str) -> float | None:
+        """The longest that the last pieces of this kind took; None where there was none."""
+        return max(self._took[kind]) if kind in self._took else None
+
+    @contextmanager
+    def timed(self, kind: str) -> Iterator[None]:
+        """Remember how long a piece takes that is done in this block. One that fails says nothing."""
+        began = self._now()
+        yield
+        self._took.setdefault(kind, deque(maxlen=_REMEMBERED)).append(self._now() - began)
+
+    async def room_for(self, kind: str) -> None:
+        """Wait for a window in which a piece of this kind may be begun."""
+        passed_over: set[Window] = set()
+        while True:
+            window = await self._windows.until_open()
+            expected_s = self.expected_s(kind)
+            if self._yields or expected_s is None or self._windows.has_room(expected_s):
+                return
+            passed_over.add(window)
+            if len(passed_over) > _MOST_PASSED_OVER:
+                log.info("piece_begun_without_room kind=%s expected_s=%.1f", kind, expected_s)
+                return
+            log.info("window_too_short kind=%s expected_s=%.1f", kind, expected_s)
+            with anyio.move_on_after(_ASK_AGAIN_S):
+                await self._other_than(window)
+
+    async def _other_than(self, window: Window) -> None:
+        while self._windows.window == window:
+            await anyio.sleep(0.2)

@@ -19,13 +19,12 @@ from typing import Final
 import anyio
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.batch import Rollout
 from metaclaw.domain.chat import Part, Text, TextDelta, Tool, ToolCall
 from metaclaw.domain.check import Check, Finding
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Scope
+from metaclaw.domain.training import Rollout
+from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.engine import CallParser
 from metaclaw.errors import BudgetError, SkillError, TrainingBudgetError

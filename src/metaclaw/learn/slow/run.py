@@ -14,16 +14,14 @@ from itertools import groupby
 import msgspec
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.batch import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.domain.chat import Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.learn.slow.derived_prompts import base_turn, distil, may_help
-from metaclaw.learn.slow.journal import DrawnGroup, Journal, group_of, rollouts_of
-from metaclaw.learn.slow.pace import Pace
-from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.learn.slow.journal import DrawnGroup, Journal, RunCheckpoints, Sampler, StaleError, group_of, rollouts_of
+from metaclaw.learn.slow.recipe import Pace, Recipe
 from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.run_checkpoints import RunCheckpoints, Sampler, StaleError
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
 from metaclaw.train import (
@@ -91,7 +89,7 @@ async def _no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstratio
 
 
 @dataclass(slots=True)
-class RunProgress:
+class RunTally:
     """How far a run is, for people. `phase` is what it does; `reason` why it stopped learning."""
 
     steps: int = 0
@@ -151,7 +149,7 @@ class TrainingRun:
             may_go_on=self._may_go_on,
             greedy_reward=self._greedy_reward,
         )
-        self.tally = RunProgress(of_steps=recipe.steps)
+        self.tally = RunTally(of_steps=recipe.steps)
 
     async def complete(self, label: str) -> Weights:
         """Everything that is left of the run, as windows allow; the weights it ends with. Raises TrainingError."""

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from metaclaw.domain.eligibility import Rejection
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.skill import combined_hash
-from metaclaw.domain.step import Step
-from metaclaw.domain.turn import Turn
+from metaclaw.domain.training import Rejection
+from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import WireError
 from metaclaw.learn.replay.prompt import UnplayableError, sent_request
 from metaclaw.learn.steps import RecordedSteps

@@ -22,7 +22,7 @@ from metaclaw.domain.chat import (
     Usage,
     Wire,
 )
-from metaclaw.domain.enforcement import HoldEnd
+from metaclaw.domain.turn import HoldEnd
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.proxy.dispatch import Generated, Limits, Opened, Opener, Relayed, Translated
 from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, calls_of, text_of
@@ -36,7 +36,7 @@ from metaclaw.wires import HeldCall, StreamWriter, collect, deltas_of, wire_form
 _BREAK: Final = "\n\n"
 
 
-class Judge(Protocol):
+class RuleJudge(Protocol):
     """Says which rules the calls of an answer break. `said` is the answer as bytes in the client's wire, or None."""
 
     async def __call__(self, calls: Sequence[HeldCall], said: bytes | None, text: str = "") -> Ruling: ...
@@ -55,7 +55,7 @@ class AskAgain:
     """Asks for one answer until its calls comply."""
 
     def __init__(
-        self, draft: TurnBuilder, limits: Limits, opener: Opener, outlet: Outlet, attempts: Attempts, judge: Judge
+        self, draft: TurnBuilder, limits: Limits, opener: Opener, outlet: Outlet, attempts: Attempts, judge: RuleJudge
     ) -> None:
         self._draft = draft
         self._limits = limits

@@ -10,9 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from metaclaw.domain.chat import Completion, Finish, Json, Part, Text, ToolCall, Usage, Wire
-from metaclaw.domain.enforcement import ATTEMPT, EnforcedRule, HoldEnd, ShownCall, TrueAnswer
 from metaclaw.domain.ids import SkillName, new_turn_id
-from metaclaw.domain.turn import Enforcement, Exchange, Turn, TurnEnd, TurnKind
+from metaclaw.domain.turn import (
+    ATTEMPT,
+    EnforcedRule,
+    Enforcement,
+    Exchange,
+    HoldEnd,
+    ShownCall,
+    TrueAnswer,
+    Turn,
+    TurnEnd,
+    TurnKind,
+)
 from metaclaw.errors import WireError
 from metaclaw.proxy.enforcement.notes import refusal_text, sibling_text
 from metaclaw.proxy.held_rules import HeldRule, Ruling

@@ -5,9 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.domain.enforcement import KEEP_RULES, TrueAnswer
-from metaclaw.domain.session import Origin
-from metaclaw.domain.turn import Stamp, Turn
+from metaclaw.domain.turn import KEEP_RULES, Origin, Stamp, TrueAnswer, Turn
 from metaclaw.proxy.held_rules import CallJudge, HeldRule, HeldRules
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.true_answers import TrueAnswers
@@ -80,6 +78,7 @@ class Enforcer:
                 "agent": turn.agent,
                 "attempts": one.attempts,
                 "end": one.end.value,
+                "calls": 0 if found is None or found.answer is None else len(found.answer.calls),
             }
             await self._tell("rule_held", told)
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from metaclaw.domain.enforcement import STOPPED_BY_US
 from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.turn import STOPPED_BY_US
 from metaclaw.proxy.held_rules import Broken, HeldRule
 
 _MOST_RULE_CHARS: Final = 300

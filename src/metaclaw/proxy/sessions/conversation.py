@@ -189,7 +189,7 @@ class DigestCache:
         self._new[mark] = found
 
 
-class Conversation:
+class MessageChain:
     """The chain of one request.
 
     `digests[i]` covers the root and the first `i + 1` entries that count; `indices[i]` is that entry's index in the client's own

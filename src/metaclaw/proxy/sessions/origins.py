@@ -20,8 +20,7 @@ from typing import Final
 
 from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import SessionId, TurnId, new_session_id
-from metaclaw.domain.session import Anchor, Origin, SessionTrace
-from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
+from metaclaw.domain.turn import Anchor, Origin, Scope, SessionTrace, TurnEnd, TurnKind
 from metaclaw.proxy.sessions.clients.client import AgentClient, Request
 from metaclaw.proxy.sessions.conversation import DigestCache, bare_id
 from metaclaw.proxy.sessions.recognition import (
@@ -280,7 +279,7 @@ class Origins:
         key = seen.key
         wanted = new_session_id() if key is None or key.shared else session_id(seen.scope, key)
         if key is not None and self._memory.get(wanted) is not None:
-            # Somebody else is called so already.
+            # Another session has this key already.
             wanted = SessionId(f"{wanted}.{new_session_id()[-10:]}") if key.named else new_session_id()
         session = Session(wanted, seen.scope, seen.credential, seen.client.name, seen.now, parent)
         session.speaker = seen.said

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import Scope
-from metaclaw.proxy.sessions.conversation import Conversation
+from metaclaw.proxy.sessions.conversation import MessageChain
 from metaclaw.proxy.sessions.recognition import Key
 
 MAX_THREADS: Final = 8
@@ -57,8 +57,8 @@ class Thread:
     calls: frozenset[str] = frozenset()
     said: str | None = None
 
-    def answer_fits(self, spoken: Conversation, position: int) -> int:
-        """1 if what follows this position is the answer the thread was given, -1 if it is another one, 0 if nobody can say."""
+    def answer_fits(self, spoken: MessageChain, position: int) -> int:
+        """1 if what follows this position is the answer the thread was given, -1 if it is another one, 0 if unknown."""
         if self.said is None:
             return 0
         answer = spoken.answer_after(position)
@@ -130,7 +130,7 @@ class ThreadHeads:
         return self._standing.keys().isdisjoint(digests)
 
     def are_strange(self, digests: list[bytes]) -> bool:
-        """Whether nobody stands at any of these digests, or waits for one of them to come again."""
+        """Whether no thread stands at any of these digests, or waits for one of them to come again."""
         return self._standing.keys().isdisjoint(digests) and self._failed.keys().isdisjoint(digests)
 
     def put(self, digest: bytes, thread: Thread) -> None:
@@ -190,7 +190,7 @@ class Match:
     repeats: bool = False
 
 
-def continued(heads: ThreadHeads, spoken: Conversation, hints: SenderHints, credential: int | None) -> Match | None:
+def continued(heads: ThreadHeads, spoken: MessageChain, hints: SenderHints, credential: int | None) -> Match | None:
     """The thread at the longest strict prefix of this request."""
     digests = spoken.digests
     if heads.has_none(digests):
@@ -204,7 +204,7 @@ def continued(heads: ThreadHeads, spoken: Conversation, hints: SenderHints, cred
 
 
 def repeated(
-    heads: ThreadHeads, spoken: Conversation, hints: SenderHints, credential: int | None, *, failed_only: bool
+    heads: ThreadHeads, spoken: MessageChain, hints: SenderHints, credential: int | None, *, failed_only: bool
 ) -> Match | None:
     """The thread whose last request said exactly the same, tool outputs included."""
     if not spoken.digests:
@@ -222,7 +222,7 @@ def repeated(
     return found
 
 
-def _best(threads: Iterable[Thread], spoken: Conversation, position: int, hints: SenderHints) -> Match | None:
+def _best(threads: Iterable[Thread], spoken: MessageChain, position: int, hints: SenderHints) -> Match | None:
     best: Match | None = None
     for thread in threads:
         if hints.linked is not None and thread.session.id != hints.linked:
@@ -233,7 +233,7 @@ def _best(threads: Iterable[Thread], spoken: Conversation, position: int, hints:
     return best
 
 
-def _score(thread: Thread, spoken: Conversation, position: int, hints: SenderHints) -> int:
+def _score(thread: Thread, spoken: MessageChain, position: int, hints: SenderHints) -> int:
     """How well a thread that stands at this position fits the request; the answer it was given counts most."""
     known = thread.hints
     score = 0 if thread.flying else 1
@@ -343,7 +343,7 @@ class SessionRegistry:
         return forgotten + silent
 
     def move(self, thread: Thread, head: bytes, came_from: bytes | None) -> None:
-        """The thread goes on to a new digest; nobody else can continue it from where it stood."""
+        """The thread goes on to a new digest; no other request can continue it from where it stood."""
         heads = thread.session.heads
         if thread.head:
             heads.drop(thread)
@@ -359,7 +359,7 @@ class SessionRegistry:
             session.heads.drop(session.threads.pop(0))
         return thread
 
-    def branch(self, spoken: Conversation, scope: Scope, credential: int | None, beyond: int = -1) -> Session | None:
+    def branch(self, spoken: MessageChain, scope: Scope, credential: int | None, beyond: int = -1) -> Session | None:
         """The session that once stood at the longest strict prefix of this request that is longer than `beyond`."""
         digests = spoken.digests
         if self._past.keys().isdisjoint(digests):

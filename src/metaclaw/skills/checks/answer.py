@@ -9,11 +9,12 @@ from metaclaw.domain.check import Conversation, PatternCheck, Place, Where
 from metaclaw.domain.tool_classes import ToolClass
 from metaclaw.skills.checks.calls import SeenCall, seen_calls, strings_in
 from metaclaw.skills.checks.commands import SeenText, code_texts, commands_of, names_operator
+from metaclaw.skills.checks.consent import deletion_consent
+from metaclaw.text import json_documents
 
 MAX_ANSWER_CHARS = 200_000
 MAX_CALL_CHARS = 4_000_000
 _FENCED = re.compile(r"^[ \t]*(```|~~~)[^\n`]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
-_OPENING = re.compile(r"[{\[]")
 _MOST_OPENINGS = 200
 _MOST_DOCUMENTS = 20
 _MOST_CONVERSATION_CHARS = 200_000
@@ -48,11 +49,21 @@ def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[st
     return {
         "messages": messages,
         "task": conversation.task,
+        "consent": _consent(conversation),
         "text": answer_text(answer),
         "calls": _calls_json(answer),
         "tools": tools,
         "actions": [*earlier[-_MOST_ACTIONS:], *_actions(answer, is_new=True)],
     }
+
+
+def _consent(conversation: Conversation) -> dict[str, Json]:
+    """What the person's last words say about deleting, as an answer to what the agent said before them."""
+    places = [at for at, message in enumerate(conversation.messages) if message.role is Role.USER and answer_text(message.parts)]
+    before = conversation.messages[: places[-1]] if places else ()
+    asked = next((text for one in reversed(before) if one.role is Role.ASSISTANT and (text := answer_text(one.parts))), None)
+    found = deletion_consent(conversation.task, asked)
+    return {"to_delete": found.is_given, "refused": list[Json](found.refused)}
 
 
 def _entries(message: Message) -> Iterator[dict[str, Json]]:
@@ -76,7 +87,22 @@ def _actions(answer: Sequence[Part], *, is_new: bool) -> Iterator[Json]:
         for call in sorted(seen_calls(part), key=lambda one: bool(one.name)) if isinstance(part, ToolCall) else ():
             for text in call.texts:
                 action: dict[str, Json] = {"class": None if call.kind is None else call.kind.value, "text": text, "is_new": is_new}
-                yield action | ({"commands": list[Json](commands_of(text).lines)} if call.takes_script else {})
+                yield action | (_read_commands(text) if call.takes_script else {})
+
+
+def _read_commands(script: str) -> dict[str, Json]:
+    commands = commands_of(script)
+    return {"commands": list[Json](commands.lines), **({"unread": commands.unread} if commands.unread else {})}
+
+
+def unread_part(answer: Sequence[Part], where: Where) -> str:
+    """Which part of the commands that a check looks at could not be read; empty where all of it was. A command that cannot be read
+    may also change files."""
+    if where.place is Place.ANSWER:
+        return ""
+    tools = where.tools if ToolClass.EDIT not in where.tools else (*where.tools, ToolClass.SHELL.value)
+    calls = [call for call in _seen(answer, tools) if call.takes_script]
+    return next((reason for call in calls for text in call.texts if (reason := commands_of(text).unread)), "")
 
 
 def texts_at(answer: Sequence[Part], where: Where) -> list[str]:
@@ -112,7 +138,7 @@ def find_json(text: str) -> list[Json]:
     if whole is not None:
         return [whole]
     fenced: list[Json] = [document for match in _FENCED.finditer(text) if (document := _whole(match[2])) is not None]
-    return fenced[:_MOST_DOCUMENTS] or list(_between_words(text))[:_MOST_DOCUMENTS]
+    return fenced[:_MOST_DOCUMENTS] or list(json_documents(text, _MOST_OPENINGS))[:_MOST_DOCUMENTS]
 
 
 def _whole(text: str) -> dict[str, Json] | list[Json] | None:
@@ -121,20 +147,6 @@ def _whole(text: str) -> dict[str, Json] | list[Json] | None:
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict | list) else None
-
-
-def _between_words(text: str) -> Iterator[Json]:
-    decoder, at = json.JSONDecoder(), 0
-    for _ in range(_MOST_OPENINGS):
-        opening = _OPENING.search(text, at)
-        if opening is None:
-            return
-        try:
-            document, at = decoder.raw_decode(text, opening.start())
-        except (ValueError, RecursionError):
-            at = opening.end()
-        else:
-            yield document
 
 
 def _seen(answer: Sequence[Part], tools: Sequence[str]) -> list[SeenCall]:

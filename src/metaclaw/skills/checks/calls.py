@@ -16,7 +16,8 @@ from typing import Final
 from metaclaw.domain.chat import Json, ToolCall
 from metaclaw.domain.tool_classes import ToolClass, is_named, runs_code, tool_class
 from metaclaw.skills.checks.code import literals_of, unescaped
-from metaclaw.skills.checks.commands import commands_of
+from metaclaw.skills.checks.commands import code_edits, commands_of
+from metaclaw.skills.checks.file_edits import PATCH_BEGIN, PATCH_FILE, patched_files
 from metaclaw.skills.checks.shell import read_script
 from metaclaw.skills.checks.shell_words import ShellSyntaxError
 
@@ -43,9 +44,7 @@ _STARTS_SHELL: Final = re.compile(r"(?i)\s*\S{0,60}(?:sh|powershell|cmd)(?:\.exe
 _SCRIPT_OPTION: Final = re.compile(r"-\w*c|/c|-command", re.IGNORECASE)
 _PAIR: Final = re.compile(r"""["']?([A-Za-z_]\w*)["']?\s*:\s*(?:"((?:[^"\\]|\\.)*+)"?|'((?:[^'\\]|\\.)*+)'?)""", re.DOTALL)
 _JAVASCRIPT_CALL: Final = re.compile(r"\btools\s*\.\s*(\w+)\s*\(")
-_PATCH_BEGIN: Final = "*** Begin Patch"
-_PATCH_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$")
-_DIFF_FILE: Final = re.compile(r"^(?:\+\+\+|---) (?:[ab]/)?(\S.*?)(?:\t.*)?$")
+_NOTEBOOK_CELL: Final = re.compile(r"[^\n]*\.ipynb\n\s*(?:[^\n]*\n)*?\s*[!%]")
 _REPLACEMENT_BEGIN: Final = re.compile(r"={5,}\s*")
 _REPLACEMENT_END: Final = re.compile(r"[>+]{5,} ?REPLACE\s*")
 
@@ -139,6 +138,12 @@ def _walk(name: str, written: str, arguments: Json, depth: int) -> Iterator[Seen
     yield call
     if call.takes_script and (edits := tuple(edit for text in call.texts for edit in _shell_edits(text))):
         yield SeenCall("", "", None, ToolClass.EDIT, edits)
+    elif (
+        kind is ToolClass.SHELL and not call.takes_script and (files := [file for text in call.texts for file in code_edits(text)])
+    ):
+        yield SeenCall("", "", None, ToolClass.EDIT, tuple("\n".join((_normal_path(path), text, "")) for path, text in files))
+    elif kind is ToolClass.EDIT and (cells := tuple(text for text in call.texts if _NOTEBOOK_CELL.match(text))):
+        yield SeenCall("python", "", None, ToolClass.SHELL, tuple(cell.partition("\n")[2] for cell in cells))
     if kind is None and isinstance(arguments, dict) and depth < _MOST_DEPTH:
         for inner_name, inner in _wrapped(arguments):
             yield from _walk(inner_name, json.dumps(inner, ensure_ascii=False), inner, depth + 1)
@@ -167,8 +172,8 @@ def _javascript(arguments: Json) -> str | None:
 def _javascript_calls(name: str, source: str) -> Iterator[SeenCall]:
     literals = literals_of(source)
     called = dict.fromkeys(_JAVASCRIPT_CALL.findall(source))
-    patches = [one for one in literals if _PATCH_BEGIN in one]
-    rest = [one for one in literals if _PATCH_BEGIN not in one]
+    patches = [one for one in literals if PATCH_BEGIN in one]
+    rest = [one for one in literals if PATCH_BEGIN not in one]
     for inner in called:
         kind = tool_class(inner)
         if kind is ToolClass.EDIT and patches:
@@ -177,7 +182,10 @@ def _javascript_calls(name: str, source: str) -> Iterator[SeenCall]:
             texts = tuple(line for one in rest for line in _lines(one))
         else:
             texts = ("\n".join(rest),)
-        yield SeenCall(inner, source, source, kind, tuple(filter(str.strip, texts)))
+        call = SeenCall(inner, source, source, kind, tuple(filter(str.strip, texts)))
+        yield call
+        if call.takes_script and (edits := tuple(edit for text in call.texts for edit in _shell_edits(text))):
+            yield SeenCall("", "", None, ToolClass.EDIT, edits)
 
 
 def _texts(kind: ToolClass, arguments: Json) -> Iterator[str]:
@@ -248,8 +256,8 @@ def _unwrapped(command: str) -> str:
 def _shell_edits(script: str) -> Iterator[str]:
     """What a script does to files: what it writes by redirection, changes in place, or patches."""
     commands = commands_of(script)
-    if _PATCH_BEGIN in script:
-        patches = [one.text for one in commands.texts if one.text.lstrip().startswith(_PATCH_BEGIN)]
+    if PATCH_BEGIN in script:
+        patches = [one.text for one in commands.texts if one.text.lstrip().startswith(PATCH_BEGIN)]
         yield from (edit for patch in patches or [script] for edit in _patched(patch))
     elif "\n+++ " in script:
         yield from (edit for one in commands.texts if re.match(r"(?:diff |--- )", one.text) for edit in _patched(one.text))
@@ -272,7 +280,7 @@ def _edits(arguments: Json) -> Iterator[str]:
     texts = [value for key in _NEW_TEXT_KEYS if isinstance(value := arguments.get(key), str)]
     listed = [one for key in _EDIT_LIST_KEYS if isinstance(value := arguments.get(key), list) for one in value]
     for text in texts:
-        if _PATCH_BEGIN in text or "\n@@" in f"\n{text}" or _PATCH_FILE.match(text):
+        if PATCH_BEGIN in text or "\n@@" in f"\n{text}" or PATCH_FILE.match(text):
             yield from _patched(text)
             texts = [one for one in texts if one is not text]
     for one in listed:
@@ -303,18 +311,10 @@ def _replacements(text: str) -> list[str]:
 
 
 def _patched(patch: str) -> Iterator[str]:
-    """The files of a patch, each with the lines that it adds."""
-    path, added = "", list[str]()
-    for line in patch.splitlines():
-        named = _PATCH_FILE.match(line) or _DIFF_FILE.match(line)
-        if named is not None:
-            if path and (added or named[1] != path):
-                yield "\n".join((_normal_path(path), *added, ""))
-            if named[1] != "/dev/null":
-                path, added = named[1].strip(), []
-        elif line.startswith("+"):
-            added.append(line[1:])
-    if path or added:
+    """The files of a patch, each with the lines that it adds; the patch itself where no file is found."""
+    found = False
+    for path, added in patched_files(patch):
+        found = True
         yield "\n".join((_normal_path(path), *added, ""))
-    else:
+    if not found:
         yield f"\n{patch}"

@@ -5,6 +5,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
+from metaclaw.skills.checks.code_actions import code_commands
+
 _MOST_CHARS: Final = 20_000
 _MOST_LITERALS: Final = 200
 _STARTS: Final = re.compile(
@@ -19,6 +21,11 @@ _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
 _BETWEEN: Final = re.compile(r"\s*,\s*\[?\s*")
 _JOINED: Final = re.compile(r"\s*\+?\s*")
+_HIDDEN: Final = re.compile(
+    r"\b(?:exec|eval|execfile|Function|compile|runInThisContext|instance_eval|system|popen|run|call|check_output|execSync|spawn)\s*\("
+    r"[^;\n]{0,300}?(?:b64decode|a85decode|b32decode|fromhex|unhexlify|decompress|rot_?13|atob\s*\(|['\"]base64['\"]|decode64|unpack\s*\("
+    r"|base64_decode|urlopen|requests\.get|httpx\.get|fetch\s*\()"
+)
 _MAGIC: Final = re.compile(
     r"^\s*(?:[!%]|(?=(?:pip|conda|git|npm|sudo)\s))(?:%?(?:sh|bash|system|script bash)\b)?\s*(\S.*)$", re.MULTILINE
 )
@@ -30,10 +37,16 @@ def code_scripts(code: str) -> list[str]:
     found = [match[1] for match in _MAGIC.finditer(text)]
     if code.lstrip().startswith("%%"):
         found.append(text.partition("\n")[2])
+    found.append("\n".join(code_commands(text)))
     if _STARTS.search(text):
         found += _QUOTED_BY_PERL.findall(text)
         found += _commands(text)
     return list(dict.fromkeys(one for one in found if one.strip()))
+
+
+def hides_code(code: str) -> bool:
+    """Whether a program runs what it decodes or loads first."""
+    return _HIDDEN.search(code, 0, _MOST_CHARS) is not None
 
 
 def literals_of(code: str) -> list[str]:

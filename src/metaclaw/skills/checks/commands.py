@@ -16,16 +16,24 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from metaclaw.skills.checks.code import code_scripts
-from metaclaw.skills.checks.programs import INTERPRETERS, QUOTING, RECORDING, program_name, shortened
+from metaclaw.skills.checks.code import code_scripts, hides_code
+from metaclaw.skills.checks.code_actions import code_files
+from metaclaw.skills.checks.git_state import GitState
+from metaclaw.skills.checks.programs import INTERPRETERS, QUOTING, RECORDING, SHELLS, program_name, shortened
+from metaclaw.skills.checks.programs import words as words_of
 from metaclaw.skills.checks.quotation import quoted_places, shows_help
 from metaclaw.skills.checks.script_parts import (
+    DOWNLOADING,
     Roles,
     bare_words,
     commands_in,
+    downloaded_files,
     find_roles,
+    output_files,
     plain_words,
     printed_by,
+    reads_script,
+    run_files,
     scripts_in,
     written_files,
 )
@@ -33,7 +41,7 @@ from metaclaw.skills.checks.shell import Command, Script, read_script
 from metaclaw.skills.checks.shell_words import MOST_VALUE_CHARS, ShellSyntaxError, Word
 
 MOST_SCRIPT_CHARS: Final = 200_000
-_MOST_SCRIPTS: Final = 64
+_MOST_SCRIPTS: Final = 128
 _MOST_STEPS: Final = 8
 _PIECES: Final = re.compile(r"[;&|\n()`]+")
 _NEGATED_SET: Final = re.compile(r"\[\^(?:\\.|[^\]\\])+\]")
@@ -47,6 +55,22 @@ _LIKE_A_COMMAND: Final = re.compile(
 _LAST_OPTION: Final = re.compile(r"(?:(?:^|[\s\"'])--?[A-Za-z][\w-]*|[;&|]\s*[\w./-]+)[\s\"']*\Z")
 _MOST_OPTION_CHARS: Final = 80
 _LEFT_OUT: Final = "…"
+_UNKNOWN_PROGRAM: Final = re.compile(r"\$[\w{(@*]|`")
+_SUBSTITUTION: Final = re.compile(r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`|\$\{[^{}]*\}")
+_COMPARISON: Final = re.compile(r"=~|[=!]=|[-+]?=|-[a-z]{2}|[<>]=?|[-+*/%|?.]")
+_PLAIN_STARTERS: Final = words_of("sudo doas exec nohup time timeout command builtin nice setsid xargs")
+_OWN_VARIABLES: Final = re.compile(r"\$\{?(?:PYTHON|NODE|EDITOR|VISUAL|PAGER|SHELL|CC|CXX|MAKE|CARGO|GO|env:\w+)\b")
+"""Variables that by convention name a program of one kind."""
+_SETTING_UP: Final = re.compile(
+    r"(?:\$\(|`|<\()\s*(?:\S*/)?(?:ssh-agent|direnv|pyenv|rbenv|nodenv|goenv|jenv|brew|conda|mamba|micromamba|starship|fnm|zoxide|mise|rtx|opam|dircolors"
+    r"|minikube|docker-machine|keychain|gpg-agent|thefuck|mcfly|atuin|register-python-argcomplete|pipenv|poetry|luarocks|guix|vault"
+    r"|\S+ (?:\S+ )?(?:completion|completions|shellenv|shell-init|init|hook|activate|env))\b"
+)
+"""Programs that print settings for a shell, as in `eval "$(ssh-agent -s)"`."""
+# Reasons are logged, so that they name no words of the command.
+_HIDDEN_CODE: Final = "code runs what it decodes or loads first"
+_PRINTED_SCRIPT: Final = "it runs what another command prints"
+_RUNNERS: Final = SHELLS | INTERPRETERS
 
 
 class SeenText(NamedTuple):
@@ -70,13 +94,15 @@ class SeenText(NamedTuple):
 class Commands:
     """What a script comes down to. `written` is all of it without its comments, `wholes` each script with its words in plain
     spelling and its operators. `lines` are its commands in plain spelling without what is only quoted, `texts` the same, and with
-    it. `files` are the files that it writes, by path, with the text where that is known."""
+    it. `files` are the files that it writes, by path, with the text where that is known. `unread` says what could not be read;
+    empty where all of it was."""
 
     written: SeenText
     wholes: tuple[SeenText, ...]
     texts: tuple[SeenText, ...]
     lines: tuple[str, ...]
     files: tuple[tuple[str, str], ...] = ()
+    unread: str = ""
 
 
 @lru_cache(128)  # every rule looks at the same commands
@@ -85,11 +111,13 @@ def commands_of(source: str) -> Commands:
     if len(source) <= MOST_SCRIPT_CHARS:
         try:
             return _Walk().walk(source)
-        except (ShellSyntaxError, RecursionError):
-            pass
+        except (ShellSyntaxError, RecursionError) as error:
+            reason = str(error)
+    else:
+        reason = f"more than {MOST_SCRIPT_CHARS} characters"
     pieces = tuple(dict.fromkeys(piece.strip() for piece in _PIECES.split(source) if piece.strip()))
     whole = SeenText(source)
-    return Commands(whole, (whole,), tuple(map(SeenText, (source, *pieces))), pieces)
+    return Commands(whole, (whole,), tuple(map(SeenText, (source, *pieces))), pieces, (), reason)
 
 
 @lru_cache(128)
@@ -97,6 +125,13 @@ def code_texts(code: str) -> tuple[SeenText, ...]:
     """A program in another language: itself, and the commands that it starts."""
     inner = [commands_of(script) for script in code_scripts(code)]
     return (SeenText(code), *dict.fromkeys(text for one in inner for text in one.texts))
+
+
+@lru_cache(128)
+def code_edits(code: str) -> tuple[tuple[str, str], ...]:
+    """The files that a program in another language writes, by itself or by the commands that it starts."""
+    inner = [commands_of(script) for script in code_scripts(code)]
+    return (*code_files(code), *(file for one in inner for file in one.files))
 
 
 @lru_cache(1024)
@@ -116,6 +151,10 @@ class _Walk:
         self._variables: dict[str, str] = {"IFS": " "}
         self._functions: dict[str, str] = {}
         self._aliases: dict[str, str] = {}
+        self._git = GitState()
+        self._downloads: dict[str, str] = {}
+        self._unread: list[str] = []
+        self._guesses = 0
         self._scripts = 0
 
     def walk(self, source: str) -> Commands:
@@ -123,7 +162,9 @@ class _Walk:
         quoted = self._add_script(script, 0)
         written = SeenText(_without_comments(script), quoted)
         texts = tuple(self._texts) or (written,)
-        return Commands(written, tuple(self._wholes), texts, tuple(self._lines), tuple(self._files.items()))
+        return Commands(
+            written, tuple(self._wholes), texts, tuple(self._lines), tuple(self._files.items()), "; ".join(self._unread[:1])
+        )
 
     def _add_script(self, script: Script, depth: int) -> tuple[tuple[int, int], ...]:
         """Add what a script comes down to; the parts of it that are only quoted."""
@@ -140,20 +181,29 @@ class _Walk:
             if not words and not command.given:
                 quoted += [(word.begin, word.end) for word in command.assignments if command.end]
                 self._add_line([word.text for word in command.assignments], [(0, len(command.assignments) - 1)])
+                self._follow_files(command, texts, roles)
+                self._add_files(command, texts, roles, folder)
                 continue
             spans = quoted_places(texts)
             if command.end:
                 quoted += [(words[first].begin, words[last].end) for first, last in spans]
             self._add_command(command, words, spans, depth)
+            self._note_unread(command, texts, roles)
+            self._follow_files(command, texts, roles)
             quoted += self._add_given(command, texts, roles, depth)
             self._add_printed(command, texts, roles, depth)
             self._add_message(command, texts, roles)
-            for path, text in written_files(command, texts, roles):
-                self._files[path if path.startswith(("/", "~")) else folder + path] = text
+            self._add_files(command, texts, roles, folder)
         quoted.sort()
         self._add_pipelines(script)
         self._wholes[_whole(script, quoted)] = None
         return tuple(quoted)
+
+    def _add_files(self, command: Command, texts: Sequence[str], roles: Roles, folder: str) -> None:
+        """Add the files that a command writes, seen from the folder that the script began in."""
+        for path, text in written_files(command, texts, roles):
+            place = path if path.startswith(("/", "~")) else folder + path
+            self._files[place] = f"{self._files[place]}\n{text}" if self._files.get(place) else text
 
     def _add_pipelines(self, script: Script) -> None:
         """Add commands with pipes between them in plain spelling."""
@@ -175,24 +225,26 @@ class _Walk:
         for one in command.given:
             if command in roles.scripts or command in roles.readers:
                 self._add_source(one.text, depth)
+            elif name == "xargs":
+                self._add_words([*texts, *one.text.split()], depth)
+            elif name == "make":
+                self._add_source("\n".join(line[1:] for line in one.text.splitlines() if line.startswith("\t")), depth)
             elif name in INTERPRETERS or command in roles.code:
-                for source in code_scripts(one.text):
-                    self._add_source(source, depth)
+                self._add_code(one.text, depth)
             is_quoted = is_text and command not in roles.code
             self._texts[SeenText(one.text, ((0, len(one.text)),) if is_quoted else ())] = None
         return [(one.begin, one.end) for one in command.given] if is_text and command.end else []
 
     def _add_printed(self, command: Command, texts: Sequence[str], roles: Roles, depth: int) -> None:
         """Add what a command prints, where another reads it as a script, a program, or its words."""
-        printed = printed_by(texts)
+        printed = roles.decoded.get(command) or printed_by(texts)
         if printed is None:
             return
         if command in roles.scripts:
             self._add_source(printed, depth)
         if command in roles.code:
             self._texts[SeenText(printed)] = None
-            for source in code_scripts(printed):
-                self._add_source(source, depth)
+            self._add_code(printed, depth)
         for starter in roles.arguments.get(command, ()):
             self._add_words([*starter, *printed.split()], depth)
 
@@ -217,10 +269,63 @@ class _Walk:
             self._variables["@"] = " ".join(arguments)[:MOST_VALUE_CHARS]
         try:
             script = read_script(source, self._variables)
-        except ShellSyntaxError:
+        except ShellSyntaxError as error:
             self._texts[SeenText(source)] = None
+            self._note(str(error))
             return
         self._add_script(script, depth + 1)
+
+    def _add_code(self, code: str, depth: int) -> None:
+        """Add the scripts in a program of another language. Some of its texts may be no scripts, so what cannot be read of them
+        says nothing."""
+        if hides_code(code):
+            self._note(_HIDDEN_CODE)
+        self._guesses += 1
+        for source in code_scripts(code):
+            self._add_source(source, depth)
+        self._guesses -= 1
+
+    def _note(self, reason: str) -> None:
+        if not self._guesses:
+            self._unread.append(reason)
+
+    def _note_unread(self, command: Command, texts: list[str], roles: Roles) -> None:
+        """Note a command whose program, script or code only its run can tell."""
+        bare = bare_words(texts)
+        if not bare:
+            return
+        name = program_name(bare[0])
+        if any(_is_unknown_program(words) for words in (texts, bare if texts[0] in _PLAIN_STARTERS else texts)):
+            self._note("its program is known only when it runs")
+        elif name in _RUNNERS and command.is_fed and not command.given and command not in roles.fed:
+            if (reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]) and not roles.reads_file(command):
+                self._note(_PRINTED_SCRIPT)
+        elif name in SHELLS or name in ("source", "."):
+            self._note_substituted(bare)
+
+    def _note_substituted(self, texts: Sequence[str]) -> None:
+        """Note a shell that runs what another command prints, as `source <(…)` does."""
+        for text in texts[1:]:
+            if text.startswith("<(") and not _SETTING_UP.match(text) and not re.match(r"<\(\s*(?:echo|printf|cat)\b", text):
+                self._note(_PRINTED_SCRIPT)
+
+    def _follow_files(self, command: Command, texts: list[str], roles: Roles) -> None:
+        """Add a download whose file a later command runs as a pipe into that, a redirection that empties a file as `truncate`."""
+        bare = bare_words(texts)
+        if command.empties and not command.given and _prints_nothing(bare):
+            for path in command.empties:
+                self._add_line(["truncate", "-s", "0", path], [])
+        run = {path.removeprefix("./") for path in run_files(texts)} if self._downloads else set[str]()
+        for path in run & self._downloads.keys():
+            runner = program_name(bare[0]) if bare and program_name(bare[0]) in _RUNNERS else "sh"
+            self._texts[SeenText(f"{self._downloads[path]} | {runner}")] = None
+        loading = next((one for one in (command, *roles.feeders.get(command, ())) if _is_download(one)), None)
+        if loading is not None:
+            line = _IN_WORD.sub(" ", _shortest(loading))
+            paths = (*downloaded_files(bare), *output_files(command, bare))
+            self._downloads |= {path.removeprefix("./"): line for path in paths}
+        elif bare[:1] in (["mv"], ["cp"]) and len(bare) > 2 and bare[-2].removeprefix("./") in self._downloads:
+            self._downloads[bare[-1].removeprefix("./")] = self._downloads[bare[-2].removeprefix("./")]
 
     def _add_command(self, command: Command, words: list[Word], spans: Sequence[tuple[int, int]], depth: int) -> None:
         texts = [word.text for word in words]
@@ -232,6 +337,8 @@ class _Walk:
             return
         if command.assignments:
             self._add_line(texts, spans)
+        if command.assignments or name in ("env", "export"):
+            self._git.configure([*(word.text for word in command.assignments), *texts])
         for word in command.reads:
             if word.inner[0] < word.inner[1]:
                 self._add_line([*texts, "<", word.text], [])
@@ -249,8 +356,18 @@ class _Walk:
     def _add_steps(self, texts: list[str], depth: int) -> None:
         """Add what is left of a command, step by step, without what only starts it, and the scripts in its words."""
         for _ in range(_MOST_STEPS):
+            is_code = bool(texts) and program_name(texts[0]) in INTERPRETERS
+            self._guesses += is_code
             for source in scripts_in(texts):
                 self._add_source(source, depth)
+            self._guesses -= is_code
+            if is_code and any(hides_code(text) for text in texts[1:]):
+                self._note(_HIDDEN_CODE)
+            for found in self._git.follow(texts):
+                if isinstance(found, str):
+                    self._add_source(found, depth)
+                else:
+                    self._add_words(found, depth + 1)
             for inner in commands_in(texts):
                 self._add_words(inner, depth + 1)
             self._add_called(texts, depth)
@@ -328,13 +445,34 @@ def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
             parts.append((size, size + len(plain)))
         size += len(plain)
         at = end
-    return SeenText("".join((*pieces, written[at:])).strip("\n"), tuple(parts))
+    text = "".join((*pieces, written[at:])).rstrip("\n")
+    cut = len(text) - len(text.lstrip("\n"))
+    return SeenText(text[cut:], tuple((begin - cut, end - cut) for begin, end in parts if begin >= cut and end <= len(text)))
 
 
 def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
     """A command without the words that are only text to it."""
     left_out = {place for first, last in spans for place in range(first, last + 1)}
     return " ".join(_LEFT_OUT if place in left_out else text for place, text in enumerate(texts))
+
+
+def _is_unknown_program(texts: Sequence[str]) -> bool:
+    """Whether only the run can tell which program a command starts; its folder does not matter."""
+    if texts[1:2] and _COMPARISON.fullmatch(texts[1]):
+        return False  # a value of PowerShell, or a part of `[[ … ]]`
+    program = _SUBSTITUTION.sub("$x", texts[0][-MOST_VALUE_CHARS:]).rpartition("/")[2]
+    return _UNKNOWN_PROGRAM.search(program) is not None and not (_SETTING_UP.match(texts[0]) or _OWN_VARIABLES.match(texts[0]))
+
+
+def _prints_nothing(texts: list[str]) -> bool:
+    printed = printed_by(texts)
+    return not texts or texts in ([":"], ["true"], ["cat", "/dev/null"]) or (printed is not None and not printed.strip())
+
+
+def _is_download(command: Command) -> bool:
+    """Whether a command loads something from the network."""
+    texts = bare_words([word.text for word in plain_words(command)])
+    return bool(texts) and program_name(texts[0]).lower() in DOWNLOADING
 
 
 def _shortest(command: Command) -> str:

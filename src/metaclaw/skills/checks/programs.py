@@ -3,6 +3,7 @@ behind options."""
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 
@@ -180,11 +181,13 @@ _PLAIN_PROGRAMS: Final = (
 
 def shortened(texts: Sequence[str]) -> list[str] | None:
     """A command without what only starts it, one step further; None where nothing is left to take away."""
-    if not texts:
+    if not texts or not texts[0]:
         return None
     first = texts[0]
     if _ASSIGNMENT.match(first) and len(texts) > 1:
         return list(texts[1:])
+    if first[0] in "!%" and first[1:2].isalpha():  # as a notebook has it
+        return [first[1:], *texts[1:]]
     name = program_name(first)
     if name != first:
         return [name, *texts[1:]]
@@ -255,6 +258,7 @@ def is_starter(texts: Sequence[str]) -> bool:
     return any(" ".join(texts[:count]) in _STARTERS for count in (1, 2, 3))
 
 
+@lru_cache(4096)
 def program_name(text: str) -> str:
     """The name of a program, without its folder, `.exe` and version."""
     name = re.split(r"[/\\]", text)[-1] if "/" in text or "\\" in text else text

@@ -20,6 +20,7 @@ from metaclaw.skills.checks.answer import (
     program_input,
     size_of,
     texts_at,
+    unread_part,
 )
 from metaclaw.skills.checks.commands import SeenText
 from metaclaw.skills.checks.remainder import is_ordinary_beside
@@ -58,7 +59,7 @@ def examine(
     try:
         match check:
             case PatternCheck():
-                found = _match(check, answer, limit_s, is_strict=is_strict)
+                found = _if_read(check, answer, _match(check, answer, limit_s, is_strict=is_strict))
             case SchemaCheck():
                 found = _validate(check, answer, limit_s, is_strict=is_strict)
             case ProgramCheck():
@@ -133,7 +134,18 @@ def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: fl
         found = ask_matcher(task, limit_s + _GRACE_S) or [None] * len(wanted)
     except (OSError, ValueError, WorkerError):
         return {}
-    return {at: _of_together(check, seen, one, limit_s) for (at, check, seen), one in zip(wanted, found, strict=True)}
+    return {
+        at: _if_read(check, answer, _of_together(check, seen, one, limit_s))
+        for (at, check, seen), one in zip(wanted, found, strict=True)
+    }
+
+
+def _if_read(check: PatternCheck, answer: Sequence[Part], found: Finding) -> Finding:
+    """A finding that a pattern is nowhere in the calls, or that it could not be read whether it is."""
+    if found.outcome is not Outcome.PASS or check.must_match:
+        return found
+    unread = unread_part(answer, check.where)
+    return _unknown(f"a command could not be read: {unread}") if unread else found
 
 
 def _of_together(check: PatternCheck, seen: Sequence[SeenText], found: Any, limit_s: float) -> Finding:
@@ -145,7 +157,10 @@ def _of_together(check: PatternCheck, seen: Sequence[SeenText], found: Any, limi
 def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool) -> Finding:
     seen = pattern_texts(answer, check)
     if not seen:
-        return _unknown(f"there is nothing to look at in the {check.where.place}")
+        unread = unread_part(answer, check.where)
+        return _unknown(
+            f"a command could not be read: {unread}" if unread else f"there is nothing to look at in the {check.where.place}"
+        )
     texts = [one.text for one in seen]
     found: Any
     try:

@@ -1,56 +1,39 @@
 """The parts that commands play in a script: which print scripts that others run, which start others, and which write files."""
 
+import base64
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 from metaclaw.skills.checks.code import code_scripts
+from metaclaw.skills.checks.code_actions import code_files
+from metaclaw.skills.checks.file_edits import ed_texts, patched_files, sed_texts
 from metaclaw.skills.checks.programs import DATABASES, INTERPRETERS, SHELLS, program_name, shortened
+from metaclaw.skills.checks.programs import words as words_of
 from metaclaw.skills.checks.shell import KEYWORDS, Command, Script
-from metaclaw.skills.checks.shell_words import Word, printed_text
+from metaclaw.skills.checks.shell_words import Word, decoded_text, printed_text
 
 _SCRIPT_OPTION: Final = re.compile(r"-[A-Za-z]*c|/c|-command", re.IGNORECASE)
 _SHORT_SCRIPT_OPTION: Final = re.compile(r"-[a-z]*c")
 _CODE_OPTION: Final = re.compile(r"-[A-Za-z]*[cerpEn]|--eval|--print|--command|eval")
 _GLUED_MESSAGE: Final = re.compile(r"(-[a-ln-zA-LN-Z]*m)(\S[\s\S]*)")
-_SOURCING: Final = frozenset(("source", ".", "eval"))
-_SCRIPT_WORDS: Final = frozenset(
-    [
-        "ssh",
-        "watch",
-        "parallel",
-        "tmux",
-        "concurrently",
-        "hyperfine",
-        "nodemon",
-        "onchange",
-        "chokidar",
-        "watchexec",
-        "entr",
-        "trap",
-        "vagrant",
-        "nix-shell",
-        "npx",
-    ]
+_SOURCING: Final = words_of("source . eval")
+_EVALUATING: Final = words_of("iex invoke-expression")
+"""Commands of PowerShell that run the text they are given."""
+DOWNLOADING: Final = words_of("curl wget aria2c http https xh iwr irm invoke-webrequest invoke-restmethod fetch")
+_POWERSHELL_WRITERS: Final = words_of("set-content add-content out-file clear-content")
+_IMAGE_PROGRAMS: Final = words_of("git curl kubectl terraform helm")
+_ED: Final = words_of("ed ex red")
+_VIM: Final = words_of("vi vim nvim ex")
+_SCRIPT_WORDS: Final = words_of(
+    "ssh watch parallel tmux concurrently hyperfine nodemon onchange chokidar watchexec entr trap vagrant nix-shell npx"
 )
 """Programs that run their words as scripts."""
-_RUNNING_IN_TMUX: Final = frozenset(
-    [
-        "send-keys",
-        "send",
-        "new",
-        "new-session",
-        "neww",
-        "new-window",
-        "split-window",
-        "splitw",
-        "respawn-pane",
-        "respawn-window",
-        "run-shell",
-        "run",
-        "pipe-pane",
-    ]
+_RUNNING_IN_TMUX: Final = words_of(
+    "send-keys send new new-session neww new-window split-window splitw respawn-pane respawn-window run-shell run pipe-pane"
 )
 _SCRIPT_OPTIONS: Final = {
     "su": ("-c", "--command"),
@@ -64,19 +47,29 @@ _SCRIPT_OPTIONS: Final = {
     "git": ("--exec", "-x", "--tree-filter", "--index-filter", "--msg-filter", "--env-filter"),
 }
 _DEVICES: Final = ("/dev/", "&")
-_ALIAS: Final = re.compile(r"alias\.[\w-]+=!(.+)", re.DOTALL)
+_ENCODED_OPTION: Final = re.compile(r"-e(?:nc|ncodedcommand|c)?", re.IGNORECASE)
+_OUTPUT_OPTION: Final = re.compile(r"-[a-zA-Z]*o|--output|--out|-OutFile|--download", re.IGNORECASE)
 
 
 @dataclass(slots=True)
 class Roles:
     """`scripts` print what a shell runs, `code` what an interpreter or a database runs, `readers` run what they read themselves.
-    `arguments` print the words of other commands. `fed` are the texts that commands get by pipes, where they are known."""
+    `arguments` print the words of other commands. `fed` are the texts that commands get by pipes, where they are known, `decoded`
+    what programs such as `base64 -d` print of them, `from_files` those that are fed with files or here documents alone, `feeders`
+    the commands whose output a command reads."""
 
     scripts: set[Command] = field(default_factory=set)
     code: set[Command] = field(default_factory=set)
     readers: set[Command] = field(default_factory=set)
     arguments: dict[Command, list[list[str]]] = field(default_factory=dict)
     fed: dict[Command, str] = field(default_factory=dict)
+    decoded: dict[Command, str] = field(default_factory=dict)
+    from_files: set[Command] = field(default_factory=set)
+    feeders: dict[Command, list[Command]] = field(default_factory=dict)
+
+    def reads_file(self, command: Command) -> bool:
+        """Whether a command is fed with files as they lie on the disk."""
+        return command in self.from_files
 
 
 def plain_words(command: Command) -> list[Word]:
@@ -129,10 +122,10 @@ def find_roles(script: Script, places: Sequence[tuple[Command, list[Word]]]) -> 
     run = {name.removeprefix("./") for name in files}
     for pipeline in script.pipelines:
         *feeders, last = pipeline.commands
-        if any(name.removeprefix("./") in run for name in _targets(last, texts_of.get(last, []))):
+        if any(name.removeprefix("./") in run for name in output_files(last, texts_of.get(last, []))):
             roles.scripts |= set(feeders)
     for command, texts in texts_of.items():
-        if any(name.removeprefix("./") in run for name in _targets(command, texts)):
+        if any(name.removeprefix("./") in run for name in output_files(command, texts)):
             roles.scripts.add(command)
     return roles
 
@@ -145,6 +138,7 @@ def _feed(
     printed_of: dict[Command, str | None],
     files: set[str],
 ) -> None:
+    roles.feeders.setdefault(last, []).extend(feeders)
     texts = bare_words(texts_of.get(last, []))
     name = program_name(texts[0]) if texts else ""
     if last in roles.readers:
@@ -157,18 +151,29 @@ def _feed(
     if "xargs" in (texts_of.get(last) or [""])[:4]:
         for feeder in feeders:
             roles.arguments.setdefault(feeder, []).append(texts_of[last])
+    if all(texts_of.get(feeder, [])[:1] == ["cat"] or feeder.given for feeder in feeders):
+        roles.from_files.add(last)
     printed = [text for feeder in feeders if (text := printed_of.get(feeder)) is not None]
     if printed:
         roles.fed[last] = "\n".join(printed)
+        decoded = decoded_text(texts, roles.fed[last]) if texts else None
+        if decoded is not None:
+            printed_of[last] = decoded
+            roles.decoded[last] = decoded
 
 
-def bare_words(texts: list[str]) -> list[str]:
+def bare_words(texts: Sequence[str]) -> list[str]:
     """A command without what only starts it."""
+    return list(_bare_words(tuple(texts)))
+
+
+@lru_cache(1024)  # asked for several times of each command
+def _bare_words(texts: tuple[str, ...]) -> tuple[str, ...]:
     for _ in range(8):
         shorter = shortened(texts)
         if shorter is None:
             break
-        texts = shorter
+        texts = tuple(shorter)
     return texts
 
 
@@ -186,7 +191,7 @@ def printed_by(texts: Sequence[str]) -> str | None:
     return printed_text(program_name(texts[0]), list(texts[1:])) if texts else None
 
 
-def _targets(command: Command, texts: Sequence[str]) -> list[str]:
+def output_files(command: Command, texts: Sequence[str]) -> list[str]:
     """The files that the output of a command goes to."""
     files = list(command.writes)
     if "tee" in texts[:3]:
@@ -196,21 +201,76 @@ def _targets(command: Command, texts: Sequence[str]) -> list[str]:
 
 def written_files(command: Command, texts: Sequence[str], roles: Roles) -> Iterator[tuple[str, str]]:
     """The files that a command writes or changes in place, each with its text where that is known."""
-    bare = bare_words(list(texts))
+    bare = bare_words(texts)
     text = "\n".join(one.text for one in command.given) or printed_by(bare) or roles.fed.get(command, "")
-    for path in _targets(command, bare):
+    for path in output_files(command, bare):
         if not path.startswith(_DEVICES) and not path.isdecimal() and path != "-":
             yield path, text
     name = program_name(bare[0]) if bare else ""
     operands = [one for one in bare[1:] if not one.startswith("-")]
-    if name in ("sed", "perl", "gsed") and any(re.match(r"-[a-zA-Z]*i|--in-place", one) for one in bare[1:]):
-        yield from ((path, "") for path in (operands if "-e" in bare else operands[1:]))
-    elif name in ("cp", "mv", "install") and len(operands) > 1:
+    is_in_place = any(re.match(r"-[a-zA-Z0]*i|--in-?place", one) for one in bare[1:])
+    if name in ("sed", "perl", "gsed", "ruby") and is_in_place:
+        files, added = sed_texts(["perl" if name == "ruby" else name, *bare[1:]])
+        yield from ((path, "\n".join(added)) for path in files)
+    elif name in ("awk", "gawk") and "inplace" in bare:
+        programs = [one for one in operands if one != "inplace"]
+        yield from ((path, "\n".join(re.findall(r'"([^"]*)"', programs[0]))) for path in programs[1:])
+    elif name in _ED | _VIM:
+        scripts = [after for one, after in pairwise(bare) if re.fullmatch(r"-\w*c|\+", one)]
+        scripts += [one[1:] for one in bare[1:] if one.startswith("+") and len(one) > 1]
+        if text or scripts or name in _ED:
+            added = list(ed_texts("\n".join((text, *scripts))))
+            yield from ((path, "\n".join(added)) for path in operands if path not in scripts)
+    elif name == "patch" or bare[:2] == ["git", "apply"]:
+        found = [(path, "\n".join(lines)) for path, lines in patched_files(text) if path]
+        yield from found or (((operands[0], ""),) if name == "patch" and operands else ())
+    elif name in ("cp", "mv", "install", "ln") and len(operands) > 1:
         yield operands[-1], ""
     elif name == "dd":
         yield from ((one[3:], "") for one in operands if one.startswith("of="))
-    elif name == "truncate":
+    elif name in ("truncate", "sponge"):
         yield from ((path, "") for path in operands)
+    elif name.lower() in _POWERSHELL_WRITERS:
+        named = [after for one, after in pairwise(bare) if one.lower() in ("-path", "-filepath", "-literalpath")]
+        yield from ((path, " ".join(bare[1:])) for path in named or operands[:1])
+    elif name in INTERPRETERS:
+        yield from (file for one in (*bare[1:], text) if "(" in one for file in code_files(one))
+    else:
+        yield from ((path, "") for path in downloaded_files(bare))
+
+
+def downloaded_files(texts: Sequence[str]) -> list[str]:
+    """The files that a command which loads from the network writes by its own options."""
+    name = program_name(texts[0]).lower() if texts else ""
+    if name not in DOWNLOADING:
+        return []
+    found = [
+        after for one, after in pairwise(texts) if _OUTPUT_OPTION.fullmatch(one) and (name != "wget" or one == "--output-document")
+    ]
+    found += [one.partition("=")[2] for one in texts if one.startswith(("--output=", "--output-document=", "--out="))]
+    if name == "wget":
+        found += [after for one, after in pairwise(texts) if re.fullmatch(r"-[a-zA-Z]*O", one)]
+        found += [one[2:] for one in texts if re.match(r"-O[^-\s]", one)]
+    is_named_by_url = (
+        any(re.fullmatch(r"-[a-zA-Z]*O|--remote-name(?:-all)?", one) for one in texts)
+        if name == "curl"
+        else name in ("wget", "aria2c")
+    )
+    if is_named_by_url and not (name == "wget" and found):
+        addresses = [one for one in texts[1:] if "/" in one and not one.startswith("-")]
+        found += [re.split(r"[?#]", one)[0].rstrip("/").rpartition("/")[2] for one in addresses]
+    options = {"wget": ("-P", "--directory-prefix"), "aria2c": ("-d", "--dir"), "curl": ("--output-dir",)}.get(name, ())
+    folder = next((after.rstrip("/") + "/" for one, after in pairwise(texts) if one in options), "")
+    return [folder + one for one in found if one and one != "-" and not one.startswith("/dev/")]
+
+
+def run_files(texts: Sequence[str]) -> set[str]:
+    """The files that a command runs, by a shell, an interpreter or themselves."""
+    bare = bare_words(texts)
+    found = _run_files(texts) | _run_files(bare) if bare else set()
+    if bare and program_name(bare[0]) in INTERPRETERS and not any(_CODE_OPTION.fullmatch(text) for text in bare[1:]):
+        found.update([one for one in bare[1:] if not one.startswith("-")][:1])
+    return found
 
 
 def reads_script(texts: Sequence[str]) -> bool:
@@ -244,12 +304,13 @@ def scripts_in(texts: Sequence[str]) -> Iterator[str]:
     for at, text in enumerate(texts):
         if (text in options or ("-c" in options and _SHORT_SCRIPT_OPTION.fullmatch(text))) and at + 1 < len(texts):
             yield texts[at + 1]
-        elif name == "git" and (alias := _ALIAS.fullmatch(text)):
-            yield alias[1]
         elif program_name(text) in SHELLS:
             option = next((i for i in range(at + 1, min(at + 8, len(texts))) if _SCRIPT_OPTION.fullmatch(texts[i])), None)
             if option is not None and option + 1 < len(texts):
                 yield texts[option + 1]
+            yield from _decoded_scripts(texts[at + 1 :])
+    if name.lower() in _EVALUATING:
+        yield " ".join(texts[1:])
     if name == "git" and texts[1:3] == ["submodule", "foreach"]:
         yield " ".join(one for one in texts[3:] if not one.startswith("-"))
     if name == "trap" and len(texts) > 2:
@@ -257,6 +318,16 @@ def scripts_in(texts: Sequence[str]) -> Iterator[str]:
     if name in INTERPRETERS:
         is_code = name in ("awk", "gawk", "mawk") or any(_CODE_OPTION.fullmatch(text) for text in texts[1:])
         yield from (script for text in texts[1:] if is_code for script in code_scripts(text))
+
+
+def _decoded_scripts(texts: Sequence[str]) -> Iterator[str]:
+    """The script behind PowerShell's `-EncodedCommand`."""
+    for one, after in pairwise(texts):
+        if _ENCODED_OPTION.fullmatch(one) and len(after) > 7:
+            try:
+                yield base64.b64decode(after, validate=True).decode("utf-16-le")
+            except ValueError:
+                yield "$EncodedCommand"
 
 
 def commands_in(texts: Sequence[str]) -> Iterator[list[str]]:
@@ -268,6 +339,10 @@ def commands_in(texts: Sequence[str]) -> Iterator[list[str]]:
                 rest = texts[at + 1 :]
                 end = next((i for i, one in enumerate(rest) if one in (";", "+")), len(rest))
                 yield [one for one in rest[:end] if one != "{}"]
+    if name in ("docker", "podman") and "run" in texts[:4]:
+        # An image may start a program of its name: alpine/git, curlimages/curl.
+        images = [at for at, text in enumerate(texts) if "/" in text and program_name(text.partition(":")[0]) in _IMAGE_PROGRAMS]
+        yield from ([program_name(texts[at].partition(":")[0]), *texts[at + 1 :]] for at in images[:1])
     if name in ("fd", "fdfind"):
         begin = next((at for at, text in enumerate(texts, 1) if text in ("-x", "-X", "--exec", "--exec-batch")), len(texts))
         yield [one for one in texts[begin:] if one not in (";", "{}")]

@@ -15,6 +15,7 @@ from metaclaw.skills.checks.shell_words import (
     ShellSyntaxError,
     Word,
     WordReader,
+    decoded_text,
     printed_text,
     quoted_text,
 )
@@ -48,8 +49,8 @@ class Given:
 
 @dataclass(slots=True, eq=False)
 class Command:
-    """A simple command. `writes` are the files its output goes to, `reads` those of its input; `is_fed` says that a pipe leads
-    into it."""
+    """A simple command. `writes` are the files its output goes to, `empties` those that lose what they had, `reads` those of its
+    input; `is_fed` says that a pipe leads into it."""
 
     begin: int
     end: int = 0
@@ -58,6 +59,7 @@ class Command:
     words: list[Word] = field(default_factory=list)
     given: list[Given] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
+    empties: list[str] = field(default_factory=list)
     reads: list[Word] = field(default_factory=list)
 
     def __bool__(self) -> bool:
@@ -65,7 +67,7 @@ class Command:
 
 
 @dataclass(slots=True)
-class Pipeline:
+class ShellPipeline:
     """Commands with pipes between them; those of a group count as each of them."""
 
     commands: list[Command]
@@ -78,7 +80,7 @@ class Script:
 
     source: str
     commands: list[Command] = field(default_factory=list)
-    pipelines: list[Pipeline] = field(default_factory=list)
+    pipelines: list[ShellPipeline] = field(default_factory=list)
     functions: dict[str, str] = field(default_factory=dict)
     comments: list[tuple[int, int]] = field(default_factory=list)
 
@@ -93,13 +95,15 @@ class _HereDocument:
 
 @dataclass(slots=True)
 class _Group:
-    """Commands between a word or sign that opens and one that closes. `function` is the name of the one whose body they are."""
+    """Commands between a word or sign that opens and one that closes. `function` is the name of the one whose body they are,
+    `argument_of` the command behind whose words they stand in parentheses, as PowerShell has it."""
 
     opener: str
     first: int
     begin: int
     function: str
     feeders: list[Command]
+    argument_of: Command | None = None
 
 
 def read_script(source: str, variables: dict[str, str] | None = None) -> Script:
@@ -116,6 +120,7 @@ class _Reader(WordReader):
         self._lists = 0
         self._groups: list[_Group] = []
         self._closed: list[Command] = []
+        self._last = Command(0)
         self._function = ""
 
     def read(self) -> Script:
@@ -145,6 +150,9 @@ class _Reader(WordReader):
                 self._at += 2 if self._source.startswith(_LONG_OPERATORS, self._at) else 1
                 if sign == "(":
                     self._open("(", self._at, pipeline, self._command_count())
+                    if any(word.text not in KEYWORDS for word in self._last.words):
+                        self._groups[-1].argument_of = self._last
+                        self._groups[-1].feeders = []
                 elif sign == ")":
                     self._close(self._at - 1)
             if sign == "\n":
@@ -175,6 +183,8 @@ class _Reader(WordReader):
             self._closed = self._script.commands[group.first :][:_MOST_FED]
             if group.function:
                 self._script.functions[group.function] = self._source[group.begin : end]
+            if group.argument_of is not None and self._closed:
+                self._script.pipelines.append(ShellPipeline([*self._closed, group.argument_of]))
 
     def _pipeline(self) -> tuple[str, list[Command]]:
         """Read commands with pipes between them; the sign behind them, and those that feed what follows it."""
@@ -184,7 +194,8 @@ class _Reader(WordReader):
             command = Command(self._at)
             sign = self._command(command)
             if command:
-                self._closed = []
+                is_member = bool(command.words) and command.words[0].text.startswith(".") and self._source[command.begin - 1] == ")"
+                self._closed = self._closed if is_member else []
                 self._end(command, feeders)
                 self._feed(feeders, command)
             if sign != "|" or self._source.startswith("||", self._at):
@@ -195,6 +206,7 @@ class _Reader(WordReader):
             self._closed = []
         if not command:
             self._closed = []
+        self._last = command
         return sign, feeders if sign == "(" and not command else [command]
 
     def _feed(self, feeders: list[Command], command: Command) -> None:
@@ -203,7 +215,7 @@ class _Reader(WordReader):
             feeders = [*group.feeders, *feeders]
         if feeders:
             command.is_fed = True
-            self._script.pipelines.append(Pipeline([*feeders[-_MOST_FED:], command]))
+            self._script.pipelines.append(ShellPipeline([*feeders[-_MOST_FED:], command]))
 
     def _command(self, command: Command) -> str:
         """Read the words of a command; the sign behind them."""
@@ -271,6 +283,8 @@ class _Reader(WordReader):
                 self._set_arguments(texts[texts.index("--") + 1 :])
             case "read" if command.given and len(texts) > 1:
                 self._variables[texts[-1]] = command.given[0].text[:MOST_VALUE_CHARS]
+            case name if name.startswith("$") and texts[1:2] == ["="]:  # PowerShell
+                self._variables[name[1:]] = f"$({' '.join(texts[2:])})"[:MOST_VALUE_CHARS]
             case name if name in _DECLARING:
                 for text in texts[1:]:
                     self._assign(text)
@@ -331,6 +345,8 @@ class _Reader(WordReader):
             command.reads.append(word)
         elif ">" in operator:
             command.writes.append(word.text)
+            if operator in (">", ">|", "&>"):
+                command.empties.append(word.text)
 
     def _here_documents(self) -> None:
         for one in self._awaited:
@@ -365,6 +381,8 @@ class _Reader(WordReader):
 
     def _printed(self, first: int) -> str | None:
         inner = [command for command in self._script.commands[first:] if command.words]
+        if len(inner) == 2:
+            return self._printed_by_two(*inner)
         if len(inner) != 1:
             return None
         (command,) = inner
@@ -376,3 +394,11 @@ class _Reader(WordReader):
         if name in ("which", "command", "type") and texts and (name == "which" or texts[0] in ("-v", "-p")):
             return texts[-1]
         return printed_text(name, texts)
+
+    def _printed_by_two(self, feeder: Command, command: Command) -> str | None:
+        """What `echo … | base64 -d` prints."""
+        if not command.is_fed or feeder.given or feeder.reads:
+            return None
+        name, *texts = [word.text for word in feeder.words]
+        fed = printed_text(name, texts)
+        return None if fed is None else decoded_text([word.text for word in command.words], fed)

@@ -3,6 +3,8 @@
 Values are those that the script itself sets. What only its run can tell stays as it is written.
 """
 
+import base64
+import binascii
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -28,6 +30,7 @@ _BRACED: Final = re.compile("\x01([^\x01\x03]*)\x03")
 _SPLIT: Final = "\x00"
 _RESERVED: Final = re.compile("[\x00-\x03]")
 _SPACE: Final = re.compile(r"\s+")
+_SPACE_OUTSIDE: Final = re.compile(r"(\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`)|\s+")
 EXPANDED: Final = ("$(", "`")
 
 
@@ -102,7 +105,7 @@ class WordReader(ABC):
             else:
                 break
         if self._at == begin:
-            raise ShellSyntaxError(f"{source[begin : begin + 1]!r} is not expected here")
+            raise ShellSyntaxError("a sign is not expected where it stands")
         text, inner = "".join(pieces), (first, self._command_count())
         if is_plain and not text.strip(_SPLIT):
             return []
@@ -282,7 +285,9 @@ def unescaped(text: str) -> str:
 
 
 def _split(value: str) -> str:
-    """A value that stands without quotes: it falls into words at blanks."""
+    """A value that stands without quotes: it falls into words at blanks, but not at those of a substitution within it."""
+    if "$(" in value or "`" in value:
+        return _SPACE_OUTSIDE.sub(lambda match: match[1] or _SPLIT, value)
     return _SPACE.sub(_SPLIT, value)
 
 
@@ -349,3 +354,20 @@ def _formatted(form: str, values: list[str]) -> str:
             break
         pieces.append(re.sub(r"%(?:%|[-+ 0-9.]*[a-zA-Z])", value, unescaped(form)))
     return "".join(pieces)
+
+
+def decoded_text(texts: Sequence[str], fed: str) -> str | None:
+    """What `base64 -d` or `xxd -r -p` with these words prints of a text that it is fed; None for other programs."""
+    options = " ".join(texts[1:])
+    try:
+        if texts[0] in ("base64", "gbase64") and re.search(r"(?:^| )(?:-\w*[dD]|--decode)", options):
+            return base64.b64decode(fed).decode().rstrip("\n")
+        if texts[0] == "openssl" and "base64" in options and re.search(r" -\w*d", options):
+            return base64.b64decode(fed).decode().rstrip("\n")
+        if texts[0] == "xxd" and "r" in options and "p" in options:
+            return bytes.fromhex(fed).decode().rstrip("\n")
+        if texts[0] == "rev":
+            return fed[::-1]
+    except (ValueError, binascii.Error):
+        return None
+    return None

@@ -21,8 +21,8 @@ from functools import reduce
 from metaclaw.domain.candidate import Certificate
 from metaclaw.domain.skill import SkillState
 from metaclaw.domain.turn import Draw
-from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.gate.proof import Belief, PassRate, replay_belief
+from metaclaw.domain.verdict import Belief, Outcome, PassRate
+from metaclaw.skills.gate.proof import replay_belief
 
 KEEP_LOSS = 0.004
 WITHDRAW_LOSS = 0.04

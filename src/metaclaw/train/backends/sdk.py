@@ -11,8 +11,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, cast
 
-from metaclaw.domain.batch import Adam
 from metaclaw.domain.chat import Json
+from metaclaw.domain.training import Adam
 from metaclaw.errors import ConfigError
 from metaclaw.train.backends.service import Objective, Row, SampleRequest
 

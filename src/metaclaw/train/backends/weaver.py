@@ -8,9 +8,9 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from metaclaw.domain.batch import Adam
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
 from metaclaw.train.backends.blocking_calls import ServerReach, bounded, run_in_thread
 from metaclaw.train.backends.remote import RemoteBackend

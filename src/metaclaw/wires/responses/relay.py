@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from metaclaw.domain.chat import ChatRequest, Json
-from metaclaw.domain.enforcement import TrueAnswer
 from metaclaw.domain.ids import new_id
+from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, encode_text, json_text, list_of, object_of, text_of
 from metaclaw.wires.footer import Footer
-from metaclaw.wires.held_calls import Attempt, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
+from metaclaw.wires.held_calls import AttemptMessages, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
 from metaclaw.wires.responses.streams import ResponsesWriter
-from metaclaw.wires.sse import event_bytes
+from metaclaw.wires.sse import event_bytes, events_with
 from metaclaw.wires.translation import custom_arguments, flat_name
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
@@ -27,7 +27,7 @@ CALLS: Final[Mapping[str, str | None]] = {
 _REFUSABLE = frozenset(("function_call", "custom_tool_call"))
 
 
-def read_attempt(said: bytes, *, stream: bool) -> Attempt:
+def read_attempt(said: bytes, *, stream: bool) -> AttemptMessages:
     """What a provider said, whole or streamed. Raises UpstreamError for a whole answer that is none."""
     if stream:
         identity, items = _streamed(said)
@@ -36,7 +36,7 @@ def read_attempt(said: bytes, *, stream: bool) -> Attempt:
         output = body.get("output")
         identity, items = text_of(body.get("id")), list(list_of(output))
     calls = tuple(held for item in items if (held := held_call(object_of(item))) is not None)
-    return Attempt(identity, tuple(items), calls, all(call.id and call.kind in _REFUSABLE for call in calls))
+    return AttemptMessages(identity, tuple(items), calls, all(call.id and call.kind in _REFUSABLE for call in calls))
 
 
 def _streamed(said: bytes) -> tuple[str, list[Json]]:
@@ -181,15 +181,15 @@ class ResponsesCalls:
 
     marks: tuple[bytes, ...] = (b'_call"',)
     words: tuple[bytes, ...] = (b".delta",)
-    telling: tuple[bytes, ...] = (b"output_item.done", b"response.completed", b"response.incomplete")
 
     def whole(self, answer: Object) -> list[HeldCall]:
         output = answer.get("output")
         items = list_of(output)
         return [call for item in items if (call := held_call(object_of(item))) is not None]
 
-    def read(self, events: Sequence[bytes]) -> list[HeldCall]:
-        return _streamed_calls(map(event_body, events))
+    def read(self, held: bytes) -> list[HeldCall]:
+        done = _streamed_calls(map(event_body, events_with(held, (b"output_item.done",))))
+        return done or _streamed_calls(map(event_body, events_with(held, (b"response.completed", b"response.incomplete"))))
 
     def begins_call(self, body: Object) -> bool:
         return _begins_item(body)

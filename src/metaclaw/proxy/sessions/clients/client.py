@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.proxy.sessions.conversation import Conversation, DigestCache
+from metaclaw.proxy.sessions.conversation import DigestCache, MessageChain
 
 _SYSTEM_HEAD_CHARS: Final = 4000
 
@@ -21,7 +21,7 @@ class Request:
         self.wire = wire
         self.headers = headers
         self.body = body
-        self.conversation = Conversation(wire, body, cache, earlier)
+        self.conversation = MessageChain(wire, body, cache, earlier)
         self.has_tools = _has_tools(body, self.conversation.items)
         texts = self.conversation.system
         self.system = (

@@ -1,0 +1,231 @@
+"""Training: the window in which the slow loop may run, which turns may train the weights, and what a step is made of: rollouts,
+data with one advantage for each drawn token, losses, and what came of it.
+
+Axis letters: `_G` runs over the rollouts of one prompt, `_T` over the tokens of one rollout.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
+from metaclaw.domain.verdict import Outcome, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time in which the slow loop may use the machine; `until` is when it is expected to end, None if unknown."""
+
+    opened: datetime
+    reason: str
+    until: datetime | None = None
+
+
+class RoleKind(StrEnum):
+    """Support taught the skills, query may train the weights. Decided once, and never both."""
+
+    SUPPORT = "support"
+    QUERY = "query"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRole:
+    """What a turn is for. `generation` is the generation a support turn led to, or the one a query turn was made in."""
+
+    kind: RoleKind
+    generation: int
+
+
+class Rejection(StrEnum):
+    """Why a turn may not train the policy now."""
+
+    SIDE = "side turn"
+    INCOMPLETE = "answer not whole"
+    SUPPORT = "fed a skill"
+    OLD_GENERATION = "made before the current skills"
+    FUTURE_GENERATION = "made with skills that are not in force"
+    NO_TOKENS = "no exact tokens"
+    OTHER_MODEL = "not made by the policy"
+    OLD_POLICY = "policy too far behind"
+    NO_VERDICT = "no verdict"
+    UNKNOWN = "verdict unknown"
+    TAUGHT = "has trained a version already"
+    HELD_OUT = "kept for the gate"
+
+
+class Made(Protocol):
+    """What `rejection` reads of a turn. A `Turn` has it; the store reads it without the bodies."""
+
+    @property
+    def kind(self) -> TurnKind: ...
+    @property
+    def end(self) -> TurnEnd: ...
+    @property
+    def stamp(self) -> Stamp: ...
+    @property
+    def provider(self) -> str: ...
+    @property
+    def tokens(self) -> object | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStanding:
+    """What is known of a turn besides the turn itself, when a batch is chosen.
+
+    `taught`: it is in an open batch, or trained a version that was neither rejected nor rolled back. `is_aged`: a rule or skill
+    that applies to its speaker was added, changed or withdrawn since, so its prompt would differ today.
+    """
+
+    verdict: Verdict | None
+    role: TurnRole | None
+    taught: bool
+    held_out: bool = False
+    is_aged: bool = False
+
+
+def rejection(
+    turn: Made, standing: TurnStanding, generation: int, policy_version: int, max_lag: int, provider: str | None = None
+) -> Rejection | None:
+    """Why this turn may not train the policy now, or None if it may.
+
+    `provider` is the name of the provider that serves the policy: other answers come from other models. None takes all.
+    """
+    checks = (
+        (turn.kind is not TurnKind.MAIN, Rejection.SIDE),
+        (turn.end is not TurnEnd.COMPLETED, Rejection.INCOMPLETE),
+        (standing.role is not None and standing.role.kind is RoleKind.SUPPORT, Rejection.SUPPORT),
+        (turn.stamp.generation > generation, Rejection.FUTURE_GENERATION),
+        (standing.is_aged, Rejection.OLD_GENERATION),
+        (turn.tokens is None, Rejection.NO_TOKENS),
+        (provider is not None and turn.provider != provider, Rejection.OTHER_MODEL),
+        (not 0 <= policy_version - turn.stamp.policy_version <= max_lag, Rejection.OLD_POLICY),
+        (standing.verdict is None, Rejection.NO_VERDICT),
+        (standing.verdict is not None and standing.verdict.outcome is Outcome.UNKNOWN, Rejection.UNKNOWN),
+        (standing.taught, Rejection.TAUGHT),
+        (standing.held_out, Rejection.HELD_OUT),
+    )
+    return next((reason for is_so, reason in checks if is_so), None)
+
+
+class LossKind(StrEnum):
+    """How advantages become a gradient. Cross entropy is for distillation: its advantages are weights."""
+
+    IMPORTANCE_SAMPLING = "importance_sampling"
+    PPO = "ppo"
+    CISPO = "cispo"
+    CROSS_ENTROPY = "cross_entropy"
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A loss and its settings. Ratios are clipped to [1 - clip_low, 1 + clip_high]; `kl` weighs the distance to the reference."""
+
+    kind: LossKind = LossKind.PPO
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    kl: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.clip_low < 1.0 and self.clip_high >= 0.0 and self.kl >= 0.0):
+            raise ValueError(f"impossible settings: clip {self.clip_low}/{self.clip_high}, kl {self.kl}")
+
+
+@dataclass(frozen=True, slots=True)
+class Adam:
+    """All of AdamW's values; nothing is left to a backend's own defaults, which differ. A clip of 0 clips nothing."""
+
+    learning_rate: float = 1e-4
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    grad_clip_norm: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """How rollouts are drawn. The same seed, prompts and weights give the same rollouts on the same machine."""
+
+    count: int
+    max_tokens: int
+    temperature: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 1 or self.max_tokens < 1 or self.temperature < 0:
+            raise ValueError(f"cannot draw {self.count} rollouts of {self.max_tokens} tokens at temperature {self.temperature}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One answer drawn again in a window: exact tokens (a final end token included), their log-probabilities at temperature 1 under
+    the weights that drew them, and the text without the end token. `is_whole` is False where the room ran out."""
+
+    tokens_T: tuple[int, ...]
+    logprobs_T: tuple[float, ...]
+    text: str
+    is_whole: bool
+
+    def __post_init__(self) -> None:
+        if not self.tokens_T or len(self.tokens_T) != len(self.logprobs_T):
+            raise ValueError(f"{len(self.tokens_T)} tokens with {len(self.logprobs_T)} log-probabilities are no rollout")
+        if not all(math.isfinite(logprob) and logprob <= 0.0 for logprob in self.logprobs_T):
+            raise ValueError("a log-probability is not a finite number up to zero")
+
+
+@dataclass(frozen=True, slots=True)
+class Datum:
+    """One sequence to learn from. Only drawn tokens carry an advantage; the prompt's never do.
+
+    `logprobs_T` are those of the weights that drew the tokens; None only where the loss needs none (cross entropy).
+    """
+
+    turn: TurnId
+    prompt: tuple[int, ...]
+    tokens_T: tuple[int, ...]
+    advantages_T: tuple[float, ...]
+    logprobs_T: tuple[float, ...] | None
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.tokens_T), len(self.advantages_T), *([] if self.logprobs_T is None else [len(self.logprobs_T)])}
+        if not self.prompt or lengths != {len(self.tokens_T)} or not self.tokens_T:
+            raise ValueError(f"turn {self.turn}: {len(self.prompt)} prompt tokens and drawn parts of lengths {sorted(lengths)}")
+        if not all(map(math.isfinite, self.advantages_T)):
+            raise ValueError(f"turn {self.turn}: an advantage is not a finite number")
+
+
+@dataclass(frozen=True, slots=True)
+class PieceStats:
+    """What one accumulated piece looked like, as means over its drawn tokens. None where the backend does not say.
+
+    `kl` is the k3 estimate of the distance to the reference (the untrained weights), `ratio_max` the largest importance ratio,
+    `clipped` the share of tokens whose ratio was clipped.
+    """
+
+    tokens: int
+    loss: float | None = None
+    kl: float | None = None
+    entropy: float | None = None
+    ratio_mean: float | None = None
+    ratio_max: float | None = None
+    clipped: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepStats:
+    """What an optimiser step did. `pieces` is what its pieces looked like, where the backend learns that only now."""
+
+    step: int
+    grad_norm: float | None = None
+    pieces: PieceStats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunProgress:
+    """How far a run had come when it was opened: whole optimiser steps, and pieces accumulated towards the next."""
+
+    steps: int = 0
+    pieces: int = 0

@@ -1,0 +1,361 @@
+"""The learner process and the serving process: messages between them, and stores whose writes the serving process carries out.
+
+Messages are pickled values, each behind its length, on private pipes. Both ends are the same program, so pickle is safe: nothing
+from outside is unpickled, except as text inside a message.
+
+The learner reads the store itself and has the serving process write. So one process writes, nothing is half done when a learner is
+killed, and serving never waits for a lock of a process that is stopped. The `Remote` classes have the interface of the stores they
+replace.
+"""
+
+import itertools
+import pickle
+import struct
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import IO, Final, Protocol, TypeAlias
+
+from anyio.to_thread import run_sync
+
+from metaclaw.config import Config
+from metaclaw.domain.candidate import Candidate
+from metaclaw.domain.chat import ChatRequest, Delta, Json
+from metaclaw.domain.compliance import MeasuredTurn
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.policy import BASE_POLICY
+from metaclaw.domain.skill import LearnedFrom, Skill
+from metaclaw.domain.verdict import Verdict
+from metaclaw.errors import MetaClawError
+from metaclaw.learn.supervision import WorkItem
+from metaclaw.skills import LibraryView, SkillLibrary
+from metaclaw.store import (
+    Database,
+    PriceServed,
+    SqlCandidates,
+    SqlCompliance,
+    SqlCursors,
+    SqlGenerations,
+    SqlSpending,
+    SqlUses,
+    SqlVerdicts,
+    Sums,
+    TurnRow,
+)
+
+_LENGTH: Final = struct.Struct("!Q")
+_PIECE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerStart:
+    """The first message to a learner: the configuration, and every provider in order, with its models. Those that are not on HTTP
+    can be asked only through the program."""
+
+    config: Config
+    providers: tuple[tuple[str, tuple[str, ...] | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WakeLearner:
+    """There is something to learn from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSession:
+    """A session is to be forgotten: nothing that was read of it may stay in memory."""
+
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCall:
+    """Carry out a call for the learner; answered by `CallResult` or `CallError`."""
+
+    number: int
+    name: str
+    arguments: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """The result of a call."""
+
+    number: int
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class CallError:
+    """The error of a call."""
+
+    number: int
+    error: MetaClawError
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerReport:
+    """The state of learning: facts for `status`, how many requests wait for the budget by purpose, the states of its loops,
+    counts of pending work (`reached` is the last row of the ledger it has looked at for messages), and items it has set aside,
+    with the number of attempts."""
+
+    facts: Mapping[str, object]
+    waiting: Mapping[str, int]
+    loops: Mapping[str, str]
+    reading: int
+    reached: int
+    lessons: int
+    writing: int
+    set_aside: Mapping[WorkItem, int]
+
+
+ToLearner: TypeAlias = LearnerStart | WakeLearner | ForgetSession | CallResult | CallError
+FromLearner: TypeAlias = StoreCall | LearnerReport
+
+
+class Channel:
+    """One end: something to read from and something to write to. Any thread may send; one receives."""
+
+    def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
+        """Both without a buffer of their own, or what is sent waits in it."""
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._sending = threading.Lock()
+
+    def send(self, message: ToLearner | FromLearner) -> None:
+        """Blocks until the other side has room for it. Raises OSError where it has gone."""
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        with self._sending:
+            rest = memoryview(_LENGTH.pack(len(body)) + body)
+            while rest:
+                rest = rest[self._outgoing.write(rest) :]
+
+    def receive(self) -> object:
+        """The next message; None where the other side has gone. Blocks."""
+        head = self._read(_LENGTH.size)
+        body = None if head is None else self._read(_LENGTH.unpack(head)[0])
+        return None if body is None else pickle.loads(body)
+
+    def close(self) -> None:
+        """Close the sending side: the other side receives None from then on."""
+        with self._sending, suppress(OSError):
+            self._outgoing.close()
+
+    def _read(self, size: int) -> bytes | None:
+        found = bytearray()
+        while len(found) < size:
+            piece = self._incoming.read(min(size - len(found), _PIECE_BYTES))
+            if not piece:
+                return None
+            found += piece
+        return bytes(found)
+
+
+class StoreCalls(Protocol):
+    """Carries out calls in the serving process."""
+
+    def run(self, name: str, *arguments: object) -> object:
+        """Return the result, or raise the error of the call. Blocks."""
+
+
+class StoreClient:
+    """Sends calls over a channel, and hands each answer to the thread that waits for it."""
+
+    def __init__(self, send: Callable[[StoreCall], None]) -> None:
+        self._send = send
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, Future[object]] = {}
+        self._lock = threading.Lock()
+
+    def run(self, name: str, *arguments: object) -> object:
+        """Any number of threads may wait at once."""
+        answer: Future[object] = Future()
+        with self._lock:
+            number = next(self._numbers)
+            self._waiting[number] = answer
+        self._send(StoreCall(number, name, arguments))
+        return answer.result()
+
+    def hear(self, answer: CallResult | CallError) -> None:
+        """Pass the answer of a call to the thread that waits for it."""
+        with self._lock:
+            waiting = self._waiting.pop(answer.number)
+        if isinstance(answer, CallResult):
+            waiting.set_result(answer.value)
+        else:
+            waiting.set_exception(answer.error)
+
+
+class RemoteVerdicts(SqlVerdicts):
+    """Verdicts, recorded by the serving process."""
+
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
+        super().__init__(database)
+        self._calls = calls
+
+    def record_verdict(self, verdict: Verdict) -> bool:
+        return bool(self._calls.run("record_verdict", verdict))
+
+
+class RemoteCandidates(SqlCandidates):
+    """Attempts and candidates, kept by the serving process."""
+
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
+        super().__init__(database)
+        self._calls = calls
+
+    def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
+        return _number(self._calls.run("begin_attempt", kind, generation, tuple(turns)))
+
+    def end_attempt(self, number: int) -> None:
+        self._calls.run("end_attempt", number)
+
+    def save_candidate(self, candidate: Candidate) -> None:
+        self._calls.run("save_candidate", candidate)
+
+
+class RemoteCursors(SqlCursors):
+    """Cursors, moved by the serving process."""
+
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
+        super().__init__(database)
+        self._calls = calls
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        self._calls.run("move_cursor", name, seq)
+
+
+class RemoteUses(SqlUses):
+    """Uses, counted by the serving process."""
+
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
+        super().__init__(database)
+        self._calls = calls
+
+    def note(self, rows: Sequence[TurnRow]) -> None:
+        if rows:
+            self._calls.run("note_uses", tuple(rows))
+
+    def begin(self, names: Iterable[SkillName], at: datetime) -> None:
+        if new := tuple(names):
+            self._calls.run("begin_uses", new, at)
+
+
+class RemoteSpending(SqlSpending):
+    """Calls to models, counted by the serving process."""
+
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
+        super().__init__(database)
+        self._calls = calls
+
+    def add(self, sums: Sums) -> None:
+        if sums:
+            self._calls.run("add_spending", dict(sums))
+
+    def add_served(self, price: PriceServed) -> int:
+        """All of them are counted by the serving process, by its own prices."""
+        self._calls.run("add_served")
+        return 0
+
+    def forget_items_before(self, day: str) -> None:
+        self._calls.run("forget_items_before", day)
+
+
+class RemoteCompliance(SqlCompliance):
+    """How rules are followed, counted by the serving process."""
+
+    def __init__(self, database: Database, calls: StoreCalls) -> None:
+        super().__init__(database)
+        self._calls = calls
+
+    def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
+        self._calls.run("record_compliance", tuple(measured), upto)
+
+    def settle(self, turn: MeasuredTurn) -> bool:
+        return bool(self._calls.run("settle_compliance", turn))
+
+
+class RemoteLibrary:
+    """The skills in force as the store tells of them; changed by the serving process, which alone publishes."""
+
+    def __init__(self, generations: SqlGenerations, calls: StoreCalls) -> None:
+        self._generations = generations
+        self._calls = calls
+        self._following = threading.Lock()
+        self._view = LibraryView.of(0, ())
+
+    @property
+    def view(self) -> LibraryView:
+        """The generation that was read last."""
+        return self._view
+
+    def follow(self) -> LibraryView:
+        """Take in what was published since. Blocks."""
+        with self._following:
+            changes = self._generations.since(self._view.generation)
+            if changes.number != self._view.generation:
+                self._view = LibraryView(changes.number, self._view.index.changed(changes.put, changes.gone))
+            return self._view
+
+    def follow_anew(self) -> LibraryView:
+        """Read all skills again. Blocks. For when earlier generations were edited, because something was forgotten."""
+        with self._following:
+            changes = self._generations.since(0)
+            self._view = LibraryView.of(changes.number, changes.put)
+            return self._view
+
+    def publish(
+        self,
+        put: Sequence[Skill],
+        retire: Iterable[SkillName],
+        reason: str,
+        *,
+        expected: Mapping[SkillName, str | None] | None = None,
+        learned: LearnedFrom | None = None,
+        by_person: bool = False,
+    ) -> LibraryView:
+        """As `SkillLibrary.publish`; the view afterwards has at least this change."""
+        self._calls.run("publish", tuple(put), tuple(retire), reason, dict(expected or {}), learned, by_person)
+        return self.follow()
+
+
+AnyLibrary: TypeAlias = SkillLibrary | RemoteLibrary
+"""The skills in force, in the serving process or in the learner."""
+
+
+class RemoteEvents:
+    """Events, announced by the serving process."""
+
+    def __init__(self, calls: StoreCalls) -> None:
+        self._calls = calls
+
+    async def announce(self, kind: str, data: dict[str, Json]) -> bool:
+        """Whether it is on disk."""
+        return bool(await run_sync(self._calls.run, "announce", kind, data))
+
+
+class RemoteProvider:
+    """A `ModelProvider` that lives in the serving process, or in a child of it."""
+
+    def __init__(self, name: str, models: tuple[str, ...], calls: StoreCalls) -> None:
+        self.name = name
+        self.models = models
+        self._calls = calls
+
+    async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
+        """Yield the answer when all of it is there."""
+        deltas = await run_sync(self._calls.run, "generate", self.name, request, version, abandon_on_cancel=True)
+        assert isinstance(deltas, tuple)
+        for delta in deltas:
+            yield delta
+
+    async def aclose(self) -> None:
+        """Nothing is open here."""
+
+
+def _number(value: object) -> int:
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,427 @@
+"""Detectors: each looks at one kind of evidence in a step and returns signals. They are pure, quick and free.
+
+A signal has a weight (log-odds, fitted by `python -m benchmarks.failure_sense --fit`). The first detectors look at what people do
+next (correct, repeat, interrupt, revert, accept, go on), then come those of tool results, and those of the agent's own behaviour.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cached_property
+from importlib.resources import files
+
+import msgspec
+
+from metaclaw.domain.chat import Finish, Text, ToolCall, ToolResult
+from metaclaw.domain.turn import Step, TurnEnd
+from metaclaw.domain.verdict import Fault, Signal
+from metaclaw.outcome import phrases, shell
+from metaclaw.outcome.phrases import likeness, programs_of, spoken
+from metaclaw.outcome.reading import StepReading, ToolKind, command_of, is_edit, said_by, same_id, tool_kind
+from metaclaw.outcome.reply import UserReply, read_reply
+from metaclaw.outcome.results import GOOD, InterpretedResult, ResultMeaning, interpret_results
+
+_MAX_QUOTE = 200
+
+
+class SignalWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The fitted model. `scale` reduces the sum of `bias` and weights to what holds for new kinds of turns."""
+
+    bias: float
+    scale: float
+    signals: dict[str, float]
+    fitted_on: str
+
+
+WEIGHTS = msgspec.json.decode(files("metaclaw.outcome").joinpath("weights.json").read_bytes(), type=SignalWeights)
+
+
+def signal(name: str, quote: str, fault: Fault = Fault.AGENT) -> Signal:
+    """A signal with its fitted weight; 0 for one that has not been fitted yet."""
+    return Signal(name, WEIGHTS.signals.get(name, 0.0), " ".join(quote[: 4 * _MAX_QUOTE].split())[:_MAX_QUOTE], fault)
+
+
+class ObservedStep(StepReading):
+    """A step with its interpreted tool results and the user's reply."""
+
+    @cached_property
+    def findings(self) -> tuple[InterpretedResult, ...]:
+        """The interpreted result of each answered call."""
+        return interpret_results(self)
+
+    @cached_property
+    def reply(self) -> UserReply:
+        """What the user's next message says about the answer."""
+        return read_reply(self)
+
+    def found(self, *meanings: ResultMeaning) -> InterpretedResult | None:
+        """The first result with one of these meanings, or None."""
+        return next((finding for finding in self.findings if finding.meaning in meanings), None)
+
+
+def corrections(observed: ObservedStep) -> tuple[Signal, ...]:
+    """The user corrects the answer."""
+    return tuple(signal(f"correction.{kind}", quote) for kind, quote in observed.reply.corrections)
+
+
+def repeated_requests(observed: ObservedStep) -> tuple[Signal, ...]:
+    """The user repeats the request. After a failed turn it is the client that does."""
+    if observed.step.end is TurnEnd.FAILED:
+        return ()
+    return tuple(signal(f"redo.{kind}", quote) for kind, quote in observed.reply.redo)
+
+
+def interruptions(observed: ObservedStep) -> tuple[Signal, ...]:
+    """The user stopped the agent or refused a call, unless they say that it was not because of the answer."""
+    if observed.reply.excuses or observed.reply.accepted or (phrases.RESUME.find(observed.said) and not observed.reply.corrections):
+        return ()
+    if found := observed.found(ResultMeaning.REFUSED):
+        return (signal("interrupt.refused", found.quote),)
+    if quote := _stopped(observed):
+        return (signal("interrupt.stopped", quote),)
+    if observed.step.end is TurnEnd.CANCELLED and not environment_faults(observed):
+        return (signal("interrupt.hung_up", "the client went away"),)
+    return ()
+
+
+def _stopped(observed: ObservedStep) -> str | None:
+    if found := observed.found(ResultMeaning.STOPPED):
+        return found.quote
+    for note in observed.notes:
+        if len(note) < 600 and (quote := phrases.INTERRUPTED.find(spoken(note))):
+            return quote
+    return None
+
+
+_OWN_COMMAND = re.compile(r"<bash-input>([^<]{1,400})</bash-input>|<user_shell_command>[\s\S]{0,80}?<command>([^<]{1,400})")
+_MAX_ARGUMENTS = 100_000
+
+
+class _Edit(msgspec.Struct):
+    """The old and new text of an edit, under the names that clients use."""
+
+    old_string: str | None = None
+    new_string: str | None = None
+    oldString: str | None = None  # noqa: N815
+    newString: str | None = None  # noqa: N815
+    oldText: str | None = None  # noqa: N815
+    newText: str | None = None  # noqa: N815
+    old_str: str | None = None
+    new_str: str | None = None
+
+    @property
+    def texts(self) -> tuple[str, str] | None:
+        """Before and after."""
+        before = next((one for one in (self.old_string, self.oldString, self.oldText, self.old_str) if one is not None), None)
+        after = next((one for one in (self.new_string, self.newString, self.newText, self.new_str) if one is not None), None)
+        return (before, after) if before is not None and after is not None else None
+
+
+_edit = msgspec.json.Decoder(_Edit)
+
+
+def reverted_work(observed: ObservedStep) -> tuple[Signal, ...]:
+    """The work of the turn is reverted, by the user's request or command or by the agent's next answer."""
+    if quote := observed.reply.undo:
+        return (signal("undone.asked", quote),)
+    for note in observed.notes:
+        found = _OWN_COMMAND.search(note)
+        if found and shell.undoes(found[1] or found[2]):
+            return (signal("undone.by_person", found[1] or found[2]),)
+    quote = _undone_later(observed)
+    return (signal("undone.by_agent", quote),) if quote else ()
+
+
+def _undone_later(observed: ObservedStep) -> str | None:
+    """How the next answer reverts this one's edits without being asked to; None if it does not."""
+    if observed.later is None or observed.has_said or not any(map(is_edit, observed.step.calls)):
+        return None
+    if phrases.UNDO.find(spoken(observed.step.task)):
+        return None
+    opposite = {texts[::-1] for call in observed.step.calls if (texts := _texts(call))}
+    for call in observed.later.calls:
+        if tool_kind(call.name) is ToolKind.SHELL and shell.undoes(command := command_of(call)):
+            return command
+        if (texts := _texts(call)) and texts in opposite:
+            return f"{call.name} puts back {texts[1]}"
+    return None
+
+
+def _texts(call: ToolCall) -> tuple[str, str] | None:
+    if tool_kind(call.name) is not ToolKind.EDIT or len(call.arguments) > _MAX_ARGUMENTS:
+        return None
+    try:
+        return _edit.decode(call.arguments).texts
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return None
+
+
+def acceptance(observed: ObservedStep) -> tuple[Signal, ...]:
+    """The user is content, or takes the blame."""
+    reply = observed.reply
+    found = []
+    if reply.accepted:
+        found.append(signal(f"accepted.{reply.accepted[0]}", reply.accepted[1]))
+    if reply.excuses and not reply.is_negative:
+        found.append(signal("accepted.excused", reply.excuses))
+    return tuple(found)
+
+
+def next_sentence(observed: ObservedStep) -> tuple[Signal, ...]:
+    """The kind of sentence the user goes on with, if no phrase tells what they think of the answer."""
+    reply = observed.reply
+    if not observed.has_said or reply.is_negative:
+        return ()
+    if observed.asked_back and (phrases.ASSENT.opens(observed.said) or phrases.DENIALS.opens(observed.said)):
+        return (signal("progress.answered", observed.said.strip()),)
+    if reply.next is None or reply.accepted:
+        return ()
+    return (signal(*reply.next),)
+
+
+# aider has no tools: it reports in a user message.
+_EDIT_NOTES = programs_of("note_edit")
+
+
+def tool_errors(observed: ObservedStep) -> tuple[Signal, ...]:
+    """A tool reports that the call was wrong: no such text, file or tool."""
+    if found := observed.found(ResultMeaning.ERROR):
+        return (signal("tool_error.reported", found.quote),)
+    if found := observed.found(ResultMeaning.UNKNOWN_TOOL):
+        return (signal("tool_error.no_such_tool", found.quote),)
+    for note in observed.notes:
+        low = note[:600].lower()
+        if any(sign in low for sign in _EDIT_NOTES):
+            return (signal("tool_error.reported", note),)
+    return ()
+
+
+def failed_commands(observed: ObservedStep) -> tuple[Signal, ...]:
+    """A command failed or did not end."""
+    found = []
+    if failed := observed.found(ResultMeaning.EXIT):
+        found.append(signal("exit.failed", failed.quote))
+    if hung := observed.found(ResultMeaning.HANGS):
+        found.append(signal("exit.hangs", hung.quote))
+    return tuple(found)
+
+
+def exceptions(observed: ObservedStep) -> tuple[Signal, ...]:
+    """A program ended in an exception, a panic or a crash."""
+    found = observed.found(ResultMeaning.EXCEPTION)
+    return (signal("exception.raised", found.quote),) if found else ()
+
+
+# Clients without tool results write this in a user message.
+_SCHEMA_NOTES = programs_of("note_schema")
+
+
+def rejected_calls(observed: ObservedStep) -> tuple[Signal, ...]:
+    """A call does not match its tool's schema, or an answer the client's format."""
+    if found := observed.found(ResultMeaning.SCHEMA):
+        return (signal("schema.rejected", found.quote),)
+    for note in observed.notes:
+        low = note[:600].lower()
+        if sign := next((sign for sign in _SCHEMA_NOTES if sign in low), None):
+            return (signal("schema.rejected", sign),)
+    return ()
+
+
+_NOTHING_DONE = re.compile(
+    r"^(?:UPDATE|DELETE|INSERT 0|MERGE) 0$|\b0 rows? (?:affected|updated|deleted|changed)|\b0 files? changed|\b0 replacements?\b"
+    r"|no tests ran|collected 0 items|no test files|no tests? (?:were )?found|nothing (?:added )?to commit"
+    r"|no changes added to commit|\bno (?:files|changes) (?:were )?(?:changed|made|applied)|\bmodified 0\b"
+    r"|nothing to (?:do|update|push)|no files? matched",
+    re.MULTILINE,
+)
+_NOT_THERE = re.compile(r"[\w./-]{1,40}: (?:\S.{0,160}: )?no such file or directory", re.IGNORECASE)
+_FEW_LINES = 2
+
+
+def calls_without_effect(observed: ObservedStep) -> tuple[Signal, ...]:
+    """A call succeeded but changed nothing, or its object does not exist."""
+    for ran, finding in zip(observed.ran, observed.findings, strict=True):
+        if finding.meaning is not ResultMeaning.FINE or ran.kind is not ToolKind.SHELL:
+            continue
+        if found := _NOTHING_DONE.search(ran.text):
+            return (signal("hollow.nothing_done", found[0]),)
+        lines = [line for line in ran.text.splitlines() if line.strip()]
+        if 0 < len(lines) <= _FEW_LINES and all(_NOT_THERE.match(line) for line in lines):
+            return (signal("hollow.not_there", lines[0]),)
+    return ()
+
+
+def test_results(observed: ObservedStep) -> tuple[Signal, ...]:
+    """Tests passed or failed."""
+    if failed := observed.found(ResultMeaning.TESTS_FAILED):
+        name = "tests.failed" if observed.has_edited else "tests.failed_untouched"
+        return (signal(name, failed.quote),)
+    passed = observed.found(ResultMeaning.TESTS_PASSED)
+    return (signal("tests.passed", passed.quote),) if passed else ()
+
+
+def environment_faults(observed: ObservedStep) -> tuple[Signal, ...]:
+    """Network, quota, disk, rights, a missing program, or the provider failed, not the agent."""
+    if observed.reply.corrections:
+        return ()  # the person says that the agent should have known
+    if found := observed.found(ResultMeaning.ENVIRONMENT):
+        return (signal("environment.fault", found.quote, Fault.ENVIRONMENT),)
+    if observed.step.end is TurnEnd.FAILED:
+        return (signal("environment.provider", "the provider failed", Fault.ENVIRONMENT),)
+    if _was_sent_again(observed):
+        return (signal("environment.line", "the same request came again", Fault.ENVIRONMENT),)
+    return ()
+
+
+def _was_sent_again(observed: ObservedStep) -> bool:
+    """Whether the connection broke and the client, not the user, repeated the request."""
+    said = observed.step.said_after
+    if observed.step.end is not TurnEnd.CANCELLED or said is None:
+        return False
+    like = likeness(observed.step.task, said)
+    return said.strip() == observed.step.task.strip() or (like.size > 0 and like.lost == like.added == 0)
+
+
+def progress(observed: ObservedStep) -> tuple[Signal, ...]:
+    """Every call was answered and none failed. If the user spoke, their words count instead."""
+    if observed.has_said or not observed.findings or any(finding.meaning not in GOOD for finding in observed.findings):
+        return ()
+    if observed.found(ResultMeaning.EXPECTED):
+        return (signal("progress.expected", observed.findings[-1].quote),)
+    if found := observed.found(ResultMeaning.ANSWER):
+        return (signal("progress.answer", found.quote),)
+    return (signal("progress.tools", f"{len(observed.findings)} calls went well"),)
+
+
+_MAX_COMPARED = 20_000
+
+
+def repeated_calls(observed: ObservedStep) -> tuple[Signal, ...]:
+    """The same call with the same arguments and result again, without a change in between."""
+    earlier = _earlier_answers(observed)
+    if not earlier:
+        return ()
+    answers = {same_id(result.call_id): _text(result) for result in observed.step.results}
+    for call in observed.step.calls:
+        before = earlier.get(_key(call), [])
+        now = answers.get(same_id(call.id))
+        same = [text for text in before if now is None or text == now]
+        if len(same) >= 2:
+            return (signal("repeat.loop", f"{call.name} {call.arguments}"),)
+        if same and now is not None:
+            return (signal("repeat.same", f"{call.name} {call.arguments}"),)
+    return ()
+
+
+def _earlier_answers(observed: ObservedStep) -> dict[str, list[str]]:
+    """The results of each call of this task since the last edit."""
+    calls: dict[str, ToolCall] = {}
+    found: dict[str, list[str]] = {}
+    for message in observed.run:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                calls[same_id(part.id)] = part
+            elif isinstance(part, ToolResult) and (call := calls.get(same_id(part.call_id))):
+                if is_edit(call) and not part.is_error and not _was_refused(part):
+                    found.clear()
+                found.setdefault(_key(call), []).append(_text(part))
+    return found
+
+
+def _was_refused(result: ToolResult) -> bool:
+    head = _text(result)[:200].lower()
+    return "error" in head or "could not find" in head or "failed" in head
+
+
+def _key(call: ToolCall) -> str:
+    """The name and arguments of a call, independent of the order and spacing of its fields."""
+    if len(call.arguments) > _MAX_COMPARED:
+        return f"{call.name} {call.arguments}"
+    try:
+        fields = msgspec.json.decode(call.arguments, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return f"{call.name} {call.arguments.strip()}"
+    fields.pop("description", None)
+    return f"{call.name} {msgspec.json.encode(fields, order='sorted').decode()}"
+
+
+def _text(result: ToolResult) -> str:
+    whole = "\n".join(part.text for part in result.parts if isinstance(part, Text))
+    # Codex adds a number and a time to every output.
+    return whole.partition("\nOutput:\n")[2] or whole
+
+
+_HEAD_CHARS = 240
+
+
+def apologies(observed: ObservedStep) -> tuple[Signal, ...]:
+    """The agent apologises for this answer in the next one, or in two answers in a row."""
+    found = []
+    if observed.later is not None and (quote := _apology(observed.later)):
+        found.append(signal("apology.next", quote))
+    previous = observed.step.previous
+    if previous is not None and _apology(previous) and (quote := _apology(observed.step)):
+        found.append(signal("apology.loop", quote))
+    return tuple(found)
+
+
+def _apology(step: Step) -> str | None:
+    return phrases.APOLOGIES.find(spoken(said_by(step.answer)[:_HEAD_CHARS]))
+
+
+_REFUSAL_HEAD_CHARS = 240
+_MOSTLY_REFUSAL_CHARS = 400
+
+
+def bad_endings(observed: ObservedStep) -> tuple[Signal, ...]:
+    """An answer that is empty, cut off, or refuses a harmless task."""
+    if observed.step.end is not TurnEnd.COMPLETED:
+        return ()
+    if not observed.step.calls and not observed.answer.strip():
+        return (signal("ending.empty", "the answer is empty"),)
+    found = []
+    if quote := _cut_off(observed):
+        found.append(signal("ending.cut", quote))
+    if quote := _refusal(observed):
+        found.append(signal("ending.refusal", quote))
+    return tuple(found)
+
+
+def _cut_off(observed: ObservedStep) -> str | None:
+    if observed.step.finish is Finish.LENGTH:
+        return f"…{observed.answer[-60:]}"
+    if quote := phrases.CUT_OFF.find(observed.said):
+        return quote
+    is_open = not observed.step.calls and observed.answer.count("```") % 2 == 1
+    return f"…{observed.answer[-60:]}" if is_open else None
+
+
+def _refusal(observed: ObservedStep) -> str | None:
+    if observed.step.calls or len(observed.answer) > _MOSTLY_REFUSAL_CHARS:
+        return None
+    if observed.step.finish is Finish.CONTENT_FILTER:
+        return "stopped by a content filter"
+    quote = phrases.REFUSALS.find(spoken(observed.answer[:_REFUSAL_HEAD_CHARS]))
+    return None if quote is None or phrases.HARM.find(spoken(observed.step.task)) else quote
+
+
+Detector = Callable[[ObservedStep], tuple[Signal, ...]]
+
+DETECTORS: tuple[Detector, ...] = (
+    tool_errors,
+    failed_commands,
+    exceptions,
+    rejected_calls,
+    calls_without_effect,
+    test_results,
+    environment_faults,
+    repeated_calls,
+    corrections,
+    repeated_requests,
+    interruptions,
+    reverted_work,
+    apologies,
+    bad_endings,
+    acceptance,
+    next_sentence,
+    progress,
+)

@@ -1,1 +1,0 @@
-"""Writing skills from failures: groups of failures, the request to a model, and its proposals."""

@@ -1,0 +1,404 @@
+"""Rules and skills from and to other places: files of other programs (CLAUDE.md, AGENTS.md, .cursorrules), and packs of skills.
+
+In Markdown, each list item and each short paragraph is a rule; the heading above it says when it applies, unless it is a general
+one such as "Rules". What Markdown has no place for (for whom, which project) is kept in a comment behind the rule.
+
+A pack is a folder of `<name>/SKILL.md`, or a .zip of one. It comes from outside: nothing in it is unpacked by the path it claims.
+Each SKILL.md is read, within limits, as any skill file is, and its folder is named after the skill. A person who adds a skill
+vouches for it: it is a person's and live, whatever was learned about it elsewhere.
+"""
+
+import os
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Final, cast
+
+import msgspec
+
+from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
+from metaclaw.errors import SkillError
+from metaclaw.skills.files import MAX_FILE_BYTES, SKILL_FILE, decode_skill, parse_skill, render_skill, write_skill
+from metaclaw.skills.rule_fields import ALWAYS, rule_text, rule_when
+from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields
+
+BEGIN: Final = "<!-- metaclaw rules: begin -->"
+END: Final = "<!-- metaclaw rules: end -->"
+_FRONT_MATTER: Final = re.compile(r"\A---[ \t]*\n.*?\n---[ \t]*(?:\n|\Z)", re.DOTALL)
+_HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)[ \t#]*$")
+_ITEM: Final = re.compile(r"( *)(?:[-*+]|\d{1,3}[.)])[ \t]+(.*)$")
+_FENCE: Final = re.compile(r" *(```+|~~~+)")
+_COMMENT: Final = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_OURS: Final = re.compile(r"[ \t]*<!-- (\{.*?\}) -->")
+_RULER: Final = re.compile(r" *(?:[-*_] *){3,}$|=+$")
+_GENERAL: Final = re.compile(
+    r"(?:(?:the|my|our|your|some|general|global|important|project|team|user|common|core|key|basic|house|ground|coding|code|agent|ai"
+    r"|development|working|default|other|additional)\s+)*"
+    r"(?:rules?|guidelines?|guidance|instructions?|preferences?|conventions?|notes?|principles?|standards?|practices|requirements"
+    r"|general|global|misc(?:ellaneous)?|always|important|overview|memory|memories|context|claude|agents|regeln|règles|reglas"
+    r"|规则|規則|ルール)",
+    re.IGNORECASE,
+)
+_FACTS: Final = re.compile(r"facts?|for future reference|fakten|faits|hechos|事实|事實|事実", re.IGNORECASE)
+_MARKUP: Final = re.compile(r"\s*<(?!https?:)/?[a-zA-Z][^<>]*>")
+_LINK: Final = re.compile(r"!?\[(?:!\[[^\]]*\]\([^)]*\)|[^\]]*)\]\([^)]*\)|<?https?://\S+>?")
+_BOILERPLATE: Final = re.compile(
+    r"(?:this|the) (?:file|document|page|repository|repo)\b.{0,40}\b(?:"
+    r"provides?|contains?|describes?|gives?|is (?:an?|the|for|used|read)"
+    r"|guides|has)\b|(?:copyright\b|©|\(c\) \d{4}|licen[sc]ed under\b|table of contents\b|last updated\b|generated (?:by|with)\b)",
+    re.IGNORECASE,
+)
+_TITLE: Final = re.compile(r"(?:\*\*|__)[^*_\n.!?]{1,60}(?:\*\*|__):?|[^\W\d_][\w &/-]{0,40}:")
+_CARRIED: Final = ("scope", "workspace", "expires")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """What was read: rules to add, and what was left out with the reason."""
+
+    rules: tuple[RuleFields, ...]
+    left_out: tuple[tuple[str, str], ...]
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A paragraph, list item or code block: its lines without the indentation, and the headings above it."""
+
+    kind: str
+    lines: list[str]
+    headings: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.lines).strip()
+
+    def go_on(self, line: str) -> None:
+        """Add a line of running text: where the last one simply ends, it is the same line, wrapped."""
+        last = self.lines[-1] if self.lines else ""
+        is_wrapped = last.strip() and not last.endswith("  ") and not _FENCE.match(last) and not _ITEM.match(line)
+        self.lines[-1:] = [f"{last} {line.strip()}"] if is_wrapped else [last, line]
+
+
+def read_rules(text: str) -> RuleFile:
+    """Rules from the text of a Markdown or plain text file, or from the JSON of an export."""
+    if text.lstrip().startswith("{"):
+        return _from_json(text)
+    rules: list[RuleFields] = []
+    left_out: list[tuple[str, str]] = []
+    introduction: str | None = None
+    pieces = list(_joined(_pieces(text)))
+    for number, piece in enumerate(pieces):
+        follower = pieces[number + 1].kind if number + 1 < len(pieces) else ""
+        if piece.kind == "paragraph" and piece.text.endswith(":") and follower == "item":
+            introduction = piece.text.removesuffix(":")
+            continue
+        if piece.kind != "item" or (number and piece.headings != pieces[number - 1].headings):
+            introduction = None
+        fault = _fault(piece)
+        if fault is not None:
+            left_out.append((piece.text[:60], fault))
+            continue
+        rules.append(_rule(piece, introduction))
+    return RuleFile(tuple(rules), tuple(left_out))
+
+
+def render_section(rules: Sequence[Skill]) -> str:
+    """A section for AGENTS.md or CLAUDE.md, between two comments by which it is found again."""
+    lines = [BEGIN]
+    for kind, title in ((SkillKind.RULE, "## Rules"), (SkillKind.FACT, "## Facts")):
+        mine = [rule for rule in rules if rule.kind is kind]
+        groups: dict[str, list[Skill]] = {}
+        for rule in sorted(mine, key=lambda one: rule_when(one) != ALWAYS):
+            groups.setdefault(rule_when(rule), []).append(rule)
+        if mine:
+            lines += ["", title]
+        for when, group in groups.items():
+            lines += ["", *([] if when == ALWAYS else [f"### {when}", ""]), *(_item(rule) for rule in group)]
+    return "\n".join([*lines, "", END, ""])
+
+
+def with_section(text: str, section: str) -> str:
+    """A file's text with the section in the place of an earlier one, or at the end."""
+    begin, end = text.find(BEGIN), text.find(END)
+    if 0 <= begin < end:
+        after = text[end + len(END) :]
+        return text[:begin] + section.removesuffix("\n") + after
+    return f"{text.rstrip()}\n\n{section}" if text.strip() else section
+
+
+def _item(rule: Skill) -> str:
+    carried = {key: value for key in _CARRIED if (value := rule.scope if key == "scope" else rule.extra.get(key)) is not None}
+    note = f" <!-- {msgspec.json.encode(carried).decode()} -->" if carried else ""
+    lines = rule_text(rule).splitlines()
+    # Two spaces keep a line's end where Markdown would take the next line for the same.
+    breaks = ["" if not after.strip() or not line.strip() else "  " for line, after in zip(lines, [*lines[1:], ""], strict=True)]
+    first, *others = (f"{line}{end}" for line, end in zip(lines, breaks, strict=True))
+    first = f"{first.rstrip()}{note}{breaks[0]}"
+    return "\n".join([f"- {first}", *(f"  {line}" if line.strip() else "" for line in others)])
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").expandtabs(4)
+    text = _FRONT_MATTER.sub("", text)
+    text = _COMMENT.sub(lambda found: found[0] if _OURS.fullmatch(found[0]) else "", text)
+    has_title = sum(1 for line in text.split("\n") if (found := _HEADING.match(line)) and len(found[1]) == 1) == 1
+    headings: list[tuple[int, str]] = []
+    piece: _Piece | None = None
+    indent, fence, had_blank = 0, "", False
+    for line in text.split("\n"):
+        above = tuple(title for level, title in headings if level > 1 or not has_title)
+        inside = len(line) - len(line.lstrip()) >= max(indent, 1)
+        if fence:
+            assert piece is not None
+            piece.lines.append(_dedented(line, indent))
+            fence = "" if line.strip().startswith(fence) and not line.strip().strip(fence[0]) else fence
+        elif opened := _FENCE.match(line):
+            if piece is None or piece.kind != "item" or not inside:
+                if piece is not None:
+                    yield piece
+                piece, indent = _Piece("code", [], above), 0
+            piece.lines += [""] if had_blank and piece.lines else []
+            piece.lines.append(_dedented(line, indent))
+            fence = opened[1]
+        elif not line.strip():
+            had_blank = True
+            if piece is not None and piece.kind != "item":
+                yield piece
+                piece = None
+            continue
+        elif piece is not None and piece.kind == "item" and inside:
+            if had_blank:
+                piece.lines += ["", _dedented(line, indent)]
+            else:
+                piece.go_on(_dedented(line, indent))
+        elif (heading := _HEADING.match(line)) or _RULER.match(line):
+            if piece is not None and piece.kind == "paragraph" and heading is None and set(line.strip()) <= {"=", "-"}:
+                headings = [(1 if "=" in line else 2, piece.text)]  # a heading by underlining
+            elif piece is not None:
+                yield piece
+            piece = None
+            if heading is not None:
+                headings = [
+                    *((level, title) for level, title in headings if level < len(heading[1])),
+                    (len(heading[1]), heading[2]),
+                ]
+        elif item := _ITEM.match(line):
+            if piece is not None:
+                yield piece
+            indent = len(item[1]) + 2
+            piece = _Piece("item", [item[2]], above)
+        elif piece is not None and not had_blank and piece.kind in ("item", "paragraph"):
+            piece.go_on(line)
+        else:
+            if piece is not None:
+                yield piece
+            piece, indent = _Piece("paragraph", [line], above), 0
+        had_blank = False
+    if piece is not None:
+        yield piece
+
+
+def _joined(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+    """A code block belongs to the paragraph that announces it."""
+    last: _Piece | None = None
+    for piece in pieces:
+        if piece.kind == "code" and last is not None and last.text.endswith(":"):
+            last.lines += piece.lines
+            last.kind = "example"
+            continue
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None:
+        yield last
+
+
+def _fault(piece: _Piece) -> str | None:
+    """Why a piece is no rule, or None."""
+    text = piece.text
+    if piece.kind == "code":
+        return "a code block by itself"
+    if text.startswith("|") or text.startswith(("![", "[![")):
+        return "a table or picture"
+    if _MARKUP.match(text) or not re.search(r"\w", _LINK.sub("", text)):
+        return "a picture, a link or markup"
+    if _BOILERPLATE.match(text):
+        return "says what the file is for"
+    if _TITLE.fullmatch(text):
+        return "a heading"
+    if re.fullmatch(r"@\S+", text):
+        return "the name of another file: import that one too"
+    if not re.search(r"\w", text):
+        return "no words"
+    return f"longer than {MAX_RULE_CHARS} characters: make a skill of it" if len(text) > MAX_RULE_CHARS else None
+
+
+def _rule(piece: _Piece, introduction: str | None) -> RuleFields:
+    carried: dict[str, str] = {}
+    lines: list[str] = []
+    for line in piece.lines:
+        if found := _OURS.search(line):
+            carried |= _carried(found[1])
+            line = _OURS.sub("", line)
+        lines.append(line)
+    specific = [title for title in piece.headings if not _is_general(title)]
+    is_fact = any(_FACTS.fullmatch(title.strip()) for title in piece.headings)
+    when = introduction or next(iter(reversed(specific)), ALWAYS)
+    fields = RuleFields(
+        text="\n".join(line.rstrip() for line in lines).strip(), kind="fact" if is_fact else "rule", when=when[:MAX_WHEN_CHARS]
+    )
+    return cast(RuleFields, {**fields, **carried})
+
+
+def _is_general(title: str) -> bool:
+    plain = re.sub(r"[^\w\s]", " ", title).strip()
+    return not plain or _GENERAL.fullmatch(plain) is not None or _FACTS.fullmatch(plain) is not None
+
+
+def _carried(text: str) -> dict[str, str]:
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return {}
+    return {key: said for key in _CARRIED if isinstance(said := value.get(key), str)} if isinstance(value, dict) else {}
+
+
+def _dedented(line: str, indent: int) -> str:
+    return line[min(indent, len(line) - len(line.lstrip())) :]
+
+
+def _from_json(text: str) -> RuleFile:
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise SkillError(f"the file is not JSON: {error}") from error
+    listed = value.get("rules") if isinstance(value, Mapping) else None
+    if not isinstance(listed, list) or not all(isinstance(one, Mapping) and isinstance(one.get("text"), str) for one in listed):
+        raise SkillError(
+            'the file has no list of rules: write {"rules": [{"text": "…"}]}, as metaclaw rules export --format json does'
+        )
+    names = ("text", "kind", "when", "scope", "workspace", "examples", "expires", "check", "enforce", "on_error")
+    rules = [{name: one[name] for name in names if one.get(name) is not None} for one in listed]
+    return RuleFile(tuple(cast(RuleFields, rule) for rule in rules), ())
+
+
+MAX_SKILLS = 10_000
+_SUFFIX = ".zip"
+_DEPTH = 4
+# One date for all entries, the earliest that a .zip can tell, so that the same skills make the same bytes.
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """What is in a pack: its skills by name, and the files that are not usable with the reason."""
+
+    skills: tuple[Skill, ...]
+    faults: tuple[tuple[str, str], ...]
+
+
+def read_pack(path: Path) -> Pack:
+    """Read a .zip, a folder with skills in it, or one SKILL.md. Raises SkillError where it is none of these."""
+    found: dict[str, Skill] = {}
+    faults: list[tuple[str, str]] = []
+    for where, raw in _entries(path):
+        try:
+            skill = vouched(parse_skill(_text(raw, where), where))
+            if skill.name in found:
+                raise SkillError(f"{where}: a second skill named {skill.name}: keep one")
+            found[skill.name] = skill
+        except SkillError as error:
+            faults.append((where, str(error).removeprefix(f"{where}: ")))
+    if not found and not faults:
+        raise SkillError(f"{path}: there is no {SKILL_FILE} in it: give a folder of skills, or a {_SUFFIX} of one")
+    return Pack(tuple(found[name] for name in sorted(found)), tuple(faults))
+
+
+def write_pack(path: Path, skills: Sequence[Skill], *, replace_file: bool = False) -> None:
+    """Write skills to a .zip, or as a folder where the path does not end so. Raises SkillError, also where something is there."""
+    if path.suffix == _SUFFIX:
+        if path.exists() and not replace_file:
+            raise SkillError(f"{path} is there already: choose another name, or say --yes to replace it")
+        _write_zip(path, skills)
+        return
+    taken = [skill.name for skill in skills if (path / skill.name).exists()]
+    if taken and not replace_file:
+        raise SkillError(f"{path} has {', '.join(taken[:5])} already: choose another folder, or say --yes to replace")
+    for skill in skills:
+        write_skill(path, skill)
+
+
+def vouched(skill: Skill) -> Skill:
+    """The skill as a person's own, live."""
+    return replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
+
+
+def _entries(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Every SKILL.md with what it is called in messages; one that is too large is cut just beyond the limit."""
+    try:
+        if path.is_dir():
+            yield from _in_folder(path)
+        elif zipfile.is_zipfile(path):
+            yield from _in_zip(path)
+        elif path.name == SKILL_FILE:
+            yield str(path), _beginning(path)
+        else:
+            raise SkillError(
+                f"{path}: neither a folder nor a {_SUFFIX}: give a folder of skills, a {_SUFFIX} of one, or a {SKILL_FILE}"
+            )
+    except (OSError, zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, NotImplementedError, EOFError) as error:
+        raise SkillError(f"{path} cannot be read ({error or type(error).__name__}): pack it again") from error
+
+
+def _in_folder(path: Path) -> Iterator[tuple[str, bytes]]:
+    files = (file for depth in range(_DEPTH) for file in sorted(path.glob("*/" * depth + SKILL_FILE)))
+    for number, file in enumerate(files):
+        _refuse_too_many(number, path)
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts):
+            yield str(file), _beginning(file)
+
+
+def _in_zip(path: Path) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(path) as archive:
+        files = [entry for entry in archive.infolist() if PurePosixPath(entry.filename).name == SKILL_FILE and not entry.is_dir()]
+        for number, entry in enumerate(files):
+            _refuse_too_many(number, path)
+            with archive.open(entry) as file:
+                yield f"{path}/{entry.filename}", file.read(MAX_FILE_BYTES + 1)
+
+
+def _refuse_too_many(number: int, path: Path) -> None:
+    if number >= MAX_SKILLS:
+        raise SkillError(f"{path}: more than {MAX_SKILLS} skills: bring them in several packs")
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(MAX_FILE_BYTES + 1)
+
+
+def _text(raw: bytes, where: str) -> str:
+    if len(raw) > MAX_FILE_BYTES:
+        raise SkillError(f"{where}: more than {MAX_FILE_BYTES} bytes: move details to files beside it")
+    return decode_skill(raw, where)
+
+
+def _write_zip(path: Path, skills: Sequence[Skill]) -> None:
+    """Whole or not at all."""
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for skill in sorted(skills, key=lambda one: one.name):
+                    entry = zipfile.ZipInfo(f"{skill.name}/{SKILL_FILE}", _LONG_AGO)
+                    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
+                    archive.writestr(entry, render_skill(skill))
+            Path(temporary).replace(path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise SkillError(f"{path} cannot be written: {error.strerror or error}: choose another place") from error

@@ -1,0 +1,348 @@
+"""Sums that background loops keep, and how far each has read: what calls to models cost, and when each skill last matched a task.
+
+Spending is summed by local day, purpose, model and learned item. A cursor is the number of the last turn that a loop has read, so
+that it goes on there after a restart.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from sqlalchemy import Column, ColumnElement, Connection, Select, delete, func, insert, or_, select, text, true, update
+
+from metaclaw.domain.chat import Usage
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
+from metaclaw.domain.turn import TurnKind
+from metaclaw.domain.verdict import Outcome
+from metaclaw.store.database import Database
+from metaclaw.store.records import SkillUse, TurnRow
+from metaclaw.store.rows import ResultRow, Value, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
+from metaclaw.store.schema import candidates, cursors, draws, memberships, sessions, spending, stands, turn_attempts, turns, uses
+
+_T = TypeVar("_T")
+ENFORCEMENT_OFF = "enforcement:off"
+"""1 while held rules are switched off."""
+
+
+class SqlCursors:
+    """A number by name. Each name has one reader that moves it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def cursor(self, name: str) -> int:
+        """Where the reader of this name is; 0 for one that has not begun."""
+        with self._database.reading("reading a cursor") as connection:
+            return read_cursor(connection, name) or 0
+
+    def has_cursor(self, name: str) -> bool:
+        """Whether the reader of this name has begun."""
+        with self._database.reading("reading a cursor") as connection:
+            return read_cursor(connection, name) is not None
+
+    def move_cursor(self, name: str, seq: int) -> None:
+        """Note that the reader of this name is done with everything up to here."""
+        with self._database.writing("moving a cursor") as connection:
+            write_cursor(connection, name, seq)
+
+
+def read_cursor(connection: Connection, name: str) -> int | None:
+    """Where the reader of this name is; None for one that has not begun."""
+    found: int | None = connection.execute(select(cursors.c.seq).where(cursors.c.name == pack_text(name))).scalar()
+    return found
+
+
+def write_cursor(connection: Connection, name: str, seq: int) -> None:
+    """Set a cursor in the caller's transaction."""
+    connection.execute(delete(cursors).where(cursors.c.name == pack_text(name)))
+    connection.execute(insert(cursors), {"name": pack_text(name), "seq": seq})
+
+
+def present(connection: Connection, column: Column[_T], wanted: Collection[_T]) -> set[_T]:
+    """Which of these values the column has."""
+    if not wanted:
+        return set()
+    return set(connection.execute(select(column).where(column.in_(wanted)).distinct()).scalars())
+
+
+_SPENDING_CURSOR = "spending of turns"
+_TURNS_AT_ONCE = 2000
+_SUMS = (
+    "turns",
+    "calls",
+    "failures",
+    "estimated",
+    "input_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "unpriced_tokens",
+    "cost",
+)
+_TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
+_KEYS = ("day", "purpose", "model", "item")
+_ADD = text(
+    f"INSERT INTO spending ({', '.join((*_KEYS, *_SUMS))})"
+    f" VALUES ({', '.join(f':{name}' for name in (*_KEYS, *_SUMS))})"
+    f" ON CONFLICT ({', '.join(_KEYS)}) DO UPDATE SET {', '.join(f'{name} = spending.{name} + excluded.{name}' for name in _SUMS)}"
+)
+_BEGIN = text("INSERT INTO cursors (name, seq) VALUES (:name, 0) ON CONFLICT (name) DO NOTHING")
+
+Sums = Mapping[SpendingKey, Spending]
+PriceServed = Callable[[str, datetime, str, Usage], tuple[SpendingKey, Spending]]
+"""Prices a request of an agent's turn: its purpose, when it came, `provider/model`, and the tokens it took."""
+_attempt_of, _first_of = turn_attempts.alias("attempt_of"), turn_attempts.alias("first_of")
+_parent, _first = turns.alias("parent"), turns.alias("first")
+
+
+class SqlSpending:
+    """Sums of calls. Any number of processes may add to them."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, sums: Sums) -> None:
+        """Add to the sums, all or nothing. An item that no skill or candidate is called any more is left out of the key."""
+        if not sums:
+            return
+        with self._database.writing("counting calls to models") as connection:
+            known = _known_spending(connection, {pack_text(key.item) for key in sums if key.item})
+            for key, more in sums.items():
+                _add_spending(connection, key, more, pack_text(key.item) if pack_text(key.item) in known else "")
+
+    def add_served(self, price: PriceServed) -> int:
+        """Count the main turns of agents that were recorded since the last time; the number of rows that were read. Blocks.
+
+        A turn of which calls were held counts with its first attempt; the later ones are counted as `enforce`.
+        """
+        with self._database.reading("looking for new turns") as connection:
+            counted = read_cursor(connection, _SPENDING_CURSOR) or 0
+            if (connection.execute(select(func.max(turns.c.seq))).scalar() or 0) <= counted:
+                return 0
+        with self._database.writing("counting turns") as connection:
+            # Locked, since several programs may count on PostgreSQL; SQLite has one writer at a time.
+            connection.execute(_BEGIN, {"name": _SPENDING_CURSOR})
+            cursor = select(cursors.c.seq).where(cursors.c.name == _SPENDING_CURSOR).with_for_update()
+            after = connection.execute(cursor).scalar_one()
+            rows = connection.execute(self._unread(after)).all()
+            sums: dict[SpendingKey, Spending] = {}
+            for row in rows:
+                is_asked_again = row.parent_kind == TurnKind.MAIN.value and row.place > 0
+                if row.kind == TurnKind.MAIN.value or is_asked_again:
+                    purpose = ENFORCED if is_asked_again else SERVED
+                    model = f"{unpack_text(row.provider)}/{unpack_text(row.model)}"
+                    key, more = price(purpose, unpack_instant(row.received_us), model, _usage(row))
+                    sums[key] = sums.get(key, Spending()) + more
+            for key, more in sums.items():
+                _add_spending(connection, key, more, "")
+            if rows:
+                connection.execute(update(cursors).where(cursors.c.name == _SPENDING_CURSOR), {"seq": rows[-1].seq})
+        return len(rows)
+
+    def sums(self, since: str = "", *, by_item: bool = False) -> dict[SpendingKey, Spending]:
+        """The sums of the days from `since` on, oldest first; items are added up unless they are asked for."""
+        keys = [spending.c[name] for name in (_KEYS if by_item else _KEYS[:3])]
+        query = select(*keys, *(func.sum(spending.c[name]).label(name) for name in _SUMS))
+        query = query.where(spending.c.day >= since).group_by(*keys).order_by(*keys)
+        with self._database.reading("reading what calls to models cost") as connection:
+            return dict(_sum_of(row, unpack_text(row.item) if by_item else "") for row in connection.execute(query))
+
+    def forget_items_before(self, day: str) -> None:
+        """Keep only the daily sums of days before this one, without the items."""
+        is_old = (spending.c.day < day) & (spending.c.item != "")
+        with self._database.reading("looking for old items") as connection:
+            if connection.execute(select(spending.c.day).where(is_old).limit(1)).first() is None:
+                return
+        with self._database.writing("adding up what old calls cost") as connection:
+            _drop_items(connection, is_old)
+
+    def _unread(self, after: int) -> Select[*tuple[object, ...]]:
+        own = [turns.c[name] for name in ("seq", "kind", "provider", "model", "received_us", *_TOKENS)]
+        first = [_first.c[name].label(f"first_{name}") for name in _TOKENS]
+        query = (
+            select(*own, _attempt_of.c.place, _parent.c.kind.label("parent_kind"), _first.c.seq.label("first"), *first)
+            .outerjoin(_attempt_of, _attempt_of.c.turn == turns.c.seq)
+            .outerjoin(_parent, _parent.c.seq == _attempt_of.c.parent)
+            .outerjoin(_first_of, (_first_of.c.parent == turns.c.seq) & (_first_of.c.place == 0))
+            .outerjoin(_first, _first.c.seq == _first_of.c.turn)
+            .where(turns.c.seq > after)
+        )
+        if self._database.kind == "postgresql":
+            # A lower number may be committed later; see LedgerReader.
+            query = query.where(text("age(turns.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)"))
+        return query.order_by(turns.c.seq).limit(_TURNS_AT_ONCE)
+
+
+def _usage(row: ResultRow) -> Usage:
+    """The tokens of one request: those of a turn with attempts are the sum of all of them."""
+    prefix = "" if row.first is None else "first_"
+    return Usage(*(getattr(row, f"{prefix}{name}") or 0 for name in _TOKENS))
+
+
+def erase_items(connection: Connection, names: Collection[str]) -> None:
+    """Take the packed names of forgotten skills out of the sums, unless others have them; what they cost stays counted."""
+    if gone := set(names) - _known_spending(connection, names):
+        _drop_items(connection, spending.c.item.in_(gone))
+
+
+def _drop_items(connection: Connection, condition: ColumnElement[bool]) -> None:
+    for row in connection.execute(select(spending).where(condition)).all():
+        key, more = _sum_of(row, "")
+        _add_spending(connection, key, more, "")
+    connection.execute(delete(spending).where(condition))
+
+
+def _known_spending(connection: Connection, names: Collection[str]) -> set[str]:
+    """Of these names those of skills and candidates: not even the name of a forgotten one is kept."""
+    return present(connection, memberships.c.name, names) | present(connection, candidates.c.name, names)
+
+
+def _add_spending(connection: Connection, key: SpendingKey, more: Spending, item: str) -> None:
+    values = {name: getattr(more, name) for name in _SUMS}
+    connection.execute(_ADD, {"day": key.day, "purpose": key.purpose, "model": pack_text(key.model), "item": item, **values})
+
+
+def _sum_of(row: ResultRow, item: str) -> tuple[SpendingKey, Spending]:
+    numbers = {name: int(getattr(row, name)) for name in _SUMS[:-1]}
+    return SpendingKey(row.day, row.purpose, unpack_text(row.model), item), Spending(**numbers, cost=float(row.cost))
+
+
+_USES_CURSOR = "uses"
+
+
+class SqlUses:
+    """Counts by skill. One reader feeds it, in order; what it was told before is not counted again."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def cursor(self) -> int:
+        """Up to which turn everything is counted."""
+        with self._database.reading("reading a cursor") as connection:
+            return read_cursor(connection, _USES_CURSOR) or 0
+
+    def note(self, rows: Sequence[TurnRow]) -> None:
+        """Count the skills that matched in these turns, side turns left out, and move the cursor behind them; all or nothing."""
+        if not rows:
+            return
+        with self._database.writing("noting uses of skills") as connection:
+            counted = read_cursor(connection, _USES_CURSOR) or 0
+            fresh = {row.seq: row for row in rows if row.seq > counted and row.kind is TurnKind.MAIN}
+            _add_uses(connection, _matched(connection, fresh))
+            write_cursor(connection, _USES_CURSOR, max(counted, rows[-1].seq))
+
+    def begin(self, names: Iterable[SkillName], at: datetime) -> None:
+        """These skills count as used at this moment, since they are new."""
+        wanted = {pack_text(name) for name in names}
+        if not wanted:
+            return
+        with self._database.writing("noting new skills") as connection:
+            rows: list[dict[str, Value]] = [
+                {"skill": name, "last_us": pack_instant(at), "times": 0} for name in sorted(_known_uses(connection, wanted))
+            ]
+            if not rows:
+                return
+            connection.execute(delete(uses).where(uses.c.skill.in_([row["skill"] for row in rows])))
+            connection.execute(insert(uses), rows)
+
+    def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
+        """How these skills were used; who was never counted is not in the answer."""
+        query = select(uses).where(uses.c.skill.in_([pack_text(name) for name in names]))
+        with self._database.reading("reading uses of skills") as connection:
+            return {
+                SkillName(unpack_text(row.skill)): SkillUse(unpack_instant(row.last_us), row.times)
+                for row in connection.execute(query)
+            }
+
+    def tasks_since(
+        self,
+        instant: datetime,
+        most: int,
+        *,
+        users: Collection[str] | None = None,
+        workspaces: Collection[str] | None = None,
+        without_user: bool = False,
+    ) -> int:
+        """How many tasks were worked on after that, counted up to `most`: those of these users, in these workspaces, or
+        of requests without a user id; all where none of the three is given."""
+        since = pack_instant(instant)
+        is_wanted = _speaks(users, workspaces, without_user=without_user)
+        tasks = (
+            select(turns.c.session, turns.c.segment)
+            .join(sessions, sessions.c.id == turns.c.session)
+            .where(sessions.c.last_us > since, turns.c.received_us > since, turns.c.kind == TurnKind.MAIN.value, is_wanted)
+            .distinct()
+            .limit(most)
+            .subquery()
+        )
+        with self._database.reading("counting tasks") as connection:
+            found: int = connection.execute(select(func.count()).select_from(tasks)).scalar_one()
+            return found
+
+    def outcomes(
+        self,
+        generation: int,
+        most: int,
+        *,
+        placed: SkillName | None = None,
+        users: Collection[str] | None = None,
+        workspaces: Collection[str] | None = None,
+        without_user: bool = False,
+    ) -> list[Outcome]:
+        """The newest known outcomes of main turns of these people: with a skill `placed`, of this generation and later ones;
+        without one, of earlier generations."""
+        is_known = stands.c.outcome.in_((Outcome.PASS.value, Outcome.FAIL.value))
+        is_then = turns.c.generation < generation if placed is None else turns.c.generation >= generation
+        query = (
+            select(stands.c.outcome, turns.c.skills)
+            .join(turns, turns.c.seq == stands.c.turn)
+            .join(sessions, sessions.c.id == turns.c.session)
+            .where(is_known, is_then, turns.c.kind == TurnKind.MAIN.value, _speaks(users, workspaces, without_user=without_user))
+            .order_by(stands.c.turn.desc())
+            .limit(most)
+        )
+        with self._database.reading("reading outcomes") as connection:
+            rows = connection.execute(query).all()
+        return [Outcome(row.outcome) for row in rows if placed is None or placed in unpack_names(row.skills)]
+
+
+def _speaks(users: Collection[str] | None, workspaces: Collection[str] | None, *, without_user: bool) -> ColumnElement[bool]:
+    wanted: list[ColumnElement[bool]] = []
+    if users is not None:
+        wanted.append(sessions.c.user_id.in_([pack_text(user) for user in users]))
+    if workspaces is not None:
+        wanted.append(sessions.c.workspace_id.in_([pack_text(workspace) for workspace in workspaces]))
+    if without_user:
+        wanted.append(sessions.c.user_id.is_(None))
+    return or_(*wanted) if wanted else true()
+
+
+def _known_uses(connection: Connection, names: Collection[str]) -> set[str]:
+    """Of these skills those that a generation has: not even the name of a forgotten one is kept."""
+    return present(connection, memberships.c.name, names)
+
+
+def _matched(connection: Connection, fresh: dict[int, TurnRow]) -> dict[str, SkillUse]:
+    """The skills that stood in these prompts or were withheld from them by chance."""
+    found: set[tuple[str, int]] = {(pack_text(name), row.seq) for row in fresh.values() for name in row.stamp.skills}
+    withheld = select(draws.c.skill, draws.c.turn).where(draws.c.turn.in_(fresh), draws.c.placed.is_(False))
+    found |= {(skill, seq) for skill, seq in connection.execute(withheld)}
+    matched: dict[str, SkillUse] = {}
+    for skill, seq in found:
+        at, before = fresh[seq].times.received_at, matched.get(skill)
+        matched[skill] = SkillUse(at, 1) if before is None else SkillUse(max(at, before.last_at), before.times + 1)
+    return matched
+
+
+def _add_uses(connection: Connection, matched: dict[str, SkillUse]) -> None:
+    matched = {
+        name: matched[name] for name in present(connection, memberships.c.name, matched)
+    }  # no name of a forgotten skill is kept
+    known = {row.skill: row for row in connection.execute(select(uses).where(uses.c.skill.in_(matched)))}
+    for skill, use in matched.items():
+        last_us, before = pack_instant(use.last_at), known.get(skill)
+        if before is None:
+            connection.execute(insert(uses), {"skill": skill, "last_us": last_us, "times": use.times})
+        else:
+            counted = {"last_us": max(before.last_us, last_us), "times": before.times + use.times}
+            connection.execute(update(uses).where(uses.c.skill == skill), counted)

@@ -1,0 +1,134 @@
+"""Rules without a check are judged on a sample that the budget allows; rules that weights have absorbed are still measured."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from metaclaw.domain.chat import Json
+from metaclaw.domain.compliance import Compliance, RuleResult, measured_hash
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Skill
+from metaclaw.errors import BudgetError
+from metaclaw.learn.compliance import ComplianceLoop
+from metaclaw.store import SqlCompliance
+from tests.learn.house import House, Speaker, Talk
+
+pytestmark = pytest.mark.anyio
+NewHouse = Callable[..., Awaitable[House]]
+KIND = Skill(SkillName("be-kind"), "always", "Be kind.", extra={"kind": "rule", "applies": "always"})
+DATES = Skill(
+    SkillName("iso-dates"),
+    "When a release date is asked for",
+    "Write dates as YYYY-MM-DD.",
+    extra={"kind": "rule", "check": r"pattern: \d{4}-\d\d-\d\d"},
+)
+ASK = "On which date was the release?"
+
+
+def loop_of(house: House, **fields: object) -> ComplianceLoop:
+    loop = ComplianceLoop(
+        reader=house.reader,
+        compliance=SqlCompliance(house.database),
+        recorded=house.recorded,
+        library=house.library,
+        generations=house.generations,
+        teams=house.teams,
+        redact=house.redact,
+        day_of=lambda at: at.date(),
+        judge_for=house.judge_for,
+        may_ask=house.may_ask,
+    )
+    loop.prepare(0)
+    return replace(loop, **fields)  # type: ignore[arg-type]  # any field of a loop
+
+
+async def measured(loop: ComplianceLoop, rule: Skill) -> Compliance:
+    """Count every turn, wait for the judge, and tell how the rule is followed."""
+    async with anyio.create_task_group() as judging:
+        while await loop.look(judging):
+            pass
+    return Compliance.of(
+        Counter(
+            {
+                result: sum(one.times for one in loop.compliance.counted([rule.name]) if one.result is result)
+                for result in RuleResult
+            }
+        )
+    )
+
+
+async def forty_turns(house: House) -> None:
+    house.write_by_hand(KIND)
+    talk = Talk(house)
+    for number in range(40):
+        await talk.say(f"Question {number}", "Rude!" if number % 20 == 9 else "Dear friend.", skills=[KIND.name])
+
+
+def judge(rule: Callable[[str], Json]) -> Speaker:
+    return Speaker("world/judge", rule)
+
+
+def vote(prompt: str) -> Json:
+    return {"outcome": "fail" if "Rude!" in prompt else "pass", "score": -1.0 if "Rude!" in prompt else 1.0, "reason": "its tone"}
+
+
+async def test_a_judge_is_asked_about_every_tenth_turn_of_a_rule_without_a_check(new_house: NewHouse) -> None:
+    speaker = judge(vote)
+    house = await new_house(judge=speaker)
+    await forty_turns(house)
+    assert await measured(loop_of(house), KIND) == Compliance(followed=2, broken=2, unknown=36)
+    assert len(speaker.asked) == 4
+    assert all("Be kind." in prompt for prompt in speaker.asked)
+
+
+async def test_a_rule_with_a_check_costs_no_question(new_house: NewHouse) -> None:
+    speaker = judge(vote)
+    house = await new_house(judge=speaker)
+    checked = replace(KIND, extra={**KIND.extra, "check": "not: Rude"})
+    house.write_by_hand(checked)
+    talk = Talk(house)
+    for number in range(20):
+        await talk.say(f"Question {number}", "Dear friend.", skills=[KIND.name])
+    assert await measured(loop_of(house), checked) == Compliance(followed=20)
+    assert speaker.asked == []
+
+
+async def test_no_question_is_asked_that_the_budget_has_no_room_for(new_house: NewHouse) -> None:
+    speaker = judge(vote)
+    house = await new_house(judge=speaker, can_pay=False)
+    await forty_turns(house)
+    assert await measured(loop_of(house), KIND) == Compliance(unknown=40)
+    assert speaker.asked == []
+
+
+async def test_a_question_that_the_budget_refuses_leaves_the_rule_unknown_and_the_loop_alive(new_house: NewHouse) -> None:
+    def refuse(prompt: str) -> Json:
+        raise BudgetError("today's learning budget is used up")
+
+    speaker = judge(refuse)
+    house = await new_house(judge=speaker)
+    await forty_turns(house)
+    loop = loop_of(house)
+    assert await measured(loop, KIND) == Compliance(unknown=40)
+    assert speaker.asked
+    speaker.rule = vote
+    talk = Talk(house)
+    for number in range(10):
+        await talk.say(f"And {number}?", "Dear friend.", skills=[KIND.name])
+    assert await measured(loop, KIND) == Compliance(followed=1, unknown=49)
+
+
+async def test_a_rule_that_a_version_has_absorbed_is_measured_although_it_stands_in_no_prompt(new_house: NewHouse) -> None:
+    house = await new_house()
+    house.write_by_hand(DATES)
+    talk = Talk(house)
+    for answer in ("Released on 2026-02-01.", "Released on 2026-02-02.", "Released on 03/02/2026."):
+        await talk.say(ASK, answer, version=7)
+    await talk.say(ASK, "Released on 04/02/2026.", version=6)  # this version has not absorbed it, and it was not placed
+    loop = loop_of(house, absorbed=lambda version: {DATES.name} if version == 7 else set())
+    assert await measured(loop, DATES) == Compliance(followed=2, broken=1)
+    record = loop.compliance.of_rule(DATES.name, measured_hash(DATES))
+    assert [one.reason for one in record.violations] != []

@@ -1,0 +1,69 @@
+"""Calls that were written after the checks of the library, to find what they miss and what they hold wrongly."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from metaclaw.domain.chat import Message, Part, Role, Text
+from metaclaw.domain.check import Check, Conversation, ProgramCheck
+from metaclaw.domain.verdict import Outcome
+from metaclaw.proxy.keep_rules import keep_rules_check
+from metaclaw.skills import rule_example, rule_examples
+from metaclaw.skills.checks import examine, parse_check, run_check
+from metaclaw.skills.checks.commands import commands_of
+from tests.skills.checks.spellings import call, edit_call, shell_call
+
+CALLS: dict[str, Any] = json.loads((Path(__file__).parent / "held_out_calls.json").read_text(encoding="utf-8"))
+WALLS = examine(ProgramCheck("pass", approved=True), [Text("x")], 60.0)
+
+
+def check_of(rule: str) -> Check:
+    return keep_rules_check(30000) if rule == "keep-rules" else parse_check(rule_example(rule).check)
+
+
+def outcome(check: Check, made: Any) -> Outcome:
+    """What a check says of a command, a file, code for a notebook, an answer, or a command after some words."""
+    said = Conversation()
+    answer: list[Part]
+    match made:
+        case str():
+            answer = [shell_call("Bash", made)]
+        case {"path": str(path), "text": str(text)} if path.endswith(".ipynb"):
+            answer = [call("NotebookEdit", {"notebook_path": path, "new_source": text})]
+        case {"path": str(path), "text": str(text)}:
+            answer = [edit_call("Edit", path, text)]
+        case {"code": str(code)}:
+            answer = [call("execute_code", {"code": code})]
+        case {"answer": str(words)}:
+            answer = [Text(words)]
+        case {"asked": str(asked), "said": str(task), "command": str(command)}:
+            turns = [(Role.USER, "Start"), (Role.ASSISTANT, asked), (Role.USER, task)]
+            said = Conversation(tuple(Message(role, (Text(words),)) for role, words in turns), task)
+            answer = [shell_call("Bash", command)]
+        case _:
+            raise ValueError(made)
+    return run_check(check, answer, said)
+
+
+@pytest.mark.parametrize("rule", CALLS["breaks"])
+def test_breaking_calls_are_found_and_complying_ones_pass(rule: str) -> None:
+    check = check_of(rule)
+    if isinstance(check, ProgramCheck) and WALLS.outcome is not Outcome.PASS:
+        pytest.skip(f"programs cannot be run here: {WALLS.reason}")
+    assert [one for one in CALLS["breaks"][rule] if outcome(check, one) is not Outcome.FAIL] == []
+    assert [one for one in CALLS["follows"][rule] if outcome(check, one) is Outcome.FAIL] == []
+
+
+@pytest.mark.parametrize("rule", ["keep-rules", *(name for name in rule_examples() if name != "tests-before-done")])
+def test_ordinary_commands_pass_every_rule(rule: str) -> None:
+    check = check_of(rule)
+    if isinstance(check, ProgramCheck) and WALLS.outcome is not Outcome.PASS:
+        pytest.skip(f"programs cannot be run here: {WALLS.reason}")
+    commands = [{"asked": "I look at it.", "said": "Add the login page", "command": one} for one in CALLS["ordinary"]]
+    assert [one["command"] for one in commands if outcome(check, one) is Outcome.FAIL] == []
+
+
+def test_ordinary_commands_can_be_read() -> None:
+    assert [one for one in CALLS["ordinary"] if commands_of(one).unread] == []
