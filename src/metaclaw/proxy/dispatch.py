@@ -144,7 +144,7 @@ class Providers:
     def _destination(self, provider: Provider) -> Destination:
         if self._policy is not None and self._policy.leads and provider.name == self._policy.provider:
             return Destination(provider.name, provider.models, leads=True)
-        # A model in this process takes any name: whoever has no other provider wants an answer, not a spelling lesson.
+        # A model in this process takes any name: without another provider, an answer is better than an error about the name.
         if not is_http(provider):
             return Destination(provider.name, own=provider.models)
         return Destination(provider.name, provider.models, provider.wires, provider.name in self._passthrough)
@@ -212,7 +212,7 @@ class Opener:
         elif opened.status in _KEY_REFUSED and self._providers.is_own_key(candidate.name):
             self.health.failed(candidate.name, f"it refused our key with status {opened.status}")
         if builder.stamp.policy_version != BASE_POLICY and not self._providers.has_versions(candidate.name):
-            # Somebody else stepped in, with weights of their own.
+            # A fallback answered, with weights of its own.
             builder.stamp = replace(builder.stamp, policy_version=BASE_POLICY)
         match opened:
             case Relayed():
