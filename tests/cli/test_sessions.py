@@ -249,6 +249,9 @@ def test_the_last_session_and_turn_need_no_id(home: Path) -> None:
     assert metaclaw("sessions", "show", "--last").out.startswith("The new one\n")
     assert metaclaw("feedback", "--last", "fail", "wrong").out == f"Noted: {new.id} was bad.\n"
     assert metaclaw("why", "--last", "--json").facts["turn"] == new.id
+    assert "No rule or skill was in force for it.\n" in metaclaw("why", "--last").out
+    assert metaclaw("rules", "add", "Use uv instead of pip.").code == 0
+    assert "it came into force after this turn" in metaclaw("why", "--last").out
     neither = metaclaw("sessions", "show")
     assert neither.code == 2
     assert "--last" in neither.err

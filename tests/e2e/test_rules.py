@@ -86,7 +86,7 @@ def test_watch_tells_of_every_lesson_once_also_across_a_restart(own_program: Pro
         assert "said-while-it-was-stopped" in lines.readline()
         assert "noted the rule said-after: Said after." in lines.readline()
         program.command("undo")
-        assert "undid generation" in lines.readline()
+        assert "took back the change" in lines.readline()
 
 
 def test_watch_prints_events_as_lines_of_json_and_begins_now(own_program: Program) -> None:

@@ -329,7 +329,7 @@ class WhyRoutes:
             ],
             "not_placed": [
                 *(_considered_view(one) for one in left_out),
-                *({**lesson_view(skill), "reason": f"it came into force after generation {number}"} for skill in later),
+                *({**lesson_view(skill), "reason": "it came into force after this turn"} for skill in later),
             ],
             "reminded": _names_at(turn, REMINDER),
             "reminders_left_out": _names_at(turn, WITHHELD),

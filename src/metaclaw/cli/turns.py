@@ -76,8 +76,7 @@ def _tell(facts: "dict[str, Json]") -> None:
     known = [f"{word} {plain(found)}" for word, found in scope.items() if found]
     click.echo(", ".join([f"{plain(facts.get('turn'))}, {plain(facts.get('kind'))}, {when}", *known]))
     considered, placed = len(rows(facts.get("considered"))), len(rows(facts.get("placed")))
-    of = counted(considered, "rule or skill", "rules and skills")
-    click.echo(f"{placed} of {of} were in its prompt (generation {plain(facts.get('generation'))}).")
+    click.echo(_prompt_words(placed, considered))
     for field, title in (("placed", "placed in full"), ("listed", "listed in one line"), ("withheld", "withheld by chance")):
         _section(title, rows(facts.get(field)))
     _section("not placed", rows(facts.get("not_placed")))
@@ -89,6 +88,15 @@ def _tell(facts: "dict[str, Json]") -> None:
         click.echo(f"broken and not held: {plain(at(one, 'rule'))}: {plain(at(one, 'reason'))}")
     for name in rows(facts.get("forgotten")):
         click.echo(f"  {plain(name)} was there and is forgotten")
+
+
+def _prompt_words(placed: int, considered: int) -> str:
+    if not considered:
+        return "No rule or skill was in force for it."
+    if considered == 1:
+        return f"The one rule or skill in force for it was {'' if placed else 'not '}in its prompt."
+    number = "None" if not placed else "All" if placed == considered else placed
+    return f"{number} of the {considered} rules and skills in force for it {'was' if placed == 1 else 'were'} in its prompt."
 
 
 def _tell_enforcement(facts: "dict[str, Json]") -> None:
