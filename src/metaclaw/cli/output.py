@@ -42,7 +42,8 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], option
     """Facts for people: columns as wide as their widest value. On a terminal the table is made to fit.
 
     Columns named in `optional` are left out, in that order, while the others would be too narrow to read. The widest columns are
-    made narrower. The first column names the row: it is wrapped and never cut, and the others are cut to as many lines as it has.
+    made narrower. The first column names the row: it is wrapped and never cut. The others are cut to as many lines as it has, and
+    to two where names are wrapped.
     Output that is not a terminal is never cut.
     """
     cells = [list(headers), *([plain(value) for value in row] for row in rows)]
@@ -50,7 +51,8 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], option
     shown, widths = _fit(natural, [headers.index(name) for name in optional], terminal_width())
     for line in cells:
         named = wrap_cell(line[0], widths[0])
-        columns = [named, *(wrap_cell(line[shown[one]], widths[one], len(named)) for one in range(1, len(shown)))]
+        most = max(len(named), 2 if widths[0] < natural[0] else 1)
+        columns = [named, *(wrap_cell(line[shown[one]], widths[one], most) for one in range(1, len(shown)))]
         for texts in zip_longest(*columns, fillvalue=""):
             padded = (text + " " * (width - cell_width(text)) for text, width in zip(texts, widths, strict=True))
             click.echo("  ".join(padded).rstrip())

@@ -9,7 +9,7 @@ from metaclaw.cli.client import at, connect, expect, message_in, rows
 from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn
 from metaclaw.cli.output import counted, json_option, moment, plain, print_json
 from metaclaw.domain.turn import KEEP_RULES
-from metaclaw.domain.wording import outcome_word
+from metaclaw.domain.wording import CAME_LATER, outcome_word
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import find
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
 
 _MOST_TEXT = 90
+_LATER_SHOWN = 3
 _REMINDERS = (
     ("reminded", "reminded of at the end of the conversation"),
     ("reminders_left_out", "not reminded of, to see whether reminders help"),
@@ -79,7 +80,11 @@ def _tell(facts: "dict[str, Json]") -> None:
     click.echo(_prompt_words(placed, considered))
     for field, title in (("placed", "placed in full"), ("listed", "listed in one line"), ("withheld", "withheld by chance")):
         _section(title, rows(facts.get(field)))
-    _section("not placed", rows(facts.get("not_placed")))
+    not_placed = rows(facts.get("not_placed"))
+    later = [one for one in not_placed if at(one, "reason") == CAME_LATER]
+    _section("not placed", not_placed if len(later) <= _LATER_SHOWN else [one for one in not_placed if one not in later])
+    if len(later) > _LATER_SHOWN:
+        click.echo(f"{len(later)} rules and skills came into force after this turn (metaclaw rules, metaclaw skills list)")
     for field, title in _REMINDERS:
         if names := rows(facts.get(field)):
             click.echo(f"{title}: {', '.join(plain(name) for name in names)}")

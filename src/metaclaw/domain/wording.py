@@ -18,6 +18,8 @@ SOURCES: Final = {
     "judge": "a judge found it",
     "nobody": "it could not be judged",
 }
+CAME_LATER: Final = "it came into force after this turn"
+"""Why a rule or skill of today was not in an earlier prompt."""
 EVERYONE: Final = "everyone"
 YOU: Final = "you"
 _UNKNOWN_AGENT: Final = "agent not known"
