@@ -155,7 +155,7 @@ def test_a_kind_is_told_in_words() -> None:
     again, failed, corrected = (
         group_failures([make_failure(task, detector="redo.same")])[0],
         group_failures([make_failure(task, detector="tool_error.reported", quote="ValueError: no port")])[0],
-        group_failures([make_failure(task, "No, use blue-green deployment instead.")])[0],
+        group_failures([make_failure(task, "No, use blue-green deployment instead.", detector="correction.plain")])[0],
     )
     assert (again.name, again.in_words) == (
         "redo-same-deploy-server-staging",
