@@ -158,7 +158,7 @@ def test_status_tells_how_learning_is_in_words(home: Path) -> None:
     for words in (
         "4 skills (1 canary, 3 live), generation 7",
         "a learned skill must prove itself in replays and on real tasks",
-        "30 pass, 4 fail, 6 unknown; 3 turns taught skills",
+        "30 good, 4 bad, 6 unclear; 3 turns taught skills",
         "1 shadow, 2 waiting, 3 accepted",
         "world/judge-model, asked about 6 of 48 turns today",
         "45,000 of 300,000 tokens used today (15%), $0.25; renewed at 00:00",

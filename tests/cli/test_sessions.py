@@ -201,10 +201,10 @@ def test_sessions_have_titles_and_show_words_and_verdicts(home: Path) -> None:
     assert metaclaw("feedback", second.id, "fail", "they", "hang").code == 0
     listed = metaclaw("sessions", "list").out
     assert "Where do owls sleep?" in listed
-    assert "1 failed" in listed
+    assert "1 bad" in listed
     shown = metaclaw("sessions", "show", one).out
     assert shown.startswith("Where do owls sleep?\n")
-    for words in ("you      And bats?", "answer   In caves.", "verdict  failed, you said so: they hang", "verdict  not judged yet"):
+    for words in ("you      And bats?", "answer   In caves.", "verdict  bad, you said so: they hang", "verdict  not judged yet"):
         assert words in shown
     assert metaclaw("sessions", "list", "--json").facts["sessions"][0]["title"] == "What is 2 + 2?"
 
@@ -237,7 +237,7 @@ def test_the_beginning_of_an_id_is_enough_unless_it_begins_several(home: Path) -
     assert "is the beginning of several sessions" in ambiguous.err
     assert sessions[0] in ambiguous.err
     assert "there is no session s_9" in metaclaw("sessions", "show", "s_9").err
-    assert metaclaw("feedback", "t_000000000001", "pass").out.startswith(f"Noted: {turns[0].id} is a pass.")
+    assert metaclaw("feedback", "t_000000000001", "pass").out.startswith(f"Noted: {turns[0].id} was good.")
     assert metaclaw("sessions", "forget", "s_000000000001", "--yes").out.startswith(f"Forgot {sessions[0]}: 1 turn")
 
 
@@ -247,7 +247,7 @@ def test_the_last_session_and_turn_need_no_id(home: Path) -> None:
     old = replace(old, times=replace(old.times, received_at=now - timedelta(hours=1)))
     record(home, new, old)
     assert metaclaw("sessions", "show", "--last").out.startswith("The new one\n")
-    assert metaclaw("feedback", "--last", "fail", "wrong").out == f"Noted: {new.id} is a fail.\n"
+    assert metaclaw("feedback", "--last", "fail", "wrong").out == f"Noted: {new.id} was bad.\n"
     assert metaclaw("why", "--last", "--json").facts["turn"] == new.id
     neither = metaclaw("sessions", "show")
     assert neither.code == 2

@@ -98,7 +98,7 @@ async def test_a_check_that_fails_a_trial_is_not_taken_and_the_rule_says_why(
         (Outcome.PASS, Source.USER, False),
         (Outcome.PASS, Source.CHECK, False),
         (Outcome.PASS, Source.JUDGE, True),
-        (Outcome.UNKNOWN, Source.NOBODY, True),
+        (Outcome.UNKNOWN, Source.UNDECIDED, True),
     ],
 )
 async def test_an_earlier_turn_speaks_against_a_check_only_where_it_was_passed(

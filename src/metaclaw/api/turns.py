@@ -9,12 +9,12 @@ from typing import Final
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Route
-from metaclaw.api.rule_views import lesson_view
-from metaclaw.api.turn_views import enforced_view
+from metaclaw.api.views import enforced_view, lesson_view
 from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
+from metaclaw.domain.wording import attempt_word, client_got
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.skills import Budgets, Considered, Fate, LibraryView, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
@@ -332,9 +332,8 @@ class WhyRoutes:
             ],
             "reminded": _names_at(turn, REMINDER),
             "reminders_left_out": _names_at(turn, WITHHELD),
-            "enforced": [enforced_view(one) for one in (() if turn.enforcement is None else turn.enforcement.rules)],
+            **held_view(turn),
             "broken": [{"rule": rule, "reason": reason} for rule, reason in self.reader.broken_rules(turn.id)],
-            "attempts": [_attempt(one) for one in (() if turn.enforcement is None else turn.enforcement.attempts)],
             "forgotten": [name for name in (*turn.stamp.skills, *turn.listed) if name not in known],
         }
 
@@ -343,13 +342,24 @@ def _names_at(turn: Turn, anchor: bytes) -> list[Json]:
     return [name for placement in turn.placements if placement.anchor == anchor for name in placement.skills]
 
 
-def _attempt(turn: Turn) -> dict[str, Json]:
-    """One attempt at the answer: its id, and the tool calls it made."""
-    parts = said_parts(turn.wire, turn.stream, turn.exchange.shown)
-    calls: list[Json] = [
-        {"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]} for part in parts if isinstance(part, ToolCall)
+def held_view(turn: Turn) -> dict[str, Json]:
+    """The story of an answer whose calls were held: the rules, each attempt with its calls and what became of it, and what the
+    client got. The lists are empty where nothing was held."""
+    found = turn.enforcement
+    if found is None:
+        return {"enforced": [], "attempts": [], "got": ""}
+    end, calls = found.rules[0].end.value, [_calls_of(one) for one in found.attempts]
+    attempts: list[Json] = [
+        {"turn": one.id, "calls": made, "became": attempt_word(end, number, len(calls))}
+        for number, (one, made) in enumerate(zip(found.attempts, calls, strict=True), 1)
     ]
-    return {"turn": turn.id, "calls": calls}
+    got = client_got(end, has_calls=bool(calls and calls[-1]))
+    return {"enforced": [enforced_view(one) for one in found.rules], "attempts": attempts, "got": got}
+
+
+def _calls_of(turn: Turn) -> list[Json]:
+    parts = said_parts(turn.wire, turn.stream, turn.exchange.shown)
+    return [{"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]} for part in parts if isinstance(part, ToolCall)]
 
 
 def _considered_view(one: Considered) -> dict[str, Json]:

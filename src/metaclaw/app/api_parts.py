@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from metaclaw.api import (
@@ -107,7 +108,7 @@ def _status(app: "Application") -> Status:
         policy_version=lambda: BASE_POLICY if policy is None else policy.slot.serving.version,
         training=app.learning.training_state,
         rejections=app.learning.rejections,
-        noted=lambda: [change_view(change) for change in app.rulebook.lately(_NOTED_SHOWN)],
+        noted=lambda: [change_view(change) for change in islice(app.rulebook.lately(), _NOTED_SHOWN)],
         turned_away=lambda: rejected_proposals(SqlCandidates(app.database)),
         window=lambda: None if policy is None else policy.facts(),
         enforcing=lambda: app.enforcer.is_on,

@@ -9,6 +9,7 @@ from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.output import counted, json_option, plain, print_json, print_table
 from metaclaw.domain.chat import Json
 from metaclaw.domain.status import ENFORCED
+from metaclaw.domain.wording import money
 
 LISTEN_TOKENS = 1_500
 """The most that reading one message of a person takes."""
@@ -59,8 +60,7 @@ def budget_lines(budget: Json) -> Iterator[str]:
     """The used share of the day's budget, and the requests that wait for more."""
     used, limit = _number(at(budget, "used")), _number(at(budget, "limit"))
     share = f" ({used / limit:.0%})" if limit else ""
-    money = at(budget, "used_cost")
-    spent = f", {_money(budget, 'used_cost')}" if money else ""
+    spent = f", {_money(budget, 'used_cost')}" if at(budget, "used_cost") else ""
     if isinstance(most := at(budget, "limit_cost"), int | float):
         spent = f", {_money(budget, 'used_cost')} of ${most:,.2f}"
     if not limit and not isinstance(at(budget, "limit_cost"), int | float):
@@ -102,11 +102,7 @@ def _tokens(sums: Json) -> int:
 
 def _money(sums: Json, key: str = "cost") -> str:
     """In dollars; the part of it without a price is said to be so."""
-    cost = at(sums, key)
-    if not isinstance(cost, int | float):
-        return "unpriced"
-    partly = " + unpriced" if at(sums, "unpriced_tokens") else ""
-    return f"${cost:,.2f}{partly}" if cost >= 0.1 or not cost else f"${cost:.4f}{partly}"
+    return money(at(sums, key), at(sums, "unpriced_tokens"))
 
 
 def _number(value: Json) -> int:

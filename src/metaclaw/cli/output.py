@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import click
 
+from metaclaw.domain.wording import agent_word
 from metaclaw.errors import MetaClawError
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -131,7 +132,7 @@ def plain(value: object) -> str:
 
 def agent_name(name: object) -> str:
     """The name of an agent for people; one that the proxy does not recognise has none."""
-    return "agent not known" if name == "unknown" else plain(name)
+    return plain(agent_word(name))
 
 
 def plain_block(text: str) -> str:

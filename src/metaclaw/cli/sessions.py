@@ -26,6 +26,7 @@ from metaclaw.cli.output import (
     wrapped,
 )
 from metaclaw.cli.turn_words import answered, held_in_words, is_continued, verdict_in_words
+from metaclaw.domain.wording import session_words
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import acquire, find
 
@@ -52,7 +53,10 @@ def sessions() -> None:
 @json_option
 @click.pass_obj
 def list_(home: Path, limit: int, as_json: bool) -> None:
-    """List recorded sessions, newest first: what was asked first, with which agent, and how it went."""
+    """List recorded sessions, newest first: what was asked first, with which agent, and how it went.
+
+    A turn is good or bad by your feedback, a check, what happened next or a judge; it failed where no answer came.
+    """
     from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.store import LedgerReader
@@ -118,26 +122,28 @@ def _print_none(sentence: str, *, as_json: bool) -> None:
 def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bool) -> bool:
     """Print sessions with their titles; False where there are none, and nothing was printed."""
     from metaclaw.api import session_view
-    from metaclaw.store import LedgerReader
+    from metaclaw.store import LedgerReader, Overview
 
     reader, titles = LedgerReader(database), _titles(database, found)
-    attempts = reader.attempts_in([one.id for one in found])
+    ids = [one.id for one in found]
+    attempts = reader.attempts_in(ids)
     found = [replace(one, turns=one.turns - attempts.get(one.id, 0)) for one in found]
     if found and as_json:
         print_json({"sessions": [session_view(one, titles.get(one.id)) for one in found]})
     elif found:
+        outcomes, failed = Overview(database).outcomes(ids), Overview(database).failed(ids)
         cells = [
             (
                 short_session(reader, one.id),
                 ago(one.last_at),
                 agent_name(one.agent),
-                one.turns,
-                _went(reader, one),
+                one.main_turns,
+                session_words(outcomes.get(one.id, {}), failed.get(one.id, 0)),
                 titles.get(one.id, ""),
             )
             for one in found
         ]
-        print_table(("SESSION", "LAST", "AGENT", "TURNS", "WENT", "FIRST ASKED"), cells)
+        print_table(("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED"), cells)
     return bool(found)
 
 
@@ -148,15 +154,6 @@ def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[Session
     from metaclaw.store import Overview
 
     return Titles(Overview(database), own_words).of([one.id for one in found])
-
-
-def _went(reader: "LedgerReader", session: "SessionRow") -> str:
-    """The verdicts on a session's turns in a few words."""
-    turns = [row.id for row in reader.turns_of(session.id, _MOST_SEARCHED) if row.kind.value == "main"]
-    outcomes = [one.verdict.outcome.value for one in reader.standings_of(turns).values() if one.verdict is not None]
-    failed, good = outcomes.count("fail"), outcomes.count("pass")
-    told = ", ".join([*([f"{failed} failed"] if failed else []), *([f"{good} good"] if good else [])])
-    return told or ("goes on" if session.end_reason is None else "not judged")
 
 
 @sessions.command()
@@ -191,7 +188,7 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
             print_json({**session_view(found, title), "turns": turns})
             return
         click.secho(one_line(title or "(nothing that can be read)", 100), bold=True)
-        ended = f"ended ({found.end_reason})" if found.end_reason else "going on"
+        ended = f"ended ({found.end_reason})" if found.end_reason else "open"
         click.echo(
             f"{plain(found.id)}  {agent_name(found.agent)}  {moment(found.began_at)} to {moment(found.last_at)}  {plain(ended)}"
         )

@@ -9,6 +9,7 @@ from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.cost import asked_about, budget_lines
 from metaclaw.cli.output import counted, duration, json_option, plain, print_facts, print_json
 from metaclaw.domain.chat import Json
+from metaclaw.domain.wording import outcome_word
 from metaclaw.instance import find
 
 _NOTED_SHOWN = 3
@@ -282,7 +283,8 @@ def _verdicts(verdicts: Json, support: Json) -> str:
     if verdicts is None:
         return "cannot be counted now"
     taught = f"; {counted(support, 'turn')} taught skills" if support else ""
-    return f"{_counts(verdicts) or 'none yet'}{taught}"
+    in_words = {outcome_word(name): count for name, count in verdicts.items()} if isinstance(verdicts, dict) else None
+    return f"{_counts(in_words) or 'none yet'}{taught}"
 
 
 def _counts(counts: Json) -> str:

@@ -3,6 +3,7 @@
 import json
 from typing import TYPE_CHECKING
 
+from metaclaw.domain.wording import NOT_JUDGED, outcome_word, source_words
 from metaclaw.errors import WireError
 
 if TYPE_CHECKING:
@@ -14,13 +15,6 @@ _GOT = {
     "complied": "the client got an answer that follows it",
     "stopped": "the client got a text in place of the calls",
     "warned": "the client got them with a warning",
-}
-_SOURCES = {
-    "user": "you said so",
-    "check": "a check found it",
-    "detector": "seen in what happened next",
-    "judge": "a judge found it",
-    "nobody": "it could not be judged",
 }
 
 
@@ -63,11 +57,9 @@ def held_in_words(found: "Enforcement") -> str:
 def verdict_in_words(verdict: "Verdict | None") -> str:
     """The verdict on a turn and its source, in words."""
     if verdict is None:
-        return "not judged yet"
-    outcome = {"pass": "good", "fail": "failed"}.get(verdict.outcome.value, "unclear")
+        return NOT_JUDGED
     evidence = verdict.comment or "; ".join(filter(None, (signal.quote for signal in verdict.signals)))
-    source = _SOURCES.get(verdict.source.value, verdict.source.value)
-    return f"{outcome}, {source}" + (f": {evidence}" if evidence else "")
+    return f"{outcome_word(verdict.outcome.value)}, {source_words(verdict.source.value)}" + (f": {evidence}" if evidence else "")
 
 
 def _messages(turn: "Turn") -> "tuple[Message, ...]":

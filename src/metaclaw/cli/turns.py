@@ -9,6 +9,7 @@ from metaclaw.cli.client import at, connect, expect, message_in, rows
 from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn
 from metaclaw.cli.output import counted, json_option, moment, plain, print_json
 from metaclaw.domain.turn import KEEP_RULES
+from metaclaw.domain.wording import outcome_word
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import find
 
@@ -20,13 +21,6 @@ _REMINDERS = (
     ("reminded", "reminded of at the end of the conversation"),
     ("reminders_left_out", "not reminded of, to see whether reminders help"),
 )
-
-_GOT_WORDS = "The client got the words of the last attempt, which has no calls. The usage is the sum of all attempts."
-_GOT = {
-    "complied": "The client got the calls of the last attempt. The usage is the sum of all attempts.",
-    "stopped": "The client got a text in place of the calls. The usage is the sum of all attempts.",
-    "warned": "The client got the calls of the last attempt with a warning. The usage is the sum of all attempts.",
-}
 
 
 @click.command()
@@ -108,10 +102,9 @@ def _tell_enforcement(facts: "dict[str, Json]") -> None:
         click.echo(f"  {plain(at(one, 'rule'))} was broken in {times}: {plain(at(one, 'reason'))}")
     for number, attempt in enumerate(rows(facts.get("attempts")), 1):
         calls = "; ".join(f"{plain(at(call, 'name'))} {plain(at(call, 'arguments'))}" for call in rows(at(attempt, "calls")))
-        click.echo(f"  attempt {number} ({plain(at(attempt, 'turn'))}): {calls or 'no calls'}")
-    end, attempts = str(at(rules[0], "end")), rows(facts.get("attempts"))
-    has_calls = bool(attempts) and bool(rows(at(attempts[-1], "calls")))
-    click.echo(f"  {_GOT_WORDS if end == 'complied' and not has_calls else _GOT.get(end, '')}")
+        became = plain(at(attempt, "became"))
+        click.echo(f"  attempt {number} ({plain(at(attempt, 'turn'))}), {became}: {calls or 'no calls'}")
+    click.echo(f"  {plain(facts.get('got'))} The usage is the sum of all attempts.")
     names = [plain(at(one, "rule")) for one in rules if at(one, "rule") != KEEP_RULES]
     if names:
         click.echo(f"  To lift it: metaclaw rules edit {names[0]} --enforce remind (all rules: metaclaw enforce off)")
@@ -151,9 +144,13 @@ def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_jso
     if as_json:
         print_json(facts)
     else:
-        click.echo(f"Noted: {plain(turn)} is a {outcome}.")
+        click.echo(f"Noted: {plain(turn)} was {outcome_word(outcome)}.")
         if outcome == "fail" and not comment:
             click.echo('Say what was wrong, and it learns more: metaclaw feedback --last fail "…"')
+        elif outcome == "fail" and find(home) is not None:
+            click.echo("It will be looked at now; see metaclaw watch, and metaclaw candidates for what comes of it.")
+        elif outcome == "fail":
+            click.echo("It will be looked at once a proxy runs: metaclaw start --detach")
 
 
 def _parse_words(said: tuple[str, ...], *, last: bool) -> tuple[str | None, str, tuple[str, ...]]:

@@ -15,6 +15,7 @@ from metaclaw.cli.client import ApiClient, NotListeningError, NotRunningError, U
 from metaclaw.cli.output import agent_name, plain
 from metaclaw.domain.chat import Json
 from metaclaw.domain.turn import KEEP_RULES
+from metaclaw.domain.wording import outcome_word
 
 # The proxy sends a comment at least every 15 seconds.
 _SILENCE_S = 60.0
@@ -129,7 +130,7 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
             times = f", {plain(data.get('times'))} times so far" if data.get("times") != 1 else ""
             return f"{agent_name(data.get('agent'))} broke the rule {which} in turn {turn}{times}"
         case "feedback":
-            return f"your word on {plain(data.get('turn'))}: {plain(data.get('outcome'))}"
+            return f"you said of {plain(data.get('turn'))} that it was {plain(outcome_word(data.get('outcome')))}"
         case "forgotten":
             return f"forgot the session {plain(data.get('session'))} and what it taught"
         case "policy":

@@ -18,7 +18,7 @@ from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer,
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
 from metaclaw.learn.compliance import ComplianceLoop
-from metaclaw.learn.failures import Lessons, Probes, SkillChanges
+from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop, FastRules
 from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.loop import TOKENS as LISTEN_TOKENS
@@ -181,14 +181,14 @@ class Learning:
             supervisor.run("tending", self.maintenance.run)
 
     def _judges(self) -> Callable[[str], Judge | None]:
-        wish = self._config.judge
-        chosen = self.models.chosen(wish)
+        section = self._config.judge
+        chosen = self.models.chosen(section)
         answered = self.unusable.of(JUDGE)
 
         @cache
         def judge_for(model: str) -> Judge | None:
             found = chosen(model)
-            return None if found is None else Judge(found, wish.votes, self._render, answered=answered)
+            return None if found is None else Judge(found, section.votes, self._render, answered=answered)
 
         return judge_for
 
@@ -275,8 +275,8 @@ class Learning:
         return await self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS)
 
     def _fast(self) -> FastLoop:
-        wish = self._config.evolver
-        chosen = self.models.chosen(wish)
+        section = self._config.evolver
+        chosen = self.models.chosen(section)
 
         @cache
         def writer_for(model: str) -> Evolver | None:
@@ -286,14 +286,14 @@ class Learning:
             return Evolver(
                 found,
                 self._render,
-                wish.max_new_skills,
+                section.max_new_skills,
                 redact=self.redact,
                 is_taken=lambda name: self._library.view.get(name) is not None,
                 on_refused=self.admission.refuse,
                 answered=self.unusable.of(EVOLVER),
             )
 
-        lessons = Lessons(
+        failures = FailureReader(
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
@@ -303,13 +303,13 @@ class Learning:
             book=self.book,
         )
         return FastLoop(
-            lessons=lessons,
+            failures=failures,
             candidates=self.candidates,
             library=self._library,
             admission=self.admission,
             probes=self.probes,
             writer_for=writer_for,
-            rules=FastRules(wish.min_failures, self._teams),
+            rules=FastRules(section.min_failures, self._teams),
             book=self.book,
             is_unread=self.listening.is_unread,
             may_train=self._may_train(),

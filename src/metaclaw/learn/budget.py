@@ -163,6 +163,7 @@ class Account:
             "limit_cost": self.limit_cost,
             "used_cost": round(self.spent.cost, 6),
             "left_cost": left_cost,
+            "unpriced_tokens": self.spent.unpriced_tokens,
             "resets_at": self.resets_at.isoformat(timespec="seconds"),
         }
 

@@ -95,7 +95,7 @@ class Expiry:
         # Uses before it came into force were of another skill with this name.
         last = max(use.last_at, since.since)
         who = members_of_scope(skill.scope, self.teams)
-        tasks = self.uses.tasks_since(last, STALE_TASKS, users=who.users, workspaces=who.workspaces, nobody=who.is_nobody)
+        tasks = self.uses.tasks_since(last, STALE_TASKS, users=who.users, workspaces=who.workspaces, without_user=who.without_user)
         return stale_reason(skill, last, tasks, self.now())
 
 
@@ -110,7 +110,7 @@ class ScopeMembers:
 
     users: Collection[str] | None = None
     workspaces: Collection[str] | None = None
-    is_nobody: bool = False
+    without_user: bool = False
 
 
 def members_of_scope(scope: str | None, teams: Teams) -> ScopeMembers:
@@ -118,7 +118,7 @@ def members_of_scope(scope: str | None, teams: Teams) -> ScopeMembers:
     if scope is None:
         return ScopeMembers()
     if scope == OWNER:
-        return ScopeMembers(is_nobody=True)
+        return ScopeMembers(without_user=True)
     kind, _, who = scope.partition(":")
     match kind:
         case "user":
@@ -370,7 +370,12 @@ class RuleWatch:
             return None
         who = members_of_scope(rule.scope, self.teams)
         outcomes = partial(
-            self.uses.outcomes, since.text_since, _MOST_TURNS, users=who.users, workspaces=who.workspaces, nobody=who.is_nobody
+            self.uses.outcomes,
+            since.text_since,
+            _MOST_TURNS,
+            users=who.users,
+            workspaces=who.workspaces,
+            without_user=who.without_user,
         )
         before, now = outcomes(), outcomes(placed=rule.name)
         mark = f"rule noticed {rule.content_hash}"

@@ -22,6 +22,7 @@ UNCONFIRMED: Final = "unconfirmed"
 """The reason of a generation begins with this word where it takes back a rule from a sure phrase that the model did not confirm."""
 _PAGE: Final = 50
 _LATELY: Final = 20
+_MOST_PAGES: Final = 100
 _NAMES_TOLD: Final = 5
 Dates = dict[SkillName, tuple[datetime | None, datetime | None]]
 
@@ -157,12 +158,17 @@ class Rulebook:
             raise SkillError(f"generation {generation} cannot be taken back: what it changed has been changed again since")
         raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
 
-    def lately(self, limit: int) -> list[GenerationChange]:
-        """What was noted, learned, retired or taken back lately, newest first. The end of a trial is left out, and so are files
-        changed by hand, which may be very many."""
+    def lately(self) -> Iterator[GenerationChange]:
+        """What was noted, learned, retired or taken back, newest first, read in pages as they are asked for. The end of a trial is
+        left out, and so are files changed by hand, which may be very many."""
         # Not cached: what is forgotten must be gone from here at once.
-        recent = self.history.changes(limit=_LATELY, skip=FILES)
-        return [change for change in recent if _says_something_else(change)][:limit]
+        before: int | None = None
+        for _ in range(_MOST_PAGES):
+            page = self.history.changes(before, _LATELY, skip=FILES)
+            yield from filter(_says_something_else, page)
+            if len(page) < _LATELY:
+                return
+            before = page[-1].number
 
     def is_reversible(self, change: GenerationChange) -> bool:
         """Whether something of a lesson is still in force and can be taken back."""

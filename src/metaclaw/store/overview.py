@@ -146,6 +146,13 @@ class Overview:
                 found.setdefault(SessionId(unpack_text(session)), {})[Outcome(outcome)] = count
         return found
 
+    def failed(self, wanted: Collection[SessionId]) -> dict[SessionId, int]:
+        """How many main turns of these sessions got no answer."""
+        mine = and_(turns.c.session.in_([pack_text(one) for one in wanted]), turns.c.kind == TurnKind.MAIN.value)
+        query = select(turns.c.session, func.count()).where(mine, turns.c.outcome == TurnEnd.FAILED.value).group_by(turns.c.session)
+        with self._database.reading("counting failed turns") as connection:
+            return {SessionId(unpack_text(session)): count for session, count in connection.execute(query)}
+
     def openings(self, wanted: Collection[SessionId]) -> list[FirstRequest]:
         """The first main requests of these sessions; of one that has none, its first request."""
         stored = [pack_text(one) for one in wanted]

@@ -9,16 +9,15 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError
-from metaclaw.api.rule_views import change_view, retired_rule_view, rule_view
-from metaclaw.api.skill_views import skill_view
-from metaclaw.api.turn_views import role_view, verdict_view
-from metaclaw.api.turns import Titles, Words, last_words, read_turn, short
+from metaclaw.api.turns import Titles, Words, held_view, last_words, read_turn, short
+from metaclaw.api.views import change_view, retired_rule_view, role_view, rule_view, skill_view, verdict_view
 from metaclaw.api.web.charts import DAYS, cost_bars, curve_points, provider_use, week_of
 from metaclaw.api.web.formats import day_name
 from metaclaw.api.web.problems import problems
 from metaclaw.api.web.versions import changes_of
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.turn import Turn, TurnKind
+from metaclaw.domain.skill import GenerationChange
+from metaclaw.domain.turn import ATTEMPT, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import Rulebook, is_rule
 from metaclaw.store import LedgerReader, Overview, SessionFilter
@@ -26,6 +25,7 @@ from metaclaw.store import LedgerReader, Overview, SessionFilter
 _SESSIONS: Final = 30
 _TURNS: Final = 12
 _LESSONS: Final = 12
+_MOST_LESSONS: Final = 200
 _SEARCH_S: Final = 0.05
 _READ_AT_ONCE: Final = 10
 _READ_PAUSE_S: Final = 0.02
@@ -59,14 +59,14 @@ class PageContent:
     parts: PageParts
     call: Call
 
-    async def today(self) -> Context:
-        """Lessons, cost, pending decisions and problems."""
+    async def today(self, query: Mapping[str, str]) -> Context:
+        """Lessons, cost, pending decisions and problems. With `lessons=all` in the query, every lesson, not only the newest."""
         status = await self.call("GET", "/api/status")
         waiting = await self.waiting()
         asked = {one["name"] for one in status["questions"]}
         rules = (await self.call("GET", "/api/rules"))["rules"] if asked else []
         cost = await self.call("GET", "/api/cost", days="1")
-        lessons = await run_sync(self._lessons)
+        lessons, learned_today, older = await run_sync(self._lessons, query.get("lessons") == "all")
         days: dict[str, list[Context]] = {}
         for lesson in lessons:
             days.setdefault(day_name(lesson["at"]), []).append(lesson)
@@ -79,7 +79,9 @@ class PageContent:
             "days": days,
             "budget": cost["budget"],
             "served": served,
-            "learned_today": len(days.get("Today", [])),
+            "learned_today": learned_today,
+            "older": older,
+            "are_all_shown": query.get("lessons") == "all",
         }
 
     async def sessions(self, query: Mapping[str, str]) -> Context:
@@ -173,10 +175,11 @@ class PageContent:
         providers = [{**one, **used.pop(one["name"], {})} for one in status["providers"]]
         purposes: dict[str, Context] = {}
         for one in cost["calls"]:
-            sums = purposes.setdefault(one["purpose"], {"calls": 0, "failures": 0, "tokens": 0, "cost": None})
+            sums = purposes.setdefault(one["purpose"], {"calls": 0, "failures": 0, "tokens": 0, "unpriced_tokens": 0, "cost": None})
             sums["calls"] += one["calls"]
             sums["failures"] += one["failures"]
             sums["tokens"] += one["input_tokens"] + one["output_tokens"]
+            sums["unpriced_tokens"] += one["unpriced_tokens"]
             if one["cost"] is not None:
                 sums["cost"] = (sums["cost"] or 0.0) + one["cost"]
         return {
@@ -185,11 +188,21 @@ class PageContent:
             "purposes": purposes,
             "providers": [*providers, *used.values()],
             "days_shown": DAYS,
+            "unpriced_tokens": sum(one[whose]["unpriced_tokens"] for one in cost["days"] for whose in ("traffic", "learning")),
         }
 
-    def _lessons(self) -> list[Context]:
+    def _lessons(self, with_all: bool) -> tuple[list[Context], int, int]:
+        """The lessons to show, how many there were today, and how many more there are. At least today's are counted, and all that
+        can be shown."""
         rulebook = self.parts.rulebook
-        changes = rulebook.lately(_LESSONS)
+        recent, learned_today = list[GenerationChange](), 0
+        for change in rulebook.lately():
+            is_today = day_name(change.published_at) == "Today"
+            if not is_today and len(recent) > _MOST_LESSONS:
+                break
+            learned_today += is_today
+            recent.append(change)
+        changes = recent[: _MOST_LESSONS if with_all else _LESSONS]
         named = [skill.name for change in changes for skill in change.after.values()]
         live = {name: rulebook.library.view.get(name) for name in named}
         sources = {str(one.extra["source"]) for one in live.values() if one is not None and one.extra.get("source")}
@@ -203,7 +216,7 @@ class PageContent:
                 one["live"] = None if skill is None else rule_view(skill, None) if is_rule(skill) else skill_view(skill)
                 one["source"] = None if place is None else {"turn": place.turn, "workspace": place.workspace}
             found.append(lesson)
-        return found
+        return found, learned_today, len(recent) - len(changes)
 
     def _session_list(self, wanted: SessionFilter, before: SessionId | None) -> Context:
         overview, titles = self.parts.overview, self.parts.titles
@@ -214,9 +227,18 @@ class PageContent:
             wanted = SessionFilter(wanted.text, wanted.agent, wanted.outcome, titled[:_MOST_FOUND])
         rows = overview.sessions(wanted, _SESSIONS + 1, before)
         shown, more = rows[:_SESSIONS], len(rows) > _SESSIONS
-        named, outcomes = titles.of([row.id for row in shown]), overview.outcomes([row.id for row in shown])
+        ids = [row.id for row in shown]
+        named, outcomes, failed = titles.of(ids), overview.outcomes(ids), overview.failed(ids)
         return {
-            "sessions": [{"row": row, "title": named.get(row.id, ""), "outcomes": outcomes.get(row.id, {})} for row in shown],
+            "sessions": [
+                {
+                    "row": row,
+                    "title": named.get(row.id, ""),
+                    "outcomes": outcomes.get(row.id, {}),
+                    "failed": failed.get(row.id, 0),
+                }
+                for row in shown
+            ],
             "count": len(rows) if before is None and not more else overview.count(wanted),
             "unread": unread,
             "is_cut": is_cut,
@@ -242,14 +264,14 @@ class PageContent:
             if found is not None:
                 said = read_turn(found.turn, self.parts.words, whole=False, most=_SHORT_CHARS)
                 verdict = verdict_view(standings[one.id].verdict) if one.id in standings else None
-                turns.append({"row": one, "said": said, "verdict": verdict})
+                turns.append({"row": one, "said": said, "verdict": verdict, "held": held_view(found.turn)})
         return {
             "session": row,
             "title": self.parts.titles.of([session]).get(session, ""),
             "turns": turns,
             "after": after,
             "with_side": with_side,
-            "side_count": row.turns - row.main_turns,
+            "side_count": row.turns - row.main_turns - reader.attempts_in([session]).get(session, 0),
             "next": (shown or listed)[-1].seq if is_more else None,
         }
 
@@ -264,6 +286,8 @@ class PageContent:
             "title": _turn_title(found.turn, self.parts.words),
             "verdict": verdict_view(standing.verdict),
             "role": role_view(found.turn, standing),
+            "held": held_view(found.turn),
+            "is_attempt": found.turn.kind_reason == ATTEMPT,
         }
 
     def _rule(self, name: str) -> Context:

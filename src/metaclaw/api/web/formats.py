@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any
 
+from metaclaw.domain import wording
+
 _UNITS = ((60.0, "s", 1.0), (3600.0, "min", 60.0), (86_400.0, "h", 3600.0))
 
 
@@ -63,11 +65,14 @@ def tokens(value: object) -> str:
     return f"{value / 1000:,.0f}k" if value < 1_000_000 else f"{value / 1e6:,.1f}M"
 
 
-def money(value: object) -> str:
+def money(sums: Mapping[str, Any], key: str = "cost") -> str:
+    """The dollars of a sum of the API, and that tokens without a price are not in them."""
+    return wording.money(sums[key], sums.get("unpriced_tokens"))
+
+
+def dollars(value: object) -> str:
     """Dollars; small sums with more digits."""
-    if not isinstance(value, int | float):
-        return "no price"
-    return f"${value:,.2f}" if value >= 0.1 or not value else "< 1 ¢" if value < 0.01 else f"${value:.3f}"
+    return wording.money(value)
 
 
 def seconds(value: object) -> str:
@@ -115,7 +120,7 @@ def uplift(worth: Mapping[str, Any] | None) -> str:
 
 def agent(name: object) -> str:
     """The name of an agent; one that the proxy does not recognise has none."""
-    return "agent not known" if name == "unknown" else str(name)
+    return wording.agent_word(name)
 
 
 def followed(compliance: Mapping[str, Any] | None) -> str:
@@ -190,19 +195,17 @@ def signal(detector: object) -> str:
 
 def judged_by(source: object) -> str:
     """The source of a verdict in words."""
-    told = {
-        "user": "your verdict",
-        "judge": "the judge's verdict",
-        "detector": "seen in what followed",
-        "check": "a check's result",
-        "nobody": "it could not be judged",
-    }
-    return told.get(str(source), "no verdict yet")
+    return wording.source_words(source)
+
+
+def outcome(value: object) -> str:
+    """A verdict's outcome in words."""
+    return wording.outcome_word(value)
 
 
 def audience(scope: object) -> str:
     """For whom a rule or skill is, in words."""
-    return "for everyone" if not scope else "for you" if scope == "owner" else f"for {scope}"
+    return f"for {wording.audience(scope)}"
 
 
 def project(path: object) -> str:

@@ -51,7 +51,21 @@ _BEAT_S: Final = 15.0
 _MOST_STREAMS: Final = 32
 _MOST_NOTICES: Final = 100
 _FILTERS: Final = (
-    *("agent", "ago", "audience", "clock", "count", "evidence", "followed", "judged_by", "least_followed", "moment", "money"),
+    *(
+        "agent",
+        "ago",
+        "audience",
+        "clock",
+        "count",
+        "dollars",
+        "evidence",
+        "followed",
+        "judged_by",
+        "least_followed",
+        "moment",
+        "money",
+        "outcome",
+    ),
     *("plural", "project", "seconds", "signal", "tokens", "uplift"),
 )
 _SAID: Final = ("noted", "replaced", "retracted", "notice")
@@ -81,7 +95,7 @@ class Pages:
     def table(self) -> list[Route]:
         """The routes."""
         pages: list[tuple[str, Callable[[ApiRequest], Awaitable[object]], str]] = [
-            ("/ui", self._page("today.html", "today", lambda request: self._content.today()), "Today"),
+            ("/ui", self._page("today.html", "today", lambda request: self._content.today(request.query)), "Today"),
             ("/ui/sessions", self._page("sessions.html", "sessions", self._sessions), "Sessions"),
             (
                 "/ui/sessions/{id}",
@@ -115,7 +129,7 @@ class Pages:
 
     async def serve_root(self, request: ApiRequest) -> object:
         """The page at `/`."""
-        return await self._page("today.html", "today", lambda request: self._content.today())(request)
+        return await self._page("today.html", "today", lambda request: self._content.today(request.query))(request)
 
     def refusal(self, scope: Scope) -> ApiResponse | None:
         """The refusal for a browser that is not signed in, or None. Called for requests without the key."""

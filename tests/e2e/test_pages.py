@@ -1,0 +1,108 @@
+"""What the pages tell: held calls, how many lessons there are, what has no price, why a rule has no check, and how turns went."""
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from metaclaw.domain.ids import new_session_id
+from tests.cli.program import metaclaw
+from tests.support.program import NOT_LEARNING, PATIENCE_S, Program, providers_toml
+from tests.support.provider import Provider
+
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in ("safe", "danger")]
+
+
+@pytest.fixture(scope="module")
+def program(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    running = Program(tmp_path_factory.mktemp("pages") / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
+    yield running
+    assert running.stop() == 0, running.log.read_text()[-4000:]
+
+
+def page(program: Program, path: str) -> str:
+    """The words of a page, without its tags."""
+    answer = httpx.get(f"{program.url}{path}", headers={**program.auth, "accept": "text/html"}, timeout=PATIENCE_S)
+    assert answer.status_code == 200, answer.text
+    words = re.sub(r"<[^>]+>", "", re.sub(r"<(script|title|head)\b.*?</\1>", "", answer.text, flags=re.DOTALL))
+    return " ".join(html.unescape(words).split())
+
+
+def ask(program: Program, model: str, words: str, session: str) -> httpx.Response:
+    body = {"model": model, "messages": [{"role": "user", "content": words}], "tools": TOOLS}
+    headers = {**program.auth, "x-session-id": session, "x-turn-type": "main"}
+    return httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
+
+
+def add_rule(program: Program, text: str, **fields: str) -> str:
+    answer = httpx.post(f"{program.url}/api/rules", json={"text": text, **fields}, headers=program.auth, timeout=PATIENCE_S)
+    return str(answer.raise_for_status().json()["name"])
+
+
+def test_a_held_call_is_told_on_the_page_and_its_attempts_are_no_side_turns(program: Program) -> None:
+    rule = add_rule(program, "Never call danger.", check='not in calls of danger: "n"', enforce="hold")
+    answer = ask(program, "tools", "Go on.", new_session_id())
+    turn, session = answer.headers["x-metaclaw-turn"], answer.headers["x-metaclaw-session"]
+    program.wait_for("/api/sessions", lambda facts: any(one["id"] == session for one in facts["sessions"]))
+    attempts = program.get(f"/api/turns/{turn}/why")["attempts"]
+    assert len(attempts) > 1
+    for path in (f"/ui/sessions/{session}", f"/ui/turns/{turn}"):
+        shown = page(program, path)
+        assert f"{rule} was broken in {len(attempts)} attempts" in shown
+        assert 'attempt 1, refused: safe {"n": 0} danger {"n": 1}' in shown
+        assert "The client got a text in place of the calls." in shown
+        assert "side turn" not in shown
+    assert "attempt at an answer" in page(program, f"/ui/turns/{attempts[0]['turn']}")
+    told = metaclaw("--home", str(program.home), "why", turn).out
+    assert "refused: safe" in told
+    assert "The client got a text in place of the calls." in told
+
+
+def test_today_tells_how_many_lessons_there_are_and_links_to_all(program: Program) -> None:
+    before = program.get("/api/status")["counts"]["rules"]
+    for number in range(14):
+        add_rule(program, f"Answer question {number} in French.")
+    shown = page(program, "/")
+    assert f"{before + 14}lessons today" in shown
+    assert "more lessons: show all" in shown
+    assert "Answer question 0 in French." not in shown
+    everything = page(program, "/ui?lessons=all")
+    assert "Answer question 0 in French." in everything
+    assert "show all" not in everything
+
+
+def test_the_page_says_that_tokens_have_no_price(program: Program) -> None:
+    ask(program, "echo", "Hello.", new_session_id())
+    program.wait_for("/api/cost", lambda cost: cost["days"] and cost["days"][0]["traffic"]["unpriced_tokens"])
+    shown = page(program, "/ui/cost")
+    assert "tokens of models whose price is not known are in no sum of money here" in shown
+
+
+def test_a_rule_without_a_check_says_why(program: Program) -> None:
+    folder: Path = program.home / "skills" / "be-kind"
+    folder.mkdir(parents=True)
+    note = "kindness cannot be told by a pattern"
+    (folder / "SKILL.md").write_text(
+        f"---\nname: be-kind\ndescription: always\nkind: rule\napplies: always\ncheck_note: {note}\n---\nBe kind.\n"
+    )
+    program.wait_for("/api/rules", lambda facts: any(one["name"] == "be-kind" for one in facts["rules"]))
+    assert f"Why it has no check{note}" in page(program, "/ui/rules/be-kind")
+    assert f"No check: {note}" in page(program, "/ui/rules")
+
+
+def test_turns_without_an_answer_are_failed_on_the_page_and_in_the_terminal(program: Program) -> None:
+    session = new_session_id()
+    for number in range(3):
+        assert ask(program, "status-401", f"Question {number}", session).status_code == 401
+    program.wait_for(f"/api/sessions/{session}", lambda facts: len(facts["turns"]) == 3)
+    assert "3 failed" in page(program, f"/ui/sessions?q={session}")
+    listed = metaclaw("--home", str(program.home), "sessions", "list").out
+    assert "HOW IT WENT" in listed
+    assert re.search(r"\b3\s+3 failed\s+Question 0", listed)
+
+
+def test_keys_are_offered_for_the_pages_there_are(program: Program) -> None:
+    assert "1 – 4go to a page" in page(program, "/")
