@@ -450,6 +450,16 @@ def test_a_rule_of_which_nothing_is_known_says_why(home: Path) -> None:
     assert in_words(checked, counts) == "applied to 515 answers; its check could tell in none of them"
 
 
+def test_a_fact_is_not_said_to_wait_for_an_answer_and_is_for_the_one_who_said_it(home: Path) -> None:
+    added = metaclaw("rules", "add", "Our staging server is Heron.", "--fact", "--for", "you", "--json").facts
+    assert added["scope"] == "owner"
+    listed = metaclaw("rules").out
+    assert "  you  " in listed
+    assert "owner" not in listed
+    assert "not checked: a fact is remembered, not followed" in listed
+    assert "not checked: a fact" in metaclaw("rules", "show", added["name"]).out
+
+
 def test_enforce_without_an_argument_says_whether_rules_hold(home: Path) -> None:
     assert "no rule is held" in metaclaw("enforce").out
     metaclaw("rules", "add", "--example", "no-force-push", "--enforce", "hold")

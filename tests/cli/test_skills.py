@@ -139,11 +139,11 @@ def test_the_list_tells_state_author_and_scope(home: Path) -> None:
     assert [learned[key] for key in ("state", "author", "scope", "pinned")] == ["canary", "evolver", "user:alice", False]
     assert [mine[key] for key in ("state", "author", "scope", "pinned")] == ["live", "person", None, True]
     table = metaclaw("skills", "list").out.splitlines()
-    assert table[0].split() == ["NAME", "STATE", "AUTHOR", "SCOPE", "CATEGORY", "USE", "WHEN"]
-    assert table[1].split()[:4] == ["backup-first", "canary", "evolver", "user:alice"]
+    assert table[0].split() == ["NAME", "STATE", "AUTHOR", "FOR", "CATEGORY", "USE", "WHEN"]
+    assert table[1].split()[:4] == ["backup-first", "canary", "evolver", "alice"]
     assert "live, pinned" in table[2]
     shown = metaclaw("skills", "show", "backup-first").out
-    assert all(word in shown for word in ("canary", "evolver", "user:alice"))
+    assert all(word in shown for word in ("canary", "evolver", "alice"))
 
 
 def test_a_skill_is_retired_and_comes_back_by_going_back_without_a_proxy(home: Path) -> None:

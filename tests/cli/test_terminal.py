@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.cli.output import ago, bar, cell_width, cut, print_table, show_progress, shown_while
+from metaclaw.cli.output import ago, bar, cell_width, cut, print_table, show_progress, shown_while, wrap_cell
 from metaclaw.domain.ids import new_session_id
 from tests.cli.program import metaclaw, program
 from tests.cli.recorded import record, turn
@@ -69,6 +69,40 @@ def test_the_real_program_fits_its_tables_and_heeds_no_color(home: Path) -> None
     assert max(len(line) for line in listed.splitlines()) <= 50
     assert "\x1b[1m" in on_terminal("sessions", "show", "--last", columns=80)
     assert "\x1b" not in on_terminal("sessions", "show", "--last", columns=80, env={"NO_COLOR": "1"})
+
+
+def test_rules_can_be_read_on_a_narrow_terminal(home: Path) -> None:
+    text = "Never write to the production database without a backup of it."
+    for arguments in ((text,), ("The staging server is called Heron.", "--fact", "--for", "you")):
+        assert metaclaw("rules", "add", *arguments).code == 0
+    listed = on_terminal("rules", columns=60)
+    lines = listed.splitlines()
+    assert max(map(cell_width, lines)) <= 60
+    assert "(no room for" in lines[-1]
+    names = "".join(line[:20].strip() for line in lines[1:])
+    assert metaclaw("rules", "--json").facts["rules"][0]["name"] in names, "a name is wrapped, not cut"
+    assert "production" in listed
+    for line in on_terminal("rules", columns=200).splitlines():
+        assert "no room" not in line
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(80, ["NAME", "TEXT", "MORE"]), (44, ["NAME", "TEXT"])])
+def test_columns_that_are_not_needed_make_room(
+    columns: int, shown: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(("NAME", "TEXT", "MORE"), [("a-name-of-many-words-and-more", "words " * 10, "more " * 10)], optional=("MORE",))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == shown
+    assert max(map(cell_width, lines)) <= columns
+
+
+def test_a_cell_is_wrapped_at_hyphens_and_cut_in_its_last_line() -> None:
+    assert wrap_cell("use-uv-instead-of-pip", 12) == ["use-uv-", "instead-of-", "pip"]
+    assert wrap_cell("a" * 10, 4) == ["aaaa", "aaaa", "aa"]
+    assert wrap_cell("one two three four", 8, 2) == ["one two", "three f…"]
+    assert wrap_cell("", 8) == [""]
 
 
 def test_progress_is_silent_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

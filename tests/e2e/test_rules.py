@@ -86,7 +86,7 @@ def test_watch_tells_of_every_lesson_once_also_across_a_restart(own_program: Pro
         assert "said-while-it-was-stopped" in lines.readline()
         assert "noted the rule said-after: Said after." in lines.readline()
         program.command("undo")
-        assert "undid generation" in lines.readline()
+        assert "took back the change" in lines.readline()
 
 
 def test_watch_prints_events_as_lines_of_json_and_begins_now(own_program: Program) -> None:
@@ -123,7 +123,7 @@ def test_why_says_what_stood_in_a_prompt_and_why_the_rest_did_not(own_program: P
     assert "came into force after" in reasons["Said too late."]
     for words in (program.command("why", turn).stdout, program.command("why", "--last").stdout):
         assert "rule use-uv: Use uv." in words
-        assert "it came into force after generation 4" in words
+        assert "it came into force after this turn" in words
     assert json.loads(program.command("why", turn, "--json").stdout)["turn"] == turn
     assert program.command("why").returncode == 2
     missing = program.command("why", "t_nothing")

@@ -89,7 +89,7 @@ def test_what_was_said_is_noted_told_and_taken_back_by_words_and_by_undo(program
         assert "no longer in force: Use uv instead of pip." in talk.say("Install pandas.")
         restored = json.loads(program.command("undo", "--json").stdout)["restored"]
         assert [one["text"] for one in restored] == ["Use uv instead of pip."]
-        assert "undid generation" in lines.readline()
+        assert "took back the change" in lines.readline()
     removed = json.loads(program.command("undo", "--json").stdout)["removed"]
     assert [one["name"] for one in removed] == [rule["name"]]
     assert program.command("undo").returncode == 1, "what was never confirmed is no lesson that could come back"

@@ -343,6 +343,11 @@ async def test_sure_phrases_count_until_the_reader_is_back_and_it_may_take_them_
     [
         "From now on, always answer in German.",
         "Always call our staging server Heron.",
+        "From now on, no semicolons.",
+        "from now on pls no semicolons",
+        "Never force push.",
+        "Ok, never ever rebase main!",
+        "Going forward we deploy on Mondays",
         "Ab jetzt bitte keine Emojis mehr.",
         "Désormais, toujours un tableau à la fin.",
         "A partir de ahora responde en español.",
@@ -357,7 +362,23 @@ async def test_where_nobody_reads_sure_phrases_become_rules(new_house: NewHouse,
     assert rule(house).body == words
 
 
-@pytest.mark.parametrize("words", ["Never mind.", "Should we always use UTC?", "My boss said: always use tabs.", "Fix the test."])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Never mind.",
+        "Should we always use UTC?",
+        "My boss said: always use tabs.",
+        "Fix the test.",
+        "Never seen this before.",
+        "Never worked for me.",
+        "Always fails with exit 1.",
+        "Always the same error.",
+        "From now on I’ll do it myself.",
+        "From now on it works.",
+        "From now on?",
+        f"Translate this letter for me. {'It goes on for a while. ' * 10} Never trust the landlord.",
+    ],
+)
 async def test_where_nobody_reads_nothing_else_becomes_a_rule(new_house: NewHouse, words: str) -> None:
     house = await new_house()
     await said(house, words)

@@ -14,7 +14,7 @@ from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, 
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
-from metaclaw.domain.wording import attempt_word, client_got
+from metaclaw.domain.wording import CAME_LATER, attempt_word, client_got
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.skills import Budgets, Considered, Fate, LibraryView, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
@@ -328,7 +328,7 @@ class WhyRoutes:
             ],
             "not_placed": [
                 *(_considered_view(one) for one in left_out),
-                *({**lesson_view(skill), "reason": f"it came into force after generation {number}"} for skill in later),
+                *({**lesson_view(skill), "reason": CAME_LATER} for skill in later),
             ],
             "reminded": _names_at(turn, REMINDER),
             "reminders_left_out": _names_at(turn, WITHHELD),

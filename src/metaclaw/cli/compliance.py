@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metaclaw.cli.output import agent_name, counted, moment
+from metaclaw.domain.skill import SkillKind
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from metaclaw.domain.skill import Skill
 
 _VIOLATIONS_SHOWN = 5
+_OF_A_FACT = "not checked: a fact is remembered, not followed"
 
 
 def followed_by_agent(home: Path, rules: "Sequence[Skill]") -> "dict[SkillName, dict[str, Compliance]]":
@@ -59,9 +61,11 @@ def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:
     """`followed in 41 of 44; codex 11 of 14`: of the answers that were checked, and the agent that follows it least."""
     from metaclaw.domain.compliance import Compliance
 
+    if rule.kind is SkillKind.FACT:
+        return _OF_A_FACT
     total = sum(by_agent.values(), Compliance())
     if not total.applied:
-        return "has not applied yet"
+        return "no answer to check yet"
     if not total.checked:
         return f"applied to {counted(total.unknown, 'answer')}; {_unchecked(rule)}"
     words = f"followed in {share(total)}"
@@ -86,9 +90,11 @@ def share(one: "Compliance") -> str:
 
 def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]]:
     """Lines about how a rule is followed: in all, by agent, model and day, and where it was broken last."""
+    if rule.kind is SkillKind.FACT:
+        return [("compliance", _OF_A_FACT)]
     total = record.total
     if not total.applied:
-        return [("compliance", "has not applied to any answer yet")]
+        return [("compliance", "no answer to check yet")]
     unknown = counted(total.unknown, "answer")
     words = f"followed in {share(total)} answers" if total.checked else f"applied to {unknown}; {_unchecked(rule)}"
     words += f"; of {unknown} more it was not found out" if total.unknown and total.checked else ""

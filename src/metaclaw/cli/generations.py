@@ -8,6 +8,7 @@ import click
 
 from metaclaw.cli.client import PATIENCE_S, ApiClient, at, carry_out, rows, said
 from metaclaw.cli.output import json_option, moment, plain, print_json, print_table
+from metaclaw.domain.wording import reason_words
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
@@ -36,7 +37,7 @@ def history(home: Path, limit: int, as_json: bool) -> None:
     else:
         print_table(
             ("GENERATION", "WHEN", "ADDED", "REMOVED", "WHY"),
-            [(row.number, moment(row.published_at), row.added, row.removed, row.reason) for row in found],
+            [(row.number, moment(row.published_at), row.added, row.removed, reason_words(row.reason)) for row in found],
         )
 
 
@@ -162,7 +163,7 @@ def undo(home: Path, as_json: bool) -> None:
     if as_json:
         print_json(facts)
         return
-    click.echo(f"Undone: {plain(at(facts, 'undone', 'reason'))}.")
+    click.echo(f"Undone: {plain(reason_words(at(facts, 'undone', 'reason')))}.")
     for field, mark, word in (("removed", "-", "no longer in force"), ("restored", "+", "in force again")):
         for one in rows(facts.get(field)):
             click.echo(f"  {mark} {plain(at(one, 'name'))} ({plain(at(one, 'kind'))}, {word}): {plain(at(one, 'text'))}")

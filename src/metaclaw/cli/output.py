@@ -1,6 +1,7 @@
 """Output of commands: JSON, tables, facts and progress. Control codes in foreign text never reach the terminal."""
 
 import json
+import re
 import shutil
 import sys
 import threading
@@ -9,6 +10,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import TypeVar
 
 import click
@@ -36,15 +38,26 @@ def print_json(facts: Mapping[str, object]) -> None:
     click.echo(json.dumps(facts, indent=2, default=_plain_value))
 
 
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Facts for people: columns as wide as their widest value. On a terminal the widest columns are cut until the table fits.
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], optional: Sequence[str] = ()) -> None:
+    """Facts for people: columns as wide as their widest value. On a terminal the table is made to fit.
 
-    The first column names the row and is cut only if nothing else is left to cut. Output that is not a terminal is never cut.
+    Columns named in `optional` are left out, in that order, while the others would be too narrow to read. The widest columns are
+    made narrower. The first column names the row: it is wrapped and never cut. The others are cut to as many lines as it has, and
+    to two where names are wrapped.
+    Output that is not a terminal is never cut.
     """
     cells = [list(headers), *([plain(value) for value in row] for row in rows)]
-    widths = _fit([max(cell_width(line[column]) for line in cells) for column in range(len(headers))], terminal_width())
+    natural = [max(cell_width(line[column]) for line in cells) for column in range(len(headers))]
+    shown, widths = _fit(natural, [headers.index(name) for name in optional], terminal_width())
     for line in cells:
-        click.echo("  ".join(_padded(text, width) for text, width in zip(line, widths, strict=True)).rstrip())
+        named = wrap_cell(line[0], widths[0])
+        most = max(len(named), 2 if widths[0] < natural[0] else 1)
+        columns = [named, *(wrap_cell(line[shown[one]], widths[one], most) for one in range(1, len(shown)))]
+        for texts in zip_longest(*columns, fillvalue=""):
+            padded = (text + " " * (width - cell_width(text)) for text, width in zip(texts, widths, strict=True))
+            click.echo("  ".join(padded).rstrip())
+    if hidden := [name for column, name in enumerate(headers) if column not in shown]:
+        click.echo(f"(no room for {', '.join(hidden)})")
 
 
 def terminal_width() -> int | None:
@@ -77,25 +90,67 @@ def one_line(text: object, width: int) -> str:
     return cut(plain(" ".join(str(text).split())), width)
 
 
+_READABLE = 18
+"""A column of text that is narrower cannot be read."""
 _LEAST_COLUMN = 6
+_BREAKS = re.compile(r"(?<=[-/_ ])")
 
 
-def _fit(widths: list[int], room: int | None) -> list[int]:
-    """Widths that fit into `room`, made by cutting the widest column but the first again and again."""
+def _fit(natural: list[int], optional: Sequence[int], room: int | None) -> tuple[list[int], list[int]]:
+    """The columns to show and their widths, which fit into `room`."""
+    shown = list(range(len(natural)))
     if room is None:
-        return widths
-    fitted = list(widths)
-    while sum(fitted) + 2 * (len(fitted) - 1) > room:
-        widest = max(range(1, len(fitted)), key=fitted.__getitem__, default=0)
-        if fitted[widest] <= _LEAST_COLUMN:
+        return shown, natural
+    for column in optional:
+        if _total([min(natural[one], _READABLE) for one in shown]) <= room:
             break
-        fitted[widest] -= 1
-    return fitted
+        shown.remove(column)
+    while len(shown) > 1 and _total([min(natural[one], _LEAST_COLUMN) for one in shown]) > room:
+        shown.pop()
+    widths = [natural[one] for one in shown]
+    least = [min(width, _READABLE if number == 0 else _LEAST_COLUMN) for number, width in enumerate(widths)]
+    while _total(widths) > room:
+        spare = [number for number, width in enumerate(widths) if width > least[number]]
+        if not spare:
+            widths[0] = max(1, room - _total([0, *widths[1:]]))
+            break
+        widths[max(spare, key=widths.__getitem__)] -= 1
+    return shown, widths
 
 
-def _padded(text: str, width: int) -> str:
-    shown = cut(text, width)
-    return shown + " " * (width - cell_width(shown))
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def wrap_cell(text: str, width: int, most_lines: int | None = None) -> list[str]:
+    """A text in lines of at most `width` columns, broken at spaces and hyphens, and inside words that are longer; the last of
+    `most_lines` lines ends with an ellipsis where something is left out."""
+    lines, rest = [""], text
+    while rest:
+        if most_lines is not None and len(lines) == most_lines:
+            lines[-1] = cut(lines[-1] + rest, width)
+            break
+        piece = _BREAKS.split(rest, maxsplit=1)[0]
+        if cell_width((lines[-1] + piece).rstrip()) <= width:
+            lines[-1] += piece
+        elif lines[-1]:
+            lines.append("")
+            continue
+        else:
+            piece = _head(rest, width)
+            lines[-1] = piece
+        rest = rest[len(piece) :]
+    return [line.rstrip() for line in lines]
+
+
+def _head(text: str, width: int) -> str:
+    """As much of a text as takes at most `width` columns, at least one character."""
+    used = 0
+    for number, char in enumerate(text):
+        used += cell_width(char)
+        if number and used > width:
+            return text[:number]
+    return text
 
 
 def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
@@ -114,6 +169,14 @@ def wrapped(text: str, width: int) -> list[str]:
     import textwrap
 
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def print_wrapped(text: str, *, indent: str = "  ", bold: bool = False) -> None:
+    """A sentence; on a terminal its further lines are indented and broken between words."""
+    room = terminal_width()
+    lines = [text] if room is None else wrapped(text, max(20, room - len(indent)))
+    for number, line in enumerate(lines):
+        click.secho(f"{indent if number else ''}{line}", bold=bold)
 
 
 def ask(question: str) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from metaclaw.cli.output import json_option, plain, print_json, print_table
+from metaclaw.cli.output import json_option, plain, print_json, print_table, print_wrapped
 from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def tell_questions(views: "Iterable[Mapping[str, Json]]") -> None:
     """Print the questions that wait for the person."""
     for view in views:
         if view.get("question"):
-            click.echo(f"{plain(view['name'])}: {plain(view['question'])}")
+            print_wrapped(f"{plain(view['name'])}: {plain(view['question'])}")
 
 
 @click.command()

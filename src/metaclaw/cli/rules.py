@@ -25,6 +25,7 @@ from metaclaw.cli.rule_checks import (
     tell_questions,
 )
 from metaclaw.cli.rule_files import export, import_
+from metaclaw.domain.wording import EVERYONE, YOU, audience, reason_words
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from metaclaw.skills import Rulebook, RuleFields
 
 _MOST_TEXT = 100
-_EVERYONE = "everyone"
 
 
 @click.group(invoke_without_command=True)
@@ -63,8 +63,8 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
         elif not gone:
             click.echo("No rule has been removed.")
         else:
-            columns = [(one["name"], one["kind"], _short(one["text"]), one["reason"]) for one in gone]
-            print_table(("NAME", "KIND", "TEXT", "WHY IT WENT"), columns)
+            columns = [(one["name"], one["kind"], _short(one["text"]), reason_words(one["reason"])) for one in gone]
+            print_table(("NAME", "KIND", "TEXT", "WHY IT WENT"), columns, optional=("KIND",))
         return
     found, dates = _in_force(home)
     followed = followed_by_agent(home, found)
@@ -75,7 +75,8 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
         click.echo('No rules yet. Say one to your agent, or: metaclaw rules add "Use uv instead of pip."')
     else:
         listed = [(*_row(view), in_words(rule, followed[rule.name])) for rule, view in zip(found, views, strict=True)]
-        print_table(("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE"), listed)
+        headers = ("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE")
+        print_table(headers, listed, optional=("UNTIL", "FOR", "WHEN", "PROJECT", "COMPLIANCE"))
         tell_questions(views)
     if not as_json:
         _tell_reading(home)
@@ -100,7 +101,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
         print_json({**view, **record_view(record)})
         return
     click.echo(plain(name))
-    pairs: list[tuple[str, object]] = [("kind", view["kind"]), ("when", view["when"]), ("for", view["scope"] or _EVERYONE)]
+    pairs: list[tuple[str, object]] = [("kind", view["kind"]), ("when", view["when"]), ("for", audience(view["scope"]))]
     where = "all; you said a project that was not known" if rule.extra.get("project") == UNKNOWN_PROJECT else "all"
     pairs += [("project", view["workspace"] or where), ("until", view["expires"] or "for good")]
     pairs += [("said in", view["source"] or "not in a conversation"), ("since", moment(since[0])), ("changed", moment(since[1]))]
@@ -119,7 +120,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
 @click.option("--project", help="A folder: it applies there only [everywhere].")
 @click.option("--expires", metavar="DATE", help="The last day on which it is in force, as 2027-01-31 [for good].")
 @click.option("--fact", is_flag=True, help="It is a fact to be remembered, not a rule to be followed.")
-@click.option("--for", "user", metavar="USER", help="Only for this user, as named by X-User-Id [everyone].")
+@click.option("--for", "user", metavar="USER", help="Only for this user, as named by X-User-Id, or you [everyone].")
 @check_options
 @json_option
 @click.pass_context
@@ -176,7 +177,7 @@ def add(
 @click.option("--project", help="A folder: narrow it to this project.")
 @click.option("--everywhere", is_flag=True, help="Widen it to all projects.")
 @click.option("--expires", metavar="DATE", help="The last day on which it is in force, or never.")
-@click.option("--for", "user", metavar="USER", help="Only for this user, or everyone.")
+@click.option("--for", "user", metavar="USER", help="Only for this user, or you, or everyone.")
 @check_options
 @json_option
 @click.pass_obj
@@ -317,10 +318,12 @@ def _changes(home: Path, when: str | None, project: str | None, expires: str | N
     fields: dict[str, Json] = {} if when is None else {"when": when}
     fields |= {} if project is None else {"workspace": known_project(home, project)}
     fields |= {} if expires is None else {"expires": None if expires == "never" else expires}
-    return fields | ({} if user is None else {"scope": None if user == _EVERYONE else _scope(user)})
+    return fields | ({} if user is None else {"scope": None if user == EVERYONE else _scope(user)})
 
 
 def _scope(user: str) -> str:
+    if user == YOU:
+        return "owner"
     return user if user == "owner" or user.startswith(("user:", "team:")) else f"user:{user}"
 
 
@@ -344,11 +347,11 @@ def _row(view: "dict[str, Json]") -> tuple[object, ...]:
     text = _short(view["text"])
     is_held = view["enforce"] == "hold" and view["can_hold"]
     shown = f"(fact) {text}" if view["kind"] == "fact" else f"(held) {text}" if is_held else text
-    return view["name"], shown, _short(view["when"], 40), view["scope"] or _EVERYONE, view["workspace"] or "all", view["expires"]
+    return view["name"], shown, _short(view["when"], 40), audience(view["scope"]), view["workspace"] or "all", view["expires"]
 
 
 def _where(facts: "dict[str, Json]") -> str:
-    whom = f"for {facts['scope']}" if facts.get("scope") else f"for {_EVERYONE}"
+    whom = f"for {audience(facts.get('scope'))}"
     place = f"in {facts['workspace']}" if facts.get("workspace") else "everywhere"
     until = f", until {facts['expires']}" if facts.get("expires") else ""
     return plain(f"{facts.get('when')}, {whom}, {place}{until}")

@@ -143,7 +143,7 @@ def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bo
             )
             for one in found
         ]
-        print_table(("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED"), cells)
+        print_table(("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED"), cells, optional=("AGENT", "LAST"))
     return bool(found)
 
 

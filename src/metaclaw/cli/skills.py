@@ -8,6 +8,7 @@ import click
 from metaclaw.cli.generations import history, keep, pin, restore, retire, revert
 from metaclaw.cli.home import read_in_force, retired, with_authors
 from metaclaw.cli.output import ask, counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
+from metaclaw.domain.wording import audience
 from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def list_(home: Path, is_retired: bool, as_json: bool) -> None:
         return
     procedures = [skill for skill in found if skill.kind == "skill"]
     if procedures:
-        print_table(("NAME", "STATE", "AUTHOR", "SCOPE", "CATEGORY", "USE WHEN"), [_row(skill) for skill in procedures])
+        headers = ("NAME", "STATE", "AUTHOR", "FOR", "CATEGORY", "USE WHEN")
+        print_table(headers, [_row(skill) for skill in procedures], optional=("CATEGORY", "AUTHOR", "FOR", "STATE"))
     else:
         click.echo(f"No skills in {folder}; add one with: metaclaw skills add PATH")
     if len(found) > len(procedures):
@@ -66,7 +68,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
         print_json({**_facts(folder, skill, whole=True), "check_trouble": trouble})
         return
     click.echo(skill.name)
-    pairs = [("use when", skill.trigger), ("category", skill.category), ("scope", skill.scope or "everyone")]
+    pairs = [("use when", skill.trigger), ("category", skill.category), ("for", audience(skill.scope))]
     pairs += [("state", _state(skill)), ("author", str(skill.author)), ("file", str(folder / name / _FILE))]
     pairs += [("check", f"is not run: {trouble}" if trouble else lenience_trouble(skill))]
     print_facts((label, value) for label, value in pairs if value is not None)
@@ -206,7 +208,7 @@ def _facts(folder: Path, skill: "Skill", *, whole: bool) -> dict[str, object]:
 
 
 def _row(skill: "Skill") -> tuple[object, ...]:
-    return (skill.name, _state(skill), skill.author, skill.scope or "everyone", skill.category, _short(skill.trigger))
+    return (skill.name, _state(skill), skill.author, audience(skill.scope), skill.category, _short(skill.trigger))
 
 
 def _state(skill: "Skill") -> str:

@@ -7,9 +7,9 @@ import click
 
 from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.cost import asked_about, budget_lines
-from metaclaw.cli.output import counted, duration, json_option, plain, print_facts, print_json
+from metaclaw.cli.output import counted, duration, json_option, plain, print_facts, print_json, print_wrapped
 from metaclaw.domain.chat import Json
-from metaclaw.domain.wording import outcome_word
+from metaclaw.domain.wording import outcome_word, reason_words
 from metaclaw.instance import find
 
 _NOTED_SHOWN = 3
@@ -48,13 +48,13 @@ def status(home: Path, show_all: bool, as_json: bool) -> int:
     click.echo(f"MetaClaw {plain(at(facts, 'version'))} {state} at {running.url} (pid {running.pid})")
     troubles, waiting = list(_troubles(facts)), at(facts, "counts", "candidates", "waiting")
     for trouble in troubles:
-        click.secho(f"! {plain(trouble)}", bold=True)
+        print_wrapped(f"! {plain(trouble)}", bold=True)
     if isinstance(waiting, int) and waiting:
         _call_for_decision(waiting)
     questions = rows(at(facts, "questions"))
     for question in questions:
-        click.secho(f"! rule {plain(at(question, 'name'))} ({plain(_short(at(question, 'text')))}):", bold=True)
-        click.echo(f"    {plain(at(question, 'question'))}")
+        print_wrapped(f"! rule {plain(at(question, 'name'))} ({plain(_short(at(question, 'text')))}):", bold=True)
+        print_wrapped(f"    {plain(at(question, 'question'))}", indent="    ")
     if not (waiting or troubles or questions):
         click.echo("Nothing is wrong, and nothing waits for you.")
     print_facts(_words(facts) if show_all else _brief(_words(facts)))
@@ -136,7 +136,7 @@ def _brief(pairs: Iterator[tuple[str, object]]) -> Iterator[tuple[str, object]]:
 def _call_for_decision(waiting: int) -> None:
     """Print how to decide about waiting candidates."""
     wait = "waits" if waiting == 1 else "wait"
-    click.secho(f"! {counted(waiting, 'learned skill')} {wait} for your decision. See and decide:", bold=True)
+    print_wrapped(f"! {counted(waiting, 'learned skill')} {wait} for your decision. See and decide:", bold=True)
     click.echo("    metaclaw candidates list --standing waiting")
     click.echo("    metaclaw candidates approve ID, or metaclaw candidates reject ID")
 
@@ -181,14 +181,15 @@ def _noted(noted: Json) -> Iterator[tuple[str, object]]:
     for one in rows(noted)[:_NOTED_SHOWN]:
         words = " / ".join(_short(at(lesson, "text")) for lesson in rows(at(one, "put"))[:_WORDS_SHOWN])
         when = str(at(one, "at") or "")[:16].replace("T", " ")
-        yield label, f"{when}  {at(one, 'reason')}{f': {words}' if words else ''}"
+        yield label, f"{when}  {reason_words(at(one, 'reason'))}{f': {words}' if words else ''}"
         label = ""
 
 
 def _counted_failures(counted_kinds: Json) -> Iterator[tuple[str, object]]:
     label = "counted"
     for one in rows(counted_kinds):
-        yield label, f"{at(one, 'failures')} of the {at(one, 'needed')} failures from which a skill is written: {at(one, 'kind')}"
+        kind = at(one, "words") or at(one, "kind")
+        yield label, f"{at(one, 'failures')} of the {at(one, 'needed')} failures from which a skill is written: {kind}"
         label = ""
 
 

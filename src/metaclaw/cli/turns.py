@@ -9,7 +9,7 @@ from metaclaw.cli.client import at, connect, expect, message_in, rows
 from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn
 from metaclaw.cli.output import counted, json_option, moment, plain, print_json
 from metaclaw.domain.turn import KEEP_RULES
-from metaclaw.domain.wording import outcome_word
+from metaclaw.domain.wording import CAME_LATER, outcome_word
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import find
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
 
 _MOST_TEXT = 90
+_LATER_SHOWN = 3
 _REMINDERS = (
     ("reminded", "reminded of at the end of the conversation"),
     ("reminders_left_out", "not reminded of, to see whether reminders help"),
@@ -76,11 +77,14 @@ def _tell(facts: "dict[str, Json]") -> None:
     known = [f"{word} {plain(found)}" for word, found in scope.items() if found]
     click.echo(", ".join([f"{plain(facts.get('turn'))}, {plain(facts.get('kind'))}, {when}", *known]))
     considered, placed = len(rows(facts.get("considered"))), len(rows(facts.get("placed")))
-    of = counted(considered, "rule or skill", "rules and skills")
-    click.echo(f"{placed} of {of} were in its prompt (generation {plain(facts.get('generation'))}).")
+    click.echo(_prompt_words(placed, considered))
     for field, title in (("placed", "placed in full"), ("listed", "listed in one line"), ("withheld", "withheld by chance")):
         _section(title, rows(facts.get(field)))
-    _section("not placed", rows(facts.get("not_placed")))
+    not_placed = rows(facts.get("not_placed"))
+    later = [one for one in not_placed if at(one, "reason") == CAME_LATER]
+    _section("not placed", not_placed if len(later) <= _LATER_SHOWN else [one for one in not_placed if one not in later])
+    if len(later) > _LATER_SHOWN:
+        click.echo(f"{len(later)} rules and skills came into force after this turn (metaclaw rules, metaclaw skills list)")
     for field, title in _REMINDERS:
         if names := rows(facts.get(field)):
             click.echo(f"{title}: {', '.join(plain(name) for name in names)}")
@@ -89,6 +93,15 @@ def _tell(facts: "dict[str, Json]") -> None:
         click.echo(f"broken and not held: {plain(at(one, 'rule'))}: {plain(at(one, 'reason'))}")
     for name in rows(facts.get("forgotten")):
         click.echo(f"  {plain(name)} was there and is forgotten")
+
+
+def _prompt_words(placed: int, considered: int) -> str:
+    if not considered:
+        return "No rule or skill was in force for it."
+    if considered == 1:
+        return f"The one rule or skill in force for it was {'' if placed else 'not '}in its prompt."
+    number = "None" if not placed else "All" if placed == considered else placed
+    return f"{number} of the {considered} rules and skills in force for it {'was' if placed == 1 else 'were'} in its prompt."
 
 
 def _tell_enforcement(facts: "dict[str, Json]") -> None:

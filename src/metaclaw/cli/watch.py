@@ -15,7 +15,7 @@ from metaclaw.cli.client import ApiClient, NotListeningError, NotRunningError, U
 from metaclaw.cli.output import agent_name, plain
 from metaclaw.domain.chat import Json
 from metaclaw.domain.turn import KEEP_RULES
-from metaclaw.domain.wording import outcome_word
+from metaclaw.domain.wording import outcome_word, reason_words
 
 # The proxy sends a comment at least every 15 seconds.
 _SILENCE_S = 60.0
@@ -170,7 +170,7 @@ def _generation(api: ApiClient, data: dict[str, Json]) -> str:
         if status == 200:
             words.append(_short(at(found, "text")))
     told = f": {' / '.join(words)}" if words else ""
-    return f"{plain(data.get('reason'))}{told}"
+    return f"{plain(reason_words(data.get('reason')))}{told}"
 
 
 def _short(text: Json) -> str:

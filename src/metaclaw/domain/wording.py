@@ -1,5 +1,6 @@
 """The words in which people read verdicts, agents, audiences, sums and held calls: the same on the page and in the terminal."""
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -17,9 +18,12 @@ SOURCES: Final = {
     "judge": "a judge found it",
     "nobody": "it could not be judged",
 }
+CAME_LATER: Final = "it came into force after this turn"
+"""Why a rule or skill of today was not in an earlier prompt."""
 EVERYONE: Final = "everyone"
 YOU: Final = "you"
 _UNKNOWN_AGENT: Final = "agent not known"
+_UNDID: Final = re.compile(r"undid generation \d+ \((.*)\)", re.DOTALL)
 _GOT: Final = {
     "complied": "The client got the calls of the last attempt, which follow the rules.",
     "words": "The client got the words of the last attempt, which has no calls.",
@@ -64,6 +68,13 @@ def money(cost: object, unpriced_tokens: object = 0) -> str:
         return "unpriced"
     partly = " + unpriced" if unpriced_tokens else ""
     return f"${cost:,.2f}{partly}" if cost >= 0.1 or not cost else f"${cost:.4f}{partly}"
+
+
+def reason_words(reason: object) -> str:
+    """Why a generation was made. The stored reason of an undo names a number; this names what was taken back."""
+    words = str(reason)
+    undone = _UNDID.fullmatch(words)
+    return words if undone is None else f"took back the change “{reason_words(undone[1])}”"
 
 
 def attempt_word(end: object, number: int, attempts: int) -> str:

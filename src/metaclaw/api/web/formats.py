@@ -203,6 +203,11 @@ def outcome(value: object) -> str:
     return wording.outcome_word(value)
 
 
+def reason(value: object) -> str:
+    """Why a generation was made, in words."""
+    return wording.reason_words(value)
+
+
 def audience(scope: object) -> str:
     """For whom a rule or skill is, in words."""
     return f"for {wording.audience(scope)}"

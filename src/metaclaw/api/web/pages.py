@@ -66,7 +66,7 @@ _FILTERS: Final = (
         "money",
         "outcome",
     ),
-    *("plural", "project", "seconds", "signal", "tokens", "uplift"),
+    *("plural", "project", "reason", "seconds", "signal", "tokens", "uplift"),
 )
 _SAID: Final = ("noted", "replaced", "retracted", "notice")
 

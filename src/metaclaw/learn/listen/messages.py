@@ -370,13 +370,14 @@ _DATA: Final[dict[str, dict[str, list[str]]]] = json.loads(
     (files("metaclaw.learn.listen") / "phrases.json").read_text(encoding="utf-8")
 )
 _MAX_CHARS: Final = 300
+_SHORT_CHARS: Final = 240
 _SPACED: Final = re.compile(r"[a-zа-яё]")
-_FILLER: Final = re.compile(r"(?:\W|\b(?:hey|hi|ok|okay|and|also|so|please|btw|und|also|bitte|et|y|e|en|и)\b)*", re.IGNORECASE)
+_FILLER: Final = re.compile(r"(?:\W|\b(?:hey|hi|ok|okay|and|also|so|please|pls|btw|und|also|bitte|et|y|e|en|и)\b)*", re.IGNORECASE)
 _QUESTION: Final = ("?", "？", "か。", "吗。")
 
 
 def _any_of(kind: str) -> re.Pattern[str]:
-    phrases = {phrase for language in _DATA.values() for phrase in language[kind]}
+    phrases = {phrase for language in _DATA.values() for phrase in language.get(kind, ())}
     ordered = sorted(phrases, key=lambda phrase: (-len(phrase), phrase))
     return re.compile("|".join(_bounded(phrase) for phrase in ordered), re.IGNORECASE)
 
@@ -387,10 +388,17 @@ def _bounded(phrase: str) -> str:
 
 
 _SURE, _FACT, _CUE, _NOT, _RETRACT = map(_any_of, ("sure", "fact", "cue", "not", "retract"))
+_ORDER: Final = re.compile(
+    rf"(?:{_any_of('order').pattern})\W+(?!(?:{_any_of('order_not').pattern})(?!['\w]))\w"
+    rf"|(?:never|always) (?:ever )?(?:{_any_of('order_verb').pattern})(?![\w])",
+    re.IGNORECASE,
+)
+"""How an order begins that counts in a short message only: `from now on` and what is wanted, `never` or `always` and a verb."""
 
 
 def sure_rules(message: PersonsMessage) -> ReadMessage:
-    """Rules and facts from sentences that begin with a phrase that always states one, in the person's words."""
+    """Rules and facts from sentences that begin with a phrase that always states one, in the person's words. In a short message
+    more ways to begin are sure."""
     return ReadMessage(tuple(_sure_items(message)), None)
 
 
@@ -406,12 +414,13 @@ def takes_back(message: PersonsMessage) -> bool:
 
 
 def _sure_items(message: PersonsMessage) -> Iterator[RuleItem]:
+    is_short = len(message.own) <= _SHORT_CHARS
     for sentence in split_sentences(message.own):
         filler = _FILLER.match(sentence)
         begin = 0 if filler is None else filler.end()
         if len(sentence) > _MAX_CHARS or sentence.endswith(_QUESTION) or _NOT.search(sentence) or "…" in sentence:
             continue
-        if _SURE.match(sentence, begin):
+        if _SURE.match(sentence, begin) or (is_short and _ORDER.match(sentence.replace("’", "'"), begin)):
             yield RuleItem(ItemChange.ADD, SkillKind.RULE, sentence, "")
         elif _FACT.match(sentence, begin):
             yield RuleItem(ItemChange.ADD, SkillKind.FACT, sentence, "")
