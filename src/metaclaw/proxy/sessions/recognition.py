@@ -272,7 +272,8 @@ def _generic(request: Request) -> str | None:
     prompt = request.prompt
     if is_heartbeat(prompt):
         return "heartbeat"
-    if any(len(part) < _TRIAL_CHARS and TRIAL_QUESTION in part for part in request.prompt_parts):
+    # Some agents put the time before it, others a long reminder behind it.
+    if any(TRIAL_QUESTION in part[:_TRIAL_CHARS] for part in request.prompt_parts):
         return "trial"
     if prompt.startswith("Pre-compaction memory flush"):
         return "memory-flush"
