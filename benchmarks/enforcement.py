@@ -32,7 +32,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import count, cycle
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -58,6 +58,25 @@ _PATHS = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses
 _FIRST_TEXT = {"chat": b'"content": "', "messages": b'"text_delta"', "responses": b"response.output_text.delta"}
 _ADDED = re.compile(r'\s*<house_rules by="metaclaw".*?</house_rules>\s*', re.DOTALL)
 _RULES, _HELD = 30, 10
+_PAUSE_S = 0.002
+
+
+class Kind(NamedTuple):
+    """Whether an answer is streamed, what the provider says, and the pause before each event. Without one, a stream arrives in one
+    piece, which no model does; answers with pauses take long, so only a share of the requests is made."""
+
+    stream: bool
+    plan: str
+    pause_s: float = 0.0
+    share: float = 1.0
+
+
+_KINDS = {
+    "whole": Kind(False, "two"),
+    "streamed": Kind(True, "two", _PAUSE_S, 0.25),
+    "streamed without calls": Kind(True, "text", _PAUSE_S, 0.5),
+    "streamed in one piece": Kind(True, "two"),
+}
 _FRESH_AFTER = 8
 _STEPS_OF_A_ROUND = 50
 _TICK_S = 0.01
@@ -294,7 +313,7 @@ def measure_cost(folder: Path, requests: int, rounds: int) -> dict[str, Any]:
     """Processor time for each request and time to the first text, with ten held rules and with none."""
     provider = StrictProvider(pieces=20)
     provider.start()
-    ratios: dict[str, list[float]] = {"whole": [], "streamed": []}
+    ratios: dict[str, list[float]] = {kind: [] for kind in _KINDS}
     spent: dict[str, dict[str, list[float]]] = {kind: {"held": [], "none": []} for kind in ratios}
     waits: dict[str, list[float]] = {"held": [], "none": []}
     try:
@@ -306,16 +325,18 @@ def measure_cost(folder: Path, requests: int, rounds: int) -> dict[str, Any]:
             arms = {"held": held, "none": none}
             numbers = count(1)
             for program in arms.values():
-                _load(client, program, 2 * len(RELAYED), True, numbers)
-                _load(client, program, 2 * len(RELAYED), False, numbers)
+                for kind in _KINDS:
+                    _load(client, program, 2 * len(RELAYED), kind, numbers)
             for number in range(rounds):
                 order = list(arms.items())[:: 1 if number % 2 == 0 else -1]
                 for kind in ratios:
-                    used = _round(client, order, requests, kind == "streamed", numbers)
+                    provider.pause_s = _KINDS[kind].pause_s
+                    made = max(len(RELAYED), int(_KINDS[kind].share * requests))
+                    used = _round(client, order, made, kind, numbers)
                     for name, value in used.items():
-                        spent[kind][name].append(1000 * value / requests)
+                        spent[kind][name].append(1000 * value / made)
                     ratios[kind].append(used["held"] / max(used["none"], _TICK_S))
-            provider.pause_s, provider.pieces = 0.002, 3
+            provider.pause_s, provider.pieces = _PAUSE_S, 3
             for number in range(2 * _STEPS_OF_A_ROUND):
                 wire, target = RELAYED[number % len(RELAYED)]
                 for name, program in list(arms.items())[:: 1 if number % 2 == 0 else -1]:
@@ -333,7 +354,7 @@ def measure_cost(folder: Path, requests: int, rounds: int) -> dict[str, Any]:
 
 
 def _round(
-    client: httpx.Client, arms: Sequence[tuple[str, Program]], requests: int, stream: bool, numbers: Iterator[int]
+    client: httpx.Client, arms: Sequence[tuple[str, Program]], requests: int, kind: str, numbers: Iterator[int]
 ) -> dict[str, float]:
     """Processor seconds of each program for the same load, taken in short turns."""
     used = dict.fromkeys((name for name, _ in arms), 0.0)
@@ -341,7 +362,7 @@ def _round(
         for name, program in arms:
             assert program.process is not None
             before = cpu_s(program.process.pid)
-            _load(client, program, min(_STEPS_OF_A_ROUND, requests - begin), stream, numbers)
+            _load(client, program, min(_STEPS_OF_A_ROUND, requests - begin), kind, numbers)
             used[name] += cpu_s(program.process.pid) - before
     return used
 
@@ -363,10 +384,11 @@ def _body(wire: str, target: str, stream: bool, number: int, plan: str) -> dict[
     }
 
 
-def _load(client: httpx.Client, program: Program, requests: int, stream: bool, numbers: Iterator[int]) -> None:
+def _load(client: httpx.Client, program: Program, requests: int, kind: str, numbers: Iterator[int]) -> None:
+    stream, plan, *_ = _KINDS[kind]
     for place in range(requests):
         wire, target = RELAYED[place % len(RELAYED)]
-        body = _body(wire, target, stream, next(numbers), "two")
+        body = _body(wire, target, stream, next(numbers), plan)
         answer = client.post(f"{program.url}{_PATHS[wire]}", json=body, headers=program.auth)
         answer.raise_for_status()
 

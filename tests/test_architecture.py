@@ -1,6 +1,8 @@
-"""docs/architecture.md and docs/store.md name modules that exist."""
+"""docs/architecture.md and docs/store.md name modules that exist; front doors open, and a class name means one thing."""
 
+import ast
 import re
+from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
 
@@ -36,3 +38,12 @@ def test_every_name_of_a_front_door_can_be_imported(package: str) -> None:
     front_door = import_module(f"metaclaw.{package}")
 
     assert all(hasattr(front_door, name) for name in getattr(front_door, "__all__", ()))
+
+
+def test_a_public_class_name_means_one_thing() -> None:
+    places = defaultdict(list)
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(path.relative_to(SOURCE).as_posix())
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

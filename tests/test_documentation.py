@@ -10,7 +10,7 @@ import click
 import pytest
 
 from metaclaw.agents import AGENTS, Agent, Endpoint
-from metaclaw.agents.change import applied
+from metaclaw.agents.connection import applied
 from metaclaw.cli.root import root
 
 ROOT = Path(__file__).resolve().parents[1]

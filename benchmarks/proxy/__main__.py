@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from . import peers, results
-from .goals import OURS, judge
+from .goals import BEFORE, OURS, judge
 from .harness import Options, measure
 from .report import goal_lines, markdown, measurements
 from .suites import QUICK, SUITES
@@ -28,6 +28,7 @@ def _arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--install-peers", action="store_true", help="install the peers into their own environments, then stop")
     parser.add_argument("--targets", type=_names, default=_TARGETS, help=f"which of {','.join(_TARGETS)} [all]")
+    parser.add_argument("--before", type=Path, metavar="PROGRAM", help="a metaclaw of another version, to be measured beside ours")
     parser.add_argument("--suites", type=_names, help=f"which of {','.join(suite.name for suite in SUITES)}")
     parser.add_argument("--rounds", type=int, help="how often every slot is measured [5, quick 1]")
     parser.add_argument("--seconds", type=float, help="length of a slot [2, quick 1]")
@@ -55,7 +56,7 @@ def _options(given: argparse.Namespace) -> Options:
         return value if value is not None else short if quick else full
 
     return Options(
-        targets=(*given.targets, *_chosen_peers(given.peers)),
+        targets=(*given.targets, *([BEFORE] if given.before else []), *_chosen_peers(given.peers)),
         suites=given.suites or (QUICK if quick else [suite.name for suite in SUITES]),
         rounds=int(default(given.rounds, 5, 1)),
         seconds=default(given.seconds, 2, 1),
@@ -66,11 +67,12 @@ def _options(given: argparse.Namespace) -> Options:
         patience_s=0 if quick else 2,
         budget_s=given.budget,
         command=shlex.join(["python", "-m", "benchmarks.proxy", *sys.argv[1:]]),
+        before=given.before,
     )
 
 
 def _refuse_unknown(options: Options, parser: argparse.ArgumentParser) -> None:
-    for chosen, known in ((options.targets, (*_TARGETS, *_PEERS)), (options.suites, [suite.name for suite in SUITES])):
+    for chosen, known in ((options.targets, (*_TARGETS, BEFORE, *_PEERS)), (options.suites, [suite.name for suite in SUITES])):
         unknown = [name for name in chosen if name not in known]
         if unknown:
             parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(known)}")

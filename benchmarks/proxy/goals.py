@@ -7,6 +7,8 @@ from . import summary
 from .results import Run
 
 OURS = "ours"
+BEFORE = "before"
+"""Another version of ours, to compare with."""
 PEERS = ("litellm", "authors")
 _SHORT = ("short-1", "short-8", "short-64")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import bodies, peers
-from .goals import OURS
+from .goals import BEFORE, OURS
 from .library import SIGN
 from .memory import memory_points
 from .procfs import cpu_s, wait_for_quiet
@@ -43,11 +43,14 @@ class Options:
     patience_s: float
     budget_s: float
     command: str
+    before: Path | None = None
+    """The `metaclaw` program of another version, measured beside ours."""
 
 
-def recipes(skills: int) -> dict[str, Recipe]:
+def recipes(skills: int, before: Path | None = None) -> dict[str, Recipe]:
     """Every target but `direct`, by name."""
-    return {"nginx": nginx, OURS: ours(skills), **peers.recipes(skills)}
+    earlier = {} if before is None else {BEFORE: ours(skills, before)}
+    return {"nginx": nginx, **earlier, OURS: ours(skills), **peers.recipes(skills)}
 
 
 def measure(options: Options, say: Say) -> Run:
@@ -63,14 +66,14 @@ def measure(options: Options, say: Say) -> Run:
         stack.callback(_stop_all, alive)
         if "direct" in options.targets:
             alive.append(Direct(provider, provider_port, workplace))
-        for name, recipe in recipes(options.skills).items():
+        for name, recipe in recipes(options.skills, options.before).items():
             if name in options.targets:
                 target = Target(name, recipe, workplace, provider_port)
                 alive.append(target)
                 if not _start(run, target, options, say):
                     alive.remove(target)
         for target in alive:
-            if target.name == OURS:
+            if target.name in (OURS, BEFORE):
                 _wait_for_index(target, options, say)
             with _noting(run, say):
                 run.skills_placed[target.name] = _placed(target, bench, provider_port)

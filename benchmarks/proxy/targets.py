@@ -230,11 +230,10 @@ http {{
     return Launch([program, "-p", str(home), "-e", "stderr", "-c", str(home / "nginx.conf")])
 
 
-def ours(skills: int) -> Recipe:
+def ours(skills: int, program: Path = Path(sys.executable).parent / "metaclaw") -> Recipe:
     """This project's proxy as a user starts it, but for learning, which is off as the others' is."""
 
     def recipe(home: Path, port: int, provider_port: int) -> Launch:
-        program = Path(sys.executable).parent / "metaclaw"
         if not program.exists():
             raise MissingToolError(f"{program} is missing: install the project into this environment first (make install)")
         config = f"""[proxy]

@@ -84,8 +84,22 @@ def test_the_real_agent_answers_through_the_proxy_and_is_disconnected_again(
     assert "echo:" in facts["answer"]
     assert facts["turns_recorded"] >= 1
     assert any("which model are you" in seen.body.decode("utf-8", "replace") for seen in provider.requests)
+    sessions = running.get("/api/sessions")["sessions"]
+    kinds = {turn["kind"] for one in sessions for turn in running.get(f"/api/sessions/{one['id']}")["turns"]}
+    assert kinds == {"side"}, "a test is no work to learn from"
     assert running.env["HOME"] not in ("", os.environ.get("HOME"))
     undone = agents(running, "disconnect", name, "--yes", "--json")
     assert undone.returncode == 0, undone.stderr
     state = json.loads(agents(running, "list", "--json").stdout)["agents"]
     assert next(one for one in state if one["name"] == name)["state"] == "not connected"
+
+
+def test_the_providers_variables_in_the_shell_do_not_reach_past_qwens_settings(running: Program, provider: Provider) -> None:
+    if not (Path(COMMANDS) / "qwen").exists():
+        pytest.skip(f"qwen is not installed in {COMMANDS}")
+    variables = {"OPENAI_API_KEY": "sk-of-the-provider", "OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_MODEL": "another"}
+    running.env |= variables
+    assert agents(running, "connect", "qwen-code", "--yes", "--model", "echo").returncode == 0
+    tried = agents(running, "test", "qwen-code", "--json", "--timeout", "300")
+    assert json.loads(tried.stdout or "{}").get("ok"), (tried.stdout, tried.stderr)
+    assert {seen.json["model"] for seen in provider.requests if seen.method == "POST"} == {"echo"}

@@ -3,7 +3,7 @@
 import pytest
 
 from metaclaw.agents import Endpoint, find_agent
-from metaclaw.agents.change import applied
+from metaclaw.agents.connection import applied
 from metaclaw.errors import ConfigError
 
 ENDPOINT = Endpoint("http://127.0.0.1:30000", "mc-key", "gpt-5.1", frozenset({"openai", "anthropic"}))

@@ -68,3 +68,12 @@ def test_answers_about_messages_that_cannot_be_used_are_a_problem_until_one_can(
     assert "listen.model" in problem["do"]
     listener["not_understood"] = [{**unusable, "in_a_row": 0}]
     assert problems(status(learning={"listener": listener})) == []
+
+
+@pytest.mark.parametrize(("role", "work"), [("judge", "judges"), ("evolver", "writes skills")])
+def test_a_model_whose_answers_cannot_be_used_is_a_problem_with_what_to_do(role: str, work: str) -> None:
+    one = {"role": role, "model": "world/tiny", "answers": 9, "reason": "no verdict", "at": "2026-11-17T08:00:00+00:00"}
+    (problem,) = problems(status(learning={"unusable": [one]}))
+    assert problem["what"] == f"The model that {work} gives unusable answers"
+    assert "world/tiny: 9 of the last 9" in problem["why"]
+    assert f"metaclaw config set {role}.model" in problem["do"]

@@ -16,7 +16,16 @@ def test_a_small_run_delivers_no_violating_call_and_counts_what_the_script_did()
     assert delivery["refused_histories"] == 0
     assert delivery["counted"] == delivery["truth"]
     assert delivery["compliance_is_true"]
-    assert set(cost["cpu_ms"]) == set(cost["cpu_ratio"]) == {"whole", "streamed"}
+    assert (
+        set(cost["cpu_ms"])
+        == set(cost["cpu_ratio"])
+        == {
+            "whole",
+            "streamed",
+            "streamed without calls",
+            "streamed in one piece",
+        }
+    )
     assert set(cost["first_text_ms"]) == {"held", "none"}
 
 

@@ -93,6 +93,14 @@ def test_an_unknown_target_is_refused_by_name() -> None:
     assert "nobody" in done.stderr
 
 
+@needs_compiler
+def test_another_version_that_is_not_there_is_left_out_by_name(tmp_path: Path) -> None:
+    few = ("--peers", "none", "--rounds", "1", "--seconds", "0.2", "--cold-starts", "1", "--memory-requests", "0")
+    done = bench("--targets", "direct", "--suites", "short-8", *few, "--before", str(tmp_path / "metaclaw"))
+    assert done.returncode == 0, done.stderr
+    assert f"before left out: {tmp_path / 'metaclaw'} is missing" in done.stderr
+
+
 def test_a_run_in_which_ours_never_started_does_not_pass(tmp_path: Path) -> None:
     path = write_run(tmp_path / "without.json", [slot("nginx", "short-8", rps=10_000, p50_us=50, cpu_us=30)])
     assert bench("--from-json", str(path), "--assert-goals").returncode == 1

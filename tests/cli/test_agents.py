@@ -1,5 +1,6 @@
 """`metaclaw agents` and `metaclaw setup` as a person uses them."""
 
+import json
 import os
 import stat
 import subprocess
@@ -230,6 +231,91 @@ def test_setup_without_the_key_says_which_variable_to_set(user: Path) -> None:
     refused = metaclaw("setup", "--yes", "--provider", "groq", "--agents", "none")
     assert (refused.code, "GROQ_API_KEY is not set" in refused.err) == (2, True)
     assert (user / "mc" / "config.toml").read_text() == before
+
+
+def test_setup_finds_out_that_a_server_has_chat_only(installed: Program, provider: Provider) -> None:
+    provider.missing = ("/responses",)
+    try:
+        done = installed.command(
+            "setup", "--yes", "--provider", "local", "--base-url", f"{provider.url}/v1", "--agents", "none", "--model", "echo"
+        )
+        assert done.returncode == 0, done.stderr
+        written = (installed.home / "config.toml").read_text()
+        local = written[written.index('name = "local"') :]
+        assert 'wires = ["chat"]' in local
+        assert "api_key" not in local
+        again = installed.command("setup", "--yes", "--agents", "none")
+        assert (again.returncode, (installed.home / "config.toml").read_text()) == (0, written)
+    finally:
+        installed.command("stop")
+
+
+def test_setup_takes_the_models_that_a_server_of_ones_own_lists(installed: Program, provider: Provider) -> None:
+    (installed.home / "config.toml").write_text(f'[proxy]\nport = 0\napi_key = "{KEY}"\n')
+    questions = f"{provider.url}/v1\nclaude\nlots\n1,000\n"
+    command = [sys.executable, "-m", "metaclaw", "setup"]
+    try:
+        done = subprocess.run(command, env=installed.env, input=questions, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "lots is not a number of tokens" in done.stderr + done.stdout
+        written = (installed.home / "config.toml").read_text()
+        assert 'models = ["echo"]' in written
+        assert "daily_tokens = 1000" in written
+        assert "Claude Code answered through the proxy" in done.stdout
+    finally:
+        installed.command("stop")
+
+
+def test_setup_says_why_no_model_can_be_asked(installed: Program, provider: Provider) -> None:
+    provider.refused_keys = ("sk-wrong",)
+    path = installed.home / "config.toml"
+    head = f'[proxy]\nport = 0\napi_key = "{KEY}"\n[[providers]]\nname = "mine"\nkind = "openai"\napi_key = "sk-wrong"\n'
+    for address, reason in (
+        (f"{provider.url}/v1", "refused the key (401): Incorrect API key"),
+        ("http://127.0.0.1:9/v1", "refused"),
+    ):
+        path.write_text(f'{head}base_url = "{address}"\n')
+        try:
+            done = installed.command("setup", "--yes", "--agents", "none")
+        finally:
+            installed.command("stop")
+        assert done.returncode == 1
+        assert "No model answers: provider mine " in done.stderr
+        assert reason in done.stderr
+
+
+def test_setup_keeps_the_model_that_an_agent_was_connected_with(installed: Program, tmp_path: Path) -> None:
+    settings = tmp_path / ".claude" / "settings.json"
+    try:
+        assert installed.command("setup", "--yes").returncode == 0
+        assert "ANTHROPIC_MODEL" not in settings.read_text()
+        assert installed.command("agents", "connect", "claude", "--yes", "--model", "mine-1").returncode == 0
+        assert installed.command("setup", "--yes").returncode == 0
+        assert '"ANTHROPIC_MODEL": "mine-1"' in settings.read_text()
+        assert installed.command("setup", "--yes", "--model", "mine-2").returncode == 0
+        assert '"ANTHROPIC_MODEL": "mine-2"' in settings.read_text()
+    finally:
+        installed.command("stop")
+
+
+def test_an_address_without_a_provider_is_refused_before_any_question(user: Path) -> None:
+    refused = metaclaw("setup", "--base-url", "http://127.0.0.1:8000/v1")
+    assert refused.code == 2
+    assert "--provider local --base-url http://127.0.0.1:8000/v1" in refused.err
+    assert "Which provider" not in refused.out
+    assert metaclaw("setup", "--yes", "--provider", "local").code == 2
+
+
+def test_the_test_questions_of_setup_are_no_work(installed: Program) -> None:
+    try:
+        assert installed.command("setup", "--yes").returncode == 0
+        assert installed.command("setup", "--yes", "--agents", "none", "--model", "echo").returncode == 0
+        listed = json.loads(installed.command("sessions", "list", "--json").stdout)["sessions"]
+        shown = [json.loads(installed.command("sessions", "show", one["id"], "--json").stdout) for one in listed]
+        turns = [turn for one in shown for turn in one["turns"]]
+        assert [turn["kind"] for turn in turns] == ["side", "side"]
+    finally:
+        installed.command("stop")
 
 
 def test_a_request_that_is_too_long_for_the_embedded_model_is_explained() -> None:

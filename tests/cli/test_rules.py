@@ -12,6 +12,7 @@ from metaclaw.domain.compliance import Compliance
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from tests.cli.program import metaclaw, program
+from tests.cli.scripted import scripted
 
 UV = "use-uv-instead-of-pip"
 CLAUDE = """# CLAUDE.md
@@ -368,6 +369,24 @@ def test_a_held_rule_without_a_check_of_calls_says_that_it_holds_nothing(home: P
     assert "tool calls that break it do not reach the agent" in " ".join(metaclaw("rules", "show", name).out.split())
 
 
+@pytest.mark.parametrize("change", [(), ("--check", "not: hello"), ("--no-check",)])
+def test_a_rule_that_cannot_hold_is_not_set_to_hold(home: Path, change: tuple[str, ...]) -> None:
+    name = metaclaw("rules", "add", "Be nice.", "--json").facts["name"]
+    refused = metaclaw("rules", "edit", name, "--enforce", "hold", *change)
+    assert (refused.code, refused.out) == (1, "")
+    assert "cannot be held, and nothing was changed" in refused.err
+    assert f"metaclaw rules edit {name} --check" in refused.err
+    assert listed()[0]["enforce"] == "remind"
+
+
+def test_rules_says_that_a_message_is_being_read(home: Path) -> None:
+    status: dict[str, Any] = {"learning": {"pending": {"listening": 1}}}
+    with scripted(home, {"GET /api/status": (200, status)}):
+        assert "1 message of yours is being read" in metaclaw("rules").out
+        status["learning"]["pending"]["listening"] = 0
+        assert "being read" not in metaclaw("rules").out
+
+
 @pytest.mark.parametrize(
     ("check", "told"),
     [
@@ -464,7 +483,7 @@ def test_a_program_about_answers_cannot_hold_and_is_shown_in_lines(home: Path) -
     added = metaclaw("rules", "add", "--example", "tests-before-done", "--enforce", "hold")
     assert "nothing is held: only a check of tool calls can hold them" in added.out
     edited = metaclaw("rules", "edit", "tests-before-done", "--enforce", "hold")
-    assert "nothing is held" in edited.out
+    assert "cannot be held, and nothing was changed" in edited.err
     shown = metaclaw("rules", "show", "tests-before-done").out
     assert "a program, below" in shown
     assert "\\n" not in shown.split("Its check:")[0]

@@ -296,3 +296,33 @@ def test_a_secret_in_a_conversation_reaches_neither_judge_nor_evolver_nor_skill(
     assert skills_in_force(learner) == set()
     assert secret not in str(learner.get("/api/candidates"))
     assert secret not in learner.log.read_text()
+
+
+def test_feedback_on_one_thing_leaves_the_persons_rules_as_they_said_them(learner: Program, teacher: Teacher) -> None:
+    teacher.evolve = lambda prompt: {
+        "skills": [
+            {
+                **SKILL,
+                "name": "never-use-emojis",
+                "replaces": "never-use-emojis",
+                "trigger": "When writing release notes for people",
+                "body": "Never use emojis. Release notes must be bullets.",
+                "check": "pattern: ^- ",
+            }
+        ]
+    }
+    Talk(learner).say("Never use emojis.")
+    before = learner.wait_for("/api/rules", lambda facts: len(facts["rules"]) == 1)["rules"]
+    assert before[0]["name"] == "never-use-emojis"
+    talk = Talk(learner)
+    talk.say("Write the release notes without emojis.")
+    given = learner.command("feedback", "--last", "fail", "release notes must be bullets")
+    assert given.returncode == 0, given.stderr
+    learner.wait_for("/api/candidates?standing=rejected", lambda facts: len(facts["candidates"]) == 1)
+    assert "never-use-emojis (a rule that the person stated; may not be edited)" in prompt_text(teacher.asked("evolve")[0].json)
+    after = learner.get("/api/rules")["rules"]
+    fields = ("name", "kind", "text", "when", "check", "scope", "source", "author")
+    assert [{key: one.get(key) for key in fields} for one in after] == [{key: one.get(key) for key in fields} for one in before]
+    (candidate,) = learner.get("/api/candidates?standing=rejected")["candidates"]
+    assert (candidate["change"], candidate["skill"] != "never-use-emojis") == ("new", True)
+    assert "in your own words" not in learner.command("candidates", "list").stdout

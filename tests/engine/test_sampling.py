@@ -12,8 +12,8 @@ from metaclaw.engine.sampling import Sampler, SamplingOptions, draw
 _LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=12)
 
 
-def _drawn(logits: list[float], wishes: SamplingOptions, count: int) -> Counter[int]:
-    sampler = Sampler(wishes)
+def _drawn(logits: list[float], options: SamplingOptions, count: int) -> Counter[int]:
+    sampler = Sampler(options)
     row = torch.tensor([logits])
     return Counter(draw(row, [sampler])[0].token for _ in range(count))
 
@@ -22,8 +22,8 @@ def _drawn(logits: list[float], wishes: SamplingOptions, count: int) -> Counter[
 def test_the_logprob_is_that_of_the_raw_distribution_whatever_was_drawn_from(
     logits: list[float], temperature: float, seed: int
 ) -> None:
-    wishes = SamplingOptions(temperature=temperature, top_k=2, presence_penalty=1.0, seed=seed)
-    [drawn] = draw(torch.tensor([logits]), [Sampler(wishes)])
+    options = SamplingOptions(temperature=temperature, top_k=2, presence_penalty=1.0, seed=seed)
+    [drawn] = draw(torch.tensor([logits]), [Sampler(options)])
     assert drawn.logprob == pytest.approx(float(torch.tensor(logits).log_softmax(0)[drawn.token]), abs=1e-6)
     assert drawn.logprob <= 0.0
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.domain.training import Adam
-from metaclaw.engine.training.optimizer import AdamW
+from metaclaw.engine.training.losses import AdamW
 from metaclaw.errors import TrainingError
 
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from metaclaw.domain.chat import ToolCall
@@ -12,6 +12,7 @@ from metaclaw.domain.tool_classes import CLIENT_TOOLS, ToolClass
 from metaclaw.skills.checks.answer import program_input, texts_at
 from metaclaw.skills.checks.calls import seen_calls
 from metaclaw.skills.checks.commands import commands_of
+from metaclaw.skills.checks.consent import deletion_consent
 
 NAMES = st.sampled_from(sorted({name for table in CLIENT_TOOLS.values() for name in table} | {"tool_call", "deploy", "batch"}))
 KEYS = st.sampled_from(
@@ -82,6 +83,7 @@ SHELL_WORDS = st.sampled_from(
 
 
 @given(st.lists(SHELL_WORDS | st.text(max_size=5), max_size=30).map(" ".join))
+@example("\n x=1")
 def test_every_script_is_read_or_looked_at_in_pieces(script: str) -> None:
     seen = commands_of(script)
     assert len(seen.written.text) == len(script)
@@ -101,3 +103,86 @@ def test_deep_nesting_is_looked_at(opening: str, depth: int) -> None:
     closed = ToolCall("c", "edit", '{"files":[' * depth + "1" + "]}" * depth)
     assert seen_calls(closed)
     assert texts_at([closed], Where(Place.CALLS)) is not None
+
+
+CODE_WORDS = st.sampled_from(
+    (
+        *(
+            "open(",
+            "'a'",
+            '"w"',
+            ")",
+            ".write(",
+            "Path(",
+            ".write_text(",
+            "os.chmod(",
+            "0o777",
+            "requests.post(",
+            "fetch(",
+            ",",
+            "=",
+            "p",
+            "+",
+        ),
+        *(
+            "\n",
+            "import os as o\n",
+            "from os import remove, chmod\n",
+            "exec(",
+            "b64decode(",
+            "`",
+            '"""',
+            "f'{p}/a'",
+            "%pip install x\n",
+        ),
+        *("base_url=", "subprocess.run(", "['git', 'push']", "repo.git.push(", "pip.main([", "]", "unlink ", "$x", "{", "}"),
+    )
+)
+EDITOR_WORDS = st.sampled_from(
+    (
+        "s/a/b/",
+        "s|",
+        "/x/",
+        "1,$",
+        "a\\",
+        "\n",
+        ";",
+        "{",
+        "}",
+        "!",
+        "i text",
+        ".",
+        "w",
+        "g/a/d",
+        "%s/a/b/|x",
+        "\\",
+        "--- a/f\n+++ b/f\n+x",
+    )
+)
+EDITORS = st.sampled_from(("sed -i", "perl -pi -e", "ed -s", "ex -sc", "gawk -i inplace", "patch", "vim -c", "sed -n"))
+
+
+@given(st.lists(CODE_WORDS | st.text(max_size=5), max_size=30).map("".join))
+def test_every_program_of_another_language_is_read(code: str) -> None:
+    scripts = (f"python3 -c {shlex.quote(code)}", f"node - <<'END_OF_CODE'\n{code}\nEND_OF_CODE")
+    for call in (
+        ToolCall("c", "execute_code", json.dumps({"code": code})),
+        *(ToolCall("c", "bash", json.dumps({"command": one})) for one in scripts),
+    ):
+        assert seen_calls(call)
+        assert texts_at([call], Where(Place.CALLS, "shell|edit")) or not code.strip()
+
+
+@given(EDITORS, st.lists(EDITOR_WORDS | st.text(max_size=5), max_size=12).map("".join))
+def test_every_editor_of_the_command_line_is_read(editor: str, script: str) -> None:
+    for command in (
+        f"{editor} {shlex.quote(script)} a.txt",
+        f"{editor} a.txt <<'END'\n{script}\nEND",
+        f"printf %s {shlex.quote(script)} | {editor} a.txt",
+    ):
+        assert commands_of(command).texts
+
+
+@given(st.text(max_size=200), st.none() | st.text(max_size=200))
+def test_every_message_is_read_for_consent(said: str, asked: str | None) -> None:
+    assert all(clause in said for clause in deletion_consent(said, asked).refused)

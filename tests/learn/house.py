@@ -20,7 +20,7 @@ from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, ReplayScorer
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
-from metaclaw.learn.failures import Lessons, Probes, SkillChanges
+from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop, FastRules
 from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.loop import Listening
@@ -186,7 +186,7 @@ class House:
             book=self.book,
         )
         self.fast = FastLoop(
-            lessons=Lessons(
+            failures=FailureReader(
                 reader=self.reader,
                 verdicts=self.verdicts,
                 candidates=self.candidates,

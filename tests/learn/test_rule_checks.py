@@ -11,13 +11,14 @@ from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.skills.checks import check_of
 from metaclaw.skills.rule_fields import check_state_of
-from metaclaw.skills.rules import question_of
+from metaclaw.skills.rules import RuleFields, changed_rule, question_of
 from tests.learn.house import ADA, House, Speaker, Talk
 from tests.learn.recordings import call
 from tests.learn.test_listen import NewHouse, Script, item
 
 pytestmark = pytest.mark.anyio
 PIP = r"not in calls of shell: \bpip install\b"
+PROGRAM = "program: |\n  import json, sys\n  sys.exit(1 if 'pip' in json.load(sys.stdin)['text'] else 0)"
 SAID = "from here on we use uv and not pip"
 
 
@@ -168,8 +169,7 @@ async def test_a_proposed_check_is_no_verdict(new_house: NewHouse) -> None:
 
 
 async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(new_house: NewHouse) -> None:
-    program = "program: |\n  import json, sys\n  sys.exit(1 if 'pip' in json.load(sys.stdin)['text'] else 0)"
-    house = await new_house(listener=listener(uv(program)))
+    house = await new_house(listener=listener(uv(PROGRAM)))
     await Talk(house).say(SAID, "All right.")
     await read(house)
     found = rule(house)
@@ -179,8 +179,27 @@ async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(n
     decided = await house.admission.decide(waiting, approved=True)
     assert decided.standing is Standing.ACCEPTED, decided.reason
     found = rule(house)
-    assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (program, "confirmed", None)
+    assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (PROGRAM, "confirmed", None)
     assert check_of(found) is not None
+
+
+@pytest.mark.parametrize(
+    ("fields", "standing"), [({"enforce": "hold"}, Standing.ACCEPTED), ({"text": "Use uv, never pip or conda"}, Standing.REJECTED)]
+)
+async def test_an_approved_check_leaves_what_the_person_changed_meanwhile(
+    new_house: NewHouse, fields: RuleFields, standing: Standing
+) -> None:
+    house = await new_house(listener=listener(uv(PROGRAM)))
+    await Talk(house).say(SAID, "All right.")
+    await read(house)
+    changed = changed_rule(rule(house), fields, house.clock().date())
+    house.library.publish((changed,), (), "a person edits it", by_person=True)
+    (waiting,) = house.candidates.candidates(Standing.WAITING, 5)
+    decided = await house.admission.decide(waiting, approved=True)
+    assert decided.standing is standing, decided.reason
+    found = rule(house)
+    assert (found.body, found.extra.get("enforce")) == (changed.body, changed.extra.get("enforce"))
+    assert (found.extra.get("check") == PROGRAM) is (standing is Standing.ACCEPTED)
 
 
 async def test_who_says_never_ever_is_asked_whether_to_hold(new_house: NewHouse) -> None:

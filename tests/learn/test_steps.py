@@ -25,7 +25,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.turn import HIRED, Exchange, Step, TurnEnd, TurnKind
+from metaclaw.domain.turn import SUBAGENT, Exchange, Step, TurnEnd, TurnKind
 from metaclaw.learn.steps import StepBuilder, without_bodies
 from metaclaw.proxy.sessions import conversation, recognition
 from metaclaw.proxy.sessions.clients import CLIENTS
@@ -50,14 +50,14 @@ def texts(messages: tuple[Message, ...]) -> list[str]:
     return [part.text for part in inner if isinstance(part, Text)]
 
 
-@pytest.mark.parametrize("change", [{"parent": SessionId("s_who_hired_it")}, {"kind_reason": HIRED}])
+@pytest.mark.parametrize("change", [{"parent": SessionId("s_who_hired_it")}, {"kind_reason": SUBAGENT}])
 def test_in_a_sub_agents_turns_nobody_speaks_who_could_praise_or_blame(change: dict[str, Any]) -> None:
     agent = Agent(Wire.CHAT).hear("Count the tests.").answer(Text("Ten.")).hear("No, that is wrong.").answer(Text("Eleven."))
-    assert (step(agent).said_after, step(agent).is_hired) == ("No, that is wrong.", False)
+    assert (step(agent).said_after, step(agent).is_subagent) == ("No, that is wrong.", False)
 
     hired = [replace(one, turn=replace(one.turn, **change)) for one in agent.turns]
     first, _ = BUILDER.chain(hired)
-    assert (first.task, first.said_after, first.is_hired) == ("Count the tests.", None, True)
+    assert (first.task, first.said_after, first.is_subagent) == ("Count the tests.", None, True)
 
 
 @pytest.mark.parametrize("wire", Wire)

@@ -36,7 +36,7 @@ def test_a_judge_decides_only_with_a_clear_majority(counted: Votes, outcome: Out
 def test_a_judge_that_could_not_be_read_leaves_nothing_behind() -> None:
     for missing in (None, votes(0, 0, 3)):
         found = verdict(UNDECIDED, sense(UNDECIDED), missing, Calibration())
-        assert (found.outcome, found.source, found.p_fail, found.score) == (Outcome.UNKNOWN, Source.NOBODY, None, None)
+        assert (found.outcome, found.source, found.p_fail, found.score) == (Outcome.UNKNOWN, Source.UNDECIDED, None, None)
 
 
 def test_detectors_that_are_sure_need_no_judge() -> None:

@@ -89,9 +89,9 @@ class Traced:
                 return super().identify(wire, headers, body, peer, path=path)
 
         class Placing(Placer):
-            def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None) -> Placed:
+            def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None, *, query: str = "") -> Placed:
                 trace.append(f"placed {incoming.json['user']}")
-                return super().place(incoming, origin, nearness)
+                return super().place(incoming, origin, nearness, query=query)
 
         class Model:
             name, models = "model", ("m",)
@@ -143,15 +143,16 @@ async def _reach(traced: Traced, stage: str) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_request_stopped_before_a_provider_was_asked_is_refused_and_leaves_no_turn() -> None:
+@pytest.mark.parametrize("stages", [["recognised"], ["recognised", "searched"]], ids=lambda stages: stages[-1])
+async def test_a_request_stopped_before_a_provider_was_asked_is_refused_and_leaves_no_turn(stages: list[str]) -> None:
     traced = Traced()
     task, _, line = traced.begin("a")
-    await _reach(traced, "searched")
+    await _reach(traced, stages[-1])
     task.cancel("the program is stopping")
     with pytest.raises(UpstreamError) as refused:
         await task
     assert (refused.value.status, refused.value.code) == (503, "stopping")
-    assert traced.reached("a") == ["recognised", "searched"]
+    assert traced.reached("a") == stages
     assert line.sent == b""
     assert traced.ledger.turns == []
     assert traced.metrics.in_flight == 0
@@ -176,13 +177,15 @@ async def test_a_request_stopped_while_its_provider_answers_leaves_its_turn(*, l
     assert traced.metrics.in_flight == 0
 
 
-async def test_a_request_goes_from_stage_to_stage_without_waiting_for_others() -> None:
+async def test_requests_that_come_together_are_all_recognised_before_one_is_placed() -> None:
     traced = Traced()
     traced.found.set()
-    task, _, line = traced.begin("a")
-    other, _, _ = traced.begin("b")
+    begun = [traced.begin(name) for name in ("b", "c", "a")]
     await _reach(traced, "asked")
     traced.gate.set()
-    await asyncio.gather(task, other)
-    assert line.sent.startswith(b"HTTP/1.1 200 ")
-    assert [turn.end for turn in traced.ledger.turns] == [TurnEnd.COMPLETED] * 2
+    await asyncio.gather(*(task for task, _, _ in begun))
+    stages = [line.split()[0] for line in traced.trace]
+    assert stages[:3] == ["recognised"] * 3
+    assert sorted(stages[3:]) == ["asked"] * 3 + ["placed"] * 3 + ["searched"] * 3
+    assert [turn.end for turn in traced.ledger.turns] == [TurnEnd.COMPLETED] * 3
+    assert all(line.sent.startswith(b"HTTP/1.1 200 ") for _, _, line in begun)

@@ -339,3 +339,25 @@ def test_a_failure_knows_what_the_person_complained_of() -> None:
 
     assert failure.complaint == "the comment"
     assert make_failure("Deploy it", "next words").complaint == "next words"
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ('{"lesson": "write dates properly"}', "no JSON object with a list of skills"),
+        ('{"skills": ["write dates properly"]}', "no JSON object with a list of skills"),
+        ('{"skills": [{"name": "dates"}]}', "no skill in the answer has a name, a trigger and a body"),
+        (_answer(), None),
+        (_answer(_SKILL, {"name": "dates"}), None),
+    ],
+)
+@pytest.mark.anyio
+async def test_an_answer_that_cannot_be_used_is_told(answer: str, fault: str | None) -> None:
+    told: list[tuple[str, str | None]] = []
+    evolver = Evolver(
+        ScriptedModel([answer]), _render, 3, redact=_redact, answered=lambda model, reason: told.append((model, reason))
+    )
+    await evolver.evolve(_kind(), (), ())
+    ((model, reason),) = told
+    assert model == "scripted"
+    assert reason == fault or (fault is not None and reason is not None and fault in reason)

@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.skills import Budgets, LibraryView, Selection, rule_line
 from metaclaw.skills.block import estimate_tokens
 
@@ -65,3 +65,24 @@ def test_the_embedded_model_is_given_rules_whose_condition_nobody_knows() -> Non
     view = LibraryView.of(1, [Skill(SkillName("one-sentence"), words, words, extra={"kind": "rule"})])
     found = view.select("what is the capital of Peru", Budgets(is_brief=True), today=date(2026, 11, 16))
     assert [rule.name for rule in found.rules] == ["one-sentence"]
+
+
+def test_requests_that_differ_only_in_a_number_share_one_selection() -> None:
+    view = LibraryView.of(1, [Skill(SkillName("bow"), "When rehairing a violin bow", "Use horse hair.")])
+
+    def select(query: str) -> Selection:
+        return view.select(query, Budgets(), today=date(2026, 11, 16))
+
+    first = select("ticket 12345678: rehair the violin bow")
+    assert [skill.name for skill in first.full] == ["bow"]
+    assert select("ticket 87654321: rehair the violin bow") is first
+    assert select("ticket 12345678: tune the piano") is not first
+    assert not select("ticket 12345678: tune the piano").full
+
+
+@pytest.mark.parametrize(("author", "expected"), [("person", False), ("evolver", True)])
+def test_a_selection_tells_whether_any_of_its_skills_may_be_withheld(author: str, expected: bool) -> None:
+    skill = Skill(SkillName("bow"), "When rehairing a violin bow", "Use horse hair.", author=Authorship(author))
+    for query in ("rehair the violin bow", "tune the piano"):
+        found = LibraryView.of(1, [skill]).select(query, Budgets(), today=date(2026, 11, 16))
+        assert found.has_withholdable is expected

@@ -188,7 +188,7 @@ async def test_turns_that_may_train_are_found_and_others_are_counted_by_their_re
     found = await store.judged(*good, *bad.values())
     unjudged, unknown = new_turn(stamp=NOW), new_turn(stamp=NOW)
     await store.record(unjudged, unknown)
-    store.verdicts.record_verdict(Verdict(unknown.id, Outcome.UNKNOWN, Source.NOBODY, None))
+    store.verdicts.record_verdict(Verdict(unknown.id, Outcome.UNKNOWN, Source.UNDECIDED, None))
     bad |= {Rejection.NO_VERDICT: unjudged, Rejection.UNKNOWN: unknown}
     store.candidates.begin_attempt("kind", 1, [bad[Rejection.SUPPORT].id])
     store.batches.open_batch(7, [bad[Rejection.TAUGHT].id])

@@ -96,7 +96,7 @@ async def test_tasks_are_counted_by_who_works(ledger: SqlLedger, database: Datab
     assert uses.tasks_since(since, 100, users=["ada", "bob"]) == 3
     assert uses.tasks_since(since, 100, users=[]) == 0
     assert uses.tasks_since(since, 100, workspaces=["attic"]) == 1
-    assert uses.tasks_since(since, 100, nobody=True) == 1
+    assert uses.tasks_since(since, 100, without_user=True) == 1
     assert uses.tasks_since(at(0).received_at, 100, users=["bob"]) == 3
 
 

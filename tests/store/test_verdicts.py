@@ -130,7 +130,7 @@ async def test_open_failures_are_main_turns_up_to_the_generation_that_failed_by_
     for turn in (third, first, second, others["side"], others["old"], others["support"]):
         store.record_verdict(failed(turn.id))
     store.record_verdict(failed(others["environment"].id, fault=Fault.ENVIRONMENT))
-    store.record_verdict(Verdict(others["unknown"].id, Outcome.UNKNOWN, Source.NOBODY, None))
+    store.record_verdict(Verdict(others["unknown"].id, Outcome.UNKNOWN, Source.UNDECIDED, None))
     store.record_verdict(failed(others["passed"].id))
     store.record_verdict(passed(others["passed"].id, Source.USER))
     SqlCandidates(database).begin_attempt("kind", 3, [others["support"].id])

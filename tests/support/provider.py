@@ -57,6 +57,11 @@ class Provider:
     requests: list[Seen] = field(default_factory=list)
     disconnected: threading.Event = field(default_factory=threading.Event)
     chunk_delay_s: float = 0.0
+    missing: tuple[str, ...] = ()
+    """Ends of paths that this server does not have."""
+    models: tuple[str, ...] = ()
+    """If given, it refuses all others, as servers do that have the path but not the model."""
+    refused_keys: tuple[str, ...] = ()
     url: str = ""
     _server: uvicorn.Server | None = None
     _thread: threading.Thread | None = None
@@ -94,7 +99,11 @@ class Provider:
     async def _answer(self, seen: Seen, receive: Any, send: Any) -> None:
         fixed = next((value for path, value in FIXED.items() if seen.path.endswith(path)), None)
         wire = next((wire for path, wire in WIRES.items() if seen.path.endswith(path)), "")
-        if fixed is not None:
+        if (seen.header("authorization") or "").removeprefix("Bearer ") in self.refused_keys:
+            await _json(send, 401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
+        elif self.missing and seen.path.endswith(self.missing):
+            await _json(send, 404, {"detail": "Not Found"})
+        elif fixed is not None:
             await _json(send, 200, fixed)
         elif not wire:
             await _json(send, 404, {"error": {"message": "no such route", "type": "not_found", "code": None, "param": None}})
@@ -103,7 +112,10 @@ class Provider:
 
     async def _speak(self, wire: str, request: Json, receive: Any, send: Any) -> None:
         model, streamed = str(request.get("model", "")), request.get("stream")
-        if model.startswith("status-"):
+        if not request or (self.models and model not in self.models):
+            about = f"The model `{model}` does not exist" if request else "you must provide a model"
+            await _json(send, 404 if request else 400, {"error": {"message": about, "type": "invalid_request_error"}})
+        elif model.startswith("status-"):
             await _fail(send, wire, int(model.removeprefix("status-")))
         elif model == "garbage":
             await _raw(send, b"<html>this is no answer</html>", b"text/event-stream" if streamed else b"application/json")

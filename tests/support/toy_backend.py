@@ -15,8 +15,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
-from metaclaw.train.backends.service import check_data
-from metaclaw.train.backends.step import distance
+from metaclaw.train.backends.service import check_data, distance
 from tests.support.softmax import END, Sampler, Softmax, decode
 
 _FILE = "toy.json"

@@ -146,9 +146,9 @@ class WeaverStub:
         return {}
 
     def _sample(self, body: Body, sampler: str) -> Body:
-        wishes = body["sampling_params"]
+        options = body["sampling_params"]
         request = SampleRequest(
-            tuple(_tokens(body["prompt"])), body["num_samples"], wishes["max_tokens"], wishes["temperature"], wishes["seed"]
+            tuple(_tokens(body["prompt"])), body["num_samples"], options["max_tokens"], options["temperature"], options["seed"]
         )
         drawn = self.room.sample(self._samplers[sampler], request)
         sequences = [

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.train.drift import Drift, DriftLimits, DriftWatch, StepFigures, drift_watch, step_figures, weighted_mean
-from metaclaw.train.records import StepRecord
+from metaclaw.train.records import Drift, DriftLimits, DriftWatch, StepFigures, StepRecord, drift_watch, step_figures, weighted_mean
 
 STILL = StepFigures(entropy=1.5, kl=0.02, length=40.0, ratio=1.0)
 FIGURE = st.none() | st.floats(0.0, 1e6)

@@ -4,8 +4,8 @@ import pytest
 
 from metaclaw.domain.chat import Text
 from metaclaw.domain.training import PieceStats
+from metaclaw.train.extra_prompts import RehearsalQuestion, Rehearsed, forgotten_nats, ordinary_questions, rehearse
 from metaclaw.train.golden import golden_items
-from metaclaw.train.rehearsal import RehearsalQuestion, Rehearsed, forgotten_nats, ordinary_questions, rehearse
 
 ANSWERS = [Rehearsed([1, 2, number], [7] * (1 + number % 5), -0.5 * (1 + number % 5)) for number in range(40)]
 

@@ -3,7 +3,7 @@
 import random
 import re
 
-from metaclaw.train.variations import VariationKind, vary
+from metaclaw.train.extra_prompts import VariationKind, vary
 
 NAMES = ("Anna", "Boris", "Carla", "Dora", "Emil", "Frida", "Georg", "Hanna", "Igor", "Jana", "Karl", "Lena")
 TASKS = [f"Write {hour}:{hour * 5 - 5:02d} pm for {name} in the roster." for hour, name in enumerate(NAMES, 1)]

@@ -2,9 +2,16 @@
 
 from metaclaw.agents.agent import Agent, Endpoint, Setting
 from metaclaw.agents.catalog import AGENTS, find_agent
-from metaclaw.agents.change import FileChange, difference
-from metaclaw.agents.connection import Connections, ConnectionState
-from metaclaw.agents.trial import Trial, find_program, require_program, run_trial
+from metaclaw.agents.connection import (
+    Connections,
+    ConnectionState,
+    FileChange,
+    Trial,
+    difference,
+    find_program,
+    require_program,
+    run_trial,
+)
 
 __all__ = [
     "AGENTS",

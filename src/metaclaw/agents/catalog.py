@@ -10,6 +10,7 @@ from metaclaw.errors import MetaClawError
 PROVIDER = "metaclaw"
 _CONTEXT_TOKENS = 128_000
 _ANSWER_TOKENS = 8_000
+_QWEN_KEY = "METACLAW_API_KEY"
 
 
 def find_agent(name: str) -> Agent:
@@ -101,8 +102,15 @@ def _hermes_settings(endpoint: Endpoint) -> list[Setting]:
 
 def _qwen_settings(endpoint: Endpoint) -> list[Setting]:
     endpoint.refuse_passthrough("Qwen Code")
-    auth = {"selectedType": "openai", "apiKey": endpoint.key, "baseUrl": endpoint.openai_url}
-    return [*leaves(("security", "auth"), auth), Setting(("model", "name"), endpoint.require_model("Qwen Code"))]
+    model = endpoint.require_model("Qwen Code")
+    # Only a model that names its own variable is safe from OPENAI_API_KEY in the shell, which outranks a key in the settings.
+    entry = {"id": model, "name": "MetaClaw", "envKey": _QWEN_KEY, "baseUrl": endpoint.openai_url}
+    return [
+        Setting(("security", "auth", "selectedType"), "openai"),
+        Setting(("model", "name"), model),
+        *leaves(("modelProviders", "openai", Item("id", model)), entry),
+        Setting(("env", _QWEN_KEY), endpoint.key),
+    ]
 
 
 def _aider_settings(endpoint: Endpoint) -> list[Setting]:

@@ -1,19 +1,131 @@
-"""Connecting and disconnecting: the change to an agent's file, its backup, and the record by which it is undone."""
+"""Connecting and disconnecting: the change to an agent's file, shown before it is made, its backup, the record by which it is
+undone, and a trial request through the real program."""
 
+import difflib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from metaclaw.agents.agent import Agent, Endpoint, Setting
-from metaclaw.agents.change import FileChange, applied, undone
-from metaclaw.agents.formats import Item, KeyPath, UnreadableTextError
-from metaclaw.agents.formats.path import lookup
+from metaclaw.agents.formats import Item, KeyPath, TextFormat, UnreadableTextError
+from metaclaw.agents.formats.path import lookup, with_value
 from metaclaw.config import replace_file
+from metaclaw.domain.turn import TRIAL_QUESTION
 from metaclaw.errors import ConfigError, MetaClawError
+
+_SECRET = re.compile(r"""((?:api[-_]?keys?|token|secret|password)["']?\s*[:=]\s*\[?\s*["']?)([^"'\s,}\]]{6,})""", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What a file holds now and what it will hold; None where there is no file."""
+
+    file: Path
+    before: bytes | None
+    after: bytes | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything differs."""
+        return self.before != self.after
+
+
+def difference(change: FileChange, key: str) -> str:
+    """The change as a unified diff, with keys masked."""
+    before, after = _lines(change.before), _lines(change.after)
+    old, new = ("/dev/null" if content is None else str(change.file) for content in (change.before, change.after))
+    text = "\n".join(difflib.unified_diff(before, after, old, new, n=2, lineterm=""))
+    text = text.replace(key, "<MetaClaw key>") if key else text
+    return _SECRET.sub(lambda found: found[0] if found[2].startswith("<Meta") else f"{found[1]}********", text)
+
+
+def applied(file: Path, text: TextFormat, content: str, settings: Sequence[Setting]) -> tuple[str, list[Setting]]:
+    """The content with the settings in it, and those that were set. Raises ConfigError where that is not possible without harm."""
+    tree = _read(file, text, content)
+    made: list[Setting] = []
+    # Each new entry comes before the others of its section: the last one first.
+    for setting in reversed(settings):
+        if setting.within is not None and not lookup(tree, setting.within)[0]:
+            continue
+        made.insert(0, setting)
+        if lookup(tree, setting.path) == (True, setting.value):
+            continue
+        tree = with_value(tree, setting.path, setting.value)
+        content = _proven(file, text, content, setting, tree)
+    return content, made
+
+
+def undone(file: Path, text: TextFormat, content: str, original: str, settings: Sequence[Setting]) -> tuple[str, list[str]]:
+    """The content without our settings: what stood there before is put back. Values that were changed since stay; their paths
+    are returned."""
+    tree, before = _read(file, text, content), _read(file, text, original)
+    left: list[str] = []
+    # The last first: an element of a list is found by its first value.
+    for setting in reversed(settings):
+        is_there, value = lookup(tree, setting.path)
+        if not is_there:
+            continue
+        if value != setting.value:
+            left.append(".".join(str(part) for part in setting.path))
+            continue
+        had, old = lookup(before, setting.path)
+        content = text.put(content, setting.path, old) if had else _without(text, content, before, setting.path)
+        tree = _read(file, text, content)
+    return content, left
+
+
+def _without(text: TextFormat, content: str, before: object, path: KeyPath) -> str:
+    """Remove a value, and the sections that were made for it and are empty now."""
+    owner = path[-2] if len(path) > 1 else None
+    if isinstance(owner, Item) and path[-1] == owner.key:
+        if lookup(text.read(content), path[:-1])[1] != {owner.key: owner.value}:
+            return content  # an element that has other values by now keeps its name
+        path = path[:-1]
+    content = text.remove(content, path)
+    for depth in range(len(path) - 1, 0, -1):
+        outer = path[:depth]
+        value = lookup(text.read(content), outer)[1]
+        had, old = lookup(before, outer)
+        if value not in ({}, []):
+            return content
+        if had:
+            return content if value == old else text.put(content, outer, old)
+        content = text.remove(content, outer)
+    return content
+
+
+def _proven(file: Path, text: TextFormat, content: str, setting: Setting, wanted: object) -> str:
+    try:
+        changed = text.put(content, setting.path, setting.value)
+        if text.read(changed) == wanted:
+            return changed
+    except UnreadableTextError:
+        pass
+    name = ".".join(str(part) for part in setting.path)
+    raise ConfigError(
+        f"{file}: {name} cannot be set without changing something else there; set it by hand. The file was left as it is"
+    )
+
+
+def _read(file: Path, text: TextFormat, content: str) -> object:
+    try:
+        return text.read(content)
+    except UnreadableTextError as error:
+        raise ConfigError(f"{file} is not valid {text.name} ({error}); correct it first. The file was left as it is") from error
+
+
+def _lines(content: bytes | None) -> list[str]:
+    return [] if content is None else content.decode("utf-8", "replace").splitlines()
+
 
 _NEW_FILE_MODE = 0o600
 
@@ -35,6 +147,8 @@ class _Record:
     digest: str
     settings: tuple[Setting, ...]
     folders: tuple[Path, ...]
+    model: str | None = None
+    """The model that the person chose for this agent."""
 
 
 class Connections:
@@ -48,6 +162,11 @@ class Connections:
         """The agent's configuration file: the one that was connected, else the one it would read now."""
         record = self._record(agent)
         return record.file if record is not None else None if agent.file is None else agent.file(self._env)
+
+    def chosen_model(self, agent: Agent) -> str | None:
+        """The model that the person chose when the agent was connected, or None."""
+        record = self._record(agent)
+        return None if record is None else record.model
 
     def backup(self, agent: Agent) -> Path:
         """Where the file is kept as it was before."""
@@ -79,7 +198,8 @@ class Connections:
         current = _content(file)
         original = current if record is None else self._restored(agent, record, current)[0]
         text, settings = applied(file, agent.text, _decoded(file, original), agent.settings(endpoint))
-        return PlannedConnection(FileChange(file, current, text.encode("utf-8")), original, tuple(settings))
+        change = FileChange(file, current, text.encode("utf-8"))
+        return PlannedConnection(change, original, tuple(settings), endpoint.model if endpoint.is_model_chosen else None)
 
     def connect(self, agent: Agent, plan: "PlannedConnection") -> None:
         """Make the planned change. The backup and the record are written first."""
@@ -90,7 +210,7 @@ class Connections:
         known = self._record(agent)
         folders = tuple(parent for parent in change.file.parents if not parent.exists()) or (known.folders if known else ())
         digest = hashlib.sha256(change.after).hexdigest()
-        record = _Record(change.file, plan.original is not None, digest, plan.settings, folders)
+        record = _Record(change.file, plan.original is not None, digest, plan.settings, folders, plan.model)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if plan.original is not None:
             replace_file(self.backup(agent), plan.original)
@@ -159,6 +279,7 @@ class PlannedConnection:
     change: FileChange
     original: bytes | None
     settings: tuple[Setting, ...]
+    model: str | None = None
 
 
 def _content(file: Path) -> bytes | None:
@@ -204,6 +325,7 @@ def _written(record: _Record) -> bytes:
         "sha256": record.digest,
         "settings": settings,
         "folders": [str(folder) for folder in record.folders],
+        "model": record.model,
     }
     return json.dumps(facts, indent=1).encode()
 
@@ -212,7 +334,10 @@ def _read_record(content: bytes) -> _Record:
     facts = json.loads(content)
     settings = tuple(Setting(_path(one["path"]), one["value"]) for one in facts["settings"])
     folders = tuple(Path(folder) for folder in facts["folders"])
-    return _Record(Path(facts["file"]), bool(facts["existed"]), str(facts["sha256"]), settings, folders)
+    model = facts.get("model")
+    return _Record(
+        Path(facts["file"]), bool(facts["existed"]), str(facts["sha256"]), settings, folders, None if model is None else str(model)
+    )
 
 
 def _part(part: str | Item) -> object:
@@ -221,3 +346,62 @@ def _part(part: str | Item) -> object:
 
 def _path(parts: list[object]) -> KeyPath:
     return tuple(Item(*part) if isinstance(part, list) else str(part) for part in parts)
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How the program ended and what it printed."""
+
+    code: int
+    answer: str
+    errors: str
+
+
+def find_program(agent: Agent, env: Mapping[str, str] | None = None) -> str | None:
+    """The agent's program on this machine, or None."""
+    path = (os.environ if env is None else env).get("PATH")
+    return shutil.which(agent.program, path=path) if agent.program else None
+
+
+def require_program(agent: Agent, env: Mapping[str, str] | None = None) -> str:
+    """The agent's program. Raises MetaClawError if it is not installed, or cannot be asked without a person."""
+    if agent.question is None:
+        raise MetaClawError(
+            f"{agent.title} cannot be asked from here without a person; ask it something yourself, then: metaclaw sessions list"
+        )
+    program = find_program(agent, env)
+    if program is None:
+        raise MetaClawError(f"{agent.title} is not installed here (no {agent.program} on the PATH); install it: {agent.install}")
+    return program
+
+
+def run_trial(agent: Agent, timeout_s: float, question: str = TRIAL_QUESTION, env: Mapping[str, str] | None = None) -> Trial:
+    """Run the agent once in an empty folder. Raises MetaClawError if it is not installed or does not end."""
+    variables = dict(os.environ if env is None else env)
+    program = require_program(agent, variables)
+    assert agent.question is not None
+    with tempfile.TemporaryDirectory(prefix="metaclaw-agent-") as folder:
+        try:
+            done = subprocess.run(
+                [program, *agent.question(question)],
+                env={**variables, "NO_COLOR": "1"},
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise MetaClawError(
+                f"{agent.title} did not finish within {timeout_s:g} s; see metaclaw doctor, or give it --timeout"
+            ) from error
+        except OSError as error:
+            raise MetaClawError(f"{agent.title} ({program}) cannot be started: {error.strerror}") from error
+    return Trial(done.returncode, _plain(done.stdout), _plain(done.stderr))
+
+
+def _plain(output: bytes) -> str:
+    return _COLOUR.sub("", output.decode("utf-8", "replace")).strip()

@@ -12,8 +12,8 @@ from metaclaw.api.policy import PolicyRoutes
 from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, Route, Router, describe
 from metaclaw.api.rules import EnforcementRoutes
 from metaclaw.api.status import Cost
-from metaclaw.api.turn_views import role_view, session_view, turn_row_view, turn_view, verdict_view
 from metaclaw.api.turns import WhyRoutes
+from metaclaw.api.views import role_view, session_view, turn_row_view, turn_view, verdict_view
 from metaclaw.api.web.actions import PageActions
 from metaclaw.api.web.content import PageContent, PageParts
 from metaclaw.api.web.pages import Pages

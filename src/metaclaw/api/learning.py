@@ -9,8 +9,15 @@ import anyio.to_thread
 from metaclaw.api.events import EventFeed
 from metaclaw.api.router import ApiError, ApiRequest, ApiStream, Field, Route
 from metaclaw.api.rules import RuleRoutes
-from metaclaw.api.skill_views import candidate_view, generation_view, retired_skill_view, skill_facts_view, skill_view, state_of
-from metaclaw.api.turn_views import verdict_view
+from metaclaw.api.views import (
+    candidate_view,
+    generation_view,
+    retired_skill_view,
+    skill_facts_view,
+    skill_view,
+    state_of,
+    verdict_view,
+)
 from metaclaw.domain.candidate import CandidateId, Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillState

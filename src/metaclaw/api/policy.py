@@ -7,7 +7,7 @@ from typing import Protocol
 import anyio.to_thread
 
 from metaclaw.api.router import ApiError, ApiRequest, Field, Route
-from metaclaw.api.turn_views import time_view
+from metaclaw.api.views import time_view
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving
 from metaclaw.errors import TrainingError

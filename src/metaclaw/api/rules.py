@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Field, Route
-from metaclaw.api.rule_views import compliance_view, retired_rule_view, rule_record_view, rule_view, undone_view
-from metaclaw.api.skill_views import skill_view
+from metaclaw.api.views import compliance_view, retired_rule_view, rule_record_view, rule_view, skill_view, undone_view
 from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, measured_hash
 from metaclaw.domain.ids import SkillName, TurnId

@@ -9,8 +9,7 @@ from typing import Final
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError, ApiRequest, Route
-from metaclaw.api.rule_views import lesson_view
-from metaclaw.api.turn_views import enforced_view
+from metaclaw.api.views import enforced_view, lesson_view
 from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration

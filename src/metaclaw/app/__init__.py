@@ -1,5 +1,6 @@
 """The program: its composition (`Application`), its start and its end."""
 
+from metaclaw.app.providers import build_endpoint
 from metaclaw.app.serving import ReadyProxy, run
 
-__all__ = ["ReadyProxy", "run"]
+__all__ = ["ReadyProxy", "build_endpoint", "run"]

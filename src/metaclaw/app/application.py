@@ -119,7 +119,8 @@ class Application:
         self.providers = configured.all
         self.provider_health = ProviderHealth()
         self.policy = self._build_policy(configured)
-        self._routes = Providers(self.providers, configured.passthrough, None if self.policy is None else self.policy.slot)
+        slot = None if self.policy is None else self.policy.slot
+        self._routes = Providers(self.providers, configured.passthrough, slot, configured.assumed_wires)
 
     def _build_policy(self, configured: ConfiguredProviders) -> "PolicyRuntime | None":
         if self.config.policy is None:

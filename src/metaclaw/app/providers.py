@@ -74,6 +74,11 @@ class ConfiguredProviders:
         return frozenset(one.name for one in configured if one.api_key is not None and one.api_key.is_passthrough)
 
     @property
+    def assumed_wires(self) -> frozenset[str]:
+        """Names of the providers whose configuration does not say which wires they serve."""
+        return frozenset(one.name for one in self._config.providers if "wires" not in one.model_fields_set)
+
+    @property
     def _is_own_model(self) -> bool:
         policy = self._config.policy
         return policy is None or policy.backend != "embedded" or policy.base_model is None

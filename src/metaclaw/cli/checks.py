@@ -18,7 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from metaclaw.cli.client import at, connect, open_response, rows
-from metaclaw.cli.status import failing
+from metaclaw.cli.status import failing, other_model, unusable_answers
 from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, ProviderConfig, load, missing_secrets, without_password
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
 from metaclaw.instance import find
@@ -251,6 +251,8 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
         return
     if notice := at(facts, "store", "notice"):
         yield DoctorFinding("store notice", FindingState.WARN, str(notice))
+    for one in rows(at(facts, "learning", "unusable")):
+        yield DoctorFinding("models", FindingState.WARN, unusable_answers(one), f"name another model: {other_model(one)}")
     for provider in rows(facts.get("providers")):
         if trouble := failing(provider):
             yield DoctorFinding(

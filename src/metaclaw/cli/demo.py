@@ -4,10 +4,11 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +16,14 @@ from metaclaw.cli.demo_home import DemoHome, DemoReply
 from metaclaw.cli.output import duration, one_line, plain, show_progress
 from metaclaw.errors import ConfigError, MetaClawError
 
+if TYPE_CHECKING:
+    from metaclaw.config import Config, ProviderConfig
+
 _NOTED_WITHIN_S = 30.0
 _WIDTH = 100
 _TOKENS = 40
+_SILENT_S = 20.0
+"""Longest silence while something is waited for."""
 
 
 @dataclass
@@ -32,15 +38,25 @@ class Stage:
     check: str | None
     sets: tuple[str, ...]
     seen: list[tuple[str, bool | None]] = field(default_factory=list)
+    clock: Callable[[], float] = time.monotonic
+    _said_at: float = -_SILENT_S
 
     def say(self, text: str) -> None:
         """Tell the person something."""
+        self._said_at = self.clock()
         click.echo(text)
+
+    def progress(self, text: str) -> None:
+        """Show how far it is: at once on a terminal, and as a line of its own if nothing was said for a while."""
+        if self.clock() - self._said_at >= _SILENT_S:
+            show_progress("")
+            self.say(f"  {text}")
+        show_progress(text)
 
     def claim(self, what: str, is_seen: bool | None) -> None:
         """Note whether something was seen to hold, and say so."""
         self.seen.append((what, is_seen))
-        click.echo(f"  {_MARKS[is_seen]} {what}")
+        self.say(f"  {_MARKS[is_seen]} {what}")
 
     def typed(self, question: str, default: str) -> str:
         """What the person types; unattended, the default, shown as if it were typed."""
@@ -139,10 +155,10 @@ _WITH_EMBEDDED = _Lesson("What is our test server called?", "Always use the word
 
 
 def _act_one(stage: Stage, *, is_embedded: bool) -> None:
-    providers = "" if is_embedded else _providers(stage.home)
+    stage.say("\n== Act one: say it once")
+    providers = "" if is_embedded else usable_providers(stage)
     config = providers or (f'[policy]\nmode = "skills_only"\nbase_model = "{stage.base_model}"\n' if stage.base_model else "")
     lesson = _WITH_PROVIDER if providers else _WITH_EMBEDDED
-    stage.say("\n== Act one: say it once")
     stage.say(f"Starting the program in a temporary home ({'your provider' if providers else model_name(stage)} answers) …")
     with running(stage, "one", config) as proxy:
         stage.say(f"It serves at {proxy.url}. Its page: {proxy.page}")
@@ -158,7 +174,7 @@ def _act_one(stage: Stage, *, is_embedded: bool) -> None:
         noted = _await_rules(proxy, known)
         stage.claim("what you said was noted: " + ("; ".join(f"“{text}”" for text in noted.values()) or "nothing"), bool(noted))
         if not noted:
-            stage.say("Only sure phrases are understood without a provider: begin with “From now on” or “Always”.")
+            stage.say(why_not_noted(correction, has_provider=bool(providers)))
         stage.say("The same question again, in a new conversation:")
         after = proxy.ask(question, temperature=temperature, max_tokens=_TOKENS)
         show_reply(after)
@@ -205,17 +221,31 @@ def _await_rules(proxy: DemoHome, known: set[str]) -> dict[str, str]:
     return {}
 
 
-def _providers(home: Path) -> str:
-    """The configured providers that can be asked without a caller's own credentials, as TOML."""
+def why_not_noted(correction: str, *, has_provider: bool) -> str:
+    """What to say where no rule came of the correction."""
+    from metaclaw.text import begins_with_rule
+
+    if has_provider:
+        return f"The model that reads your messages gave no rule within {_NOTED_WITHIN_S:g} s: it found none, or did not answer."
+    if begins_with_rule(correction):
+        return f"It was not taken down within {_NOTED_WITHIN_S:g} s; a machine with more to spare needs less."
+    return "Only sure phrases are understood without a provider: begin with “From now on” or “Always”."
+
+
+def usable_providers(stage: Stage) -> str:
+    """The configured providers that can be asked without a caller's own credentials, as TOML. Says which cannot, and why."""
     import tomlkit
 
     from metaclaw.config import load
 
-    usable = {
-        one.name
-        for one in load(home).providers
-        if one.kind != "embedded" and not (one.api_key is not None and one.api_key.is_passthrough)
-    }
+    home, config = stage.home, load(stage.home)
+    hosted = [one for one in config.providers if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)]
+    missing = {one.name: reason for one in hosted if (reason := _missing_key(config, one))}
+    usable = {one.name for one in hosted} - missing.keys()
+    for name, reason in missing.items():
+        stage.say(f"Your provider {plain(name)} is not asked: {plain(reason)}.")
+    if missing and not usable:
+        stage.say("The embedded model answers instead, as with --embedded.")
     path = home / "config.toml"
     if not usable or not path.exists():
         return ""
@@ -223,6 +253,19 @@ def _providers(home: Path) -> str:
     entries = [entry for entry in document.get("providers", ()) if entry.get("name") in usable]
     kept = {key: document[key] for key in ("listen", "judge") if key in document}
     return tomlkit.dumps({"providers": entries, **kept}) if entries else ""
+
+
+def _missing_key(config: "Config", provider: "ProviderConfig") -> str | None:
+    """Why the provider's key cannot be used here; None if it can, or if the provider wants none."""
+    if provider.api_key is None:
+        return None
+    try:
+        key = provider.api_key.resolve()
+    except ConfigError as error:
+        return str(error)
+    own = config.proxy.api_key
+    is_own = own is not None and own.is_literal and own.resolve() == key
+    return f"{provider.api_key.masked} holds MetaClaw's own key in this shell; export the provider's" if is_own else None
 
 
 def model_name(stage: Stage) -> str:

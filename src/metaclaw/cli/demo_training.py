@@ -122,11 +122,12 @@ def act_two(stage: Stage) -> None:
     stage.say(f"Starting the program with training on: {model}, windows after six seconds of silence …")
     skills = {} if stage.check else {_NAME: SKILL}
     with running(stage, "two", _CONFIG.format(base=base), stage.sets, skills) as proxy:
+        stage.say(f"It serves at {proxy.url}. Watch it on its page: {proxy.page}")
         if stage.check:
             proxy.post("/api/rules", {"text": _SAYS, "check": f"pattern: {stage.check}"})
         stage.say(f"A skill with a check that scores answers: for the metadata of documents, “{_SAYS}”")
         stage.say(f"You work: {len(_TOPICS)} questions, such as “{work_questions()[0].text}”")
-        worked = _ask_all(proxy, work_questions(), stage.check, temperature=1.0)
+        worked = _ask_all(stage, proxy, work_questions(), stage.check, temperature=1.0)
         stage.say(f"Untrained, {_share(worked)} answers are right.")
         stage.say("You are away. Waiting for a window; the machine should have nothing else to do.")
         version = _await_version(stage, proxy)
@@ -162,12 +163,12 @@ def _questions(topics: Sequence[str], people: Sequence[str]) -> list[Question]:
 
 
 def _ask_all(
-    proxy: DemoHome, questions: Sequence[Question], check: str | None, *, temperature: float = 0.0
+    stage: Stage, proxy: DemoHome, questions: Sequence[Question], check: str | None, *, temperature: float = 0.0
 ) -> list[tuple[DemoReply, bool]]:
     """Ask each in a session of its own, and look whether the answer is exactly right (or satisfies the given check)."""
     found = []
     for number, question in enumerate(questions):
-        show_progress(f"asking {bar(number / len(questions))}")
+        stage.progress(f"asking {bar(number / len(questions))} {number} of {len(questions)}")
         reply = proxy.ask(question.text, temperature=temperature, max_tokens=_TOKENS, seed=number)
         is_right = reply.text == question.answer if check is None else re.search(check, reply.text) is not None
         found.append((reply, is_right))
@@ -201,18 +202,30 @@ def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
 
 
 def _follow(stage: Stage, proxy: DemoHome, training: "Json", run: _Run) -> None:
-    state, step, steps = at(training, "state"), at(training, "step"), at(training, "steps")
-    share = f" {bar(step / steps)} step {step} of {steps}" if isinstance(step, int) and isinstance(steps, int) and steps else ""
-    show_progress(f"{duration(time.monotonic() - run.began)}: {plain(state)}{share}")
+    state, step = at(training, "state"), at(training, "step")
+    window = proxy.api.facts("/api/windows") if state != "training" or not run.has_opened else None
+    stage.progress(f"{duration(time.monotonic() - run.began)}: {state_in_words(training, window)}")
     if state == "training" and not run.has_opened:
         run.has_opened = True
-        window = proxy.api.facts("/api/windows")
         stage.claim(f"a window opened after {duration(time.monotonic() - run.began)}: {plain(at(window, 'reason'))}", True)
     if isinstance(step, int) and step > run.steps_seen:
         run.steps_seen = step
     if run.steps_seen >= 1 and state == "training" and not run.has_come_back:
         run.has_come_back = True
         _come_back(stage, proxy)
+
+
+def state_in_words(training: "Json", window: "Json") -> str:
+    """What training does: its step, or why it waits."""
+    state, step, steps = str(at(training, "state")), at(training, "step"), at(training, "steps")
+    share = f" {bar(step / steps)} step {step} of {steps}" if isinstance(step, int) and isinstance(steps, int) and steps else ""
+    if paused := at(training, "paused_reason"):
+        return f"{plain(state)}{share}; paused: {plain(paused)}"
+    if state == "training" or window is None:
+        return f"{plain(state)}{share}"
+    objections = ", ".join(plain(one) for one in rows(at(window, "objections")))
+    why = "a window is open" if at(window, "open") else f"waiting for a window: {plain(at(window, 'reason'))}"
+    return f"{plain(state)}{share}; {why}{f' (the machine is busy: {objections})' if objections else ''}"
 
 
 def _come_back(stage: Stage, proxy: DemoHome) -> None:
@@ -246,12 +259,12 @@ def _told(stage: Stage, version: "Json", run: _Run) -> "Json":
 
 def _after(stage: Stage, proxy: DemoHome) -> None:
     questions = new_questions()
-    trained = _ask_all(proxy, questions, stage.check)
+    trained = _ask_all(stage, proxy, questions, stage.check)
     stage.say(f"New questions, about other things and people, by the trained weights: {_share(trained)} right.")
     _swap(stage, proxy)
     stage.say("Take the weights back (metaclaw policy rollback), and ask the same questions:")
     proxy.post("/api/policy/rollback")
-    untrained = _ask_all(proxy, questions, stage.check)
+    untrained = _ask_all(stage, proxy, questions, stage.check)
     for (old, _), (new, _), question in list(zip(untrained, trained, questions, strict=True))[:3]:
         stage.say(f"  {question.text}")
         stage.say(f"    untrained: {one_line(old.text, _WIDTH)}\n    trained:   {one_line(new.text, _WIDTH)}")

@@ -66,6 +66,7 @@ def start(
     ]
     overrides = overrides_from_parent() if detached else [*overrides, *settings_of_mode(home, mode, overrides)]
     config = prepared(home, overrides)
+    refuse_own_key(config)
     if detach:
         api, facts = launch(home, config, overrides, timeout_s)
         announce(config, api.url, api.key, facts, sign_in_link(api), as_json=as_json)
@@ -96,6 +97,30 @@ def prepared(home: Path, overrides: list[str]) -> "Config":
         ensure_api_key(home)
         config = load(home, sets=overrides)
     return config
+
+
+def refuse_own_key(config: "Config") -> None:
+    """Raise ConfigError where the key of a provider is MetaClaw's own: it would be sent to the provider, which refuses it."""
+    own = config.proxy.api_key
+    ours = None if own is None else own.resolve()
+    for provider in config.providers:
+        key = provider.api_key
+        if key is None or key.is_passthrough:
+            continue
+        try:
+            is_ours = key.resolve() == ours
+        except ConfigError:
+            continue  # a key that is not there is told of where it is needed
+        if not is_ours:
+            continue
+        variable = key.masked.removeprefix("env:") if key.masked.startswith("env:") else None
+        remedy = (
+            f'{variable} holds it in this shell, as after eval "$(metaclaw agents connect env)": '
+            f"start from another shell, or first: export {variable}=<the key of {provider.name}>"
+            if variable is not None
+            else f"write the provider's: metaclaw config set providers.{provider.name}.api_key env:NAME"
+        )
+        raise ConfigError(f"the api_key of provider {plain(provider.name)} is MetaClaw's own key, not the provider's; {remedy}")
 
 
 def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page: str, *, as_json: bool) -> None:
@@ -212,6 +237,7 @@ def launch(
     running = find(home)
     if running is not None:
         raise MetaClawError(f"a proxy of {home} runs already at {running.url} (pid {running.pid}); stop it with: metaclaw stop")
+    refuse_own_key(config)
     key = config.proxy.api_key
     assert key is not None
     log = home / "logs" / "metaclaw.log"

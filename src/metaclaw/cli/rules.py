@@ -1,5 +1,6 @@
 """`metaclaw rules`: your own words as a list. Read from the files; changed by the running proxy, or here where none runs."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -7,12 +8,12 @@ from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.client import PATIENCE_S, ApiClient, carry_out, said
+from metaclaw.cli.client import PATIENCE_S, ApiClient, at, carry_out, connect, said
 from metaclaw.cli.compliance import compliance_of, followed_by_agent, in_words, record_facts, record_of, record_view
 from metaclaw.cli.enforce import is_holding
 from metaclaw.cli.home import read_in_force, retired
 from metaclaw.cli.output import ask as confirm
-from metaclaw.cli.output import json_option, moment, plain, plain_block, print_facts, print_json, print_table
+from metaclaw.cli.output import counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
 from metaclaw.cli.rule_checks import (
     check_changes,
     check_facts,
@@ -77,6 +78,8 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
         headers = ("NAME", "TEXT", "WHEN", "FOR", "PROJECT", "UNTIL", "COMPLIANCE")
         print_table(headers, listed, optional=("UNTIL", "FOR", "WHEN", "PROJECT", "COMPLIANCE"))
         tell_questions(views)
+    if not as_json:
+        _tell_reading(home)
 
 
 @rules.command()
@@ -210,6 +213,8 @@ def edit(
         rule = rulebook.change(name, cast("RuleFields", fields))
         return rule_view(rule, rulebook.dates().get(rule.name))
 
+    if fields.get("enforce") == "hold":
+        _refuse_to_hold_nothing(home, name, fields)
     is_about_holding = not fields.keys().isdisjoint(("enforce", "check", "on_error", "on_break"))
     was_held = is_about_holding and _is_held(home, name)
     facts = carry_out(home, ask, do)
@@ -252,6 +257,17 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
         click.echo(f"Removed {plain(name)}. Take it back with: metaclaw undo")
 
 
+def _tell_reading(home: Path) -> None:
+    """Say that messages are being read just now: what they lay down is not in the list yet."""
+    try:
+        _, api = connect(home)
+        count = at(api.facts("/api/status"), "learning", "pending", "listening")
+    except MetaClawError:
+        return
+    if isinstance(count, int) and count:
+        click.echo(f"{counted(count, 'message')} of yours {'is' if count == 1 else 'are'} being read; look again in a moment.")
+
+
 def retired_rules(home: Path) -> "list[RetiredSkill]":
     """Rules and facts that were in force."""
     from metaclaw.skills import is_rule
@@ -279,6 +295,21 @@ def _is_held(home: Path, name: str) -> bool:
     from metaclaw.skills import can_hold, enforce_of
 
     return any(rule.name == name and enforce_of(rule) == "hold" and can_hold(rule) for rule in read_in_force(home)[0])
+
+
+def _refuse_to_hold_nothing(home: Path, name: str, fields: "dict[str, Json]") -> None:
+    """Raise SkillError where the rule, with these changes, has no check of tool calls and so cannot hold any."""
+    from metaclaw.skills import can_hold
+
+    rule = next((one for one in read_in_force(home)[0] if one.name == name), None)
+    if rule is None:
+        return  # refused where it is changed
+    changed = replace(rule, extra={**rule.extra, **({"check": fields["check"]} if "check" in fields else {})})
+    if not can_hold(changed):
+        raise SkillError(
+            f"{plain(name)} cannot be held, and nothing was changed: only a check of tool calls can hold them, and it has none. "
+            f"Give it one: metaclaw rules edit {plain(name)} --check 'not in calls of shell: …' --enforce hold"
+        )
 
 
 def _changes(home: Path, when: str | None, project: str | None, expires: str | None, user: str | None) -> "dict[str, Json]":

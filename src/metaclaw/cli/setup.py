@@ -1,17 +1,29 @@
 """`metaclaw setup`: from nothing to your own agents answering through the proxy, with at most four questions."""
 
-import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from metaclaw.cli.agents import endpoint_of, show, told, tried
-from metaclaw.cli.client import ApiClient, at, connect, message_in
-from metaclaw.cli.lifecycle import launch, prepared, sign_in_link, stop_proxy
+from metaclaw.cli.client import ApiClient, at, connect, message_in, parsed
+from metaclaw.cli.lifecycle import launch, prepared, refuse_own_key, sign_in_link, stop_proxy
 from metaclaw.cli.output import plain, plain_block
+from metaclaw.cli.setup_provider import (
+    EMBEDDED,
+    KEEP,
+    LOCAL,
+    NAMES,
+    SUBSCRIPTION,
+    CheckedProviders,
+    ask_provider,
+    check_providers,
+    default_provider,
+    provider_settings,
+    say_troubles,
+)
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
@@ -19,41 +31,18 @@ if TYPE_CHECKING:
     from metaclaw.config import Config
     from metaclaw.domain.chat import Json
 
-KEEP = "keep"
-EMBEDDED = "embedded"
-SUBSCRIPTION = "claude-subscription"
 _START_S = 600.0
 _STOP_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Vendor:
-    """A provider that is known by the variable of its key."""
-
-    kind: str
-    variable: str
-    base_url: str | None = None
-
-
-_VENDORS = {
-    "openai": _Vendor("openai", "OPENAI_API_KEY"),
-    "anthropic": _Vendor("anthropic", "ANTHROPIC_API_KEY"),
-    "openrouter": _Vendor("openai", "OPENROUTER_API_KEY", "https://openrouter.ai/api/v1"),
-    "deepseek": _Vendor("openai", "DEEPSEEK_API_KEY", "https://api.deepseek.com/v1"),
-    "groq": _Vendor("openai", "GROQ_API_KEY", "https://api.groq.com/openai/v1"),
-    "mistral": _Vendor("openai", "MISTRAL_API_KEY", "https://api.mistral.ai/v1"),
-    "dashscope": _Vendor("openai", "DASHSCOPE_API_KEY", "https://dashscope.aliyuncs.com/compatible-mode/v1"),
-}
 
 
 @click.command()
 @click.option(
     "--provider",
-    help=f"{', '.join(_VENDORS)}, {SUBSCRIPTION} (your login is passed on), {EMBEDDED}, or {KEEP}"
-    " [keep what is there, else the first key found, else embedded].",
+    help=f"{', '.join(NAMES)}, or {KEEP}. {SUBSCRIPTION} passes your login on; {LOCAL} is any OpenAI-compatible server,"
+    " by --base-url [keep what is there, else the first key found, else embedded].",
 )
-@click.option("--base-url", help="Another address of this provider.")
-@click.option("--model", help="The model that agents ask for if they must name one.")
+@click.option("--base-url", help="The address of this provider, where it is another than usual.")
+@click.option("--model", help="The model that agents ask for [each agent's, else the first that is listed].")
 @click.option("--agents", "named", help="Agents to connect, with commas between them; all, or none [all that are installed].")
 @click.option("--daily-tokens", type=click.IntRange(min=0), help="Most tokens a day for learning [as it is].")
 @click.option("--train/--no-train", "trains", default=None, help="Train weights while you are away [as it is].")
@@ -81,9 +70,12 @@ def setup(
     from metaclaw.config import load
 
     config = load(home)
+    if base_url is not None and provider is None:
+        raise ConfigError(f"--base-url needs --provider NAME; for a server of your own: --provider {LOCAL} --base-url {base_url}")
     try:
-        provider = provider or (_default_provider(config) if yes else _ask_provider(config))
-        settings = _provider_settings(config, provider, base_url, model)
+        if provider is None:
+            provider, base_url = (default_provider(config), None) if yes else ask_provider(config)
+        settings = provider_settings(config, provider, base_url, model)
         chosen = _chosen_agents(named, yes=yes)
         if daily_tokens is None and not yes:
             daily_tokens = _ask_budget()
@@ -99,63 +91,12 @@ def setup(
     settings += [] if daily_tokens is None else [f"learning.daily_tokens={daily_tokens}"]
     settings += _training_settings(config, trains)
     _write(home, settings)
-    _serve(home, is_changed=bool(settings))
-    return _connect_and_ask(home, chosen, model, timeout_s)
-
-
-def _default_provider(config: "Config") -> str:
-    if config.providers:
-        return KEEP
-    return next(iter(_found_keys(config)), EMBEDDED)
-
-
-def _found_keys(config: "Config") -> list[str]:
-    """The vendors whose key is in the environment. Our own key, exported for clients, is none of them."""
-    own = config.proxy.api_key
-    ours = own.resolve() if own is not None and own.is_literal else None
-    return [name for name, vendor in _VENDORS.items() if os.environ.get(vendor.variable, "").strip() not in ("", ours)]
-
-
-def _ask_provider(config: "Config") -> str:
-    found = _found_keys(config)
-    if found:
-        click.echo("Keys in your environment: " + ", ".join(f"{name} ({_VENDORS[name].variable})" for name in found))
-    if config.providers:
-        click.echo("Configured now: " + ", ".join(provider.name for provider in config.providers))
-    choices = [*([KEEP] if config.providers else []), *_VENDORS, SUBSCRIPTION, EMBEDDED]
-    return str(click.prompt("Which provider", type=click.Choice(choices), default=_default_provider(config)))
-
-
-def _provider_settings(config: "Config", provider: str, base_url: str | None, model: str | None) -> list[str]:
-    """The settings that make this provider the one in the file, with a reference to its key."""
-    if provider == KEEP:
-        if base_url is not None:
-            raise ConfigError("--base-url needs --provider NAME")
-        return []
-    if provider == EMBEDDED:
-        hosted = [one.name for one in config.providers if one.kind != "embedded"]
-        if hosted and not any(one.kind == "embedded" for one in config.providers):
-            return ["providers.embedded.kind=embedded"]
-        return []
-    if provider == SUBSCRIPTION:
-        return ["providers.anthropic.kind=anthropic", "providers.anthropic.api_key=passthrough"]
-    vendor = _VENDORS.get(provider)
-    if vendor is None:
-        names = ", ".join((*_VENDORS, SUBSCRIPTION, EMBEDDED, KEEP))
-        raise ConfigError(f"{provider} is not a provider that setup knows; there are: {names}. Others go into config.toml by hand")
-    if not os.environ.get(vendor.variable, "").strip():
-        raise ConfigError(
-            f"{vendor.variable} is not set: export your key under this name, then run setup again. Nothing was changed"
-        )
-    section = f"providers.{provider}"
-    address = base_url or vendor.base_url
-    return [
-        f"{section}.kind={vendor.kind}",
-        f"{section}.api_key=env:{vendor.variable}",
-        *([f"{section}.base_url={address}"] if address else []),
-        *([f'{section}.wires=["chat"]'] if vendor.base_url else []),
-        *([f'{section}.models=["{model}"]'] if model else []),
-    ]
+    refuse_own_key(prepared(home, []))
+    checked = check_providers(home)
+    _write(home, checked.settings)
+    say_troubles(checked)
+    _serve(home, is_changed=bool(settings or checked.settings))
+    return _connect_and_ask(home, chosen, model, timeout_s, checked)
 
 
 def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
@@ -176,13 +117,14 @@ def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
 
 
 def _ask_budget() -> int | None:
-    said = click.prompt("Most tokens a day for learning (a number, or keep)", default=KEEP)
-    text = str(said).replace(",", "").replace("_", "").strip()
-    if text == KEEP:
-        return None
-    if not text.isdecimal():
-        raise ConfigError(f"{said} is not a number of tokens; write, for example, 300000. Nothing was changed")
-    return int(text)
+    def number(said: str) -> str:
+        text = said.replace(",", "").replace("_", "").strip()
+        if text != KEEP and not text.isdecimal():
+            raise click.BadParameter(f"{said} is not a number of tokens; write, for example, 300000, or keep")
+        return text
+
+    said = str(click.prompt("Most tokens a day for learning (a number, or keep)", default=KEEP, value_proc=number))
+    return None if said == KEEP else int(said)
 
 
 def _training_settings(config: "Config", trains: bool | None) -> list[str]:
@@ -191,7 +133,7 @@ def _training_settings(config: "Config", trains: bool | None) -> list[str]:
     return ["policy.mode=auto" if trains else "policy.mode=skills_only"]
 
 
-def _write(home: Path, settings: list[str]) -> None:
+def _write(home: Path, settings: Sequence[str]) -> None:
     from metaclaw.config import set_values
 
     prepared(home, [])
@@ -213,7 +155,7 @@ def _serve(home: Path, *, is_changed: bool) -> None:
     click.echo(f"Watch it learn, in a browser: {plain(sign_in_link(api))}")
 
 
-def _connect_and_ask(home: Path, chosen: "list[Agent]", model: str | None, timeout_s: float) -> int:
+def _connect_and_ask(home: Path, chosen: "list[Agent]", model: str | None, timeout_s: float, checked: CheckedProviders) -> int:
     failed: list[str] = []
     for agent in chosen:
         try:
@@ -223,7 +165,7 @@ def _connect_and_ask(home: Path, chosen: "list[Agent]", model: str | None, timeo
             is_good = False
         failed += [] if is_good else [agent.name]
     if not chosen:
-        failed += [] if _asked_directly(connect(home)[1], model) else ["the proxy"]
+        failed += [] if _asked_directly(connect(home)[1], model, checked) else ["the proxy"]
     if failed:
         click.echo(
             f"\nNot proven: {', '.join(failed)}. Everything else is done; correct what is said above and run setup again.", err=True
@@ -237,7 +179,8 @@ def _connected_and_asked(home: Path, agent: "Agent", model: str | None, timeout_
     from metaclaw.agents import Connections, find_program
 
     connections = Connections(home)
-    endpoint = endpoint_of(home, agent, model)
+    model = model or connections.chosen_model(agent)
+    endpoint = replace(endpoint_of(home, agent, model), is_model_chosen=model is not None)
     plan = connections.plan_connect(agent, endpoint)
     show(plan.change, endpoint.key)
     connections.connect(agent, plan)
@@ -250,17 +193,20 @@ def _connected_and_asked(home: Path, agent: "Agent", model: str | None, timeout_
     return trial.code == 0 and bool(trial.answer) and turns > 0
 
 
-def _asked_directly(api: ApiClient, model: str | None) -> bool:
+def _asked_directly(api: ApiClient, model: str | None, checked: CheckedProviders) -> bool:
     """One chat request to the proxy itself, where there is no agent to send it."""
     status, body = api.get("/v1/models")
     models = at(body, "data")
     first = models[0] if status == 200 and isinstance(models, list) and models else None
     name = model or (first.get("id") if isinstance(first, Mapping) else None)
     if not isinstance(name, str):
-        click.echo("No agent was connected and no model is known to ask for; say --model NAME.", err=True)
+        reason = "; ".join(checked.troubles)
+        advice = f"No model answers: {plain(reason)}." if reason else "No model is known to ask for; say --model NAME."
+        click.echo(f"No agent was connected. {advice}", err=True)
         return False
     said: dict[str, Json] = {"model": name, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 30}
-    status, body = api.post("/v1/chat/completions", said, timeout_s=180.0)
+    with api.stream("POST", "/v1/chat/completions", said, headers={"X-Turn-Type": "side"}, timeout_s=180.0) as reply:
+        status, body = reply.status, parsed(reply.read())
     choices = at(body, "choices")
     text = at(choices[0], "message", "content") if status == 200 and isinstance(choices, list) and choices else None
     if not isinstance(text, str):

@@ -22,6 +22,8 @@ _GATES = {
     "full": "a learned skill must prove itself in replays and on real tasks before it stays",
 }
 """What each value of `skills.gate` means."""
+_LOST = {"judge": "Answers get no verdict from it", "evolver": "No skills are written from failures"}
+"""What is missing while a model in this role gives unusable answers."""
 _BRIEF = {
     *("mode", "recorded", "rules", "skills", "learning", "to learn", "noted", "counted", "budget", "listening"),
     *("policy", "training", "provider", "embedded"),
@@ -71,6 +73,8 @@ def _troubles(facts: Json) -> Iterator[str]:
         if trouble := failing(provider):
             yield trouble
     yield from _unread_messages(at(facts, "learning", "listener"))
+    for one in rows(at(facts, "learning", "unusable")):
+        yield f"{unusable_answers(one)}. {_LOST[str(at(one, 'role'))]}. Another model: {other_model(one)}"
     if unread := at(facts, "skills", "trouble"):
         yield str(unread)
     for skipped in rows(at(facts, "skills", "skipped")):
@@ -88,6 +92,19 @@ def _troubles(facts: Json) -> Iterator[str]:
     for name, state in states.items() if isinstance(states, dict) else ():
         if state not in ("running", "done"):
             yield f"{name}: {state}"
+
+
+def unusable_answers(one: Json) -> str:
+    """Which model gives answers that cannot be used, in words."""
+    what = {"judge": "judges", "evolver": "writes skills"}.get(str(at(one, "role")), "is asked")
+    answers = at(one, "answers")
+    last = "its last answer" if answers == 1 else f"{answers} of the last {answers}"
+    return f"the model that {what} ({at(one, 'model')}) gives unusable answers ({last}: {at(one, 'reason')})"
+
+
+def other_model(one: Json) -> str:
+    """The command that names another model for the same work."""
+    return f"metaclaw config set {at(one, 'role')}.model MODEL"
 
 
 def _unread_messages(listener: Json) -> Iterator[str]:

@@ -160,6 +160,10 @@ def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_jso
         click.echo(f"Noted: {plain(turn)} was {outcome_word(outcome)}.")
         if outcome == "fail" and not comment:
             click.echo('Say what was wrong, and it learns more: metaclaw feedback --last fail "…"')
+        elif outcome == "fail" and find(home) is not None:
+            click.echo("It will be looked at now; see metaclaw watch, and metaclaw candidates for what comes of it.")
+        elif outcome == "fail":
+            click.echo("It will be looked at once a proxy runs: metaclaw start --detach")
 
 
 def _parse_words(said: tuple[str, ...], *, last: bool) -> tuple[str | None, str, tuple[str, ...]]:

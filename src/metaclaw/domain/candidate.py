@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import NewType
 
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.skill import Skill, SkillKind, SkillState
+from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.verdict import Outcome
 
 CandidateId = NewType("CandidateId", str)
@@ -35,7 +35,7 @@ class Proposal:
     @property
     def is_rule(self) -> bool:
         """Whether it is a person's own rule or fact: in force at once, never replayed and never on trial."""
-        return self.skill.kind is not SkillKind.SKILL
+        return self.skill.kind is not SkillKind.SKILL and self.skill.author is not Authorship.EVOLVER
 
     def __post_init__(self) -> None:
         if (self.change is Change.NEW) != (not self.replaces):

@@ -127,7 +127,7 @@ class ToolMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """The caller's wish: a mode, or one named tool (then mode is REQUIRED)."""
+    """The caller's choice: a mode, or one named tool (then mode is REQUIRED)."""
 
     mode: ToolMode
     name: str | None = None

@@ -1,4 +1,4 @@
-"""Checks: what a skill may carry so that an answer can be tested without asking anybody."""
+"""Checks: what a skill may carry so that an answer can be tested without a model."""
 
 import re
 from collections.abc import Mapping

@@ -13,7 +13,8 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 ATTEMPT: Final = "attempt"
 """The `kind_reason` of a turn that is one attempt at an answer. Attempts are kept under the turn that the client saw."""
 
-
+TRIAL_QUESTION: Final = "Reply with one short sentence: which model are you?"
+"""What `metaclaw agents test` has an agent asked. Nothing is learned from it and it is not judged."""
 KEEP_RULES: Final = "metaclaw-keep-rules"
 """The name of the rule that is built in while others are held: an agent does not lift the person's rules itself."""
 STOPPED_BY_US: Final = "MetaClaw stopped a tool call"
@@ -65,7 +66,7 @@ class TrueAnswer:
     rest: bytes
 
 
-HIRED: Final = "subagent"
+SUBAGENT: Final = "subagent"
 """The reason of main turns whose request comes from another agent that is not named."""
 REMINDER: Final = b"reminder"
 """The anchor of a reminder of rules at the end of a conversation: it is in one prompt and not carried into the next."""
@@ -243,9 +244,9 @@ class Turn:
         return listed_names(self.placements)
 
     @property
-    def is_hired(self) -> bool:
+    def is_subagent(self) -> bool:
         """Whether another agent asked for it: what stands in a user's place is that agent's, and no person's."""
-        return self.parent is not None or self.kind_reason == HIRED
+        return self.parent is not None or self.kind_reason == SUBAGENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +319,7 @@ class Step:
     the person's next words), empty where there is no next request; `said_after` is the person's own next words, without what a
     client glues to them, or None where they said nothing; `is_last` is true once the session is known to have ended here.
     `previous` is the step before this one in its session, for what can only be seen over two turns; `finish` is why the model
-    stopped, None if unknown. `is_hired` is true for a sub-agent's turn: its task comes from another agent, and nothing in it
+    stopped, None if unknown. `is_subagent` is true for a sub-agent's turn: its task comes from another agent, and nothing in it
     is a person's word. `is_drawn` is true where chance decided whether a skill was placed: the outcome is part of a live trial.
     """
 
@@ -337,7 +338,7 @@ class Step:
     is_last: bool = False
     previous: "Step | None" = None
     finish: Finish | None = None
-    is_hired: bool = False
+    is_subagent: bool = False
     is_drawn: bool = False
 
     @property

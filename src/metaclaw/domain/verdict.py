@@ -24,7 +24,7 @@ class Outcome(StrEnum):
 class Source(StrEnum):
     """The source of a verdict, weakest first: each outranks those before it, and a later verdict an earlier one of its source."""
 
-    NOBODY = "nobody"
+    UNDECIDED = "nobody"
     JUDGE = "judge"
     DETECTOR = "detector"
     CHECK = "check"

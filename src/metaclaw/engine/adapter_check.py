@@ -21,7 +21,7 @@ _header = msgspec.json.Decoder(dict[str, _Tensor])
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether its files are there and as long as they say they are. What they hold is found out by whoever loads them."""
+    """Whether its files are there and as long as they say they are. Their content is checked when they are loaded."""
     weights = folder / WEIGHTS_FILE
     try:
         with weights.open("rb") as file:

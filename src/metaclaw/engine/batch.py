@@ -15,7 +15,7 @@ class Job:
 
     prompt: Sequence[int]
     max_tokens: int
-    wishes: SamplingOptions
+    options: SamplingOptions
     sampled: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     cached_tokens: int = 0
@@ -25,7 +25,7 @@ class Job:
     def __post_init__(self) -> None:
         if not self.prompt or self.max_tokens < 1:
             raise ValueError("a job needs a prompt and room for at least one token")
-        self.sampler = Sampler(self.wishes)
+        self.sampler = Sampler(self.options)
 
     @property
     def is_full(self) -> bool:
@@ -54,7 +54,7 @@ class Batch:
 
     @property
     def is_reading(self) -> bool:
-        """Whether somebody waits for a first token."""
+        """Whether a request waits for its first token."""
         return bool(self._waiting) or any(not job.sampled for job in self._running)
 
     def add(self, job: Job) -> None:

@@ -33,7 +33,7 @@ _PLAIN_ROPE: Final = (None, "default")
 PLAIN_KINDS: Final = ("llama",)
 ALL_KINDS: Final = (*PLAIN_KINDS, "mistral", "qwen2", "qwen3")
 """Members of the family by the name in their config.json. Beyond the plain ones they have biases or norms of their own, or forget
-what lies far back; whoever runs them must know that."""
+what lies far back; the model that runs them must support that."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,7 @@ class TrainerProcess:
         while (asked := self._inbox.get()) is not None:
             frame, answered = asked
             answer = self._exchange(frame, unpacker)
-            with suppress(RuntimeError):  # the loop has closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop has closed
                 self._loop.call_soon_threadsafe(_settle, answered, answer)
 
     def _exchange(self, frame: bytes, unpacker: Unpacker) -> _Answer:

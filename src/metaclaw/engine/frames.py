@@ -26,7 +26,7 @@ class Generate(msgspec.Struct, tag="generate", frozen=True):
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
-    """Nobody wants this answer any more."""
+    """Cancel the request."""
 
     id: int
 

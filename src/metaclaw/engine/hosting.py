@@ -71,7 +71,7 @@ class Hosting:
         if version <= BASE_POLICY:
             raise TrainingError(f"version {version} is not one of trained weights")
         if weights.backend != _OURS:
-            # Nothing is wrong with them: they are not here, but with whoever trained them.
+            # They are valid, but kept by the service that trained them.
             raise TrainingError(f"version {version} was trained by {weights.backend}, which alone can serve it")
         async with self._one_at_a_time:
             if version in self._expected:
@@ -93,7 +93,7 @@ class Hosting:
         try:
             await load.done
         except asyncio.CancelledError:
-            # Nobody wants it any more, even if it has just come.
+            # It was cancelled, even if it has just come.
             self._versions.pop(version, None)
             child.send(frames.pack(frames.Unload(version)))
             raise

@@ -1,4 +1,4 @@
-"""The forward pass: spans of tokens from many requests run as one ragged batch, and the logits of the rows somebody wants.
+"""The forward pass: spans of tokens from many requests run as one ragged batch, and the logits of the rows that are asked for.
 
 Prompts, decode steps and teacher-forced scoring are all spans of this one pass, so they all see the same numbers. No row is padded:
 the projections run over all tokens of all spans at once, only attention looks at each request by itself.

@@ -149,36 +149,36 @@ _SEED_BITS: Final = (1 << 63) - 1
 
 def make_message(id: int, request: ChatRequest, prompt: Prompt, version: int = BASE_POLICY) -> Generate:
     """The request for the engine, for one version of the weights. Raises WireError for options that are not supported."""
-    wishes = request.sampling
-    _check(wishes)
+    options = request.sampling
+    _check(options)
     return Generate(
         id=id,
         turns=list(prompt.turns),
         beginning=prompt.beginning,
         version=version,
-        max_tokens=wishes.max_tokens,
-        temperature=_TEMPERATURE if wishes.temperature is None else wishes.temperature,
-        top_p=_default_top_p(wishes) if wishes.top_p is None else wishes.top_p,
-        top_k=max(wishes.top_k or 0, 0),
-        frequency_penalty=wishes.frequency_penalty or 0.0,
-        presence_penalty=wishes.presence_penalty or 0.0,
-        seed=None if wishes.seed is None else wishes.seed & _SEED_BITS,
-        stop=[*wishes.stop, *_last_call_stop(request, prompt)],
-        top_logprobs=(wishes.top_logprobs or 0) if wishes.logprobs else None,
+        max_tokens=options.max_tokens,
+        temperature=_TEMPERATURE if options.temperature is None else options.temperature,
+        top_p=_default_top_p(options) if options.top_p is None else options.top_p,
+        top_k=max(options.top_k or 0, 0),
+        frequency_penalty=options.frequency_penalty or 0.0,
+        presence_penalty=options.presence_penalty or 0.0,
+        seed=None if options.seed is None else options.seed & _SEED_BITS,
+        stop=[*options.stop, *_last_call_stop(request, prompt)],
+        top_logprobs=(options.top_logprobs or 0) if options.logprobs else None,
     )
 
 
-def _default_top_p(wishes: Sampling) -> float:
-    return _TOP_P if wishes.temperature is None else 1.0
+def _default_top_p(options: Sampling) -> float:
+    return _TOP_P if options.temperature is None else 1.0
 
 
-def _check(wishes: Sampling) -> None:
-    if wishes.n != 1:
-        raise WireError(f"the embedded model gives one answer per request; n is {wishes.n}", param="n")
-    if wishes.max_tokens is not None and wishes.max_tokens < 1:
-        raise WireError(f"max_tokens must be at least 1, not {wishes.max_tokens}", param="max_tokens")
+def _check(options: Sampling) -> None:
+    if options.n != 1:
+        raise WireError(f"the embedded model gives one answer per request; n is {options.n}", param="n")
+    if options.max_tokens is not None and options.max_tokens < 1:
+        raise WireError(f"max_tokens must be at least 1, not {options.max_tokens}", param="max_tokens")
     for name, (low, high) in _RANGES.items():
-        value: float | None = getattr(wishes, name)
+        value: float | None = getattr(options, name)
         if value is not None and not low <= value <= high:
             raise WireError(f"{name} must be between {low} and {high}, not {value}", param=name)
 

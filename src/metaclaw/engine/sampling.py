@@ -1,4 +1,4 @@
-"""Draw tokens: each request with its own wishes and its own random numbers, whoever else is in the batch."""
+"""Draw tokens: each request with its own options and random numbers, independent of the rest of the batch."""
 
 import random
 from collections import Counter
@@ -56,11 +56,11 @@ class DrawnToken:
 
 
 class Sampler:
-    """One request's wishes, random numbers and what it has drawn so far."""
+    """One request's options, random numbers and what it has drawn so far."""
 
-    def __init__(self, wishes: SamplingOptions) -> None:
-        self.wishes = wishes
-        self._random = random.Random(wishes.seed)
+    def __init__(self, options: SamplingOptions) -> None:
+        self.options = options
+        self._random = random.Random(options.seed)
         self._counts: Counter[int] = Counter()
 
     def choose(self, logits: Tensor, weights: "NDArray[np.float32]", sums: "NDArray[np.float32]") -> int:
@@ -70,26 +70,26 @@ class Sampler:
         return token
 
     def _choose_adjusted(self, row: Tensor) -> int:
-        wishes = self.wishes
+        options = self.options
         if self._is_penalised:
             seen = torch.tensor(list(self._counts))
             counts = torch.tensor(list(self._counts.values()), dtype=row.dtype)
-            row[seen] -= counts * wishes.frequency_penalty + wishes.presence_penalty
-        if wishes.is_greedy:
+            row[seen] -= counts * options.frequency_penalty + options.presence_penalty
+        if options.is_greedy:
             return int(row.numpy().argmax())
-        row /= wishes.temperature
-        if wishes.is_restricted:
-            _restrict(row, wishes.top_k, wishes.top_p)
+        row /= options.temperature
+        if options.is_restricted:
+            _restrict(row, options.top_k, options.top_p)
         weights = (row - row.amax()).exp().numpy()
         return _pick(weights, _block_sums(weights), self._random.random())
 
     @property
     def _draws_as_it_is(self) -> bool:
-        return self.wishes.temperature == 1.0 and not self.wishes.is_restricted and not self._is_penalised
+        return self.options.temperature == 1.0 and not self.options.is_restricted and not self._is_penalised
 
     @property
     def _is_penalised(self) -> bool:
-        return bool(self._counts) and (self.wishes.frequency_penalty != 0.0 or self.wishes.presence_penalty != 0.0)
+        return bool(self._counts) and (self.options.frequency_penalty != 0.0 or self.options.presence_penalty != 0.0)
 
 
 @torch.inference_mode()
@@ -103,7 +103,7 @@ def draw(logits: Tensor, samplers: Sequence[Sampler]) -> list[DrawnToken]:
     drawn = []
     for number, (row, sampler, log_total) in enumerate(zip(shifted, samplers, log_totals, strict=True)):
         token = sampler.choose(row, weights[number], sums[number])
-        drawn.append(DrawnToken(token, float(row[token]) - log_total, _likeliest(row, log_total, sampler.wishes.top_logprobs)))
+        drawn.append(DrawnToken(token, float(row[token]) - log_total, _likeliest(row, log_total, sampler.options.top_logprobs)))
     return drawn
 
 

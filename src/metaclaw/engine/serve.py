@@ -22,7 +22,7 @@ _SHARE: Final = 0.1
 _MOST_S: Final = 0.005
 _HURRY: Final = 3.0
 """Work beside the answers between two rounds of passes: a share of what the round took, but never so much that a reader sees it. It
-is done in steps, and one that has begun is finished. What somebody waits for gets so many times as much."""
+is done in steps, and one that has begun is finished. A load that a request waits for gets so many times as much."""
 _LOOK_S: Final = 0.002
 
 
@@ -54,7 +54,7 @@ class Engine:
         while True:
             self._listen(wait=self._is_idle)
             began = time.monotonic()
-            # Versions take turns, pass by pass. Whoever waits for a first token comes first; nobody waits longer than a round.
+            # Versions take turns, pass by pass. Requests that wait for a first token come first; none waits longer than a round.
             for version in sorted(self._present, key=lambda version: not version.is_reading):
                 self._step(version)
             self._dismiss()
@@ -113,7 +113,7 @@ class Engine:
             if leaving.adapter == adapter:
                 self._versions[number] = leaving
             else:
-                # A load that nobody waited for may have been done by then, and its number is free for other weights.
+                # A load without a waiting request may have been done by then, and its number is free for other weights.
                 self._displaced.append(leaving)
                 self._merges.pop(number, None)
         if number in self._versions:
@@ -123,14 +123,14 @@ class Engine:
             self._chores[number] = self._load(message.id, number, adapter)
 
     def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
-        # A disk may have to be waited for, so that is done beside. All else is done between passes, where it disturbs nobody: a
+        # A disk may have to be waited for, so that is done beside. All else is done between passes, where it disturbs no answer: a
         # thread for it would take the interpreter, and a core, from every product of the running answers.
         recipe = AdaptedWeights(self._model, self._tensors, adapter)
         reading = self._reader.submit(recipe.warm)
         while not reading.done():
             wait([reading], timeout=_LOOK_S)
             yield
-        # Whatever is wrong with somebody's files, nobody's answer may end for it.
+        # A bad adapter must not abort running answers.
         try:
             self._versions[number] = self._version((yield from recipe.prepare()), adapter)
         except (MetaClawError, MemoryError, RuntimeError, ArithmeticError, ValueError) as error:
@@ -149,7 +149,7 @@ class Engine:
             self._pipe.send(frames.Unloaded(number))
 
     def _dismiss(self) -> None:
-        """Versions that are leaving go when their last answer is finished; nobody waits for those whose number others have."""
+        """Unload retiring versions when their last answer is finished; those whose number was reused are not waited for."""
         self._displaced = [version for version in self._displaced if not version.is_idle]
         for number, version in list(self._leaving.items()):
             if version.is_idle:
@@ -165,7 +165,7 @@ class Engine:
         """Some of what is to be done beside the answers, the last round of which took so long."""
         began, most = time.monotonic(), min(_SHARE * serving_s, _MOST_S)
         while self._chores or self._merges:
-            # Somebody waits for a version to come or to go; for the newest that is there to become faster, nobody does.
+            # A request waits for a version to load or unload, but none waits for a loaded one to become faster.
             works = self._chores or self._merges
             number = next(iter(works)) if self._chores else max(works)
             try:

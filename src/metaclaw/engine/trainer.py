@@ -255,7 +255,7 @@ class EmbeddedTrainer:
         return None if self._burial is None else await asyncio.shield(self._burial)
 
     def _let_go(self, child: TrainerProcess) -> None:
-        """Kill the process and have it buried. Whoever waits for its answer is told that it ended."""
+        """Kill the process and reap it. Callers that wait for its answer get an error."""
         if child is not self._child:
             return
         self._training_pause.detach(self)

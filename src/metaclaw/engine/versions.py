@@ -100,7 +100,7 @@ class Version:
 
     @property
     def is_reading(self) -> bool:
-        """Whether somebody waits for a first token."""
+        """Whether a request waits for its first token."""
         return self._batch.is_reading
 
     def begin(self, message: frames.Generate) -> frames.Accepted:
@@ -120,7 +120,7 @@ class Version:
         return frames.Accepted(message.id, len(prompt))
 
     def cancel(self, id: int) -> None:
-        """Nobody wants this answer any more; one that is not made here is no error."""
+        """Cancel the request; unknown ids are ignored."""
         if answer := self._answers.pop(id, None):
             self._batch.remove(answer.job)
 

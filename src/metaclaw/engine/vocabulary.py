@@ -14,7 +14,7 @@ from metaclaw.errors import EngineError, WireError
 
 _UNDECIDED: Final = "\ufffd"
 _FIRST_PRIVATE: Final = 0xF0000
-"""Code points of a private plane that stand, while a prompt is rendered, for special tokens somebody wrote as plain text."""
+"""Code points of a private plane that stand, while a prompt is rendered, for special tokens that were written as plain text."""
 
 
 class Vocabulary:

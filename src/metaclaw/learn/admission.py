@@ -300,7 +300,9 @@ class CandidateAdmission:
         learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
             gone, expected = self._gone(proposal, admission), self._expected(proposal, seen)
-            generation = await self._put([skill], gone, _told(proposal), expected, learned)
+            if proposal.is_instruction and proposal.change is Change.EDIT:
+                skill = _with_check(known, skill)
+            generation = await self._put([skill], gone, _told(proposal), expected, learned, by_person=by_person)
         except (SkillError, RefusedError) as error:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
         # Names and reasons hold words of a person. They are in the store and go with their session; from a log they would not.
@@ -344,8 +346,12 @@ class CandidateAdmission:
         reason: str,
         expected: Mapping[SkillName, str | None],
         learned: LearnedFrom,
+        *,
+        by_person: bool = False,
     ) -> int:
-        view = await run_sync(lambda: self._library.publish(put, gone, reason, expected=expected, learned=learned))
+        view = await run_sync(
+            lambda: self._library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person)
+        )
         return view.generation
 
     async def _notify(self, candidate: Candidate, notice: str) -> None:
@@ -410,6 +416,14 @@ def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
     """A skill that contradicts wider ones says so: then they are not placed beside it."""
     overridden = list(dict.fromkeys((*overrides_of(skill), *names)))
     return replace(skill, extra={**skill.extra, "overrides": overridden}) if names else skill
+
+
+def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
+    """The rule as it is in force now, with the check that was proposed for it. Raises SkillError where its text is another."""
+    if rule is None or rule.content_hash != proposed.content_hash:
+        raise SkillError(f"{proposed.name} says something else since this check was proposed for it")
+    extra = {key: value for key, value in rule.extra.items() if key not in ("check_note", "check_state")}
+    return replace(rule, extra={**extra, "check": proposed.extra.get("check")})
 
 
 def _told(proposal: Proposal) -> str:

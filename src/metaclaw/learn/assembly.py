@@ -13,11 +13,12 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Step
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
+from metaclaw.learn.answers import EVOLVER, JUDGE, UnusableAnswers
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Situations
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
 from metaclaw.learn.compliance import ComplianceLoop
-from metaclaw.learn.failures import Lessons, Probes, SkillChanges
+from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop, FastRules
 from metaclaw.learn.listen.checks import CheckTrial
 from metaclaw.learn.listen.loop import TOKENS as LISTEN_TOKENS
@@ -118,6 +119,7 @@ class Learning:
         self.redactor = Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = JudgeAllowance(config.judge.max_share)
         self.calibration = CalibrationLoop(self.verdicts.graded)
+        self.unusable = UnusableAnswers()
         self.judge_for = self._judges()
         self.situations = Situations(library, self._teams)
         self.recorded = RecordedSteps(self.reader, self.steps)
@@ -151,6 +153,7 @@ class Learning:
             "gate": config.skills.gate,
             "listen": self.models.shown_listener(config.listen, config.judge),
             "listener": self.listening.facts,
+            "unusable": self.unusable.facts,
             "judge": self.models.shown(config.judge),
             "evolver": self.models.shown(config.evolver),
             "trust": asdict(self.calibration.trust),
@@ -178,13 +181,14 @@ class Learning:
             supervisor.run("tending", self.maintenance.run)
 
     def _judges(self) -> Callable[[str], Judge | None]:
-        wish = self._config.judge
-        chosen = self.models.chosen(wish)
+        section = self._config.judge
+        chosen = self.models.chosen(section)
+        answered = self.unusable.of(JUDGE)
 
         @cache
         def judge_for(model: str) -> Judge | None:
             found = chosen(model)
-            return None if found is None else Judge(found, wish.votes, self._render)
+            return None if found is None else Judge(found, section.votes, self._render, answered=answered)
 
         return judge_for
 
@@ -203,6 +207,7 @@ class Learning:
             replayer=self.replayer,
             admission=self.admission,
             model_for=self.models.chosen(self._config.evolver),
+            answered=self.unusable.of(EVOLVER),
         )
         scope_promotion = ScopePromotion(
             library=self._library,
@@ -266,8 +271,8 @@ class Learning:
         return await self.budget.may_spend(Purpose.LISTEN, LISTEN_TOKENS, model, with_reserve=is_promising)
 
     def _fast(self) -> FastLoop:
-        wish = self._config.evolver
-        chosen = self.models.chosen(wish)
+        section = self._config.evolver
+        chosen = self.models.chosen(section)
 
         @cache
         def writer_for(model: str) -> Evolver | None:
@@ -277,13 +282,14 @@ class Learning:
             return Evolver(
                 found,
                 self._render,
-                wish.max_new_skills,
+                section.max_new_skills,
                 redact=self.redact,
                 is_taken=lambda name: self._library.view.get(name) is not None,
                 on_refused=self.admission.refuse,
+                answered=self.unusable.of(EVOLVER),
             )
 
-        lessons = Lessons(
+        failures = FailureReader(
             reader=self.reader,
             verdicts=self.verdicts,
             candidates=self.candidates,
@@ -293,13 +299,13 @@ class Learning:
             book=self.book,
         )
         return FastLoop(
-            lessons=lessons,
+            failures=failures,
             candidates=self.candidates,
             library=self._library,
             admission=self.admission,
             probes=self.probes,
             writer_for=writer_for,
-            rules=FastRules(wish.min_failures, self._teams),
+            rules=FastRules(section.min_failures, self._teams),
             book=self.book,
             is_unread=self.listening.is_unread,
             may_train=self._may_train(),

@@ -20,6 +20,7 @@ from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState, comb
 from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.admission import Announce, CandidateAdmission, Learned, accepted_candidate
+from metaclaw.learn.answers import Answered
 from metaclaw.learn.failures import Probes
 from metaclaw.learn.maintenance import DAY_US, UpliftReader, microseconds
 from metaclaw.learn.store_rpc import AnyLibrary
@@ -33,6 +34,7 @@ from metaclaw.skills import (
     Decision,
     Promotion,
     Teams,
+    answer_fault,
     find_merges,
     find_promotions,
     own_name,
@@ -93,7 +95,7 @@ class Expiry:
         # Uses before it came into force were of another skill with this name.
         last = max(use.last_at, since.since)
         who = members_of_scope(skill.scope, self.teams)
-        tasks = self.uses.tasks_since(last, STALE_TASKS, users=who.users, workspaces=who.workspaces, nobody=who.is_nobody)
+        tasks = self.uses.tasks_since(last, STALE_TASKS, users=who.users, workspaces=who.workspaces, without_user=who.without_user)
         return stale_reason(skill, last, tasks, self.now())
 
 
@@ -108,7 +110,7 @@ class ScopeMembers:
 
     users: Collection[str] | None = None
     workspaces: Collection[str] | None = None
-    is_nobody: bool = False
+    without_user: bool = False
 
 
 def members_of_scope(scope: str | None, teams: Teams) -> ScopeMembers:
@@ -116,7 +118,7 @@ def members_of_scope(scope: str | None, teams: Teams) -> ScopeMembers:
     if scope is None:
         return ScopeMembers()
     if scope == OWNER:
-        return ScopeMembers(is_nobody=True)
+        return ScopeMembers(without_user=True)
     kind, _, who = scope.partition(":")
     match kind:
         case "user":
@@ -236,6 +238,7 @@ class SkillMerge:
     admission: CandidateAdmission
     model_for: Callable[[str], Model | None]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    answered: Answered = lambda model, fault: None
 
     async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
         """Start merging a few groups, those first that were never tried, or longest ago."""
@@ -285,6 +288,7 @@ class SkillMerge:
             log.warning("merge_not_written reason=%s", error)
             return None
         written = read_skills(text_of(answer.parts))
+        self.answered(model.name, answer_fault(written))
         if isinstance(written, str) or len(written) != 1 or not (written[0].name and written[0].trigger and written[0].body):
             log.info("merge_not_written reason=%s", "unreadable" if isinstance(written, str) else "no merged skill was written")
             return None
@@ -366,7 +370,12 @@ class RuleWatch:
             return None
         who = members_of_scope(rule.scope, self.teams)
         outcomes = partial(
-            self.uses.outcomes, since.text_since, _MOST_TURNS, users=who.users, workspaces=who.workspaces, nobody=who.is_nobody
+            self.uses.outcomes,
+            since.text_since,
+            _MOST_TURNS,
+            users=who.users,
+            workspaces=who.workspaces,
+            without_user=who.without_user,
         )
         before, now = outcomes(), outcomes(placed=rule.name)
         mark = f"rule noticed {rule.content_hash}"

@@ -1,4 +1,4 @@
-"""Failures that may become a skill, those left to the weights, earlier proposals for similar ones, and turns for proofs."""
+"""Failures that may become a skill, those kept for training, earlier proposals for similar ones, and turns for proofs."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -76,9 +76,8 @@ def _is_overtaken(failure: OpenFailure, last: SkillChange | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A failure as it was read, the turn that went on from it, and how many turns its session had then.
-
-    It has no bodies, because many may wait until there are enough similar ones.
+    """A failure as it was read, the turn after it, and how many turns its session had then. Message bodies are left out, because
+    many failures may wait until there are enough similar ones.
     """
 
     failure: Failure
@@ -95,7 +94,7 @@ class ShownFailure:
 
 
 @dataclass(eq=False, kw_only=True)
-class Lessons:
+class FailureReader:
     """Reads failures that may become a skill. Blocks; one caller at a time."""
 
     reader: LedgerReader
@@ -128,13 +127,13 @@ class Lessons:
         return [found.failure for found in self._known.values()]
 
     def not_overtaken(self, shown: Sequence[ShownFailure], generation: int) -> list[ShownFailure]:
-        """The shown failures after which no skill for their speaker was added or changed."""
+        """Of the shown failures, those after which no skill for their speaker was added or changed."""
         asked = [OpenFailure(one.failure.step.turn, one.failure.step.scope, one.generation, _EVER) for one in shown]
         left = {one.turn for one in self.changes.without_overtaken(asked, generation)}
         return [one for one in shown if one.failure.step.turn in left]
 
     def answer_to(self, failure: Failure) -> TurnId | None:
-        """The turn that follows it, with what the person said about it."""
+        """The turn that follows the failure and holds the person's reply to it."""
         known = self._known.get(failure.step.turn)
         return None if known is None else known.followed_by
 
@@ -274,8 +273,8 @@ def tasks_in_words(steps: Sequence[Step]) -> str:
     return "\n".join(dict.fromkeys(step.task for step in steps))
 
 
-class UnmendedFailures:
-    """Keeps failures from the evolver that no skill can fix, so that they stay free to train the weights (decision 39).
+class EvolverFilter:
+    """Withholds failures that no skill can fix from the evolver, so that they may train the weights (decision 39).
 
     A turn that the evolver was shown is support and never trains. Where weights can learn from a turn and the person did not speak
     against it, it is shown only if a skill may come of it. None will where the check of a skill in its prompt failed: the rule was
@@ -294,15 +293,15 @@ class UnmendedFailures:
 
     @property
     def shown(self) -> tuple[ShownFailure, ...]:
-        """All of them."""
+        """All failures that the evolver was shown and that were not removed."""
         return tuple(one for some in self._shown.values() for one in some)
 
     def add(self, attempt: int, failures: Sequence[Failure], generation: int) -> None:
-        """An evolver is going to be shown these."""
+        """Record the failures that an attempt shows to the evolver."""
         self._shown[attempt] = tuple(ShownFailure(one, generation) for one in failures)
 
     def remove(self, attempt: int) -> None:
-        """The evolver could not be asked."""
+        """Drop the failures of an attempt in which the evolver could not be asked."""
         self._shown.pop(attempt, None)
 
     def keep(self, shown: Sequence[ShownFailure]) -> None:
@@ -319,8 +318,8 @@ class UnmendedFailures:
         self._shown = {attempt: some for attempt, some in found.items() if some}
 
     def kinds_to_show(self, failures: Sequence[Failure], shown: Sequence[ShownFailure]) -> list[FailureGroup]:
-        """Open failures by kind, without those that are left to the weights; `shown` is what still counts of what was shown. Of
-        failures that could train, a kind has no more than an evolver reads in full. Blocks."""
+        """Open failures by kind, without those kept for training. `shown` are failures shown before that no skill has answered
+        since. Of failures that could train the weights, a kind has at most as many as an evolver reads in full. Blocks."""
         left = {one.step.turn for one in failures if not is_spoken_against(one) and self._may_train(one.step.turn)}
         before = {one.failure.step.turn: one.failure for one in shown}
         open_ones = {one.step.turn: one for one in failures if not (one.step.turn in left and one.verdict.source is Source.CHECK)}
@@ -343,7 +342,7 @@ def _prompt(kind: FailureGroup, failure: Failure) -> _Prompt:
 def _to_show(
     kind: FailureGroup, before: Mapping[TurnId, Failure], left: Collection[TurnId], known: Collection[_Prompt]
 ) -> FailureGroup:
-    """The kind without what was shown before and without what is left to the weights."""
+    """The kind without failures that were shown before or are kept for training."""
     here = {_prompt(kind, one) for one in kind.failures if one.step.turn in before}
     asked = [one for one in kind.failures if one.step.turn not in before]
     kept = [one for one in asked if one.step.turn not in left]

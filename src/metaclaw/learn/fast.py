@@ -3,7 +3,7 @@
 Failures are taken up by kind, within one scope; rules and facts that are said in between close none of them (decision 35). Whatever
 is shown to an evolver is support from that moment on, in the database, and never shown again; so nothing is learned twice and
 nothing that taught a skill can train weights. An attempt that was interrupted before anything came of it is taken up again.
-Failures that a skill cannot mend any more are not shown, and stay free to train the weights (`UnmendedFailures`).
+Failures that a skill cannot mend any more are not shown, and stay free to train the weights (`EvolverFilter`).
 """
 
 import logging
@@ -23,7 +23,7 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned
-from metaclaw.learn.failures import Lessons, Probes, UnmendedFailures, tasks_in_words
+from metaclaw.learn.failures import EvolverFilter, FailureReader, Probes, tasks_in_words
 from metaclaw.learn.listen.rules import LISTENED
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
@@ -53,7 +53,7 @@ class FastLoop:
     def __init__(
         self,
         *,
-        lessons: Lessons,
+        failures: FailureReader,
         candidates: SqlCandidates,
         library: AnyLibrary,
         admission: CandidateAdmission,
@@ -70,7 +70,7 @@ class FastLoop:
         turn is still being read: a failure that it answers may be spoken for. `may_train` says whether weights could learn from a
         turn; it blocks."""
         self.wakeup = LoopWakeup()
-        self._lessons = lessons
+        self._failures = failures
         self._candidates = candidates
         self._library = library
         self._admission = admission
@@ -80,7 +80,7 @@ class FastLoop:
         self._pauses_s = pauses_s
         self._clock = clock
         self._is_unread = is_unread
-        self._unmended = UnmendedFailures(may_train, self._is_skill)
+        self._filter = EvolverFilter(may_train, self._is_skill)
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
         book = book or AttemptLog()
         self._guard, self._attempts = RetryGuard("fast", book), RetryGuard("writing", book)
@@ -128,15 +128,15 @@ class FastLoop:
 
     def let_go(self, session: SessionId) -> None:
         """A session is to be forgotten: what is remembered of it goes too."""
-        self._unmended.forget(session)
+        self._filter.forget(session)
 
     async def _look(self, aside: TaskGroup) -> None:
         await run_sync(self._library.follow)
-        failures = await run_sync(self._lessons.open_failures, self._library.view.generation)
+        failures = await run_sync(self._failures.open_failures, self._library.view.generation)
         heard = [one for one in failures if not self._is_spoken_for(one)]
-        shown = await run_sync(self._lessons.not_overtaken, self._unmended.shown, self._library.view.generation)
-        self._unmended.keep(shown)
-        kinds = await run_sync(self._unmended.kinds_to_show, heard, shown)
+        shown = await run_sync(self._failures.not_overtaken, self._filter.shown, self._library.view.generation)
+        self._filter.keep(shown)
+        kinds = await run_sync(self._filter.kinds_to_show, heard, shown)
         self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe_groups(one, self._rules.min_failures))
         for kind in kinds:
             if ripe_groups(kind, self._rules.min_failures):
@@ -162,7 +162,7 @@ class FastLoop:
     async def take_up_candidates(self, aside: TaskGroup) -> None:
         """Continue candidates that are not decided yet: replays that were interrupted, or could not be had."""
         try:
-            waiting = await run_sync(self._lessons.unfinished)
+            waiting = await run_sync(self._failures.unfinished)
         except StoreError as error:
             log.warning("unfinished_learning_unread reason=%s", error)
             return
@@ -179,7 +179,7 @@ class FastLoop:
 
     def _is_spoken_for(self, failure: Failure) -> bool:
         """Whether the message that answers it is still being read: it may become a rule."""
-        answer = self._lessons.answer_to(failure)
+        answer = self._failures.answer_to(failure)
         return answer is not None and self._is_unread(answer)
 
     async def _from_failures(self, kind: FailureGroup, aside: TaskGroup) -> None:
@@ -189,7 +189,7 @@ class FastLoop:
         if attempt is None:
             return
         log.info("failures_of_one_kind cause=%s turns=%d", kind.cause, len(kind.failures))
-        self._unmended.add(attempt, kind.failures, self._library.view.generation)
+        self._filter.add(attempt, kind.failures, self._library.view.generation)
         await self._write(kind, attempt, aside)
 
     async def _write(self, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
@@ -226,14 +226,14 @@ class FastLoop:
                     return
             if pause_s is not None:
                 await anyio.sleep(pause_s)
-        self._unmended.remove(attempt)  # it was not read by any evolver
+        self._filter.remove(attempt)  # it was not read by any evolver
         await run_sync(self._candidates.end_attempt, attempt)
 
     async def _written(self, writer: Evolver, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
         """The writer's proposals, each with the facts for the gate."""
-        whole = await run_sync(self._lessons.in_full, kind)
+        whole = await run_sync(self._failures.in_full, kind)
         near = await run_sync(self._near, whole)
-        rejected = await run_sync(self._lessons.turned_away, whole)
+        rejected = await run_sync(self._failures.turned_away, whole)
         proposals = await writer.propose(whole, near, rejected[:_NEAR])
         seen = {skill.name: skill.content_hash for skill in near}
         step = kind.failures[-1].step
@@ -245,15 +245,15 @@ class FastLoop:
 
     def _learned_again(self, candidate: Candidate) -> Learned:
         proposal = candidate.proposal
-        teacher = self._lessons.newest(proposal.support)
+        teacher = self._failures.newest(proposal.support)
         return Learned(partial(self._probes.choose, proposal), "") if teacher is None else self._learned(proposal, teacher)
 
     async def _resume(self, attempt: SkillAttempt, aside: TaskGroup) -> None:
-        kind = await run_sync(self._lessons.kind_of, attempt)
+        kind = await run_sync(self._failures.kind_of, attempt)
         if kind is None:
             await run_sync(self._candidates.end_attempt, attempt.number)
         else:
-            self._unmended.add(attempt.number, kind.failures, attempt.generation)
+            self._filter.add(attempt.number, kind.failures, attempt.generation)
             await self._write(kind, attempt.number, aside)
 
     async def _claim(self, kind: str, turns: Sequence[TurnId]) -> int | None:

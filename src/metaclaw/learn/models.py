@@ -1,15 +1,21 @@
-"""The models that the program calls itself: listener, judge, evolver, and the models that served turns, for replays."""
+"""The models that the program calls itself: listener, judge, evolver, and the models that served turns, for replays; and how the
+models that read messages answer: which one fails now, when it is asked again, and whether its answers can be used."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from metaclaw.config import EvolverConfig, JudgeConfig, ListenConfig
 from metaclaw.ports import Model, ModelProvider
+from metaclaw.text import shorten
 from metaclaw.upstream import UNMETERED, HttpEndpoint, HttpModel, LocalModel, Meter
 
 Provider = HttpEndpoint | ModelProvider
 UNLEARNED: Final[Mapping[str, object]] = {
     "listener": {"unread": 0, "failing": [], "not_understood": []},
+    "unusable": [],
     "trust": {"turns": 0, "auroc": None, "ece": None},
     "set_aside": [],
     "counted": [],
@@ -30,23 +36,23 @@ class Models:
         """The model that served a turn, or None where the program cannot ask it: it is gone, or has no credentials of its own."""
         return self._model(provider, model, self._timeout_s)
 
-    def listener(self, wish: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
+    def listener(self, section: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
         """For the provider and model that served a conversation, the model that may read it, or None.
 
         Another provider gets a person's words only where the configuration names it, or names a model that it lists. The embedded
         model reads only where it is named. The model returned does not wait for calls of other purposes.
         """
-        model, named = wish.model or judge.model, wish.provider or judge.provider
+        model, named = section.model or judge.model, section.provider or judge.provider
 
         def ask(provider: str, served: str) -> Model | None:
             chosen = named or (model and self._having(model, first=provider)) or self._own(provider)
-            return None if chosen is None else self._model(chosen, model or served, wish.timeout_s, "listen")
+            return None if chosen is None else self._model(chosen, model or served, section.timeout_s, "listen")
 
         return ask
 
-    def shown_listener(self, wish: ListenConfig, judge: JudgeConfig) -> str | None:
+    def shown_listener(self, section: ListenConfig, judge: JudgeConfig) -> str | None:
         """The model that reads messages, for `status`; None where there is none."""
-        model, named = wish.model or judge.model, wish.provider or judge.provider
+        model, named = section.model or judge.model, section.provider or judge.provider
         provider = named or (model and self._having(model)) or next(filter(self._own, self._providers), None)
         if provider is None:
             return None
@@ -65,15 +71,15 @@ class Models:
             self._known[key] = self._build(provider, model, timeout_s)
         return self._known[key]
 
-    def chosen(self, wish: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
+    def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
         """For a turn's model, the model to ask by this configuration: at the provider it names, else at one that has the model.
 
         The embedded model is asked only where it is named, since it is too small to judge or to write."""
 
         def ask(served: str) -> Model | None:
-            model = wish.model or served
-            provider = wish.provider or self._having(model) or self._provider(wish)
-            return None if provider is None else self._model(provider, model, wish.timeout_s)
+            model = section.model or served
+            provider = section.provider or self._having(model) or self._provider(section)
+            return None if provider is None else self._model(provider, model, section.timeout_s)
 
         return ask
 
@@ -82,13 +88,13 @@ class Models:
         names = sorted(self._providers, key=lambda name: name != first)
         return next((name for name in names if self._own(name) and model in self._providers[name].models), None)
 
-    def shown(self, wish: JudgeConfig | EvolverConfig) -> str | None:
+    def shown(self, section: JudgeConfig | EvolverConfig) -> str | None:
         """The model that is asked, for `status`; None where there is none."""
-        provider = self._provider(wish)
-        return None if provider is None else f"{provider}/{wish.model or 'the model that served the turn'}"
+        provider = self._provider(section)
+        return None if provider is None else f"{provider}/{section.model or 'the model that served the turn'}"
 
-    def _provider(self, wish: JudgeConfig | EvolverConfig) -> str | None:
-        return wish.provider or next((name for name, one in self._providers.items() if _may_be_asked(one)), None)
+    def _provider(self, section: JudgeConfig | EvolverConfig) -> str | None:
+        return section.provider or next((name for name, one in self._providers.items() if _may_be_asked(one)), None)
 
     def _build(self, provider: str, model: str, timeout_s: float) -> HttpModel | LocalModel | None:
         match self._providers.get(provider):
@@ -102,3 +108,101 @@ class Models:
 
 def _may_be_asked(provider: Provider) -> bool:
     return isinstance(provider, HttpEndpoint) and not provider.is_passthrough
+
+
+_PAUSES_S: Final = (2.0, 5.0, 15.0)
+_COSTLY_PAUSES_S: Final = (2.0, 15.0, 60.0)
+_REASON_CHARS: Final = 200
+
+
+@dataclass(slots=True)
+class _Outage:
+    """A model that has failed since its last answer. `is_probed` says that a message is being read by it now."""
+
+    since: str
+    reason: str = ""
+    failures: int = 0
+    again_at: float = 0.0
+    is_probed: bool = False
+
+
+@dataclass(slots=True)
+class _Unusable:
+    """Answers of a model that could not be used: how many messages were not understood, in all and since the last one that was."""
+
+    model: str
+    reason: str = ""
+    at: str = ""
+    messages: int = 0
+    in_a_row: int = 0
+
+
+class ListenerHealth:
+    """Remembers failures by the name of the model. One that fails is asked about one message at a time, at most 15 seconds after
+    the last failure; a minute if it fails by giving no answer in time, since that costs tokens. Its first answer ends the pause
+    for all messages."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._outages: dict[str, _Outage] = {}
+        self._unusable: dict[str, _Unusable] = {}
+
+    def admits(self, model: str) -> bool:
+        """Whether a message may be read by it now; the caller calls `release` when that has ended."""
+        outage = self._outages.get(model)
+        if outage is None:
+            return True
+        if outage.is_probed or outage.again_at > self._now():
+            return False
+        outage.is_probed = True
+        return True
+
+    def release(self, model: str) -> None:
+        """The message that it was asked about is no longer being read."""
+        if (outage := self._outages.get(model)) is not None:
+            outage.is_probed = False
+
+    def failures(self, model: str) -> int:
+        """How often it has failed since its last answer."""
+        outage = self._outages.get(model)
+        return 0 if outage is None else outage.failures
+
+    def failed(self, model: str, reason: str, *, is_costly: bool) -> None:
+        """It gave no answer; `is_costly` says that the provider may charge for it all the same."""
+        outage = self._outages.setdefault(model, _Outage(_utc_now()))
+        pauses_s = _COSTLY_PAUSES_S if is_costly else _PAUSES_S
+        outage.again_at = self._now() + pauses_s[min(outage.failures, len(pauses_s) - 1)]
+        outage.failures += 1
+        outage.reason = shorten(reason, _REASON_CHARS)
+
+    def understood(self, model: str) -> None:
+        """It gave an answer that could be used."""
+        self._outages.pop(model, None)
+        if (unusable := self._unusable.get(model)) is not None:
+            unusable.in_a_row = 0
+
+    def not_understood(self, model: str, reason: str) -> None:
+        """It answered, and what it says about a message cannot be used."""
+        self._outages.pop(model, None)
+        unusable = self._unusable.setdefault(model, _Unusable(model))
+        unusable.reason, unusable.at = shorten(reason, _REASON_CHARS), _utc_now()
+        unusable.messages += 1
+        unusable.in_a_row += 1
+
+    def facts(self, unread: int) -> Mapping[str, object]:
+        """For `status`: models that fail now, how many messages wait, and answers that could not be used since the start."""
+        return {
+            "unread": unread,
+            "failing": [
+                {"model": model, "reason": one.reason, "since": one.since, "failures": one.failures}
+                for model, one in self._outages.items()
+            ],
+            "not_understood": [
+                {"model": one.model, "messages": one.messages, "in_a_row": one.in_a_row, "reason": one.reason, "at": one.at}
+                for one in self._unusable.values()
+            ],
+        }
+
+
+def _utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -114,7 +114,7 @@ class PutOffQuestions:
         self._heap.clear()
         for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _MOST_PUT_OFF)):
             verdict = self._verdicts.verdict_of(turn)
-            if verdict is not None and verdict.source is Source.NOBODY and verdict.comment in (BUDGET_USED, SHARE_USED):
+            if verdict is not None and verdict.source is Source.UNDECIDED and verdict.comment in (BUDGET_USED, SHARE_USED):
                 self.put(verdict)
 
 
@@ -423,4 +423,4 @@ def _ends_a_trial_task(step: Step) -> bool:
 
 
 def _unknown(turn: TurnId, why: str) -> Verdict:
-    return Verdict(turn, Outcome.UNKNOWN, Source.NOBODY, None, comment=why)
+    return Verdict(turn, Outcome.UNKNOWN, Source.UNDECIDED, None, comment=why)

@@ -40,8 +40,8 @@ async def serve_as_before(batches: Sequence[int]) -> None:
 
 @dataclass(eq=False, kw_only=True)
 class OwnerActions:
-    """Carries out a person's wishes; each is an event. `failed` is called when there is something new to learn from, `let_go` when
-    nothing of a session may be remembered. `serve` is called with batches that were dropped, when other weights may have to
+    """Carries out a person's commands; each is an event. `failed` is called when there is something new to learn from, `let_go`
+    when nothing of a session may be remembered. `serve` is called with batches that were dropped, when other weights may have to
     serve."""
 
     reader: LedgerReader

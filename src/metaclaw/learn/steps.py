@@ -232,10 +232,10 @@ class StepBuilder:
             end=turn.end,
             finish=turn.finish,
             after=after,
-            said_after=None if turn.is_hired else said_after or None,
+            said_after=None if turn.is_subagent else said_after or None,
             is_last=is_last,
             previous=previous,
-            is_hired=turn.is_hired,
+            is_subagent=turn.is_subagent,
             is_drawn=bool(turn.draws),
         )
 

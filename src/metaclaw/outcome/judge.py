@@ -138,7 +138,7 @@ class Judge:
     A clear pass of a turn is enough; a failure may teach and needs all votes. Whether an answer satisfies a requirement is settled
     by a clear vote either way. A judge that says it cannot tell, or is not there, is not asked again at once, and of one that
     answered with nothing but nonsense one vote is wanted until it makes sense. `redact` makes of a step the text that may leave;
-    what it refuses is not sent.
+    what it refuses is not sent. `answered` is told of each answer: the model's name, and why it cannot be read, or None.
     """
 
     def __init__(
@@ -147,11 +147,13 @@ class Judge:
         votes: int,
         redact: Callable[[Step], str],
         clock: Callable[[], float] = time.monotonic,
+        answered: Callable[[str, str | None], None] = lambda model, fault: None,
     ) -> None:
         self._model = model
         self._votes = votes
         self._redact = redact
         self._clock = clock
+        self._answered = answered
         self._is_unreadable = False
 
     async def judge(self, step: Step, *, is_suspect: bool = False) -> Votes:
@@ -184,9 +186,15 @@ class Judge:
         whole = f"== The requirement\n{record}\n\n{shown}"
         request = replace(_request(_RANK_RULES, whole, _mark(whole), 0), json_schema=RANK_SCHEMA)
         try:
-            return read_ranking(await self._model.ask(request, Purpose.JUDGE), len(answers))
+            ranking = read_ranking(await self._model.ask(request, Purpose.JUDGE), len(answers))
+            self._answered(self._model.name, None)
+            return ranking
         except BudgetError:
             raise
+        except JudgeError as error:
+            log.info("judge_answer_unreadable model=%s error=%s", self._model.name, error)
+            self._answered(self._model.name, str(error))
+            return None
         except (MetaClawError, OSError, ValueError) as error:
             log.info("judge_gave_no_ranking model=%s error=%s", self._model.name, error)
             return None
@@ -240,11 +248,14 @@ class Judge:
 
     async def _ask(self, request: ChatRequest) -> Vote | _NoVote:
         try:
-            return read_vote(await self._model.ask(request, Purpose.JUDGE))
+            vote = read_vote(await self._model.ask(request, Purpose.JUDGE))
+            self._answered(self._model.name, None)
+            return vote
         except BudgetError:
             raise
         except JudgeError as error:
             log.info("judge_answer_unreadable model=%s error=%s", self._model.name, error)
+            self._answered(self._model.name, str(error))
             return _NoVote.UNREADABLE
         except (MetaClawError, OSError, ValueError) as error:
             log.info("judge_gave_no_vote model=%s error=%s", self._model.name, error)

@@ -288,7 +288,7 @@ def verdict(step: Step, sensed: Sensed, votes: Votes | None, calibration: Calibr
         return _decided(step, sensed, None, calibration.sensed.apply(sensed.p_fail), Source.DETECTOR)
     score = None if votes is None else raw_score(sensed, votes)
     if score is None:
-        return Verdict(step.turn, Outcome.UNKNOWN, Source.NOBODY, None, sensed.signals, votes)
+        return Verdict(step.turn, Outcome.UNKNOWN, Source.UNDECIDED, None, sensed.signals, votes)
     return _decided(step, sensed, votes, calibration.judged.apply(score), Source.JUDGE)
 
 

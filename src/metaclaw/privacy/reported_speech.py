@@ -1,7 +1,7 @@
 """Quotations and reported speech in a person's own sentences. They are another person's words and carry no authority.
 
 A quotation is recognised by its marks. A sentence reports if its verb is one of saying and its subject is neither the person nor
-the agent: what follows the verb is somebody else's until the person speaks again.
+the agent: what follows the verb is another person's words until the person speaks again.
 """
 
 import re
@@ -43,7 +43,7 @@ WORKS_ON = re.compile(
 )
 _FEW_WORDS = re.compile(r"\W*\w+(?:\W+\w+)?\W*")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-# The user adopts what somebody else wants: "so please always do that".
+# The user adopts what another person wants: "so please always do that".
 _TAKES_OVER = re.compile(
     r"\b(?:do (?:that|this|it|so)|(?:follow|respect|observe|apply) (?:that|this|it)|(?:stick|keep) to (?:that|this|it)"
     r"|mach\w* (?:das|es)|halt\w* dich daran|fais(?:-le| le| ça| comme ça)|haz(?:lo| eso)|faça isso)\b"

@@ -14,6 +14,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
+from metaclaw.proxy.assumed_wires import AssumedWires, ReadReply
 from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, parse_object
 from metaclaw.proxy.true_answers import restore_body, restore_fields
 from metaclaw.proxy.turn_builder import TurnBuilder, content_type
@@ -24,6 +25,8 @@ from metaclaw.upstream import (
     ProviderHealth,
     candidates,
     has_credentials,
+    is_missing_route,
+    may_lack_route,
     moves_on,
     open_first,
     reply_headers,
@@ -122,9 +125,14 @@ class Providers:
     """The configured providers, and what routing knows of them."""
 
     def __init__(
-        self, providers: Sequence[Provider], passthrough: frozenset[str] = frozenset(), policy: PolicySlot | None = None
+        self,
+        providers: Sequence[Provider],
+        passthrough: frozenset[str] = frozenset(),
+        policy: PolicySlot | None = None,
+        assumed_wires: frozenset[str] = frozenset(),
     ) -> None:
         self.all = tuple(providers)
+        self.wires = AssumedWires(assumed_wires)
         self._policy = policy
         self._named = {provider.name: provider for provider in providers}
         self._passthrough = passthrough
@@ -136,7 +144,7 @@ class Providers:
     def _destination(self, provider: Provider) -> Destination:
         if self._policy is not None and self._policy.leads and provider.name == self._policy.provider:
             return Destination(provider.name, provider.models, leads=True)
-        # A model in this process takes any name: whoever has no other provider wants an answer, not a spelling lesson.
+        # A model in this process takes any name: without another provider, an answer is better than an error about the name.
         if not is_http(provider):
             return Destination(provider.name, own=provider.models)
         return Destination(provider.name, provider.models, provider.wires, provider.name in self._passthrough)
@@ -204,7 +212,7 @@ class Opener:
         elif opened.status in _KEY_REFUSED and self._providers.is_own_key(candidate.name):
             self.health.failed(candidate.name, f"it refused our key with status {opened.status}")
         if builder.stamp.policy_version != BASE_POLICY and not self._providers.has_versions(candidate.name):
-            # Somebody else stepped in, with weights of their own.
+            # A fallback answered, with weights of its own.
             builder.stamp = replace(builder.stamp, policy_version=BASE_POLICY)
         match opened:
             case Relayed():
@@ -221,9 +229,36 @@ class Opener:
         if not is_http(provider):
             return self._generate(builder, provider, _understood(builder))
         model = self._providers.model_for(candidate, builder.stamp.policy_version)
-        if builder.incoming.wire in provider.wires:
-            return self._relay(builder, provider, model)
-        return self._translate(builder, provider, model)
+        wire = builder.incoming.wire
+        if wire not in self._providers.wires.of(provider):
+            return self._translate(builder, provider, model)
+        if self._providers.wires.is_doubtful(provider, wire):
+            return self._relay_or_translate(builder, provider, model)
+        return self._relay(builder, provider, model)
+
+    async def _relay_or_translate(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> Opened:
+        """Relay to a provider that is only assumed to serve this wire; where it has no such path, ask it in another one."""
+        wires, wire = self._providers.wires, builder.incoming.wire
+        relayed = await self._relay(builder, provider, model)
+        if relayed.status < 400:
+            wires.confirm(provider, wire)
+        if not may_lack_route(relayed.status) or provider.wires == {wire}:
+            return relayed
+        reply = await ReadReply.of(relayed.reply, self._limits.max_answer_bytes)
+        refused = Relayed(reply, relayed.headers, relayed.body)
+        if not is_missing_route(reply.status, reply.body):
+            return refused
+        try:
+            translated = await self._translate(builder, provider, model, provider.wires - {wire})
+        except WireError as error:
+            raise WireError(f"{error}; {wires.remedy(provider, wire)}", status=error.status, code=error.code) from error
+        if may_lack_route(translated.status):
+            await translated.aclose()
+            builder.unsay()
+            return refused
+        if translated.status < 400:
+            wires.drop(provider, wire)
+        return translated
 
     async def _relay(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> Relayed:
         body, renamed = apply_splices(builder.incoming.body, builder.splices), None
@@ -252,8 +287,11 @@ class Opener:
                 raise _naming(provider, error) from error
             raise
 
-    async def _translate(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> Translated:
-        wire = next(format_.wire for format_ in wire_formats() if format_.wire in provider.wires)
+    async def _translate(
+        self, builder: TurnBuilder, provider: HttpProvider, model: str, wires: frozenset[Wire] | None = None
+    ) -> Translated:
+        spoken = self._providers.wires.of(provider) if wires is None else wires
+        wire = next(format_.wire for format_ in wire_formats() if format_.wire in spoken)
         request = replace(_understood(builder), model=model)
         fields = wire_format(wire).render_request(request)
         if builder.histories:

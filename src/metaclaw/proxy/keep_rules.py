@@ -36,7 +36,7 @@ _REQUESTS = (
     r"/api/(?:enforce|rules|undo|generations/revert|skills/[^/\s]+/(?:retire|restore)|skills/[^/\s?]+(?=[\s\"'?]|$)"
     r"|sessions/[^/\s]+/forget)\b"
 )
-_PIPED_INTO_KILL = r"(?=p)\b(?:pgrep|pidof|ps)\b[^;&\n]*metaclaw[^;&\n]*\| *(?:xargs )?(?:\S+ )*kill(?=\s|$|;|\n)"
+_PIPED_INTO_KILL = r"(?=p)\b(?:pgrep|pidof|ps)\b[^;&\n]*\[?m\]?etaclaw[^;&\n]*\| *(?:xargs )?(?:\S+ )*kill(?=\s|$|;|\n)"
 
 
 @lru_cache(16)

@@ -1,7 +1,7 @@
 """What is counted on the request path, for Prometheus and for `status`.
 
 The library's own counters take a lock and several calls for every number. Ours are plain integers that only the event loop
-changes; they become the library's when somebody asks for them. It is imported then, too: it brings a web server along.
+changes; they become the library's when metrics are requested. It is imported then, too: it brings a web server along.
 """
 
 import time

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from typing import Final, Protocol
+from collections.abc import Awaitable
+from typing import Final, Protocol, TypeVar
 
 from metaclaw.domain.ids import SessionId, new_turn_id
 from metaclaw.domain.skill import Nearness
-from metaclaw.domain.turn import Origin, Scope, TrueAnswer, TurnEnd, TurnKind
+from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.acknowledgement import Acknowledgements
@@ -22,6 +23,7 @@ from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 ERROR_HEADERS: Final[dict[int, RawHeaders]] = {
     401: [(b"x-should-retry", b"false")],  # official SDKs obey it; without it, Claude Code repeats the request for minutes
@@ -84,8 +86,13 @@ class Pipeline:
         if self._attendant is not None:
             self._attendant.began(origin.kind)
         try:
-            nearness = None if self._similarity is None else await self._search(self._similarity, origin)
-            placed = self._placer.place(incoming, origin, nearness)
+            # Let streams under way go on, and requests that came together get here together: one stage at a time for all of them
+            # keeps its code in the processor's caches, which saves an eighth of their time. One that came alone waits for nothing.
+            await _unless_stopped(asyncio.sleep(0))
+            query, nearness = self._placer.query(origin), None
+            if query and self._similarity is not None:
+                nearness = await _unless_stopped(self._similarity.near(query, origin.scope))
+            placed = self._placer.place(incoming, origin, nearness, query=query)
             builder = TurnBuilder(
                 turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed
             )
@@ -93,7 +100,7 @@ class Pipeline:
                 rules = self._enforcer.rules_for(incoming, origin, placed.stamp)
                 if rules and not self._enforcer.can_hold(incoming):
                     builder.not_held, rules = rules, ()
-                builder.histories = await self._histories(self._enforcer, incoming, origin)
+                builder.histories = await _unless_stopped(self._enforcer.histories(incoming, origin))
             if self._acknowledgements is not None:
                 builder.footer = self._acknowledgements.footer(incoming, origin)
             try:
@@ -123,23 +130,6 @@ class Pipeline:
             self._origins.answered(origin, builder.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())
         if self._enforcer is not None and (turn.enforcement is not None or builder.failed_checks or builder.not_held):
             await self._enforcer.recorded(turn, builder.failed_checks, builder.not_held)
-
-    async def _search(self, similarity: Similarity, origin: Origin) -> Nearness | None:
-        query = self._placer.query(origin)
-        if not query:
-            return None
-        try:
-            return await similarity.near(query, origin.scope)
-        except asyncio.CancelledError:
-            _forgive_cancellation()
-            raise _stopped() from None
-
-    async def _histories(self, enforcer: Enforcer, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:
-        try:
-            return await enforcer.histories(incoming, origin)
-        except asyncio.CancelledError:
-            _forgive_cancellation()
-            raise _stopped() from None
 
     async def _attempt(self, builder: TurnBuilder, client: Client, rules: tuple[HeldRule, ...]) -> bytes:
         """Make the answer up to its tail; every failure becomes a tail too, in the wire's own shape."""
@@ -210,12 +200,21 @@ def _failure(builder: TurnBuilder, client: Client, error: WireError | UpstreamEr
     return tail
 
 
+async def _unless_stopped(step: Awaitable[_T]) -> _T:
+    """Await a step before the answer. Raises UpstreamError if the program's stop cancels it."""
+    try:
+        return await step
+    except asyncio.CancelledError:
+        _forgive_cancellation()
+        raise _stopped() from None
+
+
 def _stopped() -> UpstreamError:
     return UpstreamError("MetaClaw was stopped before this answer was whole", status=503, code="stopping")
 
 
 def _forgive_cancellation() -> None:
-    """Whoever cancelled wanted us to stop waiting; the task goes on to record the turn, which takes no time."""
+    """Stop waiting when cancelled; the task goes on to record the turn, which takes no time."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()

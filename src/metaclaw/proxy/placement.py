@@ -1,8 +1,8 @@
 """Which rules, facts and skills stand where in a session's prompts, so that a provider's prompt cache survives.
 
 A session's first block holds all rules and facts in scope, the skills that match the first task in full, and the other skills in
-one line each (see `skills.view`). It stands at the end of the system text, and its bytes do not change while nothing in it is
-withdrawn or changed. When the user begins a later task (a segment), what is new or matches and is not in the prompt yet goes
+one line each (see `skills.library_view`). It stands at the end of the system text, and its bytes do not change while nothing in it
+is withdrawn or changed. When the user begins a later task (a segment), what is new or matches and is not in the prompt yet goes
 behind the newest user message, and stays there byte for byte. A withdrawn or changed item takes its block with it, and every block
 behind that; what is left of them is placed anew, once. The same happens to the later blocks, never to the first, when they would
 hold more than `max_placed` skills.
@@ -88,12 +88,8 @@ class SkillAssignment:
             return 1.0
         return self.canary_share if skill.state is SkillState.CANARY else 1.0 - self.holdout_share
 
-    def concerns(self, skills: Sequence[Skill]) -> bool:
-        """Whether any of the skills is left to chance."""
-        return any(self.propensity(skill) < 1.0 for skill in skills)
-
     def draw(self, session: SessionId, segment: int, skills: Sequence[Skill]) -> tuple[Draw, ...]:
-        """How it falls out for those of the skills that are left to chance."""
+        """Draw for each of the skills that is left to chance whether it is placed."""
         uncertain = [(skill.name, propensity) for skill in skills if (propensity := self.propensity(skill)) < 1.0]
         return tuple(Draw(name, self._uniform(session, segment, name) < propensity, propensity) for name, propensity in uncertain)
 
@@ -176,17 +172,17 @@ class Placer:
             return ""
         return query_text(origin.task)
 
-    def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None) -> Placed:
+    def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None, *, query: str = "") -> Placed:
         """Read the library once, and settle stamp and placements of this request. `nearness` says how near each skill is to the
-        task in meaning; it is needed only where a segment begins."""
+        task in meaning; it is needed only where a segment begins. `query` is the result of `query`, if it has been called."""
         view = self._view()
         version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
         if origin.kind is TurnKind.SIDE:
             return self._place_aside(incoming, origin, view, version)
-        # What is remembered of a session that begins only now is somebody else's.
+        # State kept for a session that begins only now belongs to another session with its id.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
-            adopted = self._adopt(incoming, origin, view, before, version, nearness)
+            adopted = self._adopt(incoming, origin, view, before, version, query or self.query(origin), nearness)
         held = () if before is None else _held_by_provider(incoming, before)
         wanted = [placement for placement in adopted.placements if placement not in held] if held else adopted.placements
         if not wanted and not held:
@@ -229,7 +225,7 @@ class Placer:
         self._remember(session, _Adopted(segment, stamp.generation, stamp.library_hash, lasting, date.min, tuple(draws)))
 
     def forget(self, sessions: Iterable[SessionId]) -> None:
-        """These sessions are over."""
+        """Drop the state of sessions that have ended."""
         for session in sessions:
             self._adopted.pop(session, None)
 
@@ -240,9 +236,10 @@ class Placer:
         view: LibraryView,
         before: _Adopted | None,
         version: int,
+        query: str,
         nearness: Nearness | None,
     ) -> _Adopted:
-        found = self._select(incoming, origin, view, version, nearness) if self._enabled else _NOTHING
+        found = self._select(incoming, origin, view, version, query, nearness) if self._enabled else _NOTHING
         kept = () if before is None or not self._enabled else self._still_valid(before, origin, view, found.replaced)
         chosen = self._choose(incoming, origin, found, kept)
         if len(kept) > 1 and self._is_too_much(kept[1:], chosen.selection, view):
@@ -256,13 +253,14 @@ class Placer:
         self._remember(origin.session, adopted)
         return adopted
 
-    def _select(self, incoming: Incoming, origin: Origin, view: LibraryView, version: int, nearness: Nearness | None) -> Selection:
+    def _select(
+        self, incoming: Incoming, origin: Origin, view: LibraryView, version: int, query: str, nearness: Nearness | None
+    ) -> Selection:
         """What is for the task and its speaker, without what the weights that will answer have absorbed."""
         absorbed = self._policy.absorbed(version) if self._policy is not None else _NO_NAMES
         if absorbed and not self._policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
         budgets = self._brief if self._is_embedded(incoming.wire, incoming.model) else self._budgets
-        query = query_text(origin.task) if origin.task else ""
         today = self._today()
         return view.select(query, budgets, origin.scope, self._teams, today=today, without=absorbed, nearness=nearness)
 
@@ -282,17 +280,17 @@ class Placer:
                 crowded = tuple([skill for skill in full if skill.name not in fitting])
                 full = tuple([skill for skill in full if skill.name in fitting])
                 listed = listed if kept else (*listed, *crowded)
-            if self._chance.concerns(full):
+            if found.has_withholdable:
                 named = {name for placement in kept for name in placement.listed}
                 draws = self._chance.draw(origin.session, origin.segment, [skill for skill in full if skill.name not in named])
                 full = _without_withheld(full, draws)
-        if listed and self._chance.concerns(listed):
+        if listed and found.has_withholdable:
             listed = _without_withheld(listed, self._chance.draw(origin.session, origin.segment, listed))
         return _Chosen(Selection(rules, full, listed), draws)
 
     def _still_valid(self, before: _Adopted, origin: Origin, view: LibraryView, replaced: frozenset[str]) -> tuple[Placement, ...]:
-        """The blocks that may stay: their place is still in the history, and all they hold is in force, says what it said and is
-        for whoever speaks. A block behind one that must go goes too, since the cached prefix ends there."""
+        """The blocks that may stay: their place is still in the history, and all they hold is in force, reads as before and
+        is for this speaker. A block behind one that must go goes too, since the cached prefix ends there."""
         kept: list[Placement] = []
         present = {anchor.digest for anchor in origin.anchors}
         today = self._today()
@@ -331,7 +329,7 @@ class Placer:
         return bool(new.rules or new.full) and tokens > self._budgets.rules_tokens + self._budgets.skills_tokens
 
     def _render(self, selection: Selection) -> Block:
-        """The block of a selection; the same ones come again and again, and the same bytes must come out."""
+        """The block of a selection, cached: the same selection must give the same bytes."""
         rules, full, listed = selection.rules, selection.full, selection.listed
         if not rules and not full and not listed:
             return _NO_BLOCK
@@ -341,7 +339,7 @@ class Placer:
         if known is None or known[0] != skills:
             budgets = self._budgets
             block = render_block((*rules, *full), budgets.skills_tokens, listed=listed, rules_budget_tokens=budgets.rules_tokens)
-            # Whoever puts it behind other text adds the blank line; one string is shared by all sessions that have this block.
+            # The caller that appends it adds the blank line; one string is shared by all sessions that have this block.
             known = self._blocks[key] = (skills, Block(block.text.removeprefix("\n\n"), block.skills, block.listed))
             if len(self._blocks) > _KEPT_BLOCKS:
                 self._blocks.popitem(last=False)
@@ -363,7 +361,7 @@ def _held_by_provider(incoming: Incoming, before: _Adopted) -> tuple[Placement, 
 
 
 def _reminded(due: Due, tail: str, spliced: Spliced) -> list[Placement]:
-    """What a turn tells of its reminders, so that their effect can be measured."""
+    """A turn's record of its reminders, for measuring their effect."""
     found: list[Placement] = []
     if due.placed and spliced.has_tail:
         found.append(Placement(REMINDER, tuple([rule.name for rule in due.placed]), tail))
@@ -378,7 +376,7 @@ def _without_withheld(skills: tuple[Skill, ...], draws: Sequence[Draw]) -> tuple
 
 
 def _in_effect(draws: tuple[Draw, ...], placed: Sequence[SkillName]) -> tuple[Draw, ...]:
-    """The draws, if they came true: a request that took no block was not left to chance."""
+    """The draws to record; none for a request that got no block."""
     return draws if all(draw.skill in placed for draw in draws if draw.placed) else ()
 
 

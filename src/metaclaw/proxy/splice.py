@@ -2,7 +2,7 @@
 
 Everything before the first insertion stays byte for byte what the client wrote, and so does everything between and after, so a
 provider's prompt cache sees the same prefix it would have seen without us. Where a position cannot be found beyond doubt (a key
-twice, a shape nobody expects), nothing is inserted and the result says why.
+twice, an unexpected shape), nothing is inserted and the result says why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -250,5 +250,5 @@ class _Sketch:
 
 @lru_cache(maxsize=512)
 def _continuation(text: str) -> bytes:
-    """The text as more of a string; the same object each time, so that whoever keeps it by its hash need not hash it again."""
+    """The text as more of a string; the same object each time, so that a cache need not hash it again."""
     return _WRITTEN_BLANK_LINE + literal_json(text)[1:-1]

@@ -32,7 +32,7 @@ from metaclaw.skills.checks.answer import documents_at, texts_at, unread_part
 from metaclaw.skills.checks.screen import Screen, screen_of
 from metaclaw.skills.checks.shell import Script, read_script
 from metaclaw.skills.checks.shell_words import ShellSyntaxError, Word
-from metaclaw.skills.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, read_skills
+from metaclaw.skills.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, answer_fault, read_skills
 from metaclaw.skills.failures import CORRECTION_READ, Failure, FailureGroup, group_failures, is_spoken_against, ripe_groups
 from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill, read_skill, remove_skill, render_skill, write_skill
 from metaclaw.skills.gate.clashes import IndexLibrary
@@ -90,6 +90,7 @@ from metaclaw.skills.scopes import (
     Teams,
     applies,
     applying,
+    is_stated,
     is_untouchable,
     may_be_withheld,
     overrides_of,
@@ -153,6 +154,7 @@ __all__ = [
     "Uplift",
     "Word",
     "already_present",
+    "answer_fault",
     "applies",
     "applying",
     "can_hold",
@@ -177,6 +179,7 @@ __all__ = [
     "is_placed_in",
     "is_rule",
     "is_spoken_against",
+    "is_stated",
     "is_untouchable",
     "judge_trial",
     "kind_of",

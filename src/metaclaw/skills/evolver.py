@@ -19,7 +19,7 @@ from metaclaw.skills.checks import parse_check
 from metaclaw.skills.failures import Failure, FailureGroup
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines
 from metaclaw.skills.names import own_name
-from metaclaw.skills.scopes import applying
+from metaclaw.skills.scopes import applying, is_stated, is_untouchable
 from metaclaw.text import answer_documents, cut_middle, fair_shares
 
 Render = Callable[[Step], str]
@@ -54,7 +54,7 @@ Answer with JSON only: {{"skills": [{{"name": "slug", "trigger": "when to use it
 
 - {{"skills": []}} is a good answer where the cause is unclear or outside the agent, or an existing skill says it. At most {most}.
 - Prefer an edit: where an existing skill marked `may be edited` is about this, put its name in "replaces" and its whole new body \
-in "body", with at most {changed} lines changed.
+in "body", with at most {changed} lines changed. What the person stated is theirs alone: write what is missing as a skill.
 - "trigger": in which tasks it applies, narrow, in the words of such tasks.
 - "body": 6 to 15 lines for tasks of this kind, not only these: what to watch for, the steps as a list, and last a line \
 "Anti-pattern: " with the mistake.
@@ -79,8 +79,8 @@ def build_request(
 
 
 def may_edit(skill: Skill, kind: FailureGroup) -> bool:
-    """Whether the program may change this skill here: not what a person wrote or pinned, nor what is for others too."""
-    return skill.author is not Authorship.PERSON and not skill.pinned and skill.scope == kind.scope
+    """Whether the program may change this skill here: not what a person wrote, said or pinned, nor what is for others too."""
+    return not is_untouchable(skill) and not is_stated(skill) and skill.scope == kind.scope
 
 
 def may_see(skill: Skill, kind: FailureGroup) -> bool:
@@ -129,12 +129,16 @@ def _quoted(text: str, redact: Redact) -> str:
 def _near(kind: FailureGroup, near: Sequence[Skill], mark: str, redact: Redact) -> str:
     shown = [skill for skill in near if may_see(skill, kind)][:_MOST_NEAR]
     texts = [
-        f"name: {skill.name} ({'may be edited' if may_edit(skill, kind) else 'may not be edited'})\ntrigger:"
-        f" {skill.trigger}\nbody:\n"
-        f"{cut_middle(skill.body, _NEAR_CHARS)}"
+        f"name: {skill.name} ({_marked(skill, kind)})\ntrigger: {skill.trigger}\nbody:\n{cut_middle(skill.body, _NEAR_CHARS)}"
         for skill in shown
     ]
     return "Skills that exist and are near:\n" + _record("skills", mark, redact("\n\n".join(texts))) if texts else ""
+
+
+def _marked(skill: Skill, kind: FailureGroup) -> str:
+    if is_stated(skill):
+        return f"a {skill.kind} that the person stated; may not be edited"
+    return "may be edited" if may_edit(skill, kind) else "may not be edited"
 
 
 def _rejected(kind: FailureGroup, rejected: Sequence[Candidate], mark: str, redact: Redact) -> str:
@@ -182,6 +186,15 @@ def read_skills(text: str) -> list[WrittenSkill] | str:
     return [_written(entry) for entry in entries]
 
 
+def answer_fault(written: list[WrittenSkill] | str) -> str | None:
+    """Why nothing in an answer can be used; None where something can, or where there is nothing to write."""
+    if isinstance(written, str):
+        return written
+    if written and not any(one.name and one.trigger and one.body for one in written):
+        return "no skill in the answer has a name, a trigger and a body"
+    return None
+
+
 def _entries(document: object) -> list[dict[str, object]] | None:
     match document:
         case {"skills": list(listed)}:
@@ -194,7 +207,8 @@ def _entries(document: object) -> list[dict[str, object]] | None:
             entries = listed
         case _:
             return None
-    return [entry for entry in entries if isinstance(entry, dict)]
+    found = [entry for entry in entries if isinstance(entry, dict)]
+    return None if entries and not found else found
 
 
 def _written(entry: dict[str, object]) -> WrittenSkill:
@@ -245,7 +259,7 @@ class Evolver:
 
     `render` gives a turn as redacted evidence; `redact` does the same for any other text that goes along (quotes, feedback), and
     what an answer holds that it would replace is refused. `is_taken` says which names the library has already; `on_refused` is told
-    of what was written and does not hold.
+    of what was written and does not hold, `answered` of each answer: the model's name, and why it cannot be used, or None.
     """
 
     def __init__(
@@ -257,6 +271,7 @@ class Evolver:
         redact: Redact,
         is_taken: Callable[[str], bool] = lambda name: False,
         on_refused: Callable[[Proposal, str], Awaitable[object]] | None = None,
+        answered: Callable[[str, str | None], None] = lambda model, fault: None,
     ) -> None:
         self._model = model
         self._render = render
@@ -264,6 +279,7 @@ class Evolver:
         self._most = max_new_skills
         self._is_taken = is_taken
         self._on_refused = on_refused
+        self._answered = answered
 
     async def propose(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
         """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError."""
@@ -275,6 +291,10 @@ class Evolver:
         request = await run_sync(build_request, kind, near, rejected, self._render, self._redact, self._most)
         completion = await self._model.ask(request, Purpose.EVOLVE)
         written = read_skills(text_of(completion.parts))
+        fault = answer_fault(written)
+        self._answered(self._model.name, fault)
+        if fault is not None:
+            log.warning("evolver_answer_unusable model=%s reason=%s", self._model.name, fault)
         if isinstance(written, str):
             evolution = Evolution((), written, usage=completion.usage)
         else:
@@ -311,7 +331,7 @@ class Evolver:
         self, kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill], beside: Sequence[Proposal], notes: list[str]
     ) -> Proposal:
         self._refuse_faults(kind, one)
-        edited = _edited(kind, one, near)
+        edited = _edited(kind, one, near, notes)
         if edited is not None and any(edited.name in other.replaces for other in beside):
             raise SkillError(f"it edits {edited.name}, which another one edits already")
         names = {str(skill.name) for skill in near} | {str(other.skill.name) for other in beside}
@@ -386,13 +406,17 @@ def _examples(one: WrittenSkill) -> dict[str, object]:
     return {"examples": kept} if kept else {}
 
 
-def _edited(kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill]) -> Skill | None:
-    """The skill that is edited, or None for a new one. Raises SkillError where it may not be, or not like that."""
+def _edited(kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill], notes: list[str]) -> Skill | None:
+    """The skill that is edited, or None for a new one: what would change a rule or a fact is a skill of its own, and said. Raises
+    SkillError where it may not be, or not like that."""
     if one.replaces is None:
         return None
     skill = next((skill for skill in near if skill.name == one.replaces and may_see(skill, kind)), None)
     if skill is None:
         raise SkillError(f"it replaces {one.replaces!r}, which was not offered")
+    if is_stated(skill):
+        notes.append(f"{one.name}: a skill of its own, since {skill.name} is what the person stated")
+        return None
     if not may_edit(skill, kind):
         raise SkillError(f"it replaces {one.replaces!r}, which only its owner may change")
     changed = changed_lines(skill.body, one.body) + (skill.trigger != one.trigger)

@@ -40,6 +40,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
 from heapq import nlargest
 from itertools import chain
 from math import log, sqrt
@@ -140,6 +141,16 @@ class SkillQuery(NamedTuple):
     floor: int
 
 
+def telling_words(query: str) -> list[str]:
+    """The words of a request by which skills are found. A ticket's number, a date and the like are none."""
+    return [word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)]
+
+
+def words_digest(words: Sequence[str]) -> bytes:
+    """A short key for the words of a request, which keeps no text of it."""
+    return blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
 class SkillIndex:
     """One immutable state of the index."""
 
@@ -206,10 +217,8 @@ class SkillIndex:
         """
         return [one for one in self.rank(query, scopes=scopes) if one.is_match][:limit]
 
-    def read(self, query: str) -> SkillQuery:
-        """What a request asks of this library: everything the search depends on."""
-        # A ticket's number, a date and the like say nothing, and make no other request of it.
-        words = [word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)]
+    def read(self, words: Sequence[str]) -> SkillQuery:
+        """What a request with these telling words asks of this library: everything the search depends on."""
         request, mass = self._weigh(words)
         return SkillQuery(tuple(sorted(request.items())), evidence_needed(mass, len(self)))
 
@@ -226,7 +235,7 @@ class SkillIndex:
         `nearness` says how near each is in meaning; without it words decide alone. `kinds` leaves out other kinds; `scopes` as in
         `search`.
         """
-        wanted = self.read(query) if isinstance(query, str) else query
+        wanted = self.read(telling_words(query)) if isinstance(query, str) else query
         evidence = self._evidence(wanted, scopes, limit * _MOST_KINDS if kinds else limit)
         if nearness:
             admitted = scopes | {_EVERYWHERE}

@@ -25,13 +25,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import LearnedFrom, Skill
+from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.ports import GenerationStore
@@ -39,7 +40,7 @@ from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_sk
 from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, OwedChange, modified_at
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library_view import LibraryView
-from metaclaw.skills.scopes import is_untouchable, meaning_of, owned
+from metaclaw.skills.scopes import is_stated, is_untouchable, meaning_of, owned
 
 log = logging.getLogger(__name__)
 
@@ -117,8 +118,9 @@ class SkillLibrary:
         """One atomic change: these skills are in force from now on, those no longer. Gives the view afterwards.
 
         `expected` are the content hashes of skills as the caller saw them, None for a free name. A skill that is another by
-        now is a SkillError, as is one that is a person's or pinned unless a person asks; then nothing changes. `learned` says what
-        a change that no person asked for rests on: the store refuses evidence that is out of date. Raises StoreError.
+        now is a SkillError, as is one that is a person's or pinned, or what a person said, unless a person asks; then nothing
+        changes. `learned` says what a change rests on that a person did not command: the store refuses evidence that is out of
+        date. Raises StoreError.
         """
         wanted, gone = [_as_read(skill) for skill in put], list(dict.fromkeys(retire))
         names = [*(skill.name for skill in wanted), *gone]
@@ -128,6 +130,8 @@ class SkillLibrary:
             self._take_in_first(_FILES_A_TICK, names)
             for name in names:
                 self._check(name, expected or {}, by_person=by_person)
+            if not by_person:
+                self._refuse_stated(wanted, gone)
             self._refuse_unknown(gone)
             return self._replace(wanted, gone, reason, learned=learned)
 
@@ -294,6 +298,17 @@ class SkillLibrary:
             raise SkillError(
                 f"skill {name} is {'pinned' if known.pinned else 'a person’s own'}: only a person may change or retire it"
             )
+
+    def _refuse_stated(self, put: Sequence[Skill], gone: Iterable[SkillName]) -> None:
+        """Raise SkillError if rules or facts in force would change. Only their state may: homes from before rules had a kind may
+        hold some that are on trial."""
+        known = [self._index.get(name) for name in gone]
+        for skill in put:
+            before = self._index.get(skill.name)
+            known.append(None if before is None or skill == replace(before, state=SkillState.LIVE) else before)
+        for one in known:
+            if one is not None and is_stated(one):
+                raise SkillError(f"{one.name} is a {one.kind} that a person stated: only they may change or retire it")
 
     def _refuse_unreadable(self, name: str) -> None:
         if name in self._skipped or name in self._half_written:

@@ -12,10 +12,10 @@ from metaclaw.domain.skill import Nearness, Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope, Turn, TurnKind
 from metaclaw.skills.block import RULES_BUDGET_TOKENS, already_present, line_tokens, listed_briefly, rule_line
-from metaclaw.skills.index import SkillIndex, SkillQuery
+from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words, words_digest
 from metaclaw.skills.query import query_text
 from metaclaw.skills.rule_fields import ALWAYS, rule_when
-from metaclaw.skills.scopes import Teams, applies, applying, is_held, most_specific, overrides_of
+from metaclaw.skills.scopes import Teams, applies, applying, is_held, may_be_withheld, most_specific, overrides_of
 
 MOST_STANDING = 5
 """Most skills placed in full for whatever the task is."""
@@ -54,13 +54,15 @@ class Budgets(NamedTuple):
 
 class Selection(NamedTuple):
     """What to place for a request: rules and facts by name, skills in full best first, and skills to list. `replaced` are names
-    that others stand in for; `until` is the last day on which all of it holds."""
+    that others stand in for; `until` is the last day on which all of it holds; `has_withholdable` says that some of the
+    skills may be withheld at random."""
 
     rules: tuple[Skill, ...] = ()
     full: tuple[Skill, ...] = ()
     listed: tuple[Skill, ...] = ()
     replaced: frozenset[str] = _NOTHING
     until: date | None = None
+    has_withholdable: bool = False
 
     @property
     def all(self) -> tuple[Skill, ...]:
@@ -135,13 +137,15 @@ class LibraryView:
         """What to place for a request of this speaker, leaving out the names in `without`. `nearness` says how near each is to the
         request in meaning; without it words decide alone."""
         speaker = self.in_scope(scope, teams, today)
-        # Requests that differ only in words no skill knows (a ticket's number, today's date) are the same request here.
-        wanted = self.index.read(query)
-        key = (wanted, budgets, without, nearness)
+        # Requests that differ only in what is no word (a ticket's number, today's date) are the same request here.
+        words = telling_words(query)
+        key = (words_digest(words), budgets, without, nearness)
         found = speaker.cached.get(key)
         if found is None:
+            wanted = self.index.read(words)
             request = _Request(wanted, nearness, None if scope is None else scope.workspace, today, without)
             found = self._select(request, budgets, speaker)
+            found = found._replace(has_withholdable=any(map(may_be_withheld, (*found.full, *found.listed))))
             _remember(speaker.cached, key, found, _CACHED_QUERIES)
         return found
 

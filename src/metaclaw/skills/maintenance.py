@@ -17,6 +17,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.skills.gate.clashes import contrary, is_same_situation, overlap, situation_terms, text_terms, width
 from metaclaw.skills.gate.gate import lint
+from metaclaw.skills.scopes import is_stated
 
 STALE_AFTER = timedelta(days=90)
 STALE_TASKS = 500
@@ -93,7 +94,7 @@ def stale_reason(skill: Skill, last_matched: datetime, tasks: int, now: datetime
 
 def find_merges(skills: Sequence[Skill], at_least: float = 0.7) -> list[tuple[Skill, ...]]:
     """Groups of near-duplicates of one scope that the program may merge: nothing a person wrote, said or pinned."""
-    own = [skill for skill in skills if skill.author is Authorship.EVOLVER and not skill.pinned]
+    own = [skill for skill in skills if skill.author is Authorship.EVOLVER and not skill.pinned and not is_stated(skill)]
     return [group[:_MOST_PARENTS] for group in group_similar(find_similar(own, at_least))]
 
 

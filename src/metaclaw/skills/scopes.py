@@ -158,8 +158,13 @@ def owned(read: Skill, known: Skill | None) -> Skill:
 
 
 def is_untouchable(skill: Skill) -> bool:
-    """Whether only a person may change or retire this skill."""
+    """Whether a person wrote or pinned this skill, so that only a person may change or retire it."""
     return skill.pinned or skill.author is Authorship.PERSON
+
+
+def is_stated(skill: Skill) -> bool:
+    """Whether it is what a person said: a rule or a fact. Only their own later words, or a command of theirs, change it."""
+    return skill.kind is not _SKILL or skill.author is Authorship.INSTRUCTION
 
 
 def may_be_withheld(skill: Skill) -> bool:

@@ -261,12 +261,12 @@ class SqlUses:
         *,
         users: Collection[str] | None = None,
         workspaces: Collection[str] | None = None,
-        nobody: bool = False,
+        without_user: bool = False,
     ) -> int:
-        """How many tasks were worked on after that, counted up to `most`: those of these users, in these workspaces, or of whoever
-        has no user id; everyone's where none of the three is given."""
+        """How many tasks were worked on after that, counted up to `most`: those of these users, in these workspaces, or
+        of requests without a user id; all where none of the three is given."""
         since = pack_instant(instant)
-        is_wanted = _speaks(users, workspaces, nobody=nobody)
+        is_wanted = _speaks(users, workspaces, without_user=without_user)
         tasks = (
             select(turns.c.session, turns.c.segment)
             .join(sessions, sessions.c.id == turns.c.session)
@@ -287,7 +287,7 @@ class SqlUses:
         placed: SkillName | None = None,
         users: Collection[str] | None = None,
         workspaces: Collection[str] | None = None,
-        nobody: bool = False,
+        without_user: bool = False,
     ) -> list[Outcome]:
         """The newest known outcomes of main turns of these people: with a skill `placed`, of this generation and later ones;
         without one, of earlier generations."""
@@ -297,7 +297,7 @@ class SqlUses:
             select(stands.c.outcome, turns.c.skills)
             .join(turns, turns.c.seq == stands.c.turn)
             .join(sessions, sessions.c.id == turns.c.session)
-            .where(is_known, is_then, turns.c.kind == TurnKind.MAIN.value, _speaks(users, workspaces, nobody=nobody))
+            .where(is_known, is_then, turns.c.kind == TurnKind.MAIN.value, _speaks(users, workspaces, without_user=without_user))
             .order_by(stands.c.turn.desc())
             .limit(most)
         )
@@ -306,13 +306,13 @@ class SqlUses:
         return [Outcome(row.outcome) for row in rows if placed is None or placed in unpack_names(row.skills)]
 
 
-def _speaks(users: Collection[str] | None, workspaces: Collection[str] | None, *, nobody: bool) -> ColumnElement[bool]:
+def _speaks(users: Collection[str] | None, workspaces: Collection[str] | None, *, without_user: bool) -> ColumnElement[bool]:
     wanted: list[ColumnElement[bool]] = []
     if users is not None:
         wanted.append(sessions.c.user_id.in_([pack_text(user) for user in users]))
     if workspaces is not None:
         wanted.append(sessions.c.workspace_id.in_([pack_text(workspace) for workspace in workspaces]))
-    if nobody:
+    if without_user:
         wanted.append(sessions.c.user_id.is_(None))
     return or_(*wanted) if wanted else true()
 

@@ -131,7 +131,7 @@ def visible_text(text: str) -> str:
 
 
 def is_imperative(sentence: str) -> bool:
-    """Whether a sentence orders or forbids something, or says what somebody wants."""
+    """Whether a sentence orders or forbids something, or says what a person wants."""
     if _MODAL.search(sentence):
         return True
     field = _FIELD.match(sentence)

@@ -23,7 +23,18 @@ from metaclaw.train.bets import TrialTurn
 from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, split_golden, to_measure
 from metaclaw.train.curriculum import TrainingPrompt, choose_prompts, cut_pieces, is_held_out
 from metaclaw.train.degeneration import HeldOutAnswer, is_degenerate, one_answer
-from metaclaw.train.drift import drift_watch, step_figures, weighted_mean
+from metaclaw.train.extra_prompts import (
+    REHEARSAL_TOKENS,
+    SURE_ANSWER_COPIES,
+    RehearsalQuestion,
+    RehearsalSize,
+    Rehearsed,
+    VariationKind,
+    forgotten_nats,
+    ordinary_questions,
+    rehearse,
+    vary,
+)
 from metaclaw.train.gate import AnswerPair, Evidence, GateRules, GateRuling, judge_candidate
 from metaclaw.train.golden import (
     GoldenComparison,
@@ -56,22 +67,31 @@ from metaclaw.train.imitation import (
     longest_demonstration,
     with_hint,
 )
-from metaclaw.train.judging import RunSize, fit_to_budget, judged_size, ranking_tokens
 from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, LiveWatch, judge_live
-from metaclaw.train.records import FULL_REWARD, StepRecord, earned_lengths, group_record, mean_reward, moved_prefix
-from metaclaw.train.rehearsal import (
-    REHEARSAL_TOKENS,
-    SURE_ANSWER_COPIES,
-    RehearsalQuestion,
-    RehearsalSize,
-    Rehearsed,
-    forgotten_nats,
-    ordinary_questions,
-    rehearse,
+from metaclaw.train.records import (
+    FULL_REWARD,
+    StepRecord,
+    drift_watch,
+    earned_lengths,
+    group_record,
+    mean_reward,
+    moved_prefix,
+    step_figures,
+    weighted_mean,
 )
-from metaclaw.train.schedule import Phase, ScheduleRules, checkpoint_steps, is_validation_due, next_step, token_cap
+from metaclaw.train.schedule import (
+    Phase,
+    RunSize,
+    ScheduleRules,
+    checkpoint_steps,
+    fit_to_budget,
+    is_validation_due,
+    judged_size,
+    next_step,
+    ranking_tokens,
+    token_cap,
+)
 from metaclaw.train.teacher import EndpointTeacher, Teacher, teacher_advantages
-from metaclaw.train.variations import VariationKind, vary
 
 __all__ = [
     "FULL_REWARD",

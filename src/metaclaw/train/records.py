@@ -1,6 +1,26 @@
-"""What is remembered of each finished step of a run. Every decision of a run is a function of its records, in their order."""
+"""Records of the finished steps of a run, of which every decision is a function, and the watch over drift. Pure.
 
-from collections.abc import Iterable, Sequence
+Given each step's figures, the watch says stop, or nothing.
+
+Each figure x is smoothed, m ← (1-β)·m + β·x, and compared with its mean b over the run's first steps:
+
+    entropy    m < low·b  or  m > high·b      collapse, or noise
+    length     m < low·b  or  m > high·b      answers shrink to nothing, or grow without end
+    ratio      |m - b| > ratio_most           what is taught is no longer what is drawn
+    forgotten  m > forgotten_most             ordinary answers of the untrained model become unlikely
+    KL         m - b > kl_most                too far, too fast; the whole distance to the base is the gate's matter
+
+Who learns to answer in another way changes the entropy and the length of answers: they are judged only while the reward has not
+risen and is not good; an entropy that was hardly any may rise to what is ordinary. The KL of answers to trained prompts rises with
+what is learned, and is judged only where nothing is rehearsed.
+
+A figure that is not a finite number stops the run at once. One that a backend does not tell (None) is not judged. The caller ends
+a drifting run with the last checkpoint before it drifted.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import msgspec
 
@@ -81,3 +101,133 @@ def moved_prefix(records: Sequence[StepRecord], moves: int) -> list[StepRecord]:
         moves -= record.moved
         kept.append(record)
     return kept
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """What one step looked like: means over its drawn tokens, and the mean length of a rollout."""
+
+    entropy: float | None = None
+    kl: float | None = None
+    length: float | None = None
+    ratio: float | None = None
+    forgotten: float | None = None
+    reward: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DriftLimits:
+    """How far a run may go. `beginning` is how many steps its beginning is; `smoothing` is β."""
+
+    beginning: int = 3
+    smoothing: float = 0.3
+    entropy: tuple[float, float] = (0.2, 3.0)
+    length: tuple[float, float] = (0.25, 3.0)
+    ratio_most: float = 0.5
+    kl_most: float = 1.0
+    forgotten_most: float = 1.0
+    risen: float = 0.02
+    good: float = 0.9
+    least_entropy: float = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Why a run must stop, in words, with the figure behind them."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """One figure over time: how often it was told, its mean over the beginning, and where it is now."""
+
+    seen: int
+    begun: float
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class DriftWatch:
+    """What a run has looked like so far. It never changes: `see` gives the next one, to be kept with the step."""
+
+    limits: DriftLimits = field(default_factory=DriftLimits)
+    courses: Mapping[str, _Course] = field(default_factory=dict)
+
+    def see(self, figures: StepFigures) -> tuple["DriftWatch", Drift | None]:
+        """One more step."""
+        told = {one.name: value for one in fields(figures) if (value := getattr(figures, one.name)) is not None}
+        for name, value in told.items():
+            if not math.isfinite(value):
+                return self, Drift(f"the step's figures make no sense ({name} is not a finite number)")
+        courses = dict(self.courses) | {name: self._next(self.courses.get(name), value) for name, value in told.items()}
+        drifts = (self._drift(name, courses[name]) for name in told if self._is_judged(name, courses))
+        return DriftWatch(self.limits, courses), next((drift for drift in drifts if drift is not None), None)
+
+    def _is_judged(self, name: str, courses: Mapping[str, _Course]) -> bool:
+        reward = courses.get("reward")
+        match name:
+            case "reward":
+                return False
+            case "entropy" | "length":
+                return reward is None or reward.now <= min(reward.begun + self.limits.risen, self.limits.good)
+            case "kl":
+                return "forgotten" not in courses
+            case _:
+                return True
+
+    def _next(self, course: _Course | None, value: float) -> _Course:
+        if course is None:
+            return _Course(1, value, value)
+        seen, beta = course.seen + 1, self.limits.smoothing
+        begun = course.begun + (value - course.begun) / seen if seen <= self.limits.beginning else course.begun
+        return _Course(seen, begun, course.now + beta * (value - course.now))
+
+    def _drift(self, name: str, course: _Course) -> Drift | None:
+        if course.seen <= self.limits.beginning:
+            return None
+        limits, now, begun, words = self.limits, course.now, course.begun, ""
+        match name:
+            case "entropy":
+                if now < limits.entropy[0] * begun:
+                    words = "the answers became nearly all alike"
+                elif now > limits.entropy[1] * max(begun, limits.least_entropy):
+                    words = "the answers became random"
+            case "length":
+                if now < limits.length[0] * begun:
+                    words = "the answers became much shorter, and earned no more"
+                elif now > limits.length[1] * begun:
+                    words = "the answers became much longer, and earned no more"
+            case "ratio":
+                if abs(now - begun) > limits.ratio_most:
+                    words = "what was learned from was no longer what the model says"
+            case "forgotten":
+                if now > limits.forgotten_most:
+                    words = "the model forgot how it answered ordinary questions"
+            case _:
+                if now - begun > limits.kl_most:
+                    words = "the weights moved too far from the untrained model at once"
+        figures = f"{name} went from {begun:.3g} to {now:.3g} in {course.seen} steps"
+        return Drift(f"{words} ({figures})") if words else None
+
+
+def drift_watch(records: Sequence[StepRecord]) -> DriftWatch:
+    """What a run has looked like in these steps; those that moved nothing do not count."""
+    watch = DriftWatch()
+    for record in records:
+        if record.moved:
+            watch, _ = watch.see(step_figures(record))
+    return watch
+
+
+def step_figures(record: StepRecord) -> StepFigures:
+    """A step's figures as they were recorded."""
+    return StepFigures(record.entropy, record.kl, record.length, record.ratio, record.forgotten, record.reward)
+
+
+def weighted_mean(values: Sequence[tuple[float | None, int]]) -> float | None:
+    """The mean of pieces' values, weighted by their tokens; None where no piece tells."""
+    told = [(value, tokens) for value, tokens in values if value is not None and tokens]
+    weight = sum(tokens for _, tokens in told)
+    # A plain sum: fsum refuses infinities of both signs, which are to be seen here, not to fail.
+    return sum(value * tokens for value, tokens in told) / weight if weight else None

@@ -1,4 +1,4 @@
-"""How long a run goes on and how fast it learns. Pure: a function of the records of its steps.
+"""How long a run goes on, how fast it learns, and which size the learning budget pays for. Pure: a function of its records.
 
 The rate rises in a straight line, stays, and falls to a tenth in the last steps (to settle). A run stops learning when it has
 learned enough, when it no longer improves, when nothing is left to learn from, or when it has made most of its steps; then it
@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from metaclaw.train.records import StepRecord
 
@@ -207,3 +209,50 @@ def _best(records: Sequence[StepRecord], rules: ScheduleRules) -> list[int]:
         if averages[done - 1] > best + _WORTH_KEEPING and not records[done - 1].drift:
             best, at = averages[done - 1], done
     return [at] if at else []
+
+
+_FRAME_TOKENS: Final = 400
+"""The judge's instructions and its own words."""
+_TOKENS_A_RANK: Final = 6
+_ANSWERED_TWICE: Final = 1.25
+"""Some prompts of a step are answered again, with a hint or hotter, and judged again."""
+_USEFUL_STEPS: Final = 40
+_LEAST_PROMPTS: Final = 4
+_LEAST_STEPS: Final = 8
+
+
+class RunSize(msgspec.Struct, frozen=True):
+    """So many prompts in each of at most so many steps, and about how many tokens judging a step takes; 0 where no judge scores."""
+
+    prompts: int
+    steps: int
+    tokens_a_step: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """What judging takes if the run makes all its steps."""
+        return self.steps * self.tokens_a_step
+
+
+def ranking_tokens(prompt_tokens: int, answer_tokens: int, answers: int) -> int:
+    """About how many tokens one call takes that compares so many answers to a prompt."""
+    return _FRAME_TOKENS + prompt_tokens + answers * (answer_tokens + _TOKENS_A_RANK)
+
+
+def judged_size(prompts: int, steps: int, rankings: Sequence[int | None]) -> RunSize:
+    """The size of a run with what its judging takes; `rankings` are the tokens of one call for each turn, None where no judge is
+    asked."""
+    mean = sum(one or 0 for one in rankings) / max(1, len(rankings))
+    return RunSize(prompts, steps, int(_ANSWERED_TWICE * prompts * mean))
+
+
+def fit_to_budget(whole: RunSize, tokens_a_day: int) -> RunSize:
+    """The run that a day's budget carries: many small steps teach more than a few large ones. A run that is too large for a day
+    even then, with the fewest prompts and steps that make sense, takes several days."""
+    if whole.tokens <= tokens_a_day:
+        return whole
+    tokens_a_prompt = whole.tokens_a_step / whole.prompts
+    affordable = tokens_a_day / tokens_a_prompt
+    prompts = min(whole.prompts, max(_LEAST_PROMPTS, int(affordable / _USEFUL_STEPS)))
+    steps = min(whole.steps, max(_LEAST_STEPS, int(affordable / prompts)))
+    return RunSize(prompts, steps, int(prompts * tokens_a_prompt))

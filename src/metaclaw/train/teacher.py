@@ -149,8 +149,8 @@ class EndpointTeacher:
     async def _ask(self, sent: list[int]) -> _Choice:
         # `max_tokens` 1 and not 0, which some servers refuse; what it writes is not looked at.
         body: dict[str, Json] = {"model": self._model, "prompt": list(sent), "max_tokens": 1, "temperature": 0.0}
-        wishes: dict[str, Json] = {"echo": True, "logprobs": 1, "prompt_logprobs": 0}
-        call = Call("POST", "/completions", "", _HEADERS, msgspec.json.encode(body | wishes), Purpose.TEACH)
+        options: dict[str, Json] = {"echo": True, "logprobs": 1, "prompt_logprobs": 0}
+        call = Call("POST", "/completions", "", _HEADERS, msgspec.json.encode(body | options), Purpose.TEACH)
         async with self._meter.charge(Purpose.TEACH, self.name, len(sent) + 1) as charge:
             try:
                 with_status, answer = await self._answer(call)

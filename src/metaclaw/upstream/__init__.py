@@ -2,6 +2,7 @@
 
 from metaclaw.upstream.connection import Timeouts, pour
 from metaclaw.upstream.endpoint import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, has_credentials, reply_headers
+from metaclaw.upstream.missing_wires import WireProbe, is_missing_route, list_models, may_lack_route, probe_wires
 from metaclaw.upstream.models import (
     UNMETERED,
     Charge,
@@ -52,12 +53,17 @@ __all__ = [
     "ProviderReachability",
     "Spent",
     "Timeouts",
+    "WireProbe",
     "candidates",
     "has_credentials",
+    "is_missing_route",
     "learned_item",
+    "list_models",
+    "may_lack_route",
     "moves_on",
     "open_first",
     "pour",
+    "probe_wires",
     "reply_headers",
     "spending_on",
     "waits_for_budget",

@@ -28,7 +28,7 @@ class Destination:
     """A provider as routing sees it. Without `models` it takes any; without `wires` every request is translated for it.
 
     `own` are models it alone has, though it takes any. One that `leads` has the trained weights: it comes first for the models it
-    lists and for those that nobody lists.
+    lists and for those that no provider lists.
     """
 
     name: str
@@ -64,7 +64,7 @@ def candidates(providers: Sequence[Destination], wire: Wire, model: str) -> tupl
     picked a provider is stripped from what is sent.
 
     A passthrough provider is never a fallback for a request of the other vendor's wire: the credentials it would be handed belong
-    to somebody else.
+    to another provider.
     """
     if not providers:
         return ()

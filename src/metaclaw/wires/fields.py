@@ -49,7 +49,7 @@ class Fields:
         return self._left.pop(key, None)
 
     def rest(self) -> Object:
-        """The fields nobody took."""
+        """The fields that were not read."""
         return self._left
 
     def text(self, key: str) -> str:

@@ -11,7 +11,7 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.turn import ShownCall, TrueAnswer
 from metaclaw.wires.fields import Object, decode, list_of, object_of
 from metaclaw.wires.format import wire_format
-from metaclaw.wires.sse import EventParser, split_events
+from metaclaw.wires.sse import EventParser, has_any, last_event_end, split_events
 
 _EMPTY: Final = (b'"content":""', b'"content": ""')
 _WHOLE_ENDS: Final = (b"\n\n", b"\r\n\r\n")
@@ -52,14 +52,12 @@ class CallRules(Protocol):
     """One of these is in every answer, and in every first event of a call, that has calls."""
     words: tuple[bytes, ...]
     """One of these is in every event that has text or reasoning."""
-    telling: tuple[bytes, ...]
-    """One of these is in every event from which calls are read."""
 
     def whole(self, answer: Object) -> list[HeldCall]:
         """The calls of a whole answer that its client is to run."""
 
-    def read(self, events: Sequence[bytes]) -> list[HeldCall]:
-        """The calls in these events of a stream."""
+    def read(self, held: bytes) -> list[HeldCall]:
+        """The calls in the events of a stream from its first call on; the last may not be whole."""
 
     def begins_call(self, body: Object) -> bool:
         """Whether an event tells of a call for the first time."""
@@ -68,7 +66,7 @@ class CallRules(Protocol):
         """Whether an event behind the first call may be sent on."""
 
     def all_wait(self, chunk: bytes) -> bool:
-        """Whether whole events behind the first call all wait, told without reading them; False where some may pass."""
+        """Whether whole events behind the first call may all wait, told without reading them; False where some should pass."""
 
 
 def has_call_mark(wire: Wire, body: bytes) -> bool:
@@ -113,24 +111,42 @@ class CallHold:
     @property
     def calls(self) -> list[HeldCall]:
         """The calls that wait."""
-        whole, rest = split_events(self.held)
-        return self._rules.read([event for event in (*whole, rest) if has_any(event, self._rules.telling)])
+        return self._rules.read(self.held)
+
+    def is_free_of_calls(self, chunk: bytes) -> bool:
+        """Whether no call has begun and this piece is whole events without one: it may be sent on without `feed`."""
+        return not (self.has_calls or self._buffer) and chunk.endswith(_WHOLE_ENDS) and not has_any(chunk, self._rules.marks)
 
     def feed(self, chunk: bytes) -> bytes:
         """Take bytes as they came; return those that may be sent on at once."""
         if not self._buffer and chunk.endswith(_WHOLE_ENDS):
             if self.has_calls:
-                if not (chunk.startswith(b":") or b"\n:" in chunk) and self._rules.all_wait(chunk):
+                if self._all_wait(chunk):
                     self._held.append(chunk)
                     return b""
             elif not has_any(chunk, self._rules.marks):
                 self._look_for_words(chunk)
                 return chunk
-        events, self._buffer = split_events(self._buffer + chunk if self._buffer else chunk)
+        data = self._buffer + chunk if self._buffer else chunk
         passed: list[bytes] = []
-        for event in events:
+        if not self.has_calls:
+            quiet = last_event_end(data, self._rules.marks)
+            if quiet:
+                self._look_for_words(words := data[:quiet])
+                passed.append(words)
+                data = data[quiet:]
+        events, self._buffer = split_events(data)
+        for place, event in enumerate(events):
+            had_calls = self.has_calls
             (passed if self._passes(event) else self._held).append(event)
+            if self.has_calls and not had_calls and self._all_wait(rest := b"".join(events[place + 1 :])):
+                self._held.append(rest)
+                break
         return b"".join(passed)
+
+    def _all_wait(self, events: bytes) -> bool:
+        """Whether whole events behind the first call all wait; False where some may pass."""
+        return not (events.startswith(b":") or b"\n:" in events) and self._rules.all_wait(events)
 
     def close(self) -> bytes:
         """What is left when the stream has ended."""
@@ -141,8 +157,10 @@ class CallHold:
         return b""
 
     def _look_for_words(self, data: bytes) -> None:
-        if not self.has_words:
-            self.has_words = has_any(data, self._rules.words) and not has_any(data, _EMPTY)
+        if self.has_words or not has_any(data, self._rules.words):
+            return
+        events = split_events(data)[0] if has_any(data, _EMPTY) else [data]
+        self.has_words = any(has_any(event, self._rules.words) and not has_any(event, _EMPTY) for event in events)
 
     def _passes(self, event: bytes) -> bool:
         if not self.has_calls and not has_any(event, self._rules.marks):
@@ -164,11 +182,6 @@ def event_body(event: bytes) -> Object | None:
         return object_of(_decode(lines[0] if len(lines) == 1 else b"\n".join(lines)))
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
-
-
-def has_any(data: bytes, marks: tuple[bytes, ...]) -> bool:
-    """Whether one of the marks is in the data."""
-    return any(mark in data for mark in marks)
 
 
 def events_of(said: bytes) -> Iterator[Object]:

@@ -111,6 +111,47 @@ def split_events(data: bytes) -> tuple[list[bytes], bytes]:
     return events, data[at:]
 
 
+def has_any(data: bytes, marks: tuple[bytes, ...]) -> bool:
+    """Whether one of the marks is in the data."""
+    for mark in marks:  # noqa: SIM110 (any() with a generator takes several times as long)
+        if mark in data:
+            return True
+    return False
+
+
+def last_event_end(data: bytes, marks: tuple[bytes, ...], at: int = 0) -> int:
+    """Behind the last blank line before which none of the marks stands, from `at` on; 0 where there is none."""
+    until = len(data)
+    for mark in marks:
+        found = data.find(mark, at, until)
+        if found >= 0:
+            until = found
+    end = data.rfind(b"\n\n", at, until)
+    return 0 if end < 0 else end + 2
+
+
+def events_with(data: bytes, marks: tuple[bytes, ...]) -> list[bytes]:
+    """The events in which one of the marks stands, the last also if it is not whole."""
+    if b"\r" in data:
+        events, rest = split_events(data)
+        return [event for event in (*events, rest) if has_any(event, marks)]
+    found: list[bytes] = []
+    at, size = 0, len(data)
+    places = [0] * len(marks)
+    while True:
+        for number, place in enumerate(places):
+            if place <= at:
+                next_place = data.find(marks[number], at)
+                places[number] = size if next_place < 0 else next_place
+        first = min(places)
+        if first >= size:
+            return found
+        begin, end = data.rfind(b"\n\n", at, first), data.find(b"\n\n", first)
+        end = size if end < 0 else end + 2
+        found.append(data[at if begin < 0 else begin + 2 : end])
+        at = end
+
+
 def event_bytes(body: Object, name: str | None = None) -> bytes:
     """One event as bytes."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
@@ -259,7 +300,7 @@ class TailHold:
                 self._held += data
                 return b""
             data = bytes(self._held) + data
-        elif data.endswith(_EVENT_ENDS) and not _has_any(data, self._marks) and not self._fresh:
+        elif data.endswith(_EVENT_ENDS) and not has_any(data, self._marks) and not self._fresh:
             # Whole events without the terminal word, as nearly every chunk is: there is nothing to look at line by line.
             self._inside_line = self._after_return = self._named = False
             return data
@@ -289,6 +330,10 @@ class TailHold:
                 return 0
             self._fresh = False
             at = len(_BOM) if data.startswith(_BOM) else 0
+        quiet = last_event_end(data, self._marks, at)
+        if quiet:  # whole events without the terminal word need not be looked at line by line
+            self._inside_line = self._after_return = self._named = False
+            at = quiet
         size = len(data)
         kept_from = -1  # where undecided lines before this one begin
         while at < size:
@@ -343,16 +388,12 @@ class TailHold:
         return self.terminal
 
     def _is_final(self, said: bytes) -> bool:
-        if not _has_any(said, self._marks):
+        if not has_any(said, self._marks):
             return False
         try:
             return object_of(decode(said.decode("utf-8", "replace"))).get("type") in self._finals
         except (ValueError, RecursionError):
             return False
-
-
-def _has_any(data: bytes, marks: tuple[bytes, ...]) -> bool:
-    return any(mark in data for mark in marks)
 
 
 def _line_end(data: bytes, at: int) -> int:

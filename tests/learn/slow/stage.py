@@ -30,9 +30,9 @@ from metaclaw.schedule import ManualWindows
 from metaclaw.skills import Budgets, SkillLibrary, render_block
 from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
 from metaclaw.store.turn_writer import TurnWriter
+from metaclaw.train.extra_prompts import RehearsalSize
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import GoldenRules, golden_items
-from metaclaw.train.rehearsal import RehearsalSize
 from metaclaw.upstream import PolicySlot
 from tests.support.softmax import END, encode
 from tests.support.toy_backend import ToyBackend
@@ -276,8 +276,8 @@ class Stage:
         task = "".join(chance.choice("abcdefgh") for _ in range(8))
         block = render_block([STARS], 4_000)
         messages = [{"role": "system", "content": "Hi."}, {"role": "user", "content": task}]
-        wishes = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
-        body = json.dumps({"model": "toy", "messages": messages, **wishes})
+        options = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
+        body = json.dumps({"model": "toy", "messages": messages, **options})
         at = body.index("Hi.") + 3
         said = {"choices": [{"message": {"role": "assistant", "content": "x"}, "finish_reason": "stop", "index": 0}]}
         return Turn(

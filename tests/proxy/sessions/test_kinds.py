@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.domain.turn import HIRED, Origin, TurnKind
+from metaclaw.domain.turn import SUBAGENT, Origin, TurnKind
 from metaclaw.proxy.sessions import Origins
 
 TOOLS: list[Json] = [{"type": "function", "function": {"name": "sh", "parameters": {}}}]
@@ -73,7 +73,7 @@ def test_what_the_caller_says_outranks_what_we_see() -> None:
     ],
 )
 def test_what_another_agent_asks_for_is_work_but_no_persons(origin: Origin) -> None:
-    assert (origin.kind, origin.kind_reason) == (TurnKind.MAIN, HIRED)
+    assert (origin.kind, origin.kind_reason) == (TurnKind.MAIN, SUBAGENT)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ VARIED = [
     "git push --fo{rce,lk}",
     'c=(git push --force); "${c[@]}"',
     "c=git; c+=' push --force'; $c",
+    'C="git push origin $(git branch --show-current) --force"; sudo $C',
     "F=xforce; git push --${F#x}",
     "F=FORCE; git push --${F,,}",
     "read c <<< 'git push --force'; $c",

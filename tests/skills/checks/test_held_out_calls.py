@@ -10,11 +10,12 @@ from metaclaw.domain.chat import Message, Part, Role, Text
 from metaclaw.domain.check import Check, Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.keep_rules import keep_rules_check
-from metaclaw.skills import rule_example
+from metaclaw.skills import rule_example, rule_examples
 from metaclaw.skills.checks import examine, parse_check, run_check
+from metaclaw.skills.checks.commands import commands_of
 from tests.skills.checks.spellings import call, edit_call, shell_call
 
-CALLS: dict[str, dict[str, list[Any]]] = json.loads((Path(__file__).parent / "held_out_calls.json").read_text(encoding="utf-8"))
+CALLS: dict[str, Any] = json.loads((Path(__file__).parent / "held_out_calls.json").read_text(encoding="utf-8"))
 WALLS = examine(ProgramCheck("pass", approved=True), [Text("x")], 60.0)
 
 
@@ -53,3 +54,16 @@ def test_breaking_calls_are_found_and_complying_ones_pass(rule: str) -> None:
         pytest.skip(f"programs cannot be run here: {WALLS.reason}")
     assert [one for one in CALLS["breaks"][rule] if outcome(check, one) is not Outcome.FAIL] == []
     assert [one for one in CALLS["follows"][rule] if outcome(check, one) is Outcome.FAIL] == []
+
+
+@pytest.mark.parametrize("rule", ["keep-rules", *(name for name in rule_examples() if name != "tests-before-done")])
+def test_ordinary_commands_pass_every_rule(rule: str) -> None:
+    check = check_of(rule)
+    if isinstance(check, ProgramCheck) and WALLS.outcome is not Outcome.PASS:
+        pytest.skip(f"programs cannot be run here: {WALLS.reason}")
+    commands = [{"asked": "I look at it.", "said": "Add the login page", "command": one} for one in CALLS["ordinary"]]
+    assert [one["command"] for one in commands if outcome(check, one) is Outcome.FAIL] == []
+
+
+def test_ordinary_commands_can_be_read() -> None:
+    assert [one for one in CALLS["ordinary"] if commands_of(one).unread] == []

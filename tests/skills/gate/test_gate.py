@@ -13,6 +13,8 @@ from metaclaw.skills.index import SkillIndex
 from tests.skills.gate.replays import Replays, U, breaks, changes_nothing, fixes, probes, proposal, skill
 
 pytestmark = pytest.mark.anyio
+YAML = "When writing YAML files for the deployment of a service"
+SPACES = "1. Open the YAML file.\n2. Never use tabs for the indentation of YAML files.\n\nDo not use tabs."
 
 
 def library(*known: Skill) -> IndexLibrary:
@@ -115,9 +117,30 @@ async def test_a_rule_is_live_at_once_and_never_replayed(mode: GateMode, scope: 
 
 
 async def test_a_fact_is_live_at_once_as_well() -> None:
-    fact = replace(skill("staging-host", body="The staging server is stage-2."), extra={"kind": "fact"})
+    fact = replace(
+        skill("staging-host", body="The staging server is stage-2."), extra={"kind": "fact"}, author=Authorship.INSTRUCTION
+    )
     admission, replays = await admitted(GateMode.FULL, proposal(fact))
     assert (admission.state, replays.asked) == (SkillState.LIVE, [])
+
+
+@pytest.mark.parametrize("mode", list(GateMode))
+async def test_what_a_model_wrote_takes_the_place_of_no_rule_and_is_none(mode: GateMode) -> None:
+    rule = said("Never use emojis in CSV exports.", "no-emojis").skill
+    edit, _ = await admitted(mode, proposal(replaces=("no-emojis",)), rule)
+    assert edit.standing is Standing.REJECTED
+    assert "no-emojis is what a person stated" in edit.reason
+    as_rule, _ = await admitted(mode, proposal(replace(skill(), extra={"kind": "rule"})))
+    assert as_rule.standing is Standing.REJECTED
+    assert "only what a person says" in as_rule.reason
+
+
+async def test_a_skill_that_contradicts_a_rule_of_a_wider_scope_waits_for_a_person() -> None:
+    rule = replace(said("Always use tabs for the indentation of YAML files.", "everyones", None).skill, trigger=YAML)
+    spaces = Skill(SkillName("spaces"), YAML, SPACES, scope="user:anna", author=Authorship.EVOLVER)
+    admission, replays = await admitted(GateMode.FULL, proposal(spaces), rule)
+    assert (admission.standing, admission.overrides, replays.asked) == (Standing.WAITING, (), [])
+    assert "everyones" in admission.notice
 
 
 async def test_a_newer_instruction_takes_the_place_of_what_it_contradicts() -> None:

@@ -12,8 +12,7 @@ from metaclaw.domain.training import Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan, TrainingBackend
 from metaclaw.train.backends.remote import RemoteBackend
-from metaclaw.train.backends.service import Reduction
-from metaclaw.train.backends.step import distance, fold
+from metaclaw.train.backends.service import Reduction, distance, fold
 from tests.support.classroom import Classroom, PracticeService
 from tests.support.contract import ADAM, PROMPTS
 from tests.support.softmax import END, decode

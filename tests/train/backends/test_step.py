@@ -7,7 +7,7 @@ import pytest
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum, Loss, LossKind
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.step import drawn_part, summarise
+from metaclaw.train.backends.service import drawn_part, summarise
 
 DATUM = Datum(TurnId("turn"), (1, 2, 3), (4, 5), (1.0, -1.0), (-1.0, -1.0))
 NOW = (-1.0 + math.log(1.5), -1.0 + math.log(0.5))

@@ -109,8 +109,8 @@ async def test_where_the_caller_says_nothing_the_policy_answers_as_it_is_trained
     assert weights is None
     assert (first.count, first.max_tokens, first.temperature, first.top_p, first.top_k) == (1, 50, 1.0, 1.0, 0)
     assert first.seed != second.seed
-    wishes = Sampling(max_tokens=9, temperature=0.2, top_p=0.5, top_k=3, seed=2**40 + 5)
-    await told(model, replace(HELLO, sampling=wishes))
+    options = Sampling(max_tokens=9, temperature=0.2, top_p=0.5, top_k=3, seed=2**40 + 5)
+    await told(model, replace(HELLO, sampling=options))
     asked = service.asked[2][0]
     assert (asked.max_tokens, asked.temperature, asked.top_p, asked.top_k, asked.seed) == (9, 0.2, 0.5, 3, 5)
 

@@ -130,8 +130,8 @@ async def test_it_asks_for_what_the_caller_wishes_within_the_room_the_server_has
     server = Server(vocabulary)
     model = make(server)
     await told(model, HELLO)
-    wishes = Sampling(max_tokens=500, temperature=0.2, top_p=0.5, top_k=3, seed=5)
-    await told(model, replace(HELLO, sampling=wishes))
+    options = Sampling(max_tokens=500, temperature=0.2, top_p=0.5, top_k=3, seed=5)
+    await told(model, replace(HELLO, sampling=options))
     first, second = server.asked
     assert (first["model"], first["max_tokens"], first["temperature"], first["stop_token_ids"]) == ("tiny", 20, 1.0, [tiny.END])
     assert second["max_tokens"] == 60 - len(second["prompt"])

@@ -4,8 +4,7 @@ import json
 
 import yaml
 
-from metaclaw.agents.formats.nodes import Entry, ValueNode, parent_of, put
-from metaclaw.agents.formats.path import KeyPath, UnreadableTextError, newline_of
+from metaclaw.agents.formats.path import Entry, KeyPath, UnreadableTextError, ValueNode, newline_of, parent_of, put
 
 
 class YamlFormat:

@@ -9,10 +9,8 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.api.router import ApiError
-from metaclaw.api.rule_views import change_view, retired_rule_view, rule_view
-from metaclaw.api.skill_views import skill_view
-from metaclaw.api.turn_views import role_view, verdict_view
 from metaclaw.api.turns import Titles, Words, held_view, last_words, read_turn, short
+from metaclaw.api.views import change_view, retired_rule_view, role_view, rule_view, skill_view, verdict_view
 from metaclaw.api.web.charts import DAYS, cost_bars, curve_points, provider_use, week_of
 from metaclaw.api.web.formats import day_name
 from metaclaw.api.web.problems import problems

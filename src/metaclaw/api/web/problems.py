@@ -1,6 +1,6 @@
 """What is wrong now, for the page: what happened, why, and what to do."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -9,6 +9,7 @@ def problems(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         *_of_providers(status),
         *_of_listener(status["learning"].get("listener", {})),
+        *_of_answers(status["learning"].get("unusable", ())),
         *_of_store(status),
         *_of_skills(status["skills"]),
         *_of_programs(status),
@@ -37,6 +38,17 @@ def _of_listener(listener: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             why = f"{one['model']} gave no usable answer to the last {_messages(one['in_a_row'])}: {one['reason']}"
             do = "Name another model as listen.model in config.toml."
             yield {**_problem("What you say is read and not understood", why, do), "at": one["at"]}
+
+
+_ROLES = {"judge": "The model that judges gives unusable answers", "evolver": "The model that writes skills gives unusable answers"}
+
+
+def _of_answers(unusable: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The model that judges or writes skills answers, and not in a way that can be used."""
+    for one in unusable:
+        why = f"{one['model']}: {one['answers']} of the last {one['answers']}: {one['reason']}"
+        do = f"Name another model: metaclaw config set {one['role']}.model MODEL"
+        yield {**_problem(_ROLES[one["role"]], why, do), "at": one["at"]}
 
 
 def _messages(number: int) -> str:

@@ -18,7 +18,7 @@ _BEST_SHARE: Final = 0.7
 _RUNNERS_UP: Final = 2
 # With thousands of names, only those whose mean vector is near are compared text by text.
 _LOOKED_AT: Final = 3
-_NOBODY: Final = np.empty(0, np.int64)
+_NO_ROWS: Final = np.empty(0, np.int64)
 
 
 class IndexedTexts(NamedTuple):
@@ -64,7 +64,7 @@ class Table:
         rough = self._means @ vector
         found: list[tuple[str, float]] = []
         for by_scope in self._groups.values():
-            members = np.concatenate([by_scope[scope] for scope in {*scopes, ""} if scope in by_scope] or [_NOBODY])
+            members = np.concatenate([by_scope[scope] for scope in {*scopes, ""} if scope in by_scope] or [_NO_ROWS])
             if len(members) > limit * _LOOKED_AT:
                 members = members[np.argpartition(rough[members], -limit * _LOOKED_AT)[-limit * _LOOKED_AT :]]
             if len(members):

@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    """Step back behind everybody else, make sure of the weights, serve until the pipe ends."""
+    """Lower the priority, check the weights, and serve until the pipe ends."""
     options = _parse(sys.argv[1:])
     _die_with(options.parent)
     _step_back(options.nice)

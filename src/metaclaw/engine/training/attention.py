@@ -98,7 +98,7 @@ class FlashOnCuda:
         self._unused = torch.empty(0, device=device)
 
     def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
-        # Told that nobody asks with more than one row, the kernel takes for granted that everybody asks with one.
+        # With a maximum of one row per query, the kernel assumes that every query has exactly one.
         spans = (asking.cumulative, asked.cumulative, max(2, asking.longest), asked.longest)
         out, lse, *_ = torch.ops.aten._flash_attention_forward(*heads, *spans, 0.0, causal, False)
         return out, lse

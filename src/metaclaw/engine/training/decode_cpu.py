@@ -122,7 +122,7 @@ class _Ranks:
 
     def _close_ranks(self, counts: Tensor, count: int) -> None:
         kept = counts.nonzero().squeeze(1)
-        # Slot of each new place; places beyond a group's live rows repeat its first, and nobody looks at them.
+        # Slot of each new place; places beyond a group's live rows repeat its first, and are not read.
         firsts = (counts.cumsum(0) - counts)[kept].unsqueeze(1)
         places = torch.arange(count).unsqueeze(0)
         is_live = places < counts[kept].unsqueeze(1)

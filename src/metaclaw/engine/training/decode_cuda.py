@@ -1,7 +1,8 @@
 """Decoding on a GPU, where launches are what costs: shapes come in few sizes, and each step is one recorded CUDA graph.
 
-Without a GPU the same steps run one by one, which is slow and tests them. A rollout that has ended goes on drawing tokens that
-nobody reads: a row costs nearly nothing there, and asking who has ended costs a wait. It is asked every few tokens.
+Without a GPU the same steps run one by one, which is slow and tests them. A rollout that has ended goes on drawing tokens,
+which are dropped: a row costs almost nothing on a GPU, and finding out which have ended needs a synchronisation, so that is done
+only every few tokens.
 """
 
 from bisect import bisect_left

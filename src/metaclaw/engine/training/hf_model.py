@@ -23,9 +23,8 @@ from metaclaw.engine.checkpoint import read_shape
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.learner_settings import LearnerOptions, LearnerSettings
 from metaclaw.engine.training.lora import Adapter, Pair, fresh_adapter, refitted
-from metaclaw.engine.training.losses import DrawnTokens, piece_stats, sums, token_losses
+from metaclaw.engine.training.losses import AdamW, DrawnTokens, piece_stats, restore_state, save_state, sums, token_losses
 from metaclaw.engine.training.memory import WorkShare
-from metaclaw.engine.training.optimizer import AdamW, restore_state, save_state
 from metaclaw.engine.training.rollout import as_rollout
 from metaclaw.engine.training.sampling import Heat, choose, shares
 from metaclaw.errors import EngineError, MissingPackageError, TrainingError

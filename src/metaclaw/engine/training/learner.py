@@ -14,9 +14,8 @@ from metaclaw.engine.checkpoint import read_shape, read_tensors
 from metaclaw.engine.training.forward import DrawnLogprobs, TrainedModel, drawn_logprobs
 from metaclaw.engine.training.learner_settings import LearnerOptions, LearnerSettings
 from metaclaw.engine.training.lora import Adapter, Parameters, check_modules, fresh_adapter, projection_shapes, refitted
-from metaclaw.engine.training.losses import DrawnTokens, piece_stats, sums, token_losses
+from metaclaw.engine.training.losses import AdamW, DrawnTokens, piece_stats, restore_state, save_state, sums, token_losses
 from metaclaw.engine.training.memory import WorkShare
-from metaclaw.engine.training.optimizer import AdamW, restore_state, save_state
 from metaclaw.engine.training.packing import Pairs, pack, portions
 from metaclaw.errors import TrainingError
 

@@ -20,7 +20,6 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
-from metaclaw.learn.listen.health import ListenerHealth
 from metaclaw.learn.listen.messages import (
     PHRASES,
     Messages,
@@ -34,6 +33,7 @@ from metaclaw.learn.listen.messages import (
     takes_back,
 )
 from metaclaw.learn.listen.rules import LISTENED, RuleWriter
+from metaclaw.learn.models import ListenerHealth
 from metaclaw.learn.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import scope_of_lesson

@@ -1,6 +1,6 @@
-"""Messages of people: which turns begin with new words of a person, whose words they are, and what they lay down.
+"""Messages of people: which turns begin with new words of a person, whose words they are, and which rules and facts they state.
 
-What a message lays down is found by a model, in a call of at most 1,500 tokens, or by sure phrases (`phrases.json`).
+Rules and facts are found by a model, in a call of at most 1,500 tokens, or by phrases that always state one (`phrases.json`).
 """
 
 import json
@@ -57,8 +57,8 @@ _STRUCTURED_LINES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SpokenMessage:
-    """A message of a person and the turn that it began. `task` and `answer` are what it answers, empty where nothing came before;
-    `answered` is the turn that gave that answer, with the names placed in it."""
+    """A message of a person and the turn that it began. `task` and `answer` are the exchange before it, empty where there is none;
+    `answered` is the turn with that answer, `answered_with` the rules and skills in its prompt."""
 
     seq: int
     turn: TurnId
@@ -90,7 +90,7 @@ class Messages:
             return None
         this = self.reader.turn(row.id)
         step = None if this is None else self.recorded.build(this, None)
-        if this is None or step is None or step.is_hired or not _WORD.search(step.task) or is_briefing(step.task):
+        if this is None or step is None or step.is_subagent or not _WORD.search(step.task) or is_briefing(step.task):
             return None
         words = split_message(step.task)
         if not _WORD.search(words.shown):
@@ -120,7 +120,7 @@ class Messages:
         return [] if step is None else [span.text for span in passages_of(step) if span.source in _FOREIGN]
 
     def _answered(self, this: RecordedTurn, earlier: list[TurnRow]) -> Step | None:
-        """The step that this turn goes on from."""
+        """The step before this turn in its conversation."""
         later = [this]
         for row in earlier:
             recorded = self.reader.turn(row.id)
@@ -229,7 +229,7 @@ class ItemScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleItem:
-    """One thing that a person laid down, changed or took back, as the model read it; not yet checked against the message."""
+    """A rule or fact that a person stated, changed or withdrew, as the model read it; not yet checked against the message."""
 
     op: ItemChange
     kind: SkillKind
@@ -246,7 +246,7 @@ class RuleItem:
 
 @dataclass(frozen=True, slots=True)
 class ReadMessage:
-    """A message as a model, or sure phrases, read it."""
+    """What a model, or the phrases, found in a message."""
 
     items: tuple[RuleItem, ...]
     correction: str | None
@@ -352,7 +352,7 @@ def _list(values: object, most_chars: int, most: int) -> tuple[str, ...]:
 
 
 def _day(value: object, today: date) -> date | None:
-    """The last day; None where it is none. What a person says now is not over: a day in the past was misread."""
+    """The last day; None where there is none, or it is in the past and so was misread."""
     try:
         day = date.fromisoformat(value.strip()[:10]) if isinstance(value, str) else None
     except ValueError:
@@ -397,19 +397,19 @@ _ORDER: Final = re.compile(
 
 
 def sure_rules(message: PersonsMessage) -> ReadMessage:
-    """The sentences of a message that begin with a sure phrase, as rules and facts in the person's words. In a short message more
-    ways to begin are sure."""
+    """Rules and facts from sentences that begin with a phrase that always states one, in the person's words. In a short
+    message more ways to begin count."""
     return ReadMessage(tuple(_sure_items(message)), None)
 
 
 def is_promising(message: PersonsMessage, *, is_answer: bool) -> bool:
-    """Whether a message may lay something down or correct the answer before it: asked only where not all can be read, and in doubt
-    true. `is_answer` says that it follows an answer."""
+    """Whether a message may state a rule or correct the answer before it; true in doubt. Used where not all messages can be read.
+    `is_answer` says that it follows an answer."""
     return is_answer or _CUE.search(message.shown) is not None
 
 
 def takes_back(message: PersonsMessage) -> bool:
-    """Whether a message seems to take something back. What it takes back, only a model can tell."""
+    """Whether a message seems to withdraw a rule. Which one, only a model can tell."""
     return _RETRACT.search(message.own.replace("’", "'")) is not None
 
 

@@ -311,7 +311,7 @@ class RuleWriter:
         names = [one.name for one in gone]
         told = f"{lesson.reason or lesson.event} {', '.join([*([put.name] if put else []), *names])}"
         learned = LearnedFrom(spoken.generation, tuple(turns), None if candidate is None else candidate.id)
-        by_person = any(one.author is Authorship.PERSON for one in gone)
+        by_person = any(is_rule(one) for one in (*gone, *((put,) if put is not None else ())))
 
         def publish() -> None:
             self.library.publish(

@@ -69,7 +69,7 @@ class Hold:
             self._outlet.has_text = stream.hold.has_words
             facts = stream.facts()
             calls = stream.hold.calls
-            ruling = await self._judge(calls, self._draft.said)
+            ruling = await self._judge(calls, self._draft.said if self._has_programs() else None)
             if ruling.broken:
                 return await self._insist(stream, calls, ruling)
             stream.release_held()
@@ -123,7 +123,7 @@ class Hold:
         return await self._outlet.finish_stream(writer, heard.waiting, end_of(completion))
 
     async def _judge(self, calls: Sequence[HeldCall], said: bytes | None, text: str = "") -> Ruling:
-        programs = any(isinstance(rule.check, ProgramCheck) for rule in self._rules)
+        programs = self._has_programs()
         if programs and said is not None:
             text = text_of(_read(self._draft.incoming.wire, said, calls, stream=self._draft.streamed))
         ruling = await self._enforcer.judge.judge(self._rules, calls, text, self._conversation() if programs else None)
@@ -131,6 +131,9 @@ class Hold:
             log.warning("check_failed rule=%s turn=%s reason=%s", rule.name, self._draft.id, reason)
         self.failed += ruling.failed
         return ruling
+
+    def _has_programs(self) -> bool:
+        return any(isinstance(rule.check, ProgramCheck) for rule in self._rules)
 
     def _conversation(self) -> Conversation:
         messages: tuple[Message, ...] = ()

@@ -71,14 +71,22 @@ class RelayedStream:
         return self.tail.held()
 
     def _take(self, chunk: bytes) -> bool:
-        self._draft.say(chunk)
-        check_size(self._draft, self._limits)
-        return self._pass_on(chunk)
+        draft, client, tail = self._draft, self._outlet.client, self.tail
+        draft.say(chunk)
+        check_size(draft, self._limits)
+        if draft.footer is not None or not self.hold.has_words or not self.hold.is_free_of_calls(chunk):
+            return self._pass_on(chunk)
+        # Nearly every piece of a text goes this way, as it would without held rules; the client has been sent words before.
+        self.passed.append(chunk)
+        released = tail.feed(chunk)
+        self._is_whole = tail.terminal and tail.held().endswith(BLANK_LINES)
+        draft.relayed_bytes += len(released)
+        return (not released or client.send(released)) and not self._is_whole
 
     def _pass_on(self, chunk: bytes) -> bool:
         """Hold or send a piece of the stream; False where reading must pause."""
         data = self.hold.feed(chunk)
-        went = self._release(data) if data else True
+        went = self._release(data)
         if self.hold.has_calls:
             # The end waits among what is held, and the provider may leave the connection open behind it.
             if self._watch is None:

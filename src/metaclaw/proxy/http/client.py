@@ -16,7 +16,7 @@ from metaclaw.ports import Headers
 RawHeaders = list[tuple[bytes, bytes]]
 
 UNASKED_BYTES = 1024 * 1024
-"""So much of a body is taken before anybody asks for it; nobody does before the key has been checked."""
+"""Bytes of a body that are buffered before it is read, which happens after the key has been checked."""
 
 _STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode("ascii") for status in HTTPStatus}
 _BODILESS = frozenset((204, 304))
@@ -116,7 +116,7 @@ class Client:
     # The request, as the connection hands it over.
 
     def feed(self, piece: bytes) -> None:
-        """More of the body has come. What nobody will read any more is dropped."""
+        """More of the body has come; dropped if the body will not be read."""
         if self.ended:
             return
         before, self._size = self._size, self._size + len(piece)

@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
-            return  # a trailer: nobody downstream could use it
+            return  # a trailer: nothing downstream could use it
         self._fields += 1
         if self._fields > MAX_HEAD_FIELDS:
             self._fault = f"The request has more than {MAX_HEAD_FIELDS} header fields."

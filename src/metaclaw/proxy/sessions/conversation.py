@@ -196,26 +196,26 @@ class MessageChain:
     list (-1 for a history that is not in the request). `users` are the positions at which a user speaks in words.
     """
 
-    __slots__ = ("_texts", "digests", "indices", "items", "root", "system", "users")
+    __slots__ = ("_first", "_texts", "digests", "indices", "items", "root", "system", "users")
 
     def __init__(self, wire: Wire, body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None) -> None:
         """`earlier` is the digest of a history that the client left with the provider (previous_response_id)."""
         self.items = _items(wire, body)
         self.system = _plain_texts(wire_format(wire).system_texts(body))
-        first = _leading_system(self.items, self.system)
+        self._first = _leading_system(self.items, self.system)
         self.root = cache.root(self.system)
         self.digests: list[bytes] = [] if earlier is None else [earlier]
         self.indices: list[int] = [] if earlier is None else [-1]
         self.users: list[int] = []
         self._texts: dict[int, list[str]] = {}
         read = body if isinstance(body, Body) else None
-        self._walk(first, _raws(self.items), earlier or self.root, cache, read)
+        self._walk(_raws(self.items), earlier or self.root, cache, read)
 
-    def _walk(self, first: int, raws: list[bytes], before: bytes, cache: DigestCache, read: Body | None) -> None:
-        """Chain the entries from `first` on. WireError 413 when the body has more parts than it may."""
-        parts = sum([count_parts(self.items[index]) for index in range(first)])
+    def _walk(self, raws: list[bytes], before: bytes, cache: DigestCache, read: Body | None) -> None:
+        """Chain the entries behind the leading system messages. WireError 413 when the body has more parts than it may."""
+        parts = sum([count_parts(self.items[index]) for index in range(self._first)])
         digests, indices, users, recall, items = self.digests, self.indices, self.users, cache.recall, self.items
-        for index in range(first, len(raws)):
+        for index in range(self._first, len(raws)):
             mark = hash(raws[index])
             digest, has_words, count = recall(mark) or cache.learn(mark, items[index])
             if count:
@@ -236,9 +236,11 @@ class MessageChain:
         return self.digests[-1] if self.digests else self.root
 
     def system_messages(self, most: int) -> list[str]:
-        """What system messages behind the first message say, as far as they are among the first `most` entries."""
-        early = [item for item in self.items[:most] if isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES]
-        return [text for item in early for text in _plain_texts(item.get("content"))]
+        """What system messages between other messages say, as far as they are among the first `most` entries."""
+        counted = self.indices[:most]
+        early = [self.items[index] for index in range(self._first, min(most, len(self.items))) if index not in counted]
+        spoken = [item for item in early if isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES]
+        return [text for item in spoken for text in _plain_texts(item.get("content"))]
 
     def texts_at(self, position: int) -> list[str]:
         """What is said in the entry at this position, without ephemeral parts. Several ask for the newest."""

@@ -279,7 +279,7 @@ class Origins:
         key = seen.key
         wanted = new_session_id() if key is None or key.shared else session_id(seen.scope, key)
         if key is not None and self._memory.get(wanted) is not None:
-            # Somebody else is called so already.
+            # Another session has this key already.
             wanted = SessionId(f"{wanted}.{new_session_id()[-10:]}") if key.named else new_session_id()
         session = Session(wanted, seen.scope, seen.credential, seen.client.name, seen.now, parent)
         session.speaker = seen.said

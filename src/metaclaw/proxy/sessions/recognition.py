@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final
 
 from metaclaw.domain.ids import SessionId
-from metaclaw.domain.turn import HIRED, Anchor, Scope, TurnKind
+from metaclaw.domain.turn import SUBAGENT, TRIAL_QUESTION, Anchor, Scope, TurnKind
 from metaclaw.proxy.sessions.clients import CLIENTS
 from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
 from metaclaw.proxy.sessions.clients.client import AgentClient, Request
@@ -27,6 +27,7 @@ from metaclaw.wires import wire_format
 
 _UNKNOWN: Final = AgentClient("unknown")
 _MAX_KNOWN: Final = 1024
+_TRIAL_CHARS: Final = 500
 
 
 class Recogniser:
@@ -183,7 +184,7 @@ def scope_of(headers: Mapping[str, str]) -> Scope:
     """Whose request it is: only what the caller says, never a guess."""
     user, workspace = headers.get("x-user-id"), headers.get("x-workspace-id")
     if not user and not workspace:
-        return _NOBODY
+        return _NO_SCOPE
     return Scope(_said(user), _said(workspace))
 
 
@@ -194,7 +195,7 @@ def credential_of(headers: Mapping[str, str]) -> int | None:
 
 
 _NOTHING_SENT: Final = (None, None, None)
-_NOBODY: Final = Scope()
+_NO_SCOPE: Final = Scope()
 
 
 def _said(value: str | None) -> str | None:
@@ -208,7 +209,7 @@ def _short(value: str) -> str:
 
 
 _MAIN_TURN: Final = (TurnKind.MAIN, "main")
-_SUBAGENT_TURN: Final = (TurnKind.MAIN, HIRED)
+_SUBAGENT_TURN: Final = (TurnKind.MAIN, SUBAGENT)
 _KINDS: Final = {kind.value: kind for kind in TurnKind}
 _HEAD_CHARS: Final = 500
 _PROBE_CHARS: Final = 64
@@ -271,6 +272,8 @@ def _generic(request: Request) -> str | None:
     prompt = request.prompt
     if is_heartbeat(prompt):
         return "heartbeat"
+    if any(len(part) < _TRIAL_CHARS and TRIAL_QUESTION in part for part in request.prompt_parts):
+        return "trial"
     if prompt.startswith("Pre-compaction memory flush"):
         return "memory-flush"
     last = prompt if request.last_parts else ""
@@ -282,7 +285,7 @@ def _generic(request: Request) -> str | None:
 
 
 def _probe(request: Request, last: str) -> str | None:
-    """A single short word and room for one token: somebody looks whether we are there."""
+    """A single short word and room for one token: a health check."""
     if len(last) > _PROBE_CHARS or len(request.conversation.digests) != 1:
         return None
     limit = request.answer_limit

@@ -58,7 +58,7 @@ class Thread:
     said: str | None = None
 
     def answer_fits(self, spoken: MessageChain, position: int) -> int:
-        """1 if what follows this position is the answer the thread was given, -1 if it is another one, 0 if nobody can say."""
+        """1 if what follows this position is the answer the thread was given, -1 if it is another one, 0 if unknown."""
         if self.said is None:
             return 0
         answer = spoken.answer_after(position)
@@ -130,7 +130,7 @@ class ThreadHeads:
         return self._standing.keys().isdisjoint(digests)
 
     def are_strange(self, digests: list[bytes]) -> bool:
-        """Whether nobody stands at any of these digests, or waits for one of them to come again."""
+        """Whether no thread stands at any of these digests, or waits for one of them to come again."""
         return self._standing.keys().isdisjoint(digests) and self._failed.keys().isdisjoint(digests)
 
     def put(self, digest: bytes, thread: Thread) -> None:
@@ -343,7 +343,7 @@ class SessionRegistry:
         return forgotten + silent
 
     def move(self, thread: Thread, head: bytes, came_from: bytes | None) -> None:
-        """The thread goes on to a new digest; nobody else can continue it from where it stood."""
+        """The thread goes on to a new digest; no other request can continue it from where it stood."""
         heads = thread.session.heads
         if thread.head:
             heads.drop(thread)

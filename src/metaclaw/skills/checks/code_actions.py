@@ -47,6 +47,8 @@ _STARTING: Final = re.compile(
     r"\b(?:system|popen|Popen|run|call|check_call|check_output|getoutput|execSync|exec|spawnSync|shell_exec)\s*\(\s*(?![\[\"'`]|[\w.]+\()"
     r"|\b(?:system|popen|Popen|run|call|check_call|check_output|getoutput|execSync|exec|spawnSync|shell_exec)\s*\((?=[^()]*\+)"
 )
+_GIT_METHOD: Final = re.compile(r"\.git\.([a-z_]+)\s*\(|\.(push)\s*\((?=[^()\n]*force\s*=\s*True)")
+_MODULE_MAIN: Final = re.compile(r"\b(\w+)(?:\.\w+){0,4}\.main\(\s*\[([^\]]{1,200})\]")
 _CONNECTION: Final = re.compile(r"HTTPS?Connection\(([^()]{1,200})\)")
 _BASE: Final = re.compile(rf"(?:base_?url|prefix_?url)\s*[=:]\s*({_LITERAL}|[A-Za-z_]\w*)", re.IGNORECASE | re.DOTALL)
 _STATEMENT: Final = re.compile(r"\b(unlink|chmod|rmtree|rename)\s+(?=[\"'0$])([^;\n]{1,200})")
@@ -86,7 +88,7 @@ _OF_FILES: Final = frozenset(
 )
 _SENDING: Final = frozenset(("get", "post", "put", "patch", "delete"))
 _NOTABLE: Final = re.compile(
-    r"remove|unlink|rmtree|rmdir|\brm|delete|chmod|umask|copy|move|rename|replace|truncate|open|write|append|Request|fetch|urlopen"
+    r"\.git\.|\.main\(|\.push\s*\(|remove|unlink|rmtree|rmdir|\brm|delete|chmod|umask|copy|move|rename|replace|truncate|open|write|append|Request|fetch|urlopen"
     r"|\.(?:get|post|put|patch|request)\s*\(|system|[pP]open|\brun\s*\(|\bexec|call\s*\(|output\s*\(|\bmv\b|\bcp\b|file_put_contents|FileInput|fileinput"
 )
 
@@ -102,6 +104,10 @@ def code_commands(code: str) -> list[str]:
         found += _command(match[1] or "", match[2], _arguments(text, match.end()), text, names)
     for match, _ in zip(_METHOD.finditer(text), range(_MOST_CALLS), strict=False):
         found += _method_command(match, _arguments(text, match.end()), names)
+    for match, _ in zip(_MODULE_MAIN.finditer(text), range(_MOST_CALLS), strict=False):
+        found.append([match[1], *(_value(one, names) for one in _arguments(match[2], 0))])
+    for match, _ in zip(_GIT_METHOD.finditer(text), range(_MOST_CALLS), strict=False):
+        found.append(_git_command(match[1] or match[2], _arguments(text, match.end()), names))
     return list(dict.fromkeys([*_started(text, names), *(" ".join(map(_quoted, words)) for words in found)]))
 
 
@@ -277,6 +283,18 @@ def _method_command(match: re.Match[str], arguments: Sequence[str], names: dict[
             yield ["mv", path, _value(arguments[0], names)]
         case _:
             return
+
+
+def _git_command(name: str, arguments: Sequence[str], names: dict[str, str]) -> list[str]:
+    """A call of a library for git, such as `repo.git.push('--force')` or `remote.push(force=True)`."""
+    found = ["git", name.replace("_", "-")]
+    for one in arguments:
+        option = re.fullmatch(r"\s*(\w+)\s*=\s*(True|.+?)\s*", one, re.DOTALL)
+        if option is None:
+            found.append(_value(one, names))
+        elif option[2] == "True":
+            found.append(f"--{option[1]}" if len(option[1]) > 1 else f"-{option[1]}")
+    return found
 
 
 def _is_address(value: str) -> bool:

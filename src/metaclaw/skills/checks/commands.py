@@ -20,6 +20,7 @@ from metaclaw.skills.checks.code import code_scripts, hides_code
 from metaclaw.skills.checks.code_actions import code_files
 from metaclaw.skills.checks.git_state import GitState
 from metaclaw.skills.checks.programs import INTERPRETERS, QUOTING, RECORDING, SHELLS, program_name, shortened
+from metaclaw.skills.checks.programs import words as words_of
 from metaclaw.skills.checks.quotation import quoted_places, shows_help
 from metaclaw.skills.checks.script_parts import (
     DOWNLOADING,
@@ -55,6 +56,9 @@ _LAST_OPTION: Final = re.compile(r"(?:(?:^|[\s\"'])--?[A-Za-z][\w-]*|[;&|]\s*[\w
 _MOST_OPTION_CHARS: Final = 80
 _LEFT_OUT: Final = "…"
 _UNKNOWN_PROGRAM: Final = re.compile(r"\$[\w{(@*]|`")
+_SUBSTITUTION: Final = re.compile(r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`|\$\{[^{}]*\}")
+_COMPARISON: Final = re.compile(r"=~|[=!]=|[-+]?=|-[a-z]{2}|[<>]=?|[-+*/%|?.]")
+_PLAIN_STARTERS: Final = words_of("sudo doas exec nohup time timeout command builtin nice setsid xargs")
 _OWN_VARIABLES: Final = re.compile(r"\$\{?(?:PYTHON|NODE|EDITOR|VISUAL|PAGER|SHELL|CC|CXX|MAKE|CARGO|GO|env:\w+)\b")
 """Variables that by convention name a program of one kind."""
 _SETTING_UP: Final = re.compile(
@@ -63,7 +67,10 @@ _SETTING_UP: Final = re.compile(
     r"|\S+ (?:\S+ )?(?:completion|completions|shellenv|shell-init|init|hook|activate|env))\b"
 )
 """Programs that print settings for a shell, as in `eval "$(ssh-agent -s)"`."""
-_MOST_REASON_CHARS: Final = 60
+# Reasons are logged, so that they name no words of the command.
+_HIDDEN_CODE: Final = "code runs what it decodes or loads first"
+_PRINTED_SCRIPT: Final = "it runs what another command prints"
+_RUNNERS: Final = SHELLS | INTERPRETERS
 
 
 class SeenText(NamedTuple):
@@ -218,6 +225,10 @@ class _Walk:
         for one in command.given:
             if command in roles.scripts or command in roles.readers:
                 self._add_source(one.text, depth)
+            elif name == "xargs":
+                self._add_words([*texts, *one.text.split()], depth)
+            elif name == "make":
+                self._add_source("\n".join(line[1:] for line in one.text.splitlines() if line.startswith("\t")), depth)
             elif name in INTERPRETERS or command in roles.code:
                 self._add_code(one.text, depth)
             is_quoted = is_text and command not in roles.code
@@ -268,7 +279,7 @@ class _Walk:
         """Add the scripts in a program of another language. Some of its texts may be no scripts, so what cannot be read of them
         says nothing."""
         if hides_code(code):
-            self._note(code)
+            self._note(_HIDDEN_CODE)
         self._guesses += 1
         for source in code_scripts(code):
             self._add_source(source, depth)
@@ -276,7 +287,7 @@ class _Walk:
 
     def _note(self, reason: str) -> None:
         if not self._guesses:
-            self._unread.append(reason if len(reason) <= _MOST_REASON_CHARS else f"{reason[:_MOST_REASON_CHARS]}…")
+            self._unread.append(reason)
 
     def _note_unread(self, command: Command, texts: list[str], roles: Roles) -> None:
         """Note a command whose program, script or code only its run can tell."""
@@ -284,12 +295,11 @@ class _Walk:
         if not bare:
             return
         name = program_name(bare[0])
-        is_assignment = bare[0].startswith("$") and bare[1:2] == ["="]
-        if _UNKNOWN_PROGRAM.search(name) and not (is_assignment or _SETTING_UP.match(bare[0]) or _OWN_VARIABLES.match(bare[0])):
-            self._note(" ".join(bare))
-        elif name in SHELLS | INTERPRETERS and command.is_fed and not command.given and command not in roles.fed:
+        if any(_is_unknown_program(words) for words in (texts, bare if texts[0] in _PLAIN_STARTERS else texts)):
+            self._note("its program is known only when it runs")
+        elif name in _RUNNERS and command.is_fed and not command.given and command not in roles.fed:
             if (reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]) and not roles.reads_file(command):
-                self._note(f"… | {' '.join(bare)}")
+                self._note(_PRINTED_SCRIPT)
         elif name in SHELLS or name in ("source", "."):
             self._note_substituted(bare)
 
@@ -297,18 +307,17 @@ class _Walk:
         """Note a shell that runs what another command prints, as `source <(…)` does."""
         for text in texts[1:]:
             if text.startswith("<(") and not _SETTING_UP.match(text) and not re.match(r"<\(\s*(?:echo|printf|cat)\b", text):
-                self._note(" ".join(texts))
+                self._note(_PRINTED_SCRIPT)
 
     def _follow_files(self, command: Command, texts: list[str], roles: Roles) -> None:
         """Add a download whose file a later command runs as a pipe into that, a redirection that empties a file as `truncate`."""
         bare = bare_words(texts)
-        printed = printed_by(bare)
-        is_empty = not bare or bare in ([":"], ["true"], ["cat", "/dev/null"]) or (printed is not None and not printed.strip())
-        if is_empty and not command.given:
+        if command.empties and not command.given and _prints_nothing(bare):
             for path in command.empties:
                 self._add_line(["truncate", "-s", "0", path], [])
-        for path in {path.removeprefix("./") for path in run_files(texts)} & self._downloads.keys():
-            runner = program_name(bare[0]) if bare and program_name(bare[0]) in SHELLS | INTERPRETERS else "sh"
+        run = {path.removeprefix("./") for path in run_files(texts)} if self._downloads else set[str]()
+        for path in run & self._downloads.keys():
+            runner = program_name(bare[0]) if bare and program_name(bare[0]) in _RUNNERS else "sh"
             self._texts[SeenText(f"{self._downloads[path]} | {runner}")] = None
         loading = next((one for one in (command, *roles.feeders.get(command, ())) if _is_download(one)), None)
         if loading is not None:
@@ -328,7 +337,8 @@ class _Walk:
             return
         if command.assignments:
             self._add_line(texts, spans)
-        self._git.configure([*(word.text for word in command.assignments), *texts[:8]])
+        if command.assignments or name in ("env", "export"):
+            self._git.configure([*(word.text for word in command.assignments), *texts])
         for word in command.reads:
             if word.inner[0] < word.inner[1]:
                 self._add_line([*texts, "<", word.text], [])
@@ -352,7 +362,7 @@ class _Walk:
                 self._add_source(source, depth)
             self._guesses -= is_code
             if is_code and any(hides_code(text) for text in texts[1:]):
-                self._note(" ".join(texts))
+                self._note(_HIDDEN_CODE)
             for found in self._git.follow(texts):
                 if isinstance(found, str):
                     self._add_source(found, depth)
@@ -435,13 +445,28 @@ def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
             parts.append((size, size + len(plain)))
         size += len(plain)
         at = end
-    return SeenText("".join((*pieces, written[at:])).strip("\n"), tuple(parts))
+    text = "".join((*pieces, written[at:])).rstrip("\n")
+    cut = len(text) - len(text.lstrip("\n"))
+    return SeenText(text[cut:], tuple((begin - cut, end - cut) for begin, end in parts if begin >= cut and end <= len(text)))
 
 
 def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
     """A command without the words that are only text to it."""
     left_out = {place for first, last in spans for place in range(first, last + 1)}
     return " ".join(_LEFT_OUT if place in left_out else text for place, text in enumerate(texts))
+
+
+def _is_unknown_program(texts: Sequence[str]) -> bool:
+    """Whether only the run can tell which program a command starts; its folder does not matter."""
+    if texts[1:2] and _COMPARISON.fullmatch(texts[1]):
+        return False  # a value of PowerShell, or a part of `[[ … ]]`
+    program = _SUBSTITUTION.sub("$x", texts[0][-MOST_VALUE_CHARS:]).rpartition("/")[2]
+    return _UNKNOWN_PROGRAM.search(program) is not None and not (_SETTING_UP.match(texts[0]) or _OWN_VARIABLES.match(texts[0]))
+
+
+def _prints_nothing(texts: list[str]) -> bool:
+    printed = printed_by(texts)
+    return not texts or texts in ([":"], ["true"], ["cat", "/dev/null"]) or (printed is not None and not printed.strip())
 
 
 def _is_download(command: Command) -> bool:

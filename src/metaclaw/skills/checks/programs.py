@@ -3,6 +3,7 @@ behind options."""
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 
@@ -257,6 +258,7 @@ def is_starter(texts: Sequence[str]) -> bool:
     return any(" ".join(texts[:count]) in _STARTERS for count in (1, 2, 3))
 
 
+@lru_cache(4096)
 def program_name(text: str) -> str:
     """The name of a program, without its folder, `.exe` and version."""
     name = re.split(r"[/\\]", text)[-1] if "/" in text or "\\" in text else text

@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -23,6 +24,8 @@ _SOURCING: Final = words_of("source . eval")
 _EVALUATING: Final = words_of("iex invoke-expression")
 """Commands of PowerShell that run the text they are given."""
 DOWNLOADING: Final = words_of("curl wget aria2c http https xh iwr irm invoke-webrequest invoke-restmethod fetch")
+_POWERSHELL_WRITERS: Final = words_of("set-content add-content out-file clear-content")
+_IMAGE_PROGRAMS: Final = words_of("git curl kubectl terraform helm")
 _ED: Final = words_of("ed ex red")
 _VIM: Final = words_of("vi vim nvim ex")
 _SCRIPT_WORDS: Final = words_of(
@@ -159,13 +162,18 @@ def _feed(
             roles.decoded[last] = decoded
 
 
-def bare_words(texts: list[str]) -> list[str]:
+def bare_words(texts: Sequence[str]) -> list[str]:
     """A command without what only starts it."""
+    return list(_bare_words(tuple(texts)))
+
+
+@lru_cache(1024)  # asked for several times of each command
+def _bare_words(texts: tuple[str, ...]) -> tuple[str, ...]:
     for _ in range(8):
         shorter = shortened(texts)
         if shorter is None:
             break
-        texts = shorter
+        texts = tuple(shorter)
     return texts
 
 
@@ -193,7 +201,7 @@ def output_files(command: Command, texts: Sequence[str]) -> list[str]:
 
 def written_files(command: Command, texts: Sequence[str], roles: Roles) -> Iterator[tuple[str, str]]:
     """The files that a command writes or changes in place, each with its text where that is known."""
-    bare = bare_words(list(texts))
+    bare = bare_words(texts)
     text = "\n".join(one.text for one in command.given) or printed_by(bare) or roles.fed.get(command, "")
     for path in output_files(command, bare):
         if not path.startswith(_DEVICES) and not path.isdecimal() and path != "-":
@@ -222,6 +230,9 @@ def written_files(command: Command, texts: Sequence[str], roles: Roles) -> Itera
         yield from ((one[3:], "") for one in operands if one.startswith("of="))
     elif name in ("truncate", "sponge"):
         yield from ((path, "") for path in operands)
+    elif name.lower() in _POWERSHELL_WRITERS:
+        named = [after for one, after in pairwise(bare) if one.lower() in ("-path", "-filepath", "-literalpath")]
+        yield from ((path, " ".join(bare[1:])) for path in named or operands[:1])
     elif name in INTERPRETERS:
         yield from (file for one in (*bare[1:], text) if "(" in one for file in code_files(one))
     else:
@@ -248,16 +259,14 @@ def downloaded_files(texts: Sequence[str]) -> list[str]:
     if is_named_by_url and not (name == "wget" and found):
         addresses = [one for one in texts[1:] if "/" in one and not one.startswith("-")]
         found += [re.split(r"[?#]", one)[0].rstrip("/").rpartition("/")[2] for one in addresses]
-    folder = next(
-        (after.rstrip("/") for one, after in pairwise(texts) if one in ("-P", "--directory-prefix", "--output-dir", "-d")), ""
-    )
-    folder = f"{folder}/" if (folder and name != "curl") or "--output-dir" in texts else ""
+    options = {"wget": ("-P", "--directory-prefix"), "aria2c": ("-d", "--dir"), "curl": ("--output-dir",)}.get(name, ())
+    folder = next((after.rstrip("/") + "/" for one, after in pairwise(texts) if one in options), "")
     return [folder + one for one in found if one and one != "-" and not one.startswith("/dev/")]
 
 
 def run_files(texts: Sequence[str]) -> set[str]:
     """The files that a command runs, by a shell, an interpreter or themselves."""
-    bare = bare_words(list(texts))
+    bare = bare_words(texts)
     found = _run_files(texts) | _run_files(bare) if bare else set()
     if bare and program_name(bare[0]) in INTERPRETERS and not any(_CODE_OPTION.fullmatch(text) for text in bare[1:]):
         found.update([one for one in bare[1:] if not one.startswith("-")][:1])
@@ -330,6 +339,10 @@ def commands_in(texts: Sequence[str]) -> Iterator[list[str]]:
                 rest = texts[at + 1 :]
                 end = next((i for i, one in enumerate(rest) if one in (";", "+")), len(rest))
                 yield [one for one in rest[:end] if one != "{}"]
+    if name in ("docker", "podman") and "run" in texts[:4]:
+        # An image may start a program of its name: alpine/git, curlimages/curl.
+        images = [at for at, text in enumerate(texts) if "/" in text and program_name(text.partition(":")[0]) in _IMAGE_PROGRAMS]
+        yield from ([program_name(texts[at].partition(":")[0]), *texts[at + 1 :]] for at in images[:1])
     if name in ("fd", "fdfind"):
         begin = next((at for at, text in enumerate(texts, 1) if text in ("-x", "-X", "--exec", "--exec-batch")), len(texts))
         yield [one for one in texts[begin:] if one not in (";", "{}")]

@@ -194,7 +194,8 @@ class _Reader(WordReader):
             command = Command(self._at)
             sign = self._command(command)
             if command:
-                self._closed = []
+                is_member = bool(command.words) and command.words[0].text.startswith(".") and self._source[command.begin - 1] == ")"
+                self._closed = self._closed if is_member else []
                 self._end(command, feeders)
                 self._feed(feeders, command)
             if sign != "|" or self._source.startswith("||", self._at):

@@ -30,6 +30,7 @@ _BRACED: Final = re.compile("\x01([^\x01\x03]*)\x03")
 _SPLIT: Final = "\x00"
 _RESERVED: Final = re.compile("[\x00-\x03]")
 _SPACE: Final = re.compile(r"\s+")
+_SPACE_OUTSIDE: Final = re.compile(r"(\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`)|\s+")
 EXPANDED: Final = ("$(", "`")
 
 
@@ -104,7 +105,7 @@ class WordReader(ABC):
             else:
                 break
         if self._at == begin:
-            raise ShellSyntaxError(f"{source[begin : begin + 1]!r} is not expected here")
+            raise ShellSyntaxError("a sign is not expected where it stands")
         text, inner = "".join(pieces), (first, self._command_count())
         if is_plain and not text.strip(_SPLIT):
             return []
@@ -284,7 +285,9 @@ def unescaped(text: str) -> str:
 
 
 def _split(value: str) -> str:
-    """A value that stands without quotes: it falls into words at blanks."""
+    """A value that stands without quotes: it falls into words at blanks, but not at those of a substitution within it."""
+    if "$(" in value or "`" in value:
+        return _SPACE_OUTSIDE.sub(lambda match: match[1] or _SPLIT, value)
     return _SPACE.sub(_SPLIT, value)
 
 

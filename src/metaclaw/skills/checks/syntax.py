@@ -109,7 +109,7 @@ def _text_trouble(text: str) -> str | None:
 
 
 def waits_for_person(skill: Skill) -> str | None:
-    """Why a person must agree before this skill's check may be run, or None where nobody must."""
+    """Why a person must agree before this skill's check may be run, or None where no person must."""
     check = check_of(skill)
     if isinstance(check, ProgramCheck) and skill.author is Authorship.EVOLVER:
         return "its check is a program that a model wrote"

@@ -8,7 +8,8 @@
 | `full`   | draft checks, replays, live trial                                | draft checks, live             |
 
 A rule is what a person laid down: it is never replayed and never on trial. A newer rule takes the place of what it contradicts in
-its scope, except of a file a person wrote: then a person decides.
+its scope, except of a file a person wrote: then a person decides. A skill that a model wrote takes the place of no rule, in any
+mode, and one that contradicts a rule of a wider scope waits for a person.
 
 The checks that are passed in (secrets, provenance, capabilities) are about safety, not quality: they run in every mode, `off` too.
 Each may object, or ask to wait for a person. All checks of the text come before anything is paid for.
@@ -31,6 +32,7 @@ from metaclaw.ports import Replayer
 from metaclaw.skills.block import estimate_tokens
 from metaclaw.skills.gate.clashes import Clash, ClashKind, IndexLibrary, find_clashes
 from metaclaw.skills.gate.proof import LIVE_LOSS, Decision, Paid, ReplayBudget, SkillProof, prove
+from metaclaw.skills.scopes import is_stated
 from metaclaw.text import VERY_COMMON_WORDS, list_terms, stem
 
 MOST_TOKENS = 1_000
@@ -302,6 +304,7 @@ class Gate:
 
     def _objections(self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]) -> list[Objection]:
         objections = [objection for check in self._checks for objection in check(proposal)]
+        objections += _stated_objections(proposal, library)
         if self.mode is not GateMode.OFF:
             before = library.get(proposal.replaces[0]) if proposal.change is Change.EDIT and not proposal.is_rule else None
             objections += [Objection(reason) for reason in lint(proposal.skill, before)]
@@ -316,6 +319,19 @@ class Gate:
         if objections:
             return Admission(Standing.WAITING, SkillState.DRAFT, reason, notice=f"{proposal.skill.name} waits for you: {reason}")
         return None
+
+
+def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Objection]:
+    """Objections to what changes a person's rules or facts, or adds some, other than by their words."""
+    skill = proposal.skill
+    if skill.author is not Authorship.EVOLVER:
+        return []
+    known = (library.get(name) for name in (skill.name, *proposal.replaces))
+    stated = dict.fromkeys(one.name for one in known if one is not None and is_stated(one))
+    objections = [Objection(f"{name} is what a person stated: only they may change it") for name in stated]
+    if skill.kind is not SkillKind.SKILL:
+        objections.append(Objection(f"a model wrote it as a {skill.kind}: only what a person says is one"))
+    return objections
 
 
 def _superseded(proposal: Proposal, clashes: Sequence[Clash]) -> tuple[SkillName, ...]:
@@ -337,11 +353,15 @@ def _superseded(proposal: Proposal, clashes: Sequence[Clash]) -> tuple[SkillName
 
 def _clash_objections(proposal: Proposal, clashes: Sequence[Clash]) -> list[Objection]:
     supersedes = _superseded(proposal, clashes)
-    return [
+    objections = [
         Objection(clash.reason, waits=proposal.is_rule and clash.kind is ClashKind.CONFLICT)
         for clash in clashes
         if clash.kind is not ClashKind.OVERRIDE and clash.other.name not in supersedes
     ]
+    if not proposal.is_rule:
+        overridden = (clash for clash in clashes if clash.kind is ClashKind.OVERRIDE and is_stated(clash.other))
+        objections += [Objection(clash.reason, waits=True) for clash in overridden]
+    return objections
 
 
 def untested(model: str, note: str) -> Certificate:

@@ -25,8 +25,18 @@ from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Piece
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends.blocking_calls import gather_all, ignore_failure
-from metaclaw.train.backends.service import DrawnSequence, SampleRequest, Service, ServiceSampler, Trainee, check_data
-from metaclaw.train.backends.step import distance, fold, send_step, summarise
+from metaclaw.train.backends.service import (
+    DrawnSequence,
+    SampleRequest,
+    Service,
+    ServiceSampler,
+    Trainee,
+    check_data,
+    distance,
+    fold,
+    send_step,
+    summarise,
+)
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +113,7 @@ class RemoteBackend:
             return await self._draw(sampler, prompts, drawing)
 
     async def answer(self, request: SampleRequest, weights: Weights | None) -> Rollout:
-        """One rollout with all of a caller's wishes, from kept weights, or from the untrained model."""
+        """One rollout with all of a caller's options, from kept weights, or from the untrained model."""
         found = await (self._samplers.base() if weights is None else self._samplers.kept(self._ours(weights)))
         async with self._trusting(found) as sampler:
             return (await self._rollouts(sampler, request))[0]

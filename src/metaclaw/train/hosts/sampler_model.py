@@ -93,12 +93,12 @@ class SamplerModel:
         """Answer with these weights. Raises WireError, or UpstreamError for which another provider may stand in."""
         weights = self._weights(version)
         prompt = build_prompt(request)
-        wishes = make_message(0, request, prompt)
+        options = make_message(0, request, prompt)
         asked = await token_request(
-            request, prompt, wishes, self._vocabulary, context_tokens=self._context_tokens, max_tokens=self._max_tokens
+            request, prompt, options, self._vocabulary, context_tokens=self._context_tokens, max_tokens=self._max_tokens
         )
         rollout = await self._draw(version, asked, weights)
-        speech = TokenReply(self._vocabulary, request, prompt, asked.prompt, wishes.stop)
+        speech = TokenReply(self._vocabulary, request, prompt, asked.prompt, options.stop)
         yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))
         for delta in (*speech.push(rollout.tokens_T, rollout.logprobs_T), *speech.finish()):
             yield delta

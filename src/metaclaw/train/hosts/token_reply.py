@@ -19,7 +19,7 @@ _SEED_BITS: Final = 30
 
 
 async def token_request(
-    request: ChatRequest, prompt: Prompt, wishes: Generate, vocabulary: "Vocabulary", *, context_tokens: int, max_tokens: int
+    request: ChatRequest, prompt: Prompt, options: Generate, vocabulary: "Vocabulary", *, context_tokens: int, max_tokens: int
 ) -> SampleRequest:
     """The request as tokens and numbers. Raises WireError if it does not fit into `context_tokens`, or is no text."""
     ids = await asyncio.to_thread(_render, prompt, vocabulary)
@@ -34,12 +34,12 @@ async def token_request(
     return SampleRequest(
         prompt=ids,
         count=1,
-        max_tokens=min(room, wishes.max_tokens or max_tokens),
+        max_tokens=min(room, options.max_tokens or max_tokens),
         # Where the caller does not say, the policy answers as it is trained: at temperature 1, from all of its words.
         temperature=1.0 if said.temperature is None else said.temperature,
-        seed=secrets.randbits(_SEED_BITS) if wishes.seed is None else wishes.seed % (1 << _SEED_BITS),
+        seed=secrets.randbits(_SEED_BITS) if options.seed is None else options.seed % (1 << _SEED_BITS),
         top_p=1.0 if said.top_p is None else said.top_p,
-        top_k=wishes.top_k,
+        top_k=options.top_k,
     )
 
 

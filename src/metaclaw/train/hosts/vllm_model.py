@@ -105,10 +105,10 @@ class VllmModel:
     async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
         """Answer with these weights. Raises WireError, or UpstreamError for which another provider may stand in."""
         prompt = build_prompt(request)
-        wishes = make_message(0, request, prompt)
+        options = make_message(0, request, prompt)
         room = await self._room()
-        asked = await token_request(request, prompt, wishes, self._vocabulary, context_tokens=room, max_tokens=self._max_tokens)
-        speech = TokenReply(self._vocabulary, request, prompt, asked.prompt, wishes.stop)
+        asked = await token_request(request, prompt, options, self._vocabulary, context_tokens=room, max_tokens=self._max_tokens)
+        speech = TokenReply(self._vocabulary, request, prompt, asked.prompt, options.stop)
         is_whole = True
         async with self._asked(self._body(asked, version), version) as reply:
             yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))

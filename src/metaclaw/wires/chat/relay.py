@@ -15,14 +15,13 @@ from metaclaw.wires.held_calls import (
     HeldCall,
     event_body,
     events_of,
-    has_any,
     has_mark,
     ids_of,
     is_shown,
     plain_id,
     told,
 )
-from metaclaw.wires.sse import event_bytes, split_events
+from metaclaw.wires.sse import event_bytes, events_with, has_any, split_events
 from metaclaw.wires.translation import custom_arguments
 
 
@@ -179,7 +178,12 @@ def resume(request: ChatRequest, passed: bytes) -> ChatWriter:
 
 
 _CALL_MARKS: Final = (b"tool_calls", b"function_call")
-_CALL_DELTA: Final = (b'"tool_calls":[{', b'"tool_calls": [{')
+_DONE: Final = (b"data: [DONE]", b"data:[DONE]")
+_WAITING: Final = (
+    *(b'"tool_calls":[{', b'"tool_calls": [{'),
+    *(b'"finish_reason":"', b'"finish_reason": "', b'"choices":[]', b'"choices": []'),
+)
+"""One of these in an event tells that it waits behind a call. In text, quotation marks are escaped."""
 
 
 class ChatCalls:
@@ -187,16 +191,15 @@ class ChatCalls:
 
     marks: tuple[bytes, ...] = _CALL_MARKS
     words: tuple[bytes, ...] = (b'"content":"', b'"content": "', b'"reasoning')
-    telling: tuple[bytes, ...] = _CALL_MARKS
 
     def whole(self, answer: Object) -> list[HeldCall]:
         choices = answer.get("choices")
         messages = [object_of(object_of(one).get("message")) for one in list_of(choices)]
         return [call for message in messages for call in calls_of(message)]
 
-    def read(self, events: Sequence[bytes]) -> list[HeldCall]:
-        found = _plain_calls(events)
-        return _merged_calls(map(event_body, events)) if found is None else found
+    def read(self, held: bytes) -> list[HeldCall]:
+        found = _plain_calls(held)
+        return _merged_calls(map(event_body, events_with(held, self.marks))) if found is None else found
 
     def begins_call(self, body: Object) -> bool:
         return any(_call_delta(choice) for choice in _choices(body))
@@ -208,9 +211,12 @@ class ChatCalls:
         return not any(_call_delta(choice) or choice.get("finish_reason") for choice in choices)
 
     def all_wait(self, chunk: bytes) -> bool:
-        if not has_any(chunk, _CALL_DELTA):
-            return False
-        return chunk.count(b"data:") == 1 or all(has_any(event, _CALL_DELTA) for event in split_events(chunk)[0])
+        if not has_any(chunk, self.words):
+            return True
+        for event in [chunk] if chunk.count(b"data:") == 1 else split_events(chunk)[0]:
+            if not has_any(event, _WAITING) and not event.startswith(_DONE):
+                return False
+        return True
 
 
 def _choices(body: Object) -> list[Object]:
@@ -249,32 +255,36 @@ class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice]
 
 
-_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+_decode_chunks = msgspec.json.Decoder(list[_Chunk]).decode
 
 
-def _plain_calls(events: Iterable[bytes]) -> list[HeldCall] | None:
-    """The calls in events that hold nothing but one choice's calls of functions, as nearly all do; None for others."""
+def _plain_calls(held: bytes) -> list[HeldCall] | None:
+    """The calls of one choice in events that are nothing but data, as nearly all are; None for others. All are read at once."""
     known: dict[int, tuple[str, list[str], list[str]]] = {}
-    try:
-        for event in events:
-            (line,) = (line for line in event.splitlines() if line.startswith(b"data:"))
-            for choice in _decode_chunk(line[5:]).choices:
-                delta = choice.delta
-                if choice.index or delta.function_call is not None:
-                    return None
-                for call in delta.tool_calls or ():
-                    function = call.function
-                    if function is None or call.custom is not None:
-                        return None
-                    found = known.setdefault(call.index, (call.id or "", [], []))
-                    if call.id and call.id != found[0]:
-                        return None
-                    if function.name:
-                        found[1][:] = [function.name]
-                    if function.arguments:
-                        found[2].append(function.arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError, ValueError):
+    if not held.startswith(b"data:"):
         return None
+    bodies = held[len(b"data:") :].replace(b"\n\ndata:", b",").rstrip()
+    if bodies.endswith(b"[DONE]"):
+        bodies = bodies.removesuffix(b"[DONE]").rstrip().removesuffix(b",")
+    try:
+        chunks = _decode_chunks(b"[" + bodies + b"]")
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    for choice in (choice for chunk in chunks for choice in chunk.choices):
+        delta = choice.delta
+        if choice.index or delta.function_call is not None:
+            return None
+        for call in delta.tool_calls or ():
+            function = call.function
+            if function is None or call.custom is not None:
+                return None
+            found = known.setdefault(call.index, (call.id or "", [], []))
+            if call.id and call.id != found[0]:
+                return None
+            if function.name:
+                found[1][:] = [function.name]
+            if function.arguments:
+                found[2].append(function.arguments)
     return [
         HeldCall(identity or f"call_{place}", "".join(name), "".join(arguments), "function")
         for place, (_, (identity, name, arguments)) in enumerate(sorted(known.items()))

@@ -231,29 +231,29 @@ def render_request(request: ChatRequest) -> dict[str, Json]:
         if request.parallel_tool_calls is not None:
             body["parallel_tool_calls"] = request.parallel_tool_calls
     _put_sampling(body, request, own=own)
-    _put_wishes(body, request, own=own)
+    _put_options(body, request, own=own)
     return body
 
 
 def _put_sampling(body: Object, request: ChatRequest, *, own: bool) -> None:
-    wish = request.sampling
-    wishes: Object = {
-        max_tokens_field(request.model): wish.max_tokens,
-        "temperature": wish.temperature,
-        "top_p": wish.top_p,
-        "top_k": wish.top_k if own else None,
-        "stop": list(wish.stop) or None,
-        "seed": wish.seed,
-        "frequency_penalty": wish.frequency_penalty,
-        "presence_penalty": wish.presence_penalty,
-        "logprobs": wish.logprobs or None,
-        "top_logprobs": wish.top_logprobs,
-        "n": wish.n if wish.n > 1 else None,
+    sampling = request.sampling
+    options: Object = {
+        max_tokens_field(request.model): sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k if own else None,
+        "stop": list(sampling.stop) or None,
+        "seed": sampling.seed,
+        "frequency_penalty": sampling.frequency_penalty,
+        "presence_penalty": sampling.presence_penalty,
+        "logprobs": sampling.logprobs or None,
+        "top_logprobs": sampling.top_logprobs,
+        "n": sampling.n if sampling.n > 1 else None,
     }
-    body.update({name: value for name, value in wishes.items() if value is not None})
+    body.update({name: value for name, value in options.items() if value is not None})
 
 
-def _put_wishes(body: Object, request: ChatRequest, *, own: bool) -> None:
+def _put_options(body: Object, request: ChatRequest, *, own: bool) -> None:
     if request.stream:
         body["stream"] = True
     if request.include_usage:

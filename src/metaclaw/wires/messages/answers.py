@@ -108,7 +108,7 @@ def usage_of(value: Json) -> Usage | None:
 
 
 def render_usage(usage: Usage | None) -> Object:
-    """Token counts in the wire's words; where nobody counted they are zero, for the wire demands numbers."""
+    """Token counts in the wire's words; zero where they are unknown, because the wire requires numbers."""
     counted = usage or Usage(0, 0)
     body: Object = {
         "input_tokens": max(0, counted.input_tokens - counted.cached_tokens - counted.cache_write_tokens),

@@ -210,14 +210,19 @@ def render_request(request: ChatRequest) -> dict[str, Json]:
 
 
 def _put_sampling(body: Object, request: ChatRequest, *, own: bool) -> None:
-    wish = request.sampling
-    if wish.n > 1:
+    sampling = request.sampling
+    if sampling.n > 1:
         raise WireError("n above 1 cannot be translated: this model's provider gives one answer at a time", param="n")
-    if wish.logprobs:
+    if sampling.logprobs:
         raise WireError("this model's provider does not tell log-probabilities", code="unsupported_parameter", param="logprobs")
-    warmth = wish.temperature if own or wish.temperature is None else min(wish.temperature, 1.0)
-    wishes: Object = {"temperature": warmth, "top_p": wish.top_p, "top_k": wish.top_k, "stop_sequences": list(wish.stop) or None}
-    body.update({name: value for name, value in wishes.items() if value is not None})
+    temperature = sampling.temperature if own or sampling.temperature is None else min(sampling.temperature, 1.0)
+    options: Object = {
+        "temperature": temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "stop_sequences": list(sampling.stop) or None,
+    }
+    body.update({name: value for name, value in options.items() if value is not None})
 
 
 def _put_output_config(body: Object, request: ChatRequest, *, own: bool) -> None:

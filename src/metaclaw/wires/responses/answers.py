@@ -206,7 +206,7 @@ class Envelope:
     """The response around the output: it repeats what was asked."""
 
     def __init__(self, request: ChatRequest, identity: str, model: str) -> None:
-        wish = request.sampling
+        sampling = request.sampling
         own = identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
         self._head: Object = {
             "id": own if identity else new_id(ID_PREFIX),
@@ -214,16 +214,16 @@ class Envelope:
             "created_at": int(time.time()),
             "background": False,
             "instructions": _instructions(request),
-            "max_output_tokens": wish.max_tokens,
+            "max_output_tokens": sampling.max_tokens,
             "model": model or request.model,
             "parallel_tool_calls": request.parallel_tool_calls is not False,
             "reasoning": {"effort": request.reasoning_effort, "summary": object_of(request.extra.get("reasoning")).get("summary")},
             "store": bool(request.extra.get("store", False)),
-            "temperature": 1.0 if wish.temperature is None else wish.temperature,
+            "temperature": 1.0 if sampling.temperature is None else sampling.temperature,
             "text": {"format": {"type": "text"} if request.json_schema is None else text_format(dict(request.json_schema))},
             "tool_choice": tool_choice(request) or request.extra.get("tool_choice") or "auto",
             "tools": [render_tool(tool, own=True) for tool in request.tools],
-            "top_p": 1.0 if wish.top_p is None else wish.top_p,
+            "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
             "metadata": {},
             "truncation": "disabled",
             **{name: request.extra[name] for name in _REPEATED if request.extra.get(name) is not None},

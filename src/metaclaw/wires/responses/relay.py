@@ -10,7 +10,7 @@ from metaclaw.wires.fields import Object, decode_object, encode_text, json_text,
 from metaclaw.wires.footer import Footer
 from metaclaw.wires.held_calls import AttemptMessages, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
 from metaclaw.wires.responses.streams import ResponsesWriter
-from metaclaw.wires.sse import event_bytes
+from metaclaw.wires.sse import event_bytes, events_with
 from metaclaw.wires.translation import custom_arguments, flat_name
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
@@ -181,15 +181,15 @@ class ResponsesCalls:
 
     marks: tuple[bytes, ...] = (b'_call"',)
     words: tuple[bytes, ...] = (b".delta",)
-    telling: tuple[bytes, ...] = (b"output_item.done", b"response.completed", b"response.incomplete")
 
     def whole(self, answer: Object) -> list[HeldCall]:
         output = answer.get("output")
         items = list_of(output)
         return [call for item in items if (call := held_call(object_of(item))) is not None]
 
-    def read(self, events: Sequence[bytes]) -> list[HeldCall]:
-        return _streamed_calls(map(event_body, events))
+    def read(self, held: bytes) -> list[HeldCall]:
+        done = _streamed_calls(map(event_body, events_with(held, (b"output_item.done",))))
+        return done or _streamed_calls(map(event_body, events_with(held, (b"response.completed", b"response.incomplete"))))
 
     def begins_call(self, body: Object) -> bool:
         return _begins_item(body)

@@ -255,7 +255,7 @@ def render_request(request: ChatRequest) -> dict[str, Json]:
         body["tool_choice"] = tool_choice(request)
     if request.parallel_tool_calls is not None:
         body["parallel_tool_calls"] = request.parallel_tool_calls
-    _put_wishes(body, request)
+    _put_options(body, request)
     return body
 
 
@@ -273,17 +273,17 @@ def _stateless(request: ChatRequest) -> Object:
     return {"store": False, **hints, "include": [_ENCRYPTED]}
 
 
-def _put_wishes(body: Object, request: ChatRequest) -> None:
-    wish = request.sampling
-    wishes: Object = {
-        "max_output_tokens": wish.max_tokens,
-        "temperature": wish.temperature,
-        "top_p": wish.top_p,
-        "top_logprobs": wish.top_logprobs,
+def _put_options(body: Object, request: ChatRequest) -> None:
+    sampling = request.sampling
+    options: Object = {
+        "max_output_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_logprobs": sampling.top_logprobs,
         "stream": request.stream or None,
     }
-    body.update({name: value for name, value in wishes.items() if value is not None})
-    if wish.logprobs:
+    body.update({name: value for name, value in options.items() if value is not None})
+    if sampling.logprobs:
         include = body.get("include")
         body["include"] = [*list_of(include), LOGPROBS]
     if request.reasoning_effort is not None:
@@ -293,7 +293,7 @@ def _put_wishes(body: Object, request: ChatRequest) -> None:
 
 
 def text_format(schema: Object) -> Object:
-    """The wished shape of the answer."""
+    """The requested shape of the answer."""
     return {"type": "json_object"} if schema == JSON_OBJECT else {"type": "json_schema", "name": SCHEMA_NAME, **schema}
 
 

@@ -92,7 +92,7 @@ function swap(old, now, isAction) {
   if (known.size) for (const one of old.querySelectorAll("[data-entry][id]")) if (!known.has(one.id)) one.classList.add("flash");
 }
 
-// Somebody writes or chooses here: it is left alone.
+// The user is editing here: leave it alone.
 function isBusy(part) {
   const focused = document.activeElement;
   if (part.contains(focused) && /^(INPUT|TEXTAREA|SELECT)$/.test(focused.tagName)) return true;

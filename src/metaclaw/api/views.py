@@ -1,0 +1,361 @@
+"""Sessions, turns, verdicts, rules, skills, candidates and generations, as JSON."""
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from metaclaw.domain.candidate import Candidate, Certificate
+from metaclaw.domain.chat import Json, Usage
+from metaclaw.domain.compliance import Compliance, RuleRecord
+from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
+from metaclaw.domain.training import RoleKind, TurnStanding
+from metaclaw.domain.turn import EnforcedRule, Turn, TurnKind
+from metaclaw.domain.verdict import Verdict
+from metaclaw.skills import (
+    Undone,
+    can_hold,
+    check_state_of,
+    enforce_of,
+    is_rule,
+    on_break_of,
+    on_error_of,
+    question_of,
+    rule_text,
+    rule_when,
+)
+from metaclaw.store import GenerationRow, SessionRow, TurnRow
+
+if TYPE_CHECKING:
+    from metaclaw.learn import SkillFacts
+
+
+def time_view(value: datetime | None) -> str | None:
+    """A point in time in ISO format."""
+    return None if value is None else value.isoformat()
+
+
+def session_view(row: SessionRow, title: str | None) -> dict[str, Json]:
+    """A session as people and tools see it."""
+    return {
+        "id": row.id,
+        "title": title or "",
+        "agent": row.agent,
+        "scope": {"user": row.scope.user, "workspace": row.scope.workspace},
+        "parent": row.parent,
+        "began_at": time_view(row.began_at),
+        "last_at": time_view(row.last_at),
+        "ended_at": time_view(row.ended_at),
+        "end_reason": row.end_reason,
+        "turn_count": row.turns,
+        "main_turn_count": row.main_turns,
+    }
+
+
+def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
+    """A turn's facts, without its bytes."""
+    return {
+        "id": turn.id,
+        "session": turn.session,
+        "kind": turn.kind.value,
+        "kind_reason": turn.kind_reason,
+        "generation": turn.stamp.generation,
+        "policy_version": turn.stamp.policy_version,
+        "library_hash": turn.stamp.library_hash,
+        "skills": list(turn.stamp.skills),
+        "wire": turn.wire.value,
+        "stream": turn.stream,
+        "model": turn.model,
+        "provider": turn.provider,
+        "status": turn.status,
+        "end": turn.end.value,
+        "error": turn.error,
+        "finish": None if turn.finish is None else turn.finish.value,
+        "segment": turn.segment,
+        "retry_of": turn.retry_of,
+        "usage": _usage(turn.usage),
+        "times": {
+            "received_at": time_view(turn.times.received_at),
+            "first_byte_s": turn.times.first_byte_s,
+            "duration_s": turn.times.duration_s,
+        },
+    }
+
+
+def turn_view(turn: Turn) -> dict[str, Json]:
+    """Everything of a turn: also the request as the client sent it, the answer as it saw it, and the exact tokens."""
+    exchange, tokens = turn.exchange, turn.tokens
+    return {
+        **turn_row_view(turn),
+        "scope": {"user": turn.scope.user, "workspace": turn.scope.workspace},
+        "agent": turn.agent,
+        "listed": list(turn.listed),
+        "draws": [{"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity} for draw in turn.draws],
+        "enforced": [enforced_view(one) for one in (() if turn.enforcement is None else turn.enforcement.rules)],
+        "attempts": [one.id for one in (() if turn.enforcement is None else turn.enforcement.attempts)],
+        "provider_wire": turn.provider_wire.value,
+        "request": _readable(exchange.request),
+        "sent": _readable(exchange.sent),
+        "said": _readable(exchange.said),
+        "answer": _readable(exchange.shown),
+        "tokens": None
+        if tokens is None
+        else {"prompt_ids": list(tokens.prompt_ids), "sampled_ids": list(tokens.sampled_ids), "logprobs": list(tokens.logprobs)},
+    }
+
+
+def enforced_view(one: EnforcedRule) -> dict[str, Json]:
+    """A rule that held calls back: in how many attempts it was broken, and what the client got."""
+    return {"rule": one.rule, "attempts": one.attempts, "end": one.end.value, "reason": one.reason}
+
+
+def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:
+    """Support once it fed a skill; query once it trained weights, or while its speaker has the rules and skills of its prompt."""
+    if standing.role is not None:
+        return standing.role.kind.value
+    is_query = turn.kind is TurnKind.MAIN and not standing.is_aged
+    return RoleKind.QUERY.value if is_query else None
+
+
+def verdict_view(verdict: Verdict | None) -> Json:
+    """The verdict on a turn; null if it has not been judged."""
+    if verdict is None:
+        return None
+    votes = verdict.votes
+    return {
+        "outcome": verdict.outcome.value,
+        "score": verdict.score,
+        "p_fail": verdict.p_fail,
+        "source": verdict.source.value,
+        "fault": None if verdict.fault is None else verdict.fault.value,
+        "comment": verdict.comment,
+        "signals": [{"detector": one.detector, "evidence": one.evidence, "fault": one.fault.value} for one in verdict.signals],
+        "votes": None
+        if votes is None
+        else {"pass": votes.passed, "fail": votes.failed, "unknown": votes.unknown, "model": votes.model},
+    }
+
+
+def _usage(usage: Usage | None) -> Json:
+    if usage is None:
+        return None
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "reasoning_tokens": usage.reasoning_tokens,
+    }
+
+
+def _readable(body: bytes) -> Json:
+    """JSON where it is JSON, else text: a stream of events is shown as it came."""
+    text = body.decode("utf-8", "replace")
+    try:
+        value: Json = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    # A lone surrogate cannot be sent as UTF-8; such a body is shown as the text that escapes it.
+    return value if "\\ud" not in text.lower() else text
+
+
+_MOST_LESSONS = 20
+
+
+def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None) -> dict[str, Json]:
+    """A rule or fact: the person's words, when and for whom they apply, and since when."""
+    extra, (created, changed) = rule.extra, dates or (None, None)
+    named = {key: str(extra[key]) if extra.get(key) is not None else None for key in ("workspace", "source", "check", "check_note")}
+    return {
+        "name": rule.name,
+        "kind": rule.kind.value,
+        "text": rule_text(rule),
+        "when": rule_when(rule),
+        "scope": rule.scope,
+        "workspace": named["workspace"],
+        "examples": list(rule.examples),
+        "expires": None if rule.expires is None else rule.expires.isoformat(),
+        "source": named["source"],
+        "check": named["check"],
+        "check_state": check_state_of(rule),
+        "check_note": named["check_note"],
+        "enforce": enforce_of(rule),
+        "on_error": on_error_of(rule),
+        "on_break": on_break_of(rule),
+        "can_hold": can_hold(rule),
+        "question": question_of(rule),
+        "author": rule.author.value,
+        "created": time_view(created),
+        "changed": time_view(changed),
+    }
+
+
+def retired_rule_view(retired: RetiredSkill) -> dict[str, Json]:
+    """A rule or fact that is no longer in force."""
+    return {
+        **rule_view(retired.skill, None),
+        "state": "retired",
+        "retired_at": time_view(retired.retired_at),
+        "reason": retired.reason,
+    }
+
+
+def compliance_view(counted: Compliance) -> dict[str, Json]:
+    """Counts of how often a rule was followed. A held call is counted as broken, too."""
+    return {
+        "applied": counted.applied,
+        "followed": counted.followed,
+        "broken": counted.broken,
+        "held": counted.held,
+        "unknown": counted.unknown,
+    }
+
+
+def rule_record_view(record: RuleRecord) -> dict[str, Json]:
+    """The same by agent, model and day, with the last violations, and with and without reminders."""
+    groups = {"by_agent": record.by_agent, "by_model": record.by_model, "by_day": record.by_day}
+    return {
+        "compliance": compliance_view(record.total),
+        **{name: {key: compliance_view(one) for key, one in group.items()} for name, group in groups.items()},
+        "violations": [
+            {
+                "turn": one.turn,
+                "at": time_view(one.at),
+                "agent": one.agent,
+                "model": one.model,
+                "held": one.is_held,
+                "reason": one.reason,
+            }
+            for one in record.violations
+        ],
+        "reminders": {
+            "state": record.reminders.state.value,
+            "placed": compliance_view(record.reminders.placed),
+            "withheld": compliance_view(record.reminders.withheld),
+        },
+    }
+
+
+def lesson_view(skill: Skill) -> dict[str, Json]:
+    """A skill, rule or fact in three words: name, kind, and its text, or when a skill is used."""
+    return {"name": skill.name, "kind": skill.kind.value, "text": rule_text(skill) if is_rule(skill) else skill.trigger}
+
+
+def change_view(change: GenerationChange) -> dict[str, Json]:
+    """The rules and skills that one generation added and removed, at most `_MOST_LESSONS` of each."""
+    gone = [skill for name, skill in change.before.items() if name not in change.after]
+    return {
+        "at": time_view(change.published_at),
+        "generation": change.number,
+        "reason": change.reason,
+        "put": [lesson_view(skill) for skill in list(change.after.values())[:_MOST_LESSONS]],
+        "gone": [lesson_view(skill) for skill in gone[:_MOST_LESSONS]],
+    }
+
+
+def undone_view(undone: Undone) -> dict[str, Json]:
+    """The result of an undo: the lesson, the removed and the restored rules and skills."""
+    return {
+        "undone": {"generation": undone.lesson, "reason": undone.reason},
+        "removed": [lesson_view(skill) for skill in undone.removed],
+        "restored": [lesson_view(skill) for skill in undone.restored],
+        "generation": undone.generation,
+    }
+
+
+def skill_view(skill: Skill) -> dict[str, Json]:
+    """A skill without its body."""
+    return {
+        "name": skill.name,
+        "kind": skill.kind.value,
+        "description": skill.trigger,
+        "category": skill.category,
+        "scope": skill.scope,
+        "workspace": None if skill.extra.get("workspace") is None else str(skill.extra["workspace"]),
+        "expires": None if skill.expires is None else skill.expires.isoformat(),
+        "state": state_of(skill).value,
+        "author": skill.author.value,
+        "pinned": skill.pinned,
+        "hash": skill.content_hash,
+    }
+
+
+def state_of(skill: Skill) -> SkillState:
+    """The state that is shown: a person's own words are never on trial, also where an older version put them there."""
+    return SkillState.LIVE if is_rule(skill) else skill.state
+
+
+def retired_skill_view(retired: RetiredSkill) -> dict[str, Json]:
+    """A skill, rule or fact that is no longer in force, without its body."""
+    view = skill_view(retired.skill)
+    return {**view, "state": "retired", "pinned": False, "retired_at": time_view(retired.retired_at), "reason": retired.reason}
+
+
+def skill_facts_view(facts: "SkillFacts") -> dict[str, Json]:
+    """The certificate, origin and uplift of a skill."""
+    worth = facts.uplift
+    interval = None if worth is None else worth.interval
+    return {
+        "certificate": certificate_view(facts.certificate),
+        "learned_from": list(facts.learned_from),
+        "uplift": None
+        if worth is None
+        else {
+            "estimate": worth.estimate,
+            "interval": None if interval is None else [interval.low, interval.high],
+            "placed": worth.placed,
+            "withheld": worth.withheld,
+            "unknown": worth.unknown,
+        },
+    }
+
+
+def certificate_view(certificate: Certificate | None) -> Json:
+    """The evidence a skill stands on; null where it has none."""
+    if certificate is None:
+        return None
+    return {
+        "stage": certificate.stage.value,
+        "probes": certificate.probes,
+        "wins": certificate.wins,
+        "losses": certificate.losses,
+        "ties": certificate.ties,
+        "undecided": certificate.undecided,
+        "regressions": certificate.regressions,
+        "expected_loss": certificate.expected_loss,
+        "tokens": certificate.tokens,
+        "model": certificate.model,
+        "notes": list(certificate.notes),
+    }
+
+
+def candidate_view(candidate: Candidate) -> dict[str, Json]:
+    """A candidate without its body."""
+    proposal = candidate.proposal
+    return {
+        "id": candidate.id,
+        "skill": proposal.skill.name,
+        "description": proposal.skill.trigger,
+        "scope": proposal.skill.scope,
+        "change": proposal.change.value,
+        "replaces": list(proposal.replaces),
+        "kind": proposal.kind,
+        "written_by": proposal.written_by,
+        "is_instruction": proposal.is_instruction,
+        "standing": candidate.standing.value,
+        "reason": candidate.reason,
+        "generation": candidate.generation,
+        "made_at": time_view(candidate.made_at),
+        "certificate": certificate_view(candidate.certificate),
+    }
+
+
+def generation_view(row: GenerationRow) -> dict[str, Json]:
+    """A generation as a list shows it."""
+    return {
+        "number": row.number,
+        "hash": row.hash,
+        "reason": row.reason,
+        "published_at": time_view(row.published_at),
+        "added": row.added,
+        "removed": row.removed,
+    }

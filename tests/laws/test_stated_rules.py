@@ -1,0 +1,108 @@
+"""The law of stated rules: whatever an evolver writes, a person's rules and facts keep text, situation, check, scope and origin.
+
+The loops run on a real store and a real library, in every mode of the gate.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from metaclaw.domain.ids import SkillName
+from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.verdict import Outcome
+from metaclaw.skills import GateMode, is_stated
+from metaclaw.store import open_database
+from tests.learn.house import DATES, FAILED, PASSED, TASK, House, Speaker, Talk, running
+
+SCOPES = ("user:ada", None)
+STATED = (
+    Skill(
+        SkillName("never-use-emojis"),
+        "always",
+        "Never use emojis in a changelog entry.",
+        scope="user:ada",
+        extra={"kind": "rule", "applies": "always", "check": "not: ✅", "check_state": "confirmed", "source": "t_said"},
+        author=Authorship.INSTRUCTION,
+    ),
+    Skill(
+        SkillName("release-dates-are-short"),
+        "When writing a changelog entry with its release date",
+        "Write release dates as day/month/year.",
+        extra={"kind": "rule"},
+        author=Authorship.INSTRUCTION,
+    ),
+    Skill(
+        SkillName("changelog-file"),
+        "When writing a changelog entry",
+        "The changelog is docs/changes.md.",
+        scope="user:ada",
+        extra={"kind": "fact", "source": "t_said"},
+        author=Authorship.INSTRUCTION,
+    ),
+    Skill(SkillName("entries-are-short"), "When writing a changelog entry", "Two lines at most.", extra={"kind": "rule"}),
+)
+NAMES = st.sampled_from([str(one.name) for one in STATED])
+TEXTS = st.sampled_from(
+    [*(one.body for one in STATED), DATES["body"], "Use emojis.", "Release notes must be bullets.\n\n- one\n- two"]
+)
+written_skills = st.lists(
+    st.fixed_dictionaries(
+        {"name": NAMES | st.just("iso-release-dates"), "trigger": st.just(DATES["trigger"]) | TEXTS, "body": TEXTS},
+        optional={
+            "replaces": NAMES | st.none(),
+            "check": st.sampled_from(["not: 🎉", "pattern: ^- ", None]),
+            "kind": st.sampled_from(["rule", "fact"]),
+            "scope": st.just(None),
+            "overrides": st.lists(NAMES, max_size=2),
+            "examples": st.just(["Write the entry for release 4."]),
+        },
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def stated(house: House) -> list[Skill]:
+    return [skill for skill in house.library.view.skills if is_stated(skill)]
+
+
+async def live_with(empty: Path, folder: Path, mode: GateMode, written: list[dict[str, Any]], comment: str) -> None:
+    speakers = {
+        "evolver": Speaker("world/evolver", lambda prompt: {"skills": written}),
+        "judge": Speaker("world/judge", lambda prompt: PASSED if "== The requirement" in prompt else FAILED),
+        "worker": Speaker("world/worker", lambda prompt: "- Released on 2026-02-01."),
+    }
+    async with running(empty, folder, gate=mode, **speakers) as house:
+        house.library.publish(STATED, (), "a person said so", by_person=True)
+        before = stated(house)
+        assert len(before) == len(STATED)
+        turn = await Talk(house).say(TASK.format(1))
+        await house.owner.feedback(turn, Outcome.FAIL, comment)
+        await house.live()
+        await house.tend()
+        assert house.evolver is not None
+        assert house.evolver.asked
+        assert stated(house) == before
+        skills = [skill for skill in house.library.view.skills if not is_stated(skill)]
+        assert not any("overrides" in skill.extra for skill in skills)
+
+
+@pytest.fixture(scope="module")
+def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("empty") / "ledger.db"
+    open_database(f"sqlite:///{path}").close()
+    return path
+
+
+@given(mode=st.sampled_from(GateMode), written=written_skills, comment=TEXTS)
+@settings(max_examples=25, deadline=None)
+def test_no_answer_of_an_evolver_changes_what_a_person_stated(
+    empty_ledger: Path, mode: GateMode, written: list[dict[str, Any]], comment: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        anyio.run(live_with, empty_ledger, Path(folder), mode, written, comment)
