@@ -103,3 +103,20 @@ def test_the_providers_variables_in_the_shell_do_not_reach_past_qwens_settings(r
     tried = agents(running, "test", "qwen-code", "--json", "--timeout", "300")
     assert json.loads(tried.stdout or "{}").get("ok"), (tried.stdout, tried.stderr)
     assert {seen.json["model"] for seen in provider.requests if seen.method == "POST"} == {"echo"}
+
+
+def test_setup_connects_codex_to_a_server_that_has_chat_only(running: Program, provider: Provider) -> None:
+    if not (Path(COMMANDS) / "codex").exists():
+        pytest.skip(f"codex is not installed in {COMMANDS}")
+    provider.missing = ("/responses",)
+    (running.home / "config.toml").write_text(f'[proxy]\nport = 0\napi_key = "{KEY}"\n')
+    running.stop()
+    asked = ["--provider", "local", "--base-url", f"{provider.url}/v1", "--agents", "codex"]
+    command = [sys.executable, "-m", "metaclaw", "setup", "--yes", *asked]
+    try:
+        done = subprocess.run(command, env=running.env, capture_output=True, text=True, timeout=600, check=False)
+        assert done.returncode == 0, (done.stdout, done.stderr)
+        assert "Codex answered through the proxy" in done.stdout
+        assert 'wires = ["chat"]' in (running.home / "config.toml").read_text()
+    finally:
+        running.command("stop")

@@ -13,9 +13,10 @@ from tests.e2e.test_fast_loop import program_of
 from tests.e2e.test_listening import ADA, is_settled
 from tests.support.program import PATIENCE_S, Program
 from tests.support.provider import Json, Seen, _json
-from tests.support.teacher import HEARD_NOTHING, Teacher, message_of, understood
+from tests.support.teacher import FAIL, HEARD_NOTHING, PASS, Teacher, message_of, understood
 
 ALL = (*RIGHT, *WRONG)
+EMOJIS = "not: [\U0001f300-\U0001faff✅]"
 PROGRAM = "program: |\n  import json, sys\n  sys.exit(1 if 'maybe' in json.load(sys.stdin)['text'] else 0)"
 
 
@@ -28,6 +29,8 @@ def heard(prompt: str) -> Json:
     message = message_of(prompt)
     if "maybe" in message:
         return understood("Never say maybe", check=PROGRAM, violates="maybe", complies="yes")
+    if "emojis already" in message:
+        return understood("Never use emojis", correction="it used emojis", check=EMOJIS, violates="Done 🎉", complies="Done")
     for one in ALL:
         if one.text in message:
             correction = "it did what it should not do" if one.did else None
@@ -167,3 +170,17 @@ def test_a_real_turn_confirms_a_check_and_a_program_waits_for_a_person(program: 
     assert approved.returncode == 0, approved.stderr
     rule = rules(program)["Never say maybe"]
     assert (rule["check"], rule["check_state"], rule["check_note"]) == (PROGRAM, "confirmed", None)
+
+
+def test_a_rule_that_ends_a_habit_gets_its_check_although_earlier_answers_show_the_habit(
+    program: Program, teacher: Teacher
+) -> None:
+    teacher.judge = lambda prompt: FAIL if "followed one rule" in prompt and "🎉" in prompt else PASS
+    for number in range(3):
+        Agent(program).say(f"Please say: Part {number} is done 🎉")
+    agent = Agent(program)
+    agent.say("Please say: All is done 🎉")
+    agent.say("stop with the emojis already")
+    program.wait_for("/api/rules", lambda facts: len(facts["rules"]) == 1)
+    rule = rules(program)["Never use emojis"]
+    assert (rule["check"], rule["check_state"], rule["check_note"]) == (EMOJIS, "proposed", None)

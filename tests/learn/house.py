@@ -175,7 +175,7 @@ class House:
                 redact=self.redact,
                 foreign=messages.foreign,
                 teams=self.teams,
-                trial=CheckTrial(self.reader, self.recorded, self.redact),
+                trial=CheckTrial(self.reader, self.recorded, self.redact, self.judge_for, self.may_ask),
                 now=self.clock,
             ),
             listener=lambda provider, model: self.listener,

@@ -64,6 +64,7 @@ async def test_failures_are_taken_up_when_there_are_enough_of_their_kind(new_hou
     turns = [await silently_failed(house, number) for number in range(2)]
     await house.learn()
     assert (house.names, [house.role(turn) for turn in turns]) == ([], [None, None])
+    assert "-" not in str(house.fast.counted[0]["words"])
     turns.append(await silently_failed(house, 3))
     await house.learn()
     assert house.names == ["iso-release-dates"]

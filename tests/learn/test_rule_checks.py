@@ -9,10 +9,11 @@ from metaclaw.domain.chat import Text
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
+from metaclaw.errors import UpstreamError
 from metaclaw.skills.checks import check_of
 from metaclaw.skills.rule_fields import check_state_of
 from metaclaw.skills.rules import RuleFields, changed_rule, question_of
-from tests.learn.house import ADA, House, Speaker, Talk
+from tests.learn.house import ADA, FAILED, PASSED, House, Speaker, Talk
 from tests.learn.recordings import call
 from tests.learn.test_listen import NewHouse, Script, item
 
@@ -76,7 +77,6 @@ async def test_a_check_that_passes_its_trials_is_taken_and_waits_for_a_real_turn
         (uv("not in calls of shell: install|add"), "does not pass the example that follows the rule (it fails it)"),
         (uv("not in calls of shell: (broken"), "not a regular expression"),
         (uv("nonsense"), "a check begins with"),
-        (uv(r"not in calls of shell: \b(?:pip|git) "), "fails turns that were fine, such as t_"),
         (uv("not in calls of shell: pip # sk-proj-" + "Zk3vQ9xT7bLm2Rw8Yc5N" * 2), "it holds a secret"),
     ],
 )
@@ -90,6 +90,56 @@ async def test_a_check_that_fails_a_trial_is_not_taken_and_the_rule_says_why(
     found = rule(house)
     assert (found.body, found.extra.get("check"), check_state_of(found)) == ("Use uv and not pip", None, None)
     assert reason in str(found.extra["check_note"])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "source", "is_taken"),
+    [
+        (Outcome.PASS, Source.USER, False),
+        (Outcome.PASS, Source.CHECK, False),
+        (Outcome.PASS, Source.JUDGE, True),
+        (Outcome.UNKNOWN, Source.UNDECIDED, True),
+    ],
+)
+async def test_an_earlier_turn_speaks_against_a_check_only_where_it_was_passed(
+    new_house: NewHouse, outcome: Outcome, source: Source, is_taken: bool
+) -> None:
+    house = await new_house(listener=listener(uv()))
+    habit = await shell(house, "pip install requests")
+    for one in habit.agent.turns:
+        house.say(one.turn.id, outcome, source)
+    await Talk(house).say(SAID, "All right.")
+    await read(house)
+    found = rule(house)
+    assert (found.extra.get("check") == PIP) is is_taken
+    assert is_taken or "fails turns that were fine, such as t_" in str(found.extra["check_note"])
+
+
+@pytest.mark.parametrize(
+    ("said", "is_taken"), [(PASSED, False), (FAILED, True), ("nonsense", True), (UpstreamError("down", status=503), True)]
+)
+async def test_a_judge_says_whether_earlier_turns_that_a_check_fails_follow_the_rule(
+    new_house: NewHouse, said: object, is_taken: bool
+) -> None:
+    asked: list[str] = []
+
+    def judge(prompt: str) -> object:
+        if "followed one rule" not in prompt:
+            return "nonsense"
+        asked.append(prompt)
+        return said
+
+    house = await new_house(listener=listener(uv()), judge=Speaker("world/judge", judge))
+    for package in ("requests", "httpx", "anyio", "numpy"):
+        await shell(house, f"pip install {package}")
+    talk = Talk(house)
+    await talk.say(SAID, "All right.")
+    await read(house)
+    found = rule(house)
+    assert (found.extra.get("check") == PIP) is is_taken
+    assert is_taken or "fails turns that were fine, such as t_" in str(found.extra["check_note"])
+    assert "Rule (always): Use uv and not pip" in asked[0]
+    assert "pip install" in asked[0]
 
 
 async def test_turns_that_failed_or_belong_to_others_do_not_count_as_fine(new_house: NewHouse) -> None:

@@ -1,7 +1,9 @@
 """Kinds of failure: the same mistake together, different ones apart, whatever the order."""
 
+import json
 import random
 from dataclasses import replace
+from importlib.resources import files
 
 import pytest
 from hypothesis import given
@@ -146,3 +148,26 @@ def test_a_correction_that_a_model_read_is_enough_alone() -> None:
     assert is_on_users_word(failure)
     assert ripe_groups(kind, 100)
     assert not is_on_users_word(make_failure("Make the label", "Labels are A6, you know."))
+
+
+def test_a_kind_is_told_in_words() -> None:
+    task = "Deploy the web server to staging"
+    again, failed, corrected = (
+        group_failures([make_failure(task, detector="redo.same")])[0],
+        group_failures([make_failure(task, detector="tool_error.reported", quote="ValueError: no port")])[0],
+        group_failures([make_failure(task, "No, use blue-green deployment instead.", detector="correction.plain")])[0],
+    )
+    assert (again.name, again.in_words) == (
+        "redo-same-deploy-server-staging",
+        "you asked for the same again (about: deploy, server, staging)",
+    )
+    assert failed.in_words == "a tool call failed (about: deploy, server)"
+    assert corrected.in_words.startswith("you corrected the answer (about: ")
+
+
+def test_every_detector_that_may_speak_against_an_answer_has_words() -> None:
+    known = json.loads((files("metaclaw.outcome") / "weights.json").read_text())["signals"]
+    for_it = ("accepted.", "progress.", "environment.", "tests.passed")
+    for detector in (one for one in known if not one.startswith(for_it)):
+        (kind,) = group_failures([make_failure("Deploy the web server", detector=detector)])
+        assert "the answer failed" not in kind.in_words, detector

@@ -135,6 +135,15 @@ async def test_a_question_goes_out_whole_in_a_wire_the_provider_speaks_and_says_
 
 
 @pytest.mark.anyio
+async def test_a_wire_whose_path_does_not_exist_is_given_up_for_another() -> None:
+    provider = Provider(refused("404 Not Found"), ok(CHAT_ANSWER))
+    async with provider.asked() as model:
+        for _ in range(2):
+            assert (await model.ask(question(Wire.RESPONSES), Purpose.REPLAY)).parts == (Text("fine"),)
+    assert [heard.line.split()[1] for heard in provider.heard] == ["/v1/responses", *["/v1/chat/completions"] * 2]
+
+
+@pytest.mark.anyio
 async def test_no_client_can_make_its_request_look_like_one_of_the_programs_own() -> None:
     provider = Provider(ok(CHAT_ANSWER))
     async with serve(provider) as loopback:

@@ -188,7 +188,8 @@ def _noted(noted: Json) -> Iterator[tuple[str, object]]:
 def _counted_failures(counted_kinds: Json) -> Iterator[tuple[str, object]]:
     label = "counted"
     for one in rows(counted_kinds):
-        yield label, f"{at(one, 'failures')} of the {at(one, 'needed')} failures from which a skill is written: {at(one, 'kind')}"
+        kind = at(one, "words") or at(one, "kind")
+        yield label, f"{at(one, 'failures')} of the {at(one, 'needed')} failures from which a skill is written: {kind}"
         label = ""
 
 

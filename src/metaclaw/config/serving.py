@@ -97,7 +97,8 @@ class ProviderConfig(Section):
     )
     wires: Wires = Field(
         default_factory=lambda known: WIRES_OF_KIND.get(known.get("kind", ""), ()),
-        description='What it serves: `["chat", "responses"]` for openai (or only one of them), `["messages"]` for anthropic.',
+        description='What it serves: `["chat", "responses"]` for openai (or only one of them), `["messages"]` for anthropic.'
+        " If it is not written, a wire whose path the server does not have is noticed, and requests are translated.",
         examples=[["chat"]],
     )
     timeout_s: Seconds = Field(default=600.0, description="Longest silence while waiting for the answer or its next piece.")

@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+import msgspec
+
 from metaclaw.domain.chat import Finish, Message, Part, SampledTokens, Tool, ToolCall, ToolResult, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 
@@ -259,8 +261,7 @@ class Enforcement:
     answer: TrueAnswer | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(msgspec.Struct, frozen=True, gc=False):
     """The user message that began a segment: its index in this request's own message list (`messages` or `input`),
     and the digest of the conversation up to and including it, which stays the same from request to request."""
 
@@ -282,8 +283,7 @@ class SessionTrace:
     last_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True, gc=False):
     """The session a request belongs to and its place in it.
 
     `segment` counts the user's tasks in this session; `segment_began` is true on the first request of a segment.

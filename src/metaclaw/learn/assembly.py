@@ -249,7 +249,7 @@ class Learning:
             redact=self.redact,
             foreign=messages.foreign,
             teams=self._teams,
-            trial=CheckTrial(self.reader, self.recorded, self.redact),
+            trial=CheckTrial(self.reader, self.recorded, self.redact, self.judge_for, self._may_judge),
             failed=self.failed,
         )
         return Listening(
@@ -269,6 +269,10 @@ class Learning:
     async def _may_listen(self, model: str, is_promising: bool) -> bool:
         """Whether the budget allows a listen call; promising messages may use its reserve."""
         return await self.budget.may_spend(Purpose.LISTEN, LISTEN_TOKENS, model, with_reserve=is_promising)
+
+    async def _may_judge(self) -> bool:
+        """Whether the budget allows a question to the judge."""
+        return await self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS)
 
     def _fast(self) -> FastLoop:
         section = self._config.evolver
@@ -339,7 +343,7 @@ class Learning:
             steps=self.steps,
             assessor=assessment,
             allowance=self.allowance,
-            may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
+            may_ask=self._may_judge,
             failed=self.failed,
             catch_up=self._library.follow,
             book=self.book,
@@ -360,7 +364,7 @@ class Learning:
             redact=self.redact,
             day_of=self.budget.day_of,
             judge_for=self.judge_for,
-            may_ask=lambda: self.budget.may_spend(Purpose.JUDGE, _QUESTION_TOKENS),
+            may_ask=self._may_judge,
             absorbed=absorbed,
             book=self.book,
         )

@@ -86,13 +86,13 @@ class FastLoop:
         self._guard, self._attempts = RetryGuard("fast", book), RetryGuard("writing", book)
         self._is_looking = False
         self._writing = 0
-        self._counted: tuple[tuple[str, int], ...] = ()
+        self._counted: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def counted(self) -> list[dict[str, object]]:
         """Kinds of failure that have not happened often enough to make a skill of: how often, of how many."""
         needed = self._rules.min_failures
-        return [{"kind": kind, "failures": failures, "needed": needed} for kind, failures in self._counted]
+        return [{"kind": kind, "words": words, "failures": failures, "needed": needed} for kind, words, failures in self._counted]
 
     @property
     def lessons(self) -> int:
@@ -137,7 +137,8 @@ class FastLoop:
         shown = await run_sync(self._failures.not_overtaken, self._filter.shown, self._library.view.generation)
         self._filter.keep(shown)
         kinds = await run_sync(self._filter.kinds_to_show, heard, shown)
-        self._counted = tuple((one.name, len(one.failures)) for one in kinds if not ripe_groups(one, self._rules.min_failures))
+        few = (one for one in kinds if not ripe_groups(one, self._rules.min_failures))
+        self._counted = tuple((one.name, one.in_words, len(one.failures)) for one in few)
         for kind in kinds:
             if ripe_groups(kind, self._rules.min_failures):
                 async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:

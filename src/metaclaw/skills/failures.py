@@ -58,6 +58,24 @@ def is_on_users_word(failure: Failure) -> bool:
 
 SAID = "correction"
 JUDGED = "judged"
+_CAUSES = {
+    SAID: "you corrected the answer",
+    JUDGED: "the judge found the answer wrong",
+    "tool-error": "a tool call failed",
+    "exit": "a command failed",
+    "exception": "a program ended with an exception",
+    "schema": "a tool refused its arguments",
+    "hollow": "the agent said it was done, and it was not",
+    "tests": "tests failed",
+    "repeat": "the agent did the same again and again",
+    "redo": "you asked for the same again",
+    "interrupt": "you stopped the agent",
+    "undone": "a change was undone",
+    "apology": "the agent took its answer back",
+    "ending": "the answer was empty, cut off or refused",
+    "reply": "your reply spoke against the answer",
+}
+"""What went wrong, in words, by how the cause begins."""
 _MAX_TASK_CHARS = 4_000
 _LIKE = 0.3
 _WORDS_IN_NAME = 3
@@ -82,6 +100,13 @@ class FailureGroup:
     def turns(self) -> tuple[TurnId, ...]:
         """The turns that failed, oldest first."""
         return tuple(failure.step.turn for failure in self.failures)
+
+    @property
+    def in_words(self) -> str:
+        """The kind for people to read: what went wrong, and what the tasks were about."""
+        what = next((words for cause, words in _CAUSES.items() if self.cause.startswith(cause)), "the answer failed")
+        about = self.name.removeprefix(self.cause).strip("-").replace("-", ", ")
+        return what if not about or any(map(str.isdigit, about)) else f"{what} (about: {about})"
 
 
 def group_failures(failures: Sequence[Failure]) -> list[FailureGroup]:

@@ -54,8 +54,8 @@ class Budgets(NamedTuple):
 
 class Selection(NamedTuple):
     """What to place for a request: rules and facts by name, skills in full best first, and skills to list. `replaced` are names
-    that others stand in for; `until` is the last day on which all of it holds; `has_withholdable` says that some of the
-    skills may be withheld at random."""
+    that others stand in for; `until` is the last day on which all of it holds; `has_withholdable` says that some of the skills
+    may be withheld at random."""
 
     rules: tuple[Skill, ...] = ()
     full: tuple[Skill, ...] = ()

@@ -2,7 +2,7 @@
 
 from metaclaw.upstream.connection import Timeouts, pour
 from metaclaw.upstream.endpoint import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, has_credentials, reply_headers
-from metaclaw.upstream.missing_wires import WireProbe, is_missing_route, list_models, may_lack_route, probe_wires
+from metaclaw.upstream.missing_routes import is_missing_route, may_lack_route
 from metaclaw.upstream.models import (
     UNMETERED,
     Charge,
@@ -29,6 +29,7 @@ from metaclaw.upstream.routing import (
     open_first,
 )
 from metaclaw.upstream.transport import MALFORMED, TIMEOUT, UNREACHABLE
+from metaclaw.upstream.wire_probe import WireProbe, list_models, probe_wires
 
 __all__ = [
     "MALFORMED",

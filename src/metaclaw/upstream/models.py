@@ -19,6 +19,7 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Completion, Message, Role, Text, Usage, Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, ModelProvider, Purpose, Reply
+from metaclaw.upstream.missing_routes import is_missing_route
 from metaclaw.upstream.routing import moves_on
 from metaclaw.upstream.transport import TIMEOUT
 from metaclaw.wires import collect, encode_json, estimate_tokens, parse_error, plain, read_answer, wire_format, wire_formats
@@ -137,6 +138,7 @@ class HttpModel:
         self._call_slots = _CallSlots(f"provider {provider.name}", max_concurrency, timeout_s)
         self._wants_words = False
         self._wants_no_seed = False
+        self._missing: frozenset[Wire] = frozenset()
 
     @property
     def name(self) -> str:
@@ -178,8 +180,19 @@ class HttpModel:
         return _without_seed(whole) if self._wants_no_seed else whole
 
     async def _call(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
-        wires = self._provider.wires
-        wire = request.wire if request.wire in wires else next(one.wire for one in wire_formats() if one.wire in wires)
+        """Ask in the request's wire if the provider has it. Where its path does not exist, ask in the usual one from now on."""
+        wires = self._provider.wires - self._missing
+        wire = request.wire if request.wire in wires else _first_of(wires)
+        try:
+            return await self._call_in(wire, request, purpose, charge)
+        except _RefusedError as error:
+            if not error.is_missing_route or wire is _first_of(wires):
+                raise
+        answer = await self._call_in(_first_of(wires), request, purpose, charge)
+        self._missing |= {wire}
+        return answer
+
+    async def _call_in(self, wire: Wire, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
         with _at_fault():
             body = encode_json(wire_format(wire).render_request(request))
             with _counted(request, charge) as count:
@@ -226,9 +239,14 @@ class LocalModel:
 class _RefusedError(UpstreamError):
     """The provider returned an error; `after_s` is its Retry-After, if any."""
 
-    def __init__(self, message: str, *, status: int, code: str, after_s: float | None) -> None:
+    def __init__(self, message: str, *, status: int, code: str, after_s: float | None, is_missing_route: bool) -> None:
         super().__init__(message, status=status, retryable=moves_on(status), code=code)
         self.after_s = after_s
+        self.is_missing_route = is_missing_route
+
+
+def _first_of(wires: frozenset[Wire]) -> Wire:
+    return next(one.wire for one in wire_formats() if one.wire in wires)
 
 
 class _CallSlots:
@@ -301,7 +319,13 @@ async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
     if reply.status >= 400:
         message, code = parse_error(reply.status, body)
         after_s = _seconds(named.get("retry-after", ""))
-        raise _RefusedError(f"provider {provider} refused: {message}", status=reply.status, code=code, after_s=after_s)
+        raise _RefusedError(
+            f"provider {provider} refused: {message}",
+            status=reply.status,
+            code=code,
+            after_s=after_s,
+            is_missing_route=is_missing_route(reply.status, body),
+        )
     # Some servers stream without being asked.
     return read_answer(wire, named.get("content-type", "").startswith("text/event-stream"), body)
 

@@ -397,8 +397,8 @@ _ORDER: Final = re.compile(
 
 
 def sure_rules(message: PersonsMessage) -> ReadMessage:
-    """Rules and facts from sentences that begin with a phrase that always states one, in the person's words. In a short
-    message more ways to begin count."""
+    """Rules and facts from sentences that begin with a phrase that always states one, in the person's words. In a short message
+    more ways to begin are sure."""
     return ReadMessage(tuple(_sure_items(message)), None)
 
 

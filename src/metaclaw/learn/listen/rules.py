@@ -7,7 +7,7 @@ support before anything is published, so nothing is learned twice and forgetting
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,7 +21,7 @@ from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillKind, Ski
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce
-from metaclaw.learn.listen.checks import CheckTrial
+from metaclaw.learn.listen.checks import CheckTrial, Proposed
 from metaclaw.learn.listen.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.privacy import own_words, ungrounded
@@ -66,13 +66,15 @@ _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 @dataclass(frozen=True, slots=True)
 class _Lesson:
     """One change to be published: a new rule, with what it takes the place of; or what goes; or a skill with one more example.
-    `reason` is the generation's, where it is not the event. `program` is a check that a person must agree to first."""
+    `reason` is the generation's, where it is not the event. `proposed` is the check that was proposed for the rule, `program` one
+    that a person must agree to first."""
 
     event: str
     put: Skill | None
     gone: tuple[Skill, ...] = ()
     reason: str = ""
     program: str | None = None
+    proposed: Proposed = field(default_factory=Proposed)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -128,7 +130,7 @@ class RuleWriter:
         self, spoken: SpokenMessage, understood: ReadMessage, written_by: str, attempt: int | None, *, is_again: bool
     ) -> None:
         await run_sync(self.library.follow)
-        lessons = await run_sync(self._lessons, spoken, understood, written_by)
+        lessons = await self._settled(await run_sync(self._lessons, spoken, understood, written_by))
         if is_again:
             lessons += await run_sync(self._unconfirmed, spoken, understood)
         if understood.correction is not None and spoken.answered is not None:
@@ -150,7 +152,7 @@ class RuleWriter:
         if not all(is_kept):
             # The library changed meanwhile: work out once more what is still to be done.
             await run_sync(self.library.follow)
-            for lesson in await run_sync(self._lessons, spoken, understood, written_by):
+            for lesson in await self._settled(await run_sync(self._lessons, spoken, understood, written_by)):
                 await self._publish(spoken, lesson, turns, written_by)
         if number is not None:
             await run_sync(self.candidates.end_attempt, number)
@@ -186,13 +188,25 @@ class RuleWriter:
         assert lesson.put is not None
         proposed = self.trial.propose(spoken, item, is_corrected=is_alone and is_correction)
         extra = dict(lesson.put.extra)
-        if proposed.check is not None:
-            extra |= {"check": proposed.check, "check_state": PROPOSED}
-        if proposed.note is not None:
-            extra["check_note"] = proposed.note
         if lesson.put.kind is SkillKind.RULE and (is_emphatic(item.text) or (is_alone and is_emphatic(spoken.words.own))):
             extra["ask_hold"] = True
-        return replace(lesson, put=replace(lesson.put, extra=extra), program=proposed.program)
+        return replace(lesson, put=replace(lesson.put, extra=extra), program=proposed.program, proposed=proposed)
+
+    async def _settled(self, lessons: Sequence[_Lesson]) -> list[_Lesson]:
+        """The lessons with the checks that are taken, or the reasons why they are not."""
+        settled: list[_Lesson] = []
+        for lesson in lessons:
+            if lesson.put is None:
+                settled.append(lesson)
+                continue
+            proposed = await self.trial.settle(lesson.put, lesson.proposed)
+            extra = dict(lesson.put.extra)
+            if proposed.check is not None:
+                extra |= {"check": proposed.check, "check_state": PROPOSED}
+            if proposed.note is not None:
+                extra["check_note"] = proposed.note
+            settled.append(replace(lesson, put=replace(lesson.put, extra=extra)))
+        return settled
 
     async def _confirm_checks(self, spoken: SpokenMessage, *, is_corrected: bool) -> None:
         """Confirm the proposed checks that agree with the person about the task before this message."""

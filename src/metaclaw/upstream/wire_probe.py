@@ -1,45 +1,21 @@
-"""Wires that a provider does not serve: recognised by its refusals, and found out by asking."""
+"""Which wires a provider serves, found out by asking."""
 
 import asyncio
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from metaclaw.config import WIRES_OF_KIND
-from metaclaw.domain.chat import Json, Wire
+from metaclaw.domain.chat import Wire
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call
 from metaclaw.upstream.endpoint import HttpEndpoint
+from metaclaw.upstream.missing_routes import is_missing_route
 from metaclaw.upstream.models import gather_body
 from metaclaw.wires import parse_error, wire_format
 
-_NO_ROUTE = frozenset({404, 405, 501})
-# Words of a 404 that is about what was asked for, on a path that exists.
-_OF_A_THING = re.compile(r"\b(?:models?|deployment|id|ids|previous|response with|conversation|item)\b", re.IGNORECASE)
 _WITHIN_S = 15.0
 _KEY_REFUSED = (401, 402, 403)
-
-
-def may_lack_route(status: int) -> bool:
-    """Whether a response with this status can mean that the path does not exist."""
-    return status in _NO_ROUTE
-
-
-def is_missing_route(status: int, body: bytes) -> bool:
-    """Whether a refusal means that the path does not exist, rather than a model or an object that the request names."""
-    if status != 404:
-        return status in _NO_ROUTE
-    try:
-        value: Json = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        value = None
-    error = value.get("error") if isinstance(value, Mapping) else None
-    if isinstance(error, Mapping) and error.get("param"):
-        return False
-    message, code = parse_error(status, body)
-    return not body.strip() or not (_OF_A_THING.search(message) or "model" in code.lower())
 
 
 @dataclass(frozen=True, slots=True)
