@@ -247,16 +247,16 @@ def test_the_last_session_and_turn_need_no_id(home: Path) -> None:
     old = replace(old, times=replace(old.times, received_at=now - timedelta(hours=1)))
     record(home, new, old)
     assert metaclaw("sessions", "show", "--last").out.startswith("The new one\n")
-    assert metaclaw("feedback", "--last", "fail", "wrong").out == f"Noted: {new.id} was bad.\n"
+    assert metaclaw("feedback", "--last", "fail", "wrong").out.startswith(f"Noted: {new.id} was bad.\n")
     assert metaclaw("why", "--last", "--json").facts["turn"] == new.id
     assert "No rule or skill was in force for it.\n" in metaclaw("why", "--last").out
     assert metaclaw("rules", "add", "Use uv instead of pip.").code == 0
     assert "it came into force after this turn" in metaclaw("why", "--last").out
-    for number in range(3):
+    for number in range(6):
         assert metaclaw("rules", "add", f"Answer question {number} in French.").code == 0
     many = metaclaw("why", "--last").out
-    assert "4 rules and skills came into force after this turn" in many
-    assert "not placed:" not in many
+    assert "5 rules and skills came into force after this turn" in many
+    assert "it came into force after this turn" not in many
     neither = metaclaw("sessions", "show")
     assert neither.code == 2
     assert "--last" in neither.err
