@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -62,12 +63,14 @@ def unpacked(content: bytes) -> Iterator[bytes]:
 def holding(home: Path, word: str) -> dict[str, int]:
     """How often each file in the home holds the word, in its content or its path."""
     found: dict[str, int] = {}
-    for path in home.rglob("*"):
-        count = str(path.relative_to(home)).count(word)
-        if path.is_file():
-            count += sum(part.count(one) for part in unpacked(path.read_bytes()) for one in spellings(word))
-        if count:
-            found[str(path.relative_to(home))] = count
+    # Not by `rglob`, which fails where a folder is deleted while it is read.
+    for folder, folders, files in os.walk(home):
+        for path in (Path(folder) / name for name in (*folders, *files)):
+            count = str(path.relative_to(home)).count(word)
+            with suppress(FileNotFoundError, IsADirectoryError):
+                count += sum(part.count(one) for part in unpacked(path.read_bytes()) for one in spellings(word))
+            if count:
+                found[str(path.relative_to(home))] = count
     return found
 
 

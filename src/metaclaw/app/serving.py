@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import anyio
 
@@ -143,6 +144,9 @@ def _listen(config: Config) -> socket.socket:
     return listener
 
 
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+
+
 class _Signals:
     """SIGTERM and SIGINT (Ctrl-C) stop the program, with exit status 0; running answers may finish.
 
@@ -152,19 +156,21 @@ class _Signals:
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.hurry = asyncio.Event()
+        self._are_ours = False
 
     def handle(self) -> None:
-        """Handle both signals from now on."""
+        """Handle both signals from now on. Not by the loop's own handlers: taking those away leaves a moment in which a signal
+        kills the process."""
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self.stop.set)
-        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        self._are_ours = True
+        for number in _STOPPING:
+            signal.signal(number, lambda found, _: loop.call_soon_threadsafe(self._signalled, found))
 
-    def _interrupt(self) -> None:
-        (self.hurry if self.stop.is_set() else self.stop).set()
+    def _signalled(self, number: int) -> None:
+        is_hurried = number == signal.SIGINT and self.stop.is_set()
+        (self.hurry if is_hurried else self.stop).set()
 
     def ignore(self) -> None:
-        """Ignore both until the process ends: everything is closed, and nothing is left to interrupt."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            if loop.remove_signal_handler(number):
-                signal.signal(number, signal.SIG_IGN)
+        """Ignore both, if they were handled, until the process ends: everything is closed, and nothing is left to interrupt."""
+        for number in _STOPPING if self._are_ours else ():
+            signal.signal(number, signal.SIG_IGN)
