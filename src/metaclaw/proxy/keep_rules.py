@@ -9,7 +9,7 @@ from functools import lru_cache
 from metaclaw.domain.check import PatternCheck, Place, Where
 
 _COMMANDS = (
-    r"(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?:-\S+ )*(?:(?:enforce (?:-\S+ )*off|undo|stop|rollback"
+    r"(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?!.* --help$)(?:-\S+ )*(?:(?:enforce (?:-\S+ )*off|undo|stop|rollback"
     r"|service (?:-\S+ )*remove"
     r"|rules (?:-\S+ )*(?:remove|edit|import)|skills (?:-\S+ )*(?:remove|retire|revert|rollback|edit|import)"
     r"|sessions (?:-\S+ )*forget|store (?:-\S+ )*(?:restore|repair)|agents (?:-\S+ )*disconnect)(?=\s|$)"
@@ -24,7 +24,8 @@ _PROCESSES = (
     r"(?:.*? )?\S*metaclaw|(?:fuser -k\S* (?:.*? )?{port}/tcp|kill .*:{port}\b|kill-port (?:.*? )?{port}\b)"
 )
 _FILES = (
-    r"(?:rm|mv|truncate|unlink|shred|chmod) (?:.*? )?\S*\.metaclaw(?:/|\s|$)"
+    r"(?:rm|mv|truncate|unlink|shred|chmod|ln|unzip|yq -i|sed -i|perl -pi|tar (?:.*? )?-C) (?:.*? )?"
+    r"\S*(?:\.metaclaw|METACLAW_HOME)(?:\W|$)|find (?:.*? )?\S*\.metaclaw.* -(?:exec|delete)"
     r"|[^\n]*\.metaclaw/(?:config\.toml|skills/[^\n]*)\n"
 )
 _REQUESTS = (
@@ -36,7 +37,10 @@ _REQUESTS = (
     r"/api/(?:enforce|rules|undo|generations/revert|skills/[^/\s]+/(?:retire|restore)|skills/[^/\s?]+(?=[\s\"'?]|$)"
     r"|sessions/[^/\s]+/forget)\b"
 )
-_PIPED_INTO_KILL = r"(?=p)\b(?:pgrep|pidof|ps)\b[^;&\n]*\[?m\]?etaclaw[^;&\n]*\| *(?:xargs )?(?:\S+ )*kill(?=\s|$|;|\n)"
+_PIPED_INTO_KILL = (
+    r"\b(?:pgrep|pidof|ps|lsof|ss|netstat|cat|jq)\b[^;&\n]*(?:\[?m\]?etaclaw|\b{port}\b)[^;&\n]*"
+    r"\| *(?:xargs )?(?:\S+ )*kill(?=\s|$|;|\n)"
+)
 
 
 @lru_cache(16)

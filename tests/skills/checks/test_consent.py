@@ -65,10 +65,17 @@ OTHER_WORDS = [
     "how do I delete a branch?",
     "I removed a.py myself",
     "okay, next: refactor x",
+    "Please clean up the code style",
+    "Räum den Code auf",
     "Implement DELETE /users/{id}",
     "delete_user should return 204",
 ]
 REFUSALS = [
+    "削除はやめて",
+    "Supprimer est interdit",
+    "Запрещено удалять файлы",
+    "不用删除",
+    "无需删除 src/old",
     "Are you sure?",
     "don't delete anything",
     "ok but don't delete anything",

@@ -57,8 +57,8 @@ _NEGATION: Final = re.compile(
     r"|nicht|nichts|keine?[nmrs]?|nie|niemals|ohne|behalte|lass|ne|pas|jamais|sans|garde[rz]?|laisse[rz]?|nunca|sin"
     r"|jamás|conserva|deja"
     r"|não|nao|sem|mantenha|deixe|non|mai|senza|tieni|lascia|niet|niets|geen|nooit|houd|laat|не|ничего|никогда|нельзя"
-    r"|оставь)\b"
-    r"|不要|别|別|不能|勿|不许|保留|先不|ないで|するな|禁止|しない|残して|だめ"
+    r"|оставь|запрещено|interdit|prohibido|proibido|vietato|verboten|verboden|forbidden)\b"
+    r"|不要|不用|无需|無需|やめて|别|別|不能|勿|不许|保留|先不|ないで|するな|禁止|しない|残して|だめ"
 )
 _WANTING: Final = re.compile(
     r"(?i)\W*(?:please|can|could|would|will|kannst|könntest|peux|pouvez|puedes|podr|pode|puoi|kun|можешь|можете|能|可以|请|請)"
@@ -78,7 +78,7 @@ _UNSPACED_AGREEMENT: Final = re.compile(
     r"\W*(?:好|可以|行吧|是的|嗯|同意|没问题|はい|いいよ|いいです|どうぞ|お願い|了解|うん|オーケー)"
 )
 _CODE_THINGS: Final = re.compile(
-    r"(?i)\b(?:imports?|lines?|comments?|whitespace|warnings?|functions?|class(?:es)?|methods?|variables?|parameters?"
+    r"(?i)\b(?:code|style|formatting|imports?|lines?|comments?|whitespace|warnings?|functions?|class(?:es)?|methods?|variables?|parameters?"
     r"|arguments?|duplicat\w+"
     r"|calls?|logic|todos?|type hints?|semicolons?|spaces?|buttons?|prefix|suffix|zeilen?|kommentare?|lignes?|líneas?"
     r"|linhas?)\b"
