@@ -321,7 +321,6 @@ class SlowLoop:
             await self._parts.backend.shrink(candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem)
             scale = smaller
             report = await self._weigh(candidate, scale)
-        await run_sync(kept.forget)
         if scale < 1.0:
             report = replace(
                 report, reasons=(*report.reasons, f"with {scale:.0%} of its change: more of it cost general abilities")
@@ -333,6 +332,7 @@ class SlowLoop:
             await self._versions.canary(candidate.number, report, reason)
         else:
             await self._versions.promote(candidate.number, reason, report)
+        await run_sync(kept.forget)  # after the ruling: a program killed before it must not weigh smaller weights as the first try
 
     async def _weigh(self, candidate: PolicyVersion, scale: float) -> GateReport:
         """What the gate says of a candidate of which so much of its change is left. Raises TrainingError."""
