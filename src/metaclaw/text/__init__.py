@@ -1,28 +1,46 @@
 """Plain text: hidden characters, sentences, terms, word lists, JSON inside prose, and cutting to a limit."""
 
-from metaclaw.text.excerpts import answer_documents, cut_middle, fair_shares, json_documents, shorten
-from metaclaw.text.sentences import (
+from metaclaw.text.excerpts import (
     BASE64,
     HEX,
     HIDDEN,
-    Imperative,
-    begins_with_rule,
-    begins_with_verb,
+    answer_documents,
+    cut_middle,
+    fair_shares,
     from_base64,
     from_hex,
     hides_characters,
     hides_text,
+    json_documents,
+    may_contain_hidden,
+    shorten,
+    visible_form,
+    without_hidden_characters,
+)
+from metaclaw.text.sentences import (
+    Imperative,
+    begins_with_rule,
+    begins_with_verb,
     instructions,
     introduces_rules,
     is_imperative,
-    may_contain_hidden,
     split_sentences,
-    visible_form,
     visible_text,
-    without_hidden_characters,
 )
-from metaclaw.text.terms import MAX_WORD_CHARS, count_terms, list_terms, list_words, sentence_terms, specific_terms, stem, terms_of
-from metaclaw.text.words import CLIENT_OUTPUT_TAGS, CLIENT_TAGS, COMMON_WORDS, VERY_COMMON_WORDS
+from metaclaw.text.terms import (
+    CLIENT_OUTPUT_TAGS,
+    CLIENT_TAGS,
+    COMMON_WORDS,
+    MAX_WORD_CHARS,
+    VERY_COMMON_WORDS,
+    count_terms,
+    list_terms,
+    list_words,
+    sentence_terms,
+    specific_terms,
+    stem,
+    terms_of,
+)
 
 __all__ = [
     "BASE64",
