@@ -29,17 +29,40 @@ from metaclaw.skills.checks import (
     waits_for_person,
 )
 from metaclaw.skills.checks.answer import documents_at, texts_at, unread_part
-from metaclaw.skills.checks.screen import Screen, screen_of
+from metaclaw.skills.checks.run import Screen, screen_of
 from metaclaw.skills.checks.shell import Script, read_script
 from metaclaw.skills.checks.shell_words import ShellSyntaxError, Word
 from metaclaw.skills.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, answer_fault, read_skills
 from metaclaw.skills.failures import CORRECTION_READ, Failure, FailureGroup, group_failures, is_spoken_against, ripe_groups
+from metaclaw.skills.fields import (
+    ALWAYS,
+    CONFIRMED,
+    ENFORCE,
+    ON_BREAK,
+    ON_ERROR,
+    OWNER,
+    PROPOSED,
+    Teams,
+    applies,
+    applying,
+    check_state_of,
+    enforce_of,
+    is_stated,
+    is_untouchable,
+    may_be_withheld,
+    on_break_of,
+    on_error_of,
+    overrides_of,
+    owned,
+    rule_text,
+    rule_when,
+    scope_of_lesson,
+)
 from metaclaw.skills.files import MAX_FILE_BYTES, parse_skill, read_skill, remove_skill, render_skill, write_skill
 from metaclaw.skills.gate.clashes import IndexLibrary
-from metaclaw.skills.gate.gate import Admission, Gate, GateMode, Objection, Replaying, lint
-from metaclaw.skills.gate.proof import Decision, prove, replays_in_words
-from metaclaw.skills.gate.trial import (
+from metaclaw.skills.gate.evidence import (
     MOST_DECIDED,
+    Decision,
     LiveTask,
     TaskCounts,
     TrialDecision,
@@ -48,28 +71,16 @@ from metaclaw.skills.gate.trial import (
     is_harmful,
     judge_trial,
     measure_uplift,
+    prove,
+    replays_in_words,
     trial_prior,
 )
+from metaclaw.skills.gate.gate import Admission, Gate, GateMode, Objection, Replaying, lint
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library import SkillLibrary
 from metaclaw.skills.library_view import Budgets, Considered, Fate, LibraryView, Selection, explain
 from metaclaw.skills.maintenance import STALE_AFTER, STALE_TASKS, Promotion, find_merges, find_promotions, stale_reason
-from metaclaw.skills.names import named_apart, own_name, rule_name
 from metaclaw.skills.query import query_text
-from metaclaw.skills.rule_fields import (
-    ALWAYS,
-    CONFIRMED,
-    ENFORCE,
-    ON_BREAK,
-    ON_ERROR,
-    PROPOSED,
-    check_state_of,
-    enforce_of,
-    on_break_of,
-    on_error_of,
-    rule_text,
-    rule_when,
-)
 from metaclaw.skills.rulebook import UNCONFIRMED, Rulebook, Undone
 from metaclaw.skills.rules import (
     MAX_RULE_CHARS,
@@ -80,22 +91,13 @@ from metaclaw.skills.rules import (
     find_same,
     is_emphatic,
     is_rule,
+    named_apart,
+    own_name,
     plain_words,
     question_of,
     rule_example,
     rule_examples,
-)
-from metaclaw.skills.scopes import (
-    OWNER,
-    Teams,
-    applies,
-    applying,
-    is_stated,
-    is_untouchable,
-    may_be_withheld,
-    overrides_of,
-    owned,
-    scope_of_lesson,
+    rule_name,
 )
 from metaclaw.skills.transfer import read_pack, read_rules, render_section, vouched, with_section, write_pack
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.skills.fields import ALWAYS, is_template, rule_text, rule_when
 from metaclaw.skills.files import SKILL_FILE
-from metaclaw.skills.rule_fields import ALWAYS, is_template, rule_text, rule_when
 
 RULES_BUDGET_TOKENS = 800
 """Default budget for the lines of rules and facts."""

@@ -17,9 +17,9 @@ from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills.checks import parse_check
 from metaclaw.skills.failures import Failure, FailureGroup
+from metaclaw.skills.fields import applying, is_stated, is_untouchable
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines
-from metaclaw.skills.names import own_name
-from metaclaw.skills.scopes import applying, is_stated, is_untouchable
+from metaclaw.skills.rules import own_name
 from metaclaw.text import answer_documents, cut_middle, fair_shares
 
 Render = Callable[[Step], str]

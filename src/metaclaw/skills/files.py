@@ -15,8 +15,7 @@ from pathlib import Path
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.rule_fields import CHECK_STATES, ENFORCE, ON_BREAK, ON_ERROR, choice_fault
-from metaclaw.skills.scopes import fault_of
+from metaclaw.skills.fields import CHECK_STATES, ENFORCE, ON_BREAK, ON_ERROR, choice_fault, fault_of
 
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 128 * 1024

@@ -17,8 +17,8 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.errors import SkillError
 from metaclaw.ports import GenerationStore
+from metaclaw.skills.fields import meaning_of
 from metaclaw.skills.files import AT_ONCE, SKILL_FILE, flush_skills, read_skill, sweep, withdraw_skill, write_skill
-from metaclaw.skills.scopes import meaning_of
 
 # A file changed this recently may change again without its time changing: the clock of a file system ticks every few milliseconds.
 _UNSETTLED_S = 0.1

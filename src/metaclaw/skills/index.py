@@ -47,7 +47,6 @@ from math import log, sqrt
 from typing import Generic, NamedTuple, TypeVar
 
 from metaclaw.domain.skill import Nearness, Skill, SkillKind, bar_of_similarity, combined_hash
-from metaclaw.skills.scopes import Members
 from metaclaw.text import COMMON_WORDS, MAX_WORD_CHARS, VERY_COMMON_WORDS, count_terms, list_terms, list_words, stem, terms_of
 
 UNIT = 1024
@@ -149,6 +148,54 @@ def telling_words(query: str) -> list[str]:
 def words_digest(words: Sequence[str]) -> bytes:
     """A short key for the words of a request, which keeps no text of it."""
     return blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+MOST_LISTABLE = 512
+"""A scope with more skills than this is never listed whole, so only their number is kept."""
+Group = Mapping[str, Skill]
+_EMPTY: Group = {}
+
+
+class Members:
+    """Rules, facts and skills by scope (None: everyone's), each group by name. Never changes; what is not touched is shared."""
+
+    __slots__ = ("_counts", "_groups")
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str | None, bool], dict[str, Skill]] = {}
+        self._counts: Counter[str | None] = Counter()
+
+    def standing(self, scope: str | None) -> Group:
+        """The rules and facts of a scope, and its skills that apply to every task."""
+        return self._groups.get((scope, False), _EMPTY)
+
+    def skills(self, scope: str | None) -> Group | None:
+        """The other skills of a scope, or None where they are too many to be listed."""
+        found = self._groups.get((scope, True), _EMPTY)
+        return found if len(found) == self._counts[scope] else None
+
+    def changed(self, changes: Iterable[tuple[Skill, bool]]) -> "Members":
+        """The next state: each skill put in (True) or taken out, in this order."""
+        members = Members()
+        groups, counts = self._groups.copy(), self._counts.copy()
+        members._groups, members._counts = groups, counts
+        own: set[tuple[str | None, bool]] = set()
+        for skill, is_added in changes:
+            key = skill.scope, _is_listable(skill)
+            if key[1]:
+                counts[skill.scope] += 1 if is_added else -1
+            if key not in own:
+                own.add(key)
+                groups[key] = dict(groups.get(key, _EMPTY))
+            if is_added and not (key[1] and counts[skill.scope] > MOST_LISTABLE):
+                groups[key][skill.name] = skill
+            elif not is_added:
+                groups[key].pop(skill.name, None)
+        return members
+
+
+def _is_listable(skill: Skill) -> bool:
+    return skill.kind is SkillKind.SKILL and not skill.applies_always
 
 
 class SkillIndex:

@@ -36,11 +36,11 @@ from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.ports import GenerationStore
+from metaclaw.skills.fields import is_stated, is_untouchable, meaning_of, owned
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
 from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, OwedChange, modified_at
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library_view import LibraryView
-from metaclaw.skills.scopes import is_stated, is_untouchable, meaning_of, owned
 
 log = logging.getLogger(__name__)
 

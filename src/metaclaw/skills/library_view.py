@@ -12,10 +12,19 @@ from metaclaw.domain.skill import Nearness, Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope, Turn, TurnKind
 from metaclaw.skills.block import RULES_BUDGET_TOKENS, already_present, line_tokens, listed_briefly, rule_line
+from metaclaw.skills.fields import (
+    ALWAYS,
+    Teams,
+    applies,
+    applying,
+    is_held,
+    may_be_withheld,
+    most_specific,
+    overrides_of,
+    rule_when,
+)
 from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words, words_digest
 from metaclaw.skills.query import query_text
-from metaclaw.skills.rule_fields import ALWAYS, rule_when
-from metaclaw.skills.scopes import Teams, applies, applying, is_held, may_be_withheld, most_specific, overrides_of
 
 MOST_STANDING = 5
 """Most skills placed in full for whatever the task is."""

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.skills.fields import is_stated
 from metaclaw.skills.gate.clashes import contrary, is_same_situation, overlap, situation_terms, text_terms, width
 from metaclaw.skills.gate.gate import lint
-from metaclaw.skills.scopes import is_stated
 
 STALE_AFTER = timedelta(days=90)
 STALE_TASKS = 500

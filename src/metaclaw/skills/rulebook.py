@@ -13,9 +13,9 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.ports import GenerationHistory
+from metaclaw.skills.fields import meaning_of
 from metaclaw.skills.library import FILES, SkillLibrary
 from metaclaw.skills.rules import RuleFields, changed_rule, find_same, is_rule, new_rule
-from metaclaw.skills.scopes import meaning_of
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"

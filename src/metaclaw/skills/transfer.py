@@ -21,8 +21,8 @@ import msgspec
 
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
+from metaclaw.skills.fields import ALWAYS, rule_text, rule_when
 from metaclaw.skills.files import MAX_FILE_BYTES, SKILL_FILE, decode_skill, parse_skill, render_skill, write_skill
-from metaclaw.skills.rule_fields import ALWAYS, rule_text, rule_when
 from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields
 
 BEGIN: Final = "<!-- metaclaw rules: begin -->"

@@ -8,9 +8,9 @@ from metaclaw.skills.checks.leniency import (
     kind_of,
     lenience_trouble,
     near_answers,
+    sample_answer,
 )
 from metaclaw.skills.checks.run import examine, examine_all, examine_many, run_check
-from metaclaw.skills.checks.samples import sample_answer
 from metaclaw.skills.checks.syntax import check_of, check_trouble, parse_check, render_check, waits_for_person
 
 __all__ = [

@@ -16,14 +16,21 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from metaclaw.skills.checks.code import code_scripts, hides_code
-from metaclaw.skills.checks.code_actions import code_files
-from metaclaw.skills.checks.git_state import GitState
-from metaclaw.skills.checks.programs import INTERPRETERS, QUOTING, RECORDING, SHELLS, program_name, shortened
+from metaclaw.skills.checks.code import code_files, code_scripts, hides_code
+from metaclaw.skills.checks.programs import (
+    INTERPRETERS,
+    QUOTING,
+    RECORDING,
+    SHELLS,
+    program_name,
+    quoted_places,
+    shortened,
+    shows_help,
+)
 from metaclaw.skills.checks.programs import words as words_of
-from metaclaw.skills.checks.quotation import quoted_places, shows_help
 from metaclaw.skills.checks.script_parts import (
     DOWNLOADING,
+    GitState,
     Roles,
     bare_words,
     commands_in,

@@ -1,15 +1,19 @@
-"""Checks that accept an answer whatever is asked: training finds that answer, and the check cannot tell it from a good one."""
+"""Checks that accept almost any answer, which training would find and repeat; and sample answers to try a check on."""
 
+import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from metaclaw.domain.check import Check, Finding, PatternCheck, ProgramCheck
+from metaclaw.domain.chat import Json, Part, Text, ToolCall
+from metaclaw.domain.check import Check, Finding, PatternCheck, Place, ProgramCheck
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.tool_classes import ToolClass
 from metaclaw.errors import SkillError
+from metaclaw.skills.checks.calls import decoded
 from metaclaw.skills.checks.run import examine_many
-from metaclaw.skills.checks.samples import sample_answer
 from metaclaw.skills.checks.syntax import check_of
 
 _FOREIGN: Final = "The museum opens on Sunday, and tickets are sold at the door."
@@ -122,3 +126,48 @@ def _is_most(part: str, answers: Sequence[tuple[str, str]]) -> bool:
         own = sum(len(word) for word in part.split() if word.casefold() not in asked)
         covered += own * 2 >= len("".join(text.split()))
     return covered * 2 > len(answers)
+
+
+_FENCE: Final = re.compile(r"\A\s*```[^\n]*\n(.*?)\n?```\s*\Z", re.DOTALL)
+_PROMPT: Final = re.compile(r"\A\$ ")
+_IN_PROSE: Final = re.compile(
+    r"(?:the agent|it|i|run|runs|ran|running|call|calls|called|use|uses|used)\b[^`]*`([^`\n]+)`[^`]*", re.IGNORECASE
+)
+
+
+def sample_answer(check: Check, sample: str) -> tuple[Part, ...]:
+    """The answer that a sample stands for: its words, or, for a check of calls, the call: a command, a file (its path on the first
+    line, the new text below), or JSON with the name of a tool and its arguments."""
+    if isinstance(check, ProgramCheck) or check.where.place is Place.ANSWER:
+        return (Text(sample),)
+    return (_call(check.where.tools, sample),)
+
+
+def _call(tools: tuple[str, ...], sample: str) -> ToolCall:
+    fenced = _FENCE.match(sample)
+    bare = _PROMPT.sub("", fenced[1] if fenced else sample.strip())
+    match decoded(bare):
+        case {"name": str(name), "arguments": dict(arguments)}:
+            return _made(name, arguments)
+        case {"name": str(name), "arguments": str(arguments)}:
+            return ToolCall("sample", name, arguments)
+        case dict(arguments) if tools and tools[0] not in list(ToolClass):
+            return _made(tools[0], arguments)
+    tool = tools[0] if tools else ToolClass.SHELL.value
+    match tool:
+        case ToolClass.SHELL:
+            told = _IN_PROSE.fullmatch(bare)
+            return _made("bash", {"command": told[1] if told else bare})
+        case ToolClass.EDIT:
+            path, _, text = bare.partition("\n")
+            return _made("write", {"path": path.strip(), "content": text})
+        case ToolClass.READ:
+            return _made("read", {"path": bare})
+        case ToolClass.WEB:
+            return _made("web_fetch", {"url": bare})
+        case _:
+            return _made(tool, {"command": bare})
+
+
+def _made(name: str, arguments: Mapping[str, Json]) -> ToolCall:
+    return ToolCall("sample", name, json.dumps(arguments, ensure_ascii=False))

@@ -1,12 +1,14 @@
-"""Trying a check on an answer. Three-valued: what could not be looked at, or could not be tried, is unknown and says why."""
+"""Trying a check on an answer: passed, failed, or unknown with the reason why it could not be tried."""
 
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from metaclaw.domain.chat import Json, Part, ToolCall
 from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, scored
@@ -23,7 +25,6 @@ from metaclaw.skills.checks.answer import (
     unread_part,
 )
 from metaclaw.skills.checks.commands import SeenText
-from metaclaw.skills.checks.remainder import is_ordinary_beside
 from metaclaw.skills.checks.workers import WORKERS, Ended, WorkerError, ask_matcher, run_program
 
 LIMIT_S = 5.0
@@ -263,3 +264,124 @@ def _last_object(said: str) -> dict[str, object] | None:
 
 def _unknown(reason: str) -> Finding:
     return Finding(Outcome.UNKNOWN, reason)
+
+
+_LETTER: Final = re.compile(r"[^\W\d_]")
+_GLUED_BEFORE: Final = re.compile(r"\S*\Z")
+_GLUED_AFTER: Final = re.compile(r"\A\S*")
+_LEAST_REPEATED: Final = 3
+_MOST_STRANGE: Final = 4
+
+
+def is_ordinary_beside(text: str, spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether the rest of a text is empty or ordinary words.
+
+    It is not where digits or a piece of the match stick to a match, where long matches stick together, where the same match stands
+    there again and again, or where the rest is mostly no words.
+    """
+    long_ones = [(one, two) for one, two in spans if two - one > _LEAST_REPEATED]
+    if any(before[1] == after[0] for before, after in pairwise(long_ones)):
+        return False
+    begin, end = spans[0]
+    match = text[begin:end]
+    rest = _without(text, spans)
+    if not rest.strip():
+        return len(spans) == 1 or len({text[one:two] for one, two in spans}) > len(spans) // 2
+    if any(_is_foreign(glued, match) for glued in (_GLUED_BEFORE.search(text[:begin]), _GLUED_AFTER.search(text[end:]))):
+        return False
+    if len(match) > _LEAST_REPEATED and (text.count(match) - 1) * len(match) * 2 > len(text.strip()):
+        return False
+    words = rest.split()
+    strange = sum(_LETTER.search(word) is None for word in words)
+    # A date or a number beside the match is what other rules ask for; a row of them is not.
+    return strange < _MOST_STRANGE or 2 * strange <= len(words)
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    kept, at = [], 0
+    for begin, end in spans:
+        kept.append(text[at:begin])
+        at = end
+    return "".join([*kept, text[at:]])
+
+
+def _is_foreign(glued: re.Match[str] | None, match: str) -> bool:
+    """Whether what sticks to a match, without a space between, is more than an ending or a punctuation mark."""
+    beside = "" if glued is None else glued[0]
+    size = _LEAST_REPEATED
+    pieces = {beside[at : at + size] for at in range(len(beside) - size + 1)}
+    return any(sign.isdigit() for sign in beside) or any(piece in match for piece in pieces)
+
+
+_REPEATS: Final = frozenset(("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"))
+_LEAST_CHARS: Final = 2
+
+
+class Screen(NamedTuple):
+    """Letters of which at least one group is in every text that a pattern is found in."""
+
+    groups: tuple[str, ...]
+    ignores_case: bool
+
+    def may_match(self, texts: Iterable[str]) -> bool:
+        """Whether the pattern may be found in one of the texts; False is certain."""
+        for text in texts:
+            if self.ignores_case:
+                if not text.isascii():
+                    return True  # letters outside ASCII have several lower cases
+                text = text.lower()
+            for group in self.groups:  # any() with a generator takes longer than the search
+                if group in text:
+                    return True
+        return False
+
+
+@lru_cache(1024)
+def screen_of(pattern: str) -> Screen | None:
+    """The screen of a pattern; None where no letters are certain."""
+    try:
+        compiled = re.compile(pattern)
+        parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
+    except (re.error, OverflowError, RecursionError):
+        return None
+    if compiled.flags & (re.VERBOSE | re.LOCALE):
+        return None
+    ignores_case = bool(compiled.flags & re.IGNORECASE)
+    groups = _certain(list(parsed))
+    if groups is None or (ignores_case and not all(group.isascii() for group in groups)):
+        return None
+    return Screen(tuple(group.lower() for group in groups) if ignores_case else groups, ignores_case)
+
+
+def _certain(items: Sequence[Any]) -> tuple[str, ...] | None:
+    """The best group of letters of a sequence: the longest run, or one of each alternative."""
+    found: list[tuple[str, ...]] = []
+    run = ""
+    for operation, argument in [*items, (None, None)]:
+        name = str(operation)
+        if name == "LITERAL":
+            run += chr(argument)
+            continue
+        if len(run) >= _LEAST_CHARS:
+            found.append((run,))
+        run = ""
+        inner = _inner(name, argument)
+        if inner is not None:
+            found.append(inner)
+    return max(found, key=lambda groups: min(map(len, groups)), default=None)
+
+
+def _inner(name: str, argument: Any) -> tuple[str, ...] | None:
+    if name == "SUBPATTERN":
+        _, added, removed, items = argument
+        return None if added or removed else _certain(list(items))
+    if name == "ATOMIC_GROUP":
+        return _certain(list(argument))
+    if name in _REPEATS:
+        least, _, items = argument
+        return _certain(list(items)) if least else None
+    if name == "BRANCH":
+        branches = [_certain(list(branch)) for branch in argument[1]]
+        if all(branch is not None for branch in branches):
+            return tuple(group for branch in branches for group in branch or ())
+    return None

@@ -30,9 +30,9 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.ports import Replayer
 from metaclaw.skills.block import estimate_tokens
+from metaclaw.skills.fields import is_stated
 from metaclaw.skills.gate.clashes import Clash, ClashKind, IndexLibrary, find_clashes
-from metaclaw.skills.gate.proof import LIVE_LOSS, Decision, Paid, ReplayBudget, SkillProof, prove
-from metaclaw.skills.scopes import is_stated
+from metaclaw.skills.gate.evidence import LIVE_LOSS, Decision, Paid, ReplayBudget, SkillProof, prove
 from metaclaw.text import VERY_COMMON_WORDS, list_terms, stem
 
 MOST_TOKENS = 1_000
