@@ -16,8 +16,7 @@ from metaclaw.domain.verdict import Votes
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor
-from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures
-from metaclaw.skills.checks import waits_for_person
+from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures, waits_for_person
 from metaclaw.skills.evolver import EVIDENCE_CHARS, read_skills
 from tests.skills.made_failures import ScriptedModel, make_failure
 

@@ -17,21 +17,3 @@ from metaclaw.outcome.verdicts import (
     sense,
     verdict,
 )
-
-__all__ = [
-    "Calibration",
-    "Isotonic",
-    "Judge",
-    "MetricInterval",
-    "Pairs",
-    "Sensed",
-    "auroc",
-    "ece",
-    "fit_isotonic",
-    "fuse",
-    "interval",
-    "is_cleared_by_one",
-    "raw_score",
-    "sense",
-    "verdict",
-]

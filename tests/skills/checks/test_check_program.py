@@ -13,7 +13,7 @@ import metaclaw.skills.checks.workers as workers
 from metaclaw.domain.chat import Message, Role, Text, Tool, ToolCall, ToolResult
 from metaclaw.domain.check import Conversation, Finding, ProgramCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.checks import examine, examine_many
+from metaclaw.skills import examine, examine_many
 from metaclaw.skills.checks.workers import Ended, ProgramServer
 
 _SCRIPT = Path(inside.__file__)

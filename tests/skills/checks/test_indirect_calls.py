@@ -8,8 +8,7 @@ import pytest
 from metaclaw.domain.chat import Message, Role, Text, ToolCall
 from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills import rule_example
-from metaclaw.skills.checks import examine, parse_check, run_check
+from metaclaw.skills import examine, parse_check, rule_example, run_check
 from tests.skills.checks.spellings import call, edit_call, shell_call
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
