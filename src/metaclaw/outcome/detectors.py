@@ -322,15 +322,12 @@ def _earlier_answers(observed: ObservedStep) -> dict[str, list[str]]:
             if isinstance(part, ToolCall):
                 calls[same_id(part.id)] = part
             elif isinstance(part, ToolResult) and (call := calls.get(same_id(part.call_id))):
-                if is_edit(call) and not part.is_error and not _was_refused(part):
+                text = _text(part)
+                has_failed = part.is_error or any(word in text[:200].lower() for word in ("error", "could not find", "failed"))
+                if is_edit(call) and not has_failed:
                     found.clear()
-                found.setdefault(_key(call), []).append(_text(part))
+                found.setdefault(_key(call), []).append(text)
     return found
-
-
-def _was_refused(result: ToolResult) -> bool:
-    head = _text(result)[:200].lower()
-    return "error" in head or "could not find" in head or "failed" in head
 
 
 def _key(call: ToolCall) -> str:
@@ -352,6 +349,7 @@ def _text(result: ToolResult) -> str:
 
 
 _HEAD_CHARS = 240
+_MOSTLY_REFUSAL_CHARS = 400
 
 
 def apologies(observed: ObservedStep) -> tuple[Signal, ...]:
@@ -367,10 +365,6 @@ def apologies(observed: ObservedStep) -> tuple[Signal, ...]:
 
 def _apology(step: Step) -> str | None:
     return phrases.APOLOGIES.find(spoken(said_by(step.answer)[:_HEAD_CHARS]))
-
-
-_REFUSAL_HEAD_CHARS = 240
-_MOSTLY_REFUSAL_CHARS = 400
 
 
 def bad_endings(observed: ObservedStep) -> tuple[Signal, ...]:
@@ -401,7 +395,7 @@ def _refusal(observed: ObservedStep) -> str | None:
         return None
     if observed.step.finish is Finish.CONTENT_FILTER:
         return "stopped by a content filter"
-    quote = phrases.REFUSALS.find(spoken(observed.answer[:_REFUSAL_HEAD_CHARS]))
+    quote = phrases.REFUSALS.find(spoken(observed.answer[:_HEAD_CHARS]))
     return None if quote is None or phrases.HARM.find(spoken(observed.step.task)) else quote
 
 

@@ -1,7 +1,7 @@
 """A step as detectors read it: its calls, what their results mean, the user's next words, and what was done before."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -209,17 +209,11 @@ def _read_object(shown: _Shown, whole: str, result: ToolResult, kind: ToolKind, 
         exit_code = shown.metadata.exit_code
     has_error = bytes(shown.error).strip() not in _EMPTY or bytes(shown.errors).strip() not in _EMPTY
     told = has_error or shown.success is False or shown.ok is False or shown.status in _FAILED_STATUS
-    if exit_code is not None:
-        failed: bool | None = exit_code != 0
-    else:
-        failed = True if told or result.is_error else None
-    text = whole if shown.output is None else "\n".join(filter(None, (shown.output, _words_of(shown.error), shown.exception_info)))
+    failed = exit_code != 0 if exit_code is not None else (True if told or result.is_error else None)
+    error = "" if bytes(shown.error).strip() in _EMPTY else bytes(shown.error).decode(errors="replace").strip('"')
+    text = whole if shown.output is None else "\n".join(filter(None, (shown.output, error, shown.exception_info)))
     harmless = "not an error" in (shown.exit_code_meaning or "").lower()
     return ToolRun(kind, command, ends_of(text), exit_code, failed, harmless)
-
-
-def _words_of(raw: msgspec.Raw) -> str:
-    return "" if bytes(raw).strip() in _EMPTY else bytes(raw).decode(errors="replace").strip('"')
 
 
 def _exit_code(text: str, kind: ToolKind) -> int | None:
@@ -361,29 +355,24 @@ _TIMED_OUT = ("timed out", "timeout", "deadline")
 
 
 def environment_fault(ran: ToolRun, *, is_own_server: bool) -> str | None:
-    """The words that show that the environment caused a failure; None if it did not.
-
-    `is_own_server` is set if the command talks to a server that the agent itself has just written.
-    """
+    """The words that show that the environment caused a failure, or None. `is_own_server`: the agent itself wrote the server."""
     text = ran.text.lower()
     if found := _first(text, _MACHINE) or _first(text, _NETWORK):
         return None if is_own_server and "timed out" in found else found
-    if not is_own_server and (found := _first(text, _SERVICE) or _status(text) or _first(text, _REFUSED)):
-        return found
+    if not is_own_server:
+        status = _HTTP_STATUS.search(text)
+        if found := _first(text, _SERVICE) or (f"status {status['code']}" if status else None) or _first(text, _REFUSED):
+            return found
     if ran.exit_code == 127 or _NOT_FOUND.search(text):
         return "command not found"
-    if found := _first(text, _PROGRAM):
+    if found := _first(text, _PROGRAM) or _missing_library(text):
         return found
-    return _missing_library(text) or _slow_outside(ran, text)
+    has_timed_out = ran.exit_code == 124 or any(word in text for word in _TIMED_OUT)
+    return "timed out" if has_timed_out and CommandUse.NETWORK in command_uses(ran.command) else None
 
 
 def _first(text: str, needles: tuple[str, ...]) -> str | None:
     return next((needle for needle in needles if needle in text), None)
-
-
-def _status(text: str) -> str | None:
-    found = _HTTP_STATUS.search(text)
-    return f"status {found['code']}" if found else None
 
 
 def _missing_library(text: str) -> str | None:
@@ -392,13 +381,6 @@ def _missing_library(text: str) -> str | None:
         return None
     name = found["node"] or (found["python"] or "").split(".")[0]
     return f"{name} is not installed" if found["node"] or name in _INSTALLABLE else None
-
-
-def _slow_outside(ran: ToolRun, text: str) -> str | None:
-    """A network command that timed out."""
-    if ran.exit_code != 124 and not any(word in text for word in _TIMED_OUT):
-        return None
-    return "timed out" if CommandUse.NETWORK in command_uses(ran.command) else None
 
 
 _ERROR_HEAD = re.compile(
@@ -487,24 +469,22 @@ def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> Inte
         if unknown := _UNKNOWN_TOOL.search(low):
             return InterpretedResult(ResultMeaning.UNKNOWN_TOOL, unknown[0])
     own = _LOCAL.search(ran.command[:_MAX_CHARS]) is not None and reading.has_edited
-    if not _tests_failed(ran) and (found := environment_fault(ran, is_own_server=own)):
+    # Rate limits and timeouts in the output of failed tests are what they test.
+    have_tests_failed = CommandUse.TEST in command_uses(ran.command) and _NOT_PASSED.search(ran.text) is not None
+    if not have_tests_failed and (found := environment_fault(ran, is_own_server=own)):
         return InterpretedResult(ResultMeaning.ENVIRONMENT, found)
     return _meaning_of_exit(ran, reading, intent)
 
 
-def _tests_failed(ran: ToolRun) -> bool:
-    """Whether tests ran and some failed. Rate limits or timeouts in their output are then their subject."""
-    return CommandUse.TEST in command_uses(ran.command) and _NOT_PASSED.search(ran.text) is not None
-
-
 def _meaning_of_exit(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
     kinds = command_uses(ran.command)
-    quote = _last_line(ran.text)
+    quote = next((line.strip()[:200] for line in reversed(ran.text.splitlines()) if line.strip()), "")
     if ran.exit_code is not None and _answers_by_exit(ran.command, ran.exit_code):
         return InterpretedResult(ResultMeaning.ANSWER, quote)
     if ran.kind is ToolKind.SHELL and phrases.EXPECTED_FAILURE.find(intent):
         return InterpretedResult(ResultMeaning.EXPECTED, quote)
-    if not reading.has_edited and (CommandUse.CHECK in kinds or _is_first_test_run(kinds, intent, reading)):
+    is_first_test_run = CommandUse.TEST in kinds and not reading.step.calls[:-1] and phrases.TROUBLE.find(intent) is not None
+    if not reading.has_edited and (CommandUse.CHECK in kinds or is_first_test_run):
         return InterpretedResult(ResultMeaning.ANSWER, quote)
     if CommandUse.TEST in kinds and ran.exit_code != 4:
         return InterpretedResult(ResultMeaning.TESTS_FAILED, quote)
@@ -515,11 +495,6 @@ def _meaning_of_exit(ran: ToolRun, reading: StepReading, intent: str) -> Interpr
     return InterpretedResult(ResultMeaning.EXIT if ran.kind is ToolKind.SHELL else ResultMeaning.ERROR, quote)
 
 
-def _is_first_test_run(kinds: Iterable[CommandUse], intent: str, reading: StepReading) -> bool:
-    """Whether tests are run before any change, to see what is broken."""
-    return CommandUse.TEST in kinds and not reading.step.calls[:-1] and phrases.TROUBLE.find(intent) is not None
-
-
 def _exception(text: str) -> str | None:
     """The words of an exception, or None. The slow pattern is tried only if one of its words occurs."""
     low = text.lower()
@@ -527,8 +502,3 @@ def _exception(text: str) -> str | None:
         return None
     found = _EXCEPTION.search(low)
     return found[0].strip() if found else None
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    return lines[-1][:200] if lines else ""

@@ -6,9 +6,8 @@ the score are spread over the whole range, and weigh as much as `PRIOR_WEIGHT` r
 """
 
 import math
-import random
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -146,37 +145,6 @@ def ece(pairs: Pairs, bins: int = BINS) -> float | None:
     for probability, failed in pairs:
         kept[min(bins - 1, int(probability * bins))].append((probability, failed))
     return sum(abs(sum(p for p, _ in group) - sum(failed for _, failed in group)) for group in kept if group) / len(pairs)
-
-
-@dataclass(frozen=True, slots=True)
-class MetricInterval:
-    """A value with its 95 % bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
-def interval(
-    metric: Callable[[Pairs], float | None], clusters: Sequence[Pairs], *, rounds: int = 1_000, seed: int = 0
-) -> MetricInterval | None:
-    """A metric with its bootstrap interval, or None. Whole clusters are drawn, since pairs of one cluster are correlated."""
-    value = metric([pair for cluster in clusters for pair in cluster])
-    if value is None:
-        return None
-    rng = random.Random(seed)
-    drawn = []
-    for _ in range(rounds):
-        sample = [pair for cluster in rng.choices(clusters, k=len(clusters)) for pair in cluster]
-        if (one := metric(sample)) is not None:
-            drawn.append(one)
-    if not drawn:
-        return MetricInterval(value, value, value)
-    drawn.sort()
-    return MetricInterval(value, drawn[int(0.025 * len(drawn))], drawn[min(len(drawn) - 1, int(0.975 * len(drawn)))])
 
 
 MARGIN = 0.6
