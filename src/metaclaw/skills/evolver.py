@@ -12,7 +12,6 @@ from metaclaw.domain.candidate import Candidate, Change, Proposal
 from metaclaw.domain.chat import ChatRequest, Json, Sampling, Usage, object_schema, own_request, strict_schema, text_of
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Step
-from metaclaw.domain.verdict import Verdict
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills.checks.syntax import parse_check
@@ -114,12 +113,9 @@ def _why(failure: Failure, redact: Redact) -> str:
     lines = [f"- {signal.detector} ({signal.evidence:+.1f}): {_quoted(signal.quote, redact)}" for signal in verdict.signals]
     if verdict.comment.strip():
         lines.append(f"- the person's feedback: {_quoted(verdict.comment, redact)}")
-    lines += [f"- a judge: {_quoted(reason, redact)}" for reason in _reasons(verdict)]
+    reasons = verdict.votes.reasons[:3] if verdict.votes is not None else ()
+    lines += [f"- a judge: {_quoted(reason, redact)}" for reason in reasons]
     return "\n".join(lines) or f"- {verdict.source} says so"
-
-
-def _reasons(verdict: Verdict) -> tuple[str, ...]:
-    return verdict.votes.reasons[:3] if verdict.votes is not None else ()
 
 
 def _quoted(text: str, redact: Redact) -> str:
@@ -245,8 +241,8 @@ _MAX_EXAMPLE_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """The result of asking an evolver. `reason` says why there is no proposal, and is empty where there is one; `refused` is what
-    it wrote that is not valid, each with its fault."""
+    """The result of asking an evolver. `reason` says why there is no proposal; `refused` is what was invalid, each with its
+    fault."""
 
     proposals: tuple[Proposal, ...]
     reason: str
@@ -255,12 +251,9 @@ class Evolution:
 
 
 class Evolver:
-    """Writes skills from failures with a model's help.
-
-    `render` gives a turn as redacted evidence; `redact` does the same for any other text that goes along (quotes, feedback), and
-    what an answer holds that it would replace is refused. `is_taken` says which names the library has already; `on_refused` is told
-    of what was written and does not hold, `answered` of each answer: the model's name, and why it cannot be used, or None.
-    """
+    """Writes skills from failures with a model's help. `render` gives a turn as redacted evidence, `redact` redacts other text and
+    text in the answer that it would change is refused; `is_taken` tells whether the library has a name; `on_refused` is called with
+    each invalid proposal, `answered` with the model's name and why its answer cannot be used, or None."""
 
     def __init__(
         self,
@@ -407,8 +400,8 @@ def _examples(one: WrittenSkill) -> dict[str, object]:
 
 
 def _edited(kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill], notes: list[str]) -> Skill | None:
-    """The skill that is edited, or None for a new one: what would change a rule or a fact is a skill of its own, and said. Raises
-    SkillError where it may not be, or not like that."""
+    """The skill that is edited, or None for a new one: a change of a rule or fact becomes a skill of its own, with a note. Raises
+    SkillError if the edit is not allowed."""
     if one.replaces is None:
         return None
     skill = next((skill for skill in near if skill.name == one.replaces and may_see(skill, kind)), None)

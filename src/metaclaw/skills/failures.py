@@ -49,8 +49,8 @@ def is_spoken_against(failure: Failure) -> bool:
 
 
 def is_on_users_word(failure: Failure) -> bool:
-    """Whether the person said what was wrong, in their feedback or in a message that a model read: then one failure is enough to
-    learn from."""
+    """Whether the person said what was wrong, in feedback or in a message that a model read: then one failure is enough to learn
+    from."""
     verdict = failure.verdict
     is_read = any(signal.detector == CORRECTION_READ for signal in verdict.signals)
     return verdict.teaches and (is_read or (verdict.source is Source.USER and bool(verdict.comment.strip())))
@@ -165,11 +165,8 @@ def _error_class(signal: Signal) -> str:
 
 
 def _clusters(traits: list[_Trait]) -> list[list[_Trait]]:
-    """Average-link clustering: the two likest groups are joined until no two are like enough. Ties go by birth.
-
-    Two groups' likeness is the sum over their pairs, over how many pairs they have; sums are added where groups are joined. What
-    the heap says of a group that has grown since is out of date and passed over.
-    """
+    """Average-link clustering: join the two most similar groups until none are similar enough. Ties go by birth. Similarities of
+    pairs are summed up where groups are joined; outdated heap entries are skipped."""
     weights = _Weights(traits)
     groups = {number: [number] for number in range(len(traits))}
     sums = {pair: like for pair in combinations(groups, 2) if (like := _likeness(traits[pair[0]], traits[pair[1]], weights)) > 0}

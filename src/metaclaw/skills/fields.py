@@ -123,13 +123,10 @@ def fault_of(scope: str) -> str | None:
 
 
 def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skill, ...]:
-    """The found rules, facts and skills in their order, without those that a more specific one speaks in place of.
-
-    `rank` says how specific each scope is (see `applying`). One stands in for another where both say the same: rules and facts by
-    their text, skills by the situation in their triggers. It does so too where one of them names the other in its `overrides`;
-    between equally specific ones only that counts. A held rule always stays: words of one speaker must not lift it.
-    """
-    ranks: dict[str, int] = {skill.name: _rank(skill, rank) for skill in found}
+    """The rules, facts and skills in their order, without those that a more specific one replaces: it says the same (rules and
+    facts by text, skills by trigger), or one names the other in `overrides`, which is all that counts between equally specific
+    ones. `rank` is how specific each scope is. A held rule always stays: one speaker's words must not lift it."""
+    ranks: dict[str, int] = {skill.name: rank_of(skill, rank) for skill in found}
     is_level = len(set(ranks.values())) < 2
     if is_level and not any("overrides" in skill.extra for skill in found):
         return tuple(found)
@@ -194,7 +191,8 @@ def _both_ways(kind: str, who: str) -> dict[str, int]:
     return named if who == OWNER or who.startswith(tuple(_KINDS)) else named | {who: _KINDS[kind]}
 
 
-def _rank(skill: Skill, rank: Mapping[str, int]) -> int:
+def rank_of(skill: Skill, rank: Mapping[str, int]) -> int:
+    """How specific a skill's scope is."""
     return EVERYONE if skill.scope is None else rank.get(skill.scope, EVERYONE)
 
 
@@ -204,11 +202,8 @@ def meaning_of(skill: Skill) -> tuple[object, ...]:
 
 
 def owned(read: Skill, known: Skill | None) -> Skill:
-    """The skill that was read from a file, with its author. `known` is the one of this name that was in force before.
-
-    A learned skill that a person has changed is theirs from then on, whatever `author` and `state` in the file still say: the
-    program never changes, withholds or retires it by itself again.
-    """
+    """A skill read from a file, with its author. If a person has changed the `known` learned skill of this name, it is theirs from
+    then on, whatever `author` and `state` say: the program never changes, withholds or retires it again."""
     if known is None or read.author is Authorship.PERSON:
         return read
     if known.author is Authorship.PERSON or meaning_of(known) != meaning_of(read):

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
 from typing import NamedTuple
@@ -52,8 +53,8 @@ class FolderScan:
         return name in self._seen
 
     def look(self, most: int | None = None, also: Iterable[str] = ()) -> FolderChanges:
-        """What changed. With `most`, only so many files are looked at, going round from call to call, and `also` these; new and
-        removed folders are always noticed. Raises OSError where the folder cannot be listed; one that does not exist is empty."""
+        """What changed. With `most`, only so many files are checked, in turn from call to call, and those of `also`; new and
+        removed folders are always noticed. Raises OSError if the folder cannot be listed; a missing one is empty."""
         new, gone = self._list() if self._folder_changed() else ([], [])
         for name in gone:
             del self._seen[name]
@@ -181,7 +182,7 @@ class FolderUpkeep:
         self.trouble = None
         owed = list(self._owed.items())
         with ThreadPoolExecutor(AT_ONCE) as pool:  # which starts no thread where there is nothing to do
-            for (name, _), fault in zip(owed, pool.map(self._attempt, owed), strict=True):
+            for (name, _), fault in zip(owed, pool.map(self._bring_in_line, owed), strict=True):
                 if fault is not None:
                     self.trouble = f"a skill file is behind its generation: {fault}"
                 else:
@@ -214,24 +215,22 @@ class FolderUpkeep:
         """The skill that a person changed while the program was about to; asked once."""
         return self._contested.pop(SkillName(name), None)
 
-    def _attempt(self, change: tuple[SkillName, OwedChange]) -> SkillError | None:
+    def _bring_in_line(self, change: tuple[SkillName, OwedChange]) -> SkillError | None:
+        name, owed = change
         try:
-            self._bring_in_line(*change)
+            read = self._read(name)
+            if read == owed.desired:
+                return None
+            if not _is_same_text(read, owed.before):
+                self._contested |= {} if owed.before is None else {name: owed.before}
+            elif owed.desired is None:
+                withdraw_skill(self._folder, name)
+                self._has_removed = True
+            else:
+                write_skill(self._folder, owed.desired, flush=False)
         except SkillError as error:
             return error
         return None
-
-    def _bring_in_line(self, name: SkillName, owed: OwedChange) -> None:
-        read = self._read(name)
-        if read == owed.desired:
-            return
-        if not _is_same_text(read, owed.before):
-            self._contested |= {} if owed.before is None else {name: owed.before}
-        elif owed.desired is None:
-            withdraw_skill(self._folder, name)
-            self._has_removed = True
-        else:
-            write_skill(self._folder, owed.desired, flush=False)
 
     def _read(self, name: SkillName) -> "Skill | NoText | None":
         """The skill in a file; None if there is no file, `NoText` if it cannot be read."""
@@ -239,7 +238,9 @@ class FolderUpkeep:
         try:
             return read_skill(path) if path.exists() else None
         except SkillError:
-            return NoText.EMPTY if _is_empty(path) else NoText.UNREADABLE
+            with suppress(OSError):
+                return NoText.EMPTY if path.stat().st_size == 0 else NoText.UNREADABLE
+            return NoText.UNREADABLE
 
 
 def _is_same_text(read: Skill | NoText | None, before: Skill | None) -> bool:
@@ -249,10 +250,3 @@ def _is_same_text(read: Skill | NoText | None, before: Skill | None) -> bool:
     if read is None or before is None:
         return read is before
     return (meaning_of(read), read.pinned) == (meaning_of(before), before.pinned)
-
-
-def _is_empty(path: Path) -> bool:
-    try:
-        return path.stat().st_size == 0
-    except OSError:
-        return False

@@ -94,16 +94,12 @@ def evidence_needed(mass: float, skills: int) -> int:
     """
     if mass <= 0:
         return UNIT * UNIT
-    bar = _BAR * _ease(skills) * log(skills + _IMAGINED)
+    growth = log(max(skills, _SMALL_LIBRARY) / _SMALL_LIBRARY) / log(_LARGE_LIBRARY / _SMALL_LIBRARY)
+    ease = min(1.0, _EASE_WHILE_SMALL + (1 - _EASE_WHILE_SMALL) * growth)
+    bar = _BAR * ease * log(skills + _IMAGINED)
     bend = bar * _BAR_FALLS_BY / (mass * mass)
     least = (sqrt(1 + 4 * bend * bar) - 1) / (2 * bend)
     return round(UNIT * max(least, _NOISE * sqrt(mass)))
-
-
-def _ease(skills: int) -> float:
-    """The share of the bar that is asked for in a library of this size."""
-    growth = log(max(skills, _SMALL_LIBRARY) / _SMALL_LIBRARY) / log(_LARGE_LIBRARY / _SMALL_LIBRARY)
-    return min(1.0, _EASE_WHILE_SMALL + (1 - _EASE_WHILE_SMALL) * growth)
 
 
 V = TypeVar("V")
@@ -181,7 +177,7 @@ class Members:
         members._groups, members._counts = groups, counts
         own: set[tuple[str | None, bool]] = set()
         for skill, is_added in changes:
-            key = skill.scope, _is_listable(skill)
+            key = skill.scope, skill.kind is SkillKind.SKILL and not skill.applies_always
             if key[1]:
                 counts[skill.scope] += 1 if is_added else -1
             if key not in own:
@@ -192,10 +188,6 @@ class Members:
             elif not is_added:
                 groups[key].pop(skill.name, None)
         return members
-
-
-def _is_listable(skill: Skill) -> bool:
-    return skill.kind is SkillKind.SKILL and not skill.applies_always
 
 
 class SkillIndex:
@@ -258,10 +250,8 @@ class SkillIndex:
         return draft.finish()
 
     def search(self, query: str, limit: int = 3, scopes: frozenset[str] = frozenset()) -> list[FoundSkill]:
-        """The skills there is enough evidence for, best first, none far behind the best; ties by name. Often none.
-
-        A skill with a scope is found only where its scope is among `scopes`.
-        """
+        """The skills with enough evidence, best first, none far behind the best; ties by name. Scoped skills only if their scope is
+        in `scopes`."""
         return [one for one in self.rank(query, scopes=scopes) if one.is_match][:limit]
 
     def read(self, words: Sequence[str]) -> SkillQuery:
@@ -277,11 +267,8 @@ class SkillIndex:
         scopes: frozenset[str] = frozenset(),
         limit: int = MOST_RANKED,
     ) -> list[FoundSkill]:
-        """Up to `limit` skills, rules and facts that have anything in common with a request, best first; ties by name.
-
-        `nearness` says how near each is in meaning; without it words decide alone. `kinds` leaves out other kinds; `scopes` as in
-        `search`.
-        """
+        """Up to `limit` skills, rules and facts that share anything with a request, best first; ties by name. `nearness` is their
+        similarity in meaning, without it only words count; `kinds` restricts the kinds, `scopes` is as in `search`."""
         wanted = self.read(telling_words(query)) if isinstance(query, str) else query
         evidence = self._evidence(wanted, scopes, limit * _MOST_KINDS if kinds else limit)
         if nearness:
@@ -337,7 +324,7 @@ class SkillIndex:
 
     def _weigh(self, words: Sequence[str]) -> tuple[dict[str, float], float]:
         """The request's most telling known terms with their informativeness, and the mass of its most telling terms, known or not:
-        words that no skill has are what the request is about that no skill explains."""
+        words that no skill has are what no skill explains."""
         get = self._words.get
         telling = [terms for word in words if (terms := found if (found := get(word)) is not None else self._weigh_word(word))]
         weights: dict[str, float] = {}
@@ -352,8 +339,8 @@ class SkillIndex:
         return known, mass
 
     def _weigh_word(self, word: str) -> dict[str, float]:
-        """The terms of a word with how much each says here; negative where no skill has it. Remembered, since requests use the
-        same words all day; what is no word will hardly come again."""
+        """The terms of a word with their informativeness, negative if no skill has the term. Words are cached; other tokens rarely
+        recur."""
         weighed = {term: self._weigh_anew(term) for term in terms_of(word)} or _SAYS_NOTHING
         if len(word) <= MAX_WORD_CHARS and word.isalpha():
             if len(self._words) >= _MOST_WORDS:

@@ -115,13 +115,10 @@ class SkillLibrary:
         learned: LearnedFrom | None = None,
         by_person: bool = False,
     ) -> LibraryView:
-        """One atomic change: these skills are in force from now on, those no longer. Gives the view afterwards.
-
-        `expected` are the content hashes of skills as the caller saw them, None for a free name. A skill that is another by
-        now is a SkillError, as is one that is a person's or pinned, or what a person said, unless a person asks; then nothing
-        changes. `learned` says what a change rests on that a person did not command: the store refuses evidence that is out of
-        date. Raises StoreError.
-        """
+        """Put skills in force and retire others, in one atomic change; returns the view afterwards. `expected` are content hashes
+        as the caller saw them (None: the name is free). Raises SkillError, and changes nothing, if one has changed, or is a
+        person's, pinned or a person's words and not `by_person`. `learned` is the evidence of a change by the program; the store
+        refuses outdated evidence. Raises StoreError."""
         wanted, gone = [_as_read(skill) for skill in put], list(dict.fromkeys(retire))
         names = [*(skill.name for skill in wanted), *gone]
         if len(set(names)) != len(names):
@@ -132,7 +129,9 @@ class SkillLibrary:
                 self._check(name, expected or {}, by_person=by_person)
             if not by_person:
                 self._refuse_stated(wanted, gone)
-            self._refuse_unknown(gone)
+            for name in gone:
+                if self._index.get(name) is None:
+                    raise SkillError(f"there is no skill named {name} in force")
             return self._replace(wanted, gone, reason, learned=learned)
 
     def retire(self, name: SkillName, reason: str | None = None) -> LibraryView:
@@ -140,10 +139,8 @@ class SkillLibrary:
         return self.publish((), (name,), reason or f"retired {name}", by_person=True)
 
     def revert(self, number: int) -> LibraryView:
-        """A person puts an earlier generation's skills in force again, as a new generation; files follow. Raises SkillError.
-
-        The new generation is published even if it changes no skill: what was learned before it stays out from then on.
-        """
+        """Put an earlier generation's skills in force again, as a new generation, even if no skill changes: what was learned since
+        stays out. Raises SkillError."""
         with self._writing:
             self._take_in_first(None, ())
             target = self._generations.at(number)
@@ -230,15 +227,13 @@ class SkillLibrary:
                 self._scan.look_again(name)
                 self._half_written.add(name)
                 return last_good
-            self._skip(name, SkippedSkill(_printable(str(path)), _printable(str(error).removeprefix(f"{path}: "))))
+            skipped = SkippedSkill(_printable(str(path)), _printable(str(error).removeprefix(f"{path}: ")))
+            if self._skipped.get(name) != skipped:
+                log.warning("skill skipped path=%s reason=%s", skipped.path, skipped.reason)
+            self._skipped[name] = skipped
             return None
         self._skipped.pop(name, None)
         return skill
-
-    def _skip(self, name: str, skipped: SkippedSkill) -> None:
-        if self._skipped.get(name) != skipped:
-            log.warning("skill skipped path=%s reason=%s", skipped.path, skipped.reason)
-        self._skipped[name] = skipped
 
     def _publish_edits(self) -> None:
         """Have the store number the set of skills if it is a new one, and swap the view."""
@@ -271,16 +266,13 @@ class SkillLibrary:
         self._index = self._stored = index
         self._upkeep.owe(changes)
         if not self._upkeep.is_behind:
-            self._settle()
+            try:
+                self._upkeep.settle(self._generations)
+            except StoreError as error:
+                log.warning("skill files are written but not noted: %s; noted with the next look", error)
         self._report(self._upkeep.trouble)
         self._show()
         return self._view
-
-    def _settle(self) -> None:
-        try:
-            self._upkeep.settle(self._generations)
-        except StoreError as error:
-            log.warning("skill files are written but not noted: %s; noted with the next look", error)
 
     def _show(self) -> None:
         if self._number != self._view.generation:
@@ -300,8 +292,8 @@ class SkillLibrary:
             )
 
     def _refuse_stated(self, put: Sequence[Skill], gone: Iterable[SkillName]) -> None:
-        """Raise SkillError if rules or facts in force would change. Only their state may: homes from before rules had a kind may
-        hold some that are on trial."""
+        """Raise SkillError if rules or facts in force would change in more than their state: old homes may hold some that are on
+        trial."""
         known = [self._index.get(name) for name in gone]
         for skill in put:
             before = self._index.get(skill.name)
@@ -313,11 +305,6 @@ class SkillLibrary:
     def _refuse_unreadable(self, name: str) -> None:
         if name in self._skipped or name in self._half_written:
             raise SkillError(f"{self.folder / name / SKILL_FILE} cannot be read now: correct or remove it first")
-
-    def _refuse_unknown(self, names: Iterable[str]) -> None:
-        for name in names:
-            if self._index.get(name) is None:
-                raise SkillError(f"there is no skill named {name} in force")
 
     def _report(self, trouble: str | None) -> None:
         if trouble != self._trouble:

@@ -83,8 +83,8 @@ def _lead(leader: dict[str, str], name: str) -> str:
 
 
 def stale_reason(skill: Skill, last_matched: datetime, tasks: int, now: datetime) -> str | None:
-    """Why a skill is stale; None where it is not. `tasks` is how many tasks in its scope there were since it last matched one: a
-    skill must be unmatched for long *and* over many tasks, so that a holiday makes none stale."""
+    """Why a skill is stale, or None. `tasks` are those in its scope since it last matched one: both time and tasks count, so that a
+    holiday makes none stale."""
     if skill.author is not Authorship.EVOLVER or skill.pinned or skill.state not in (SkillState.CANARY, SkillState.LIVE):
         return None
     if now - last_matched < STALE_AFTER or tasks < STALE_TASKS:

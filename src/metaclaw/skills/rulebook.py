@@ -29,8 +29,7 @@ Dates = dict[SkillName, tuple[datetime | None, datetime | None]]
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A lesson that was taken back: its generation and reason, the skills that went, those that are in force again as they were
-    before it, and the new generation."""
+    """A lesson that was undone: its generation and reason, the skills removed, the skills restored, and the new generation."""
 
     lesson: int
     reason: str
@@ -143,8 +142,8 @@ class Rulebook:
         return wanted
 
     def undo(self, generation: int | None = None) -> Undone:
-        """Take back the last lesson that is still in force: a rule or fact that was noted, changed or removed, or a skill that was
-        learned, edited or retired; or the lesson of this generation. Raises SkillError where there is none."""
+        """Undo the last lesson still in force, or that of `generation`: a rule or fact noted, changed or removed, or a skill
+        learned, edited or retired. Raises SkillError if there is none."""
         for change in self._lessons() if generation is None else self.history.changes(generation + 1, 1):
             if generation is not None and change.number != generation:
                 break
@@ -159,8 +158,8 @@ class Rulebook:
         raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
 
     def lately(self) -> Iterator[GenerationChange]:
-        """What was noted, learned, retired or taken back, newest first, read in pages as they are asked for. The end of a trial is
-        left out, and so are files changed by hand, which may be very many."""
+        """What was noted, learned, retired or undone, newest first, read page by page; without ends of trials and files changed by
+        hand."""
         # Not cached: what is forgotten must be gone from here at once.
         before: int | None = None
         for _ in range(_MOST_PAGES):

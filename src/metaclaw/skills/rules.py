@@ -85,8 +85,8 @@ def question_of(rule: Skill) -> str | None:
 
 
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
-    """A rule or fact with a readable name of its own, apart from what is or was `known` by that name and says something else.
-    Raises SkillError that names the field and what to write."""
+    """A rule or fact with a readable name, different from `known` ones that say something else. Raises SkillError that names the
+    field."""
 
     text = _text(fields.get("text"))
     kind = fields.get("kind", SkillKind.RULE.value)
@@ -273,8 +273,8 @@ def slug(words: Iterable[str], most_chars: int = 48) -> str:
 
 
 def rule_name(text: str, when: str, kind: str, is_taken: Callable[[str], bool]) -> SkillName:
-    """A readable name for a rule or fact: the first words of its text, without what only opens it; where its script has no Latin
-    letters, its kind and the commonest of its words in English."""
+    """A readable name: the first words of the text without an opening; if its script is not Latin, its kind and its commonest words
+    in English."""
     about = _in_english(text) or _in_english(when)
     return own_name(_readable(text) or (f"{kind}-{about}" if about else kind), is_taken)
 

@@ -130,7 +130,8 @@ def hides_text(text: str) -> bool:
     tokens = [match[0] for pattern in (BASE64, HEX) for match in pattern.finditer(text)]
     if any(from_base64(token) or (HEX.fullmatch(token) and from_hex(token)) for token in tokens):
         return True
-    random = sum(len(token) for token in set(tokens) if len(token) >= _LONG_TOKEN and _is_mixed(token) and "/" not in token)
+    long = (token for token in set(tokens) if len(token) >= _LONG_TOKEN and "/" not in token)
+    random = sum(len(one) for one in long if all(any(map(kind, one)) for kind in (str.isdigit, str.isupper, str.islower)))
     return random > len("".join(text.split())) / 2
 
 
@@ -163,8 +164,3 @@ def _reads(raw: bytes) -> bool:
 
 def _text(raw: bytes) -> str:
     return raw.decode("ascii") if _reads(raw) else ""
-
-
-def _is_mixed(token: str) -> bool:
-    kinds = (str.isdigit, str.isupper, str.islower)
-    return all(any(map(kind, token)) for kind in kinds)

@@ -121,7 +121,7 @@ def _split_word(word: str) -> Iterator[str]:
             yield from _pieces(katakana, 3) if katakana else _pieces(other, 2)
         return
     if not word.isascii():
-        word = _without_accents(word)
+        word = "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))
     folded = word.casefold()
     if folded in _WITH_SIGN:
         yield folded
@@ -157,10 +157,6 @@ def _usable(word: str) -> Iterator[str]:
             yield word
     elif not _LOOKS_LIKE_AN_ID.fullmatch(word):
         yield stem(word)
-
-
-def _without_accents(word: str) -> str:
-    return "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))
 
 
 def stem(word: str) -> str:

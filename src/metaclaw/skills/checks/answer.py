@@ -66,8 +66,8 @@ def _consent(conversation: Conversation) -> dict[str, Json]:
     places = [at for at, message in enumerate(conversation.messages) if message.role is Role.USER and answer_text(message.parts)]
     before = conversation.messages[: places[-1]] if places else ()
     asked = next((text for one in reversed(before) if one.role is Role.ASSISTANT and (text := answer_text(one.parts))), None)
-    found = deletion_consent(conversation.task, asked)
-    return {"to_delete": found.is_given, "refused": list[Json](found.refused)}
+    is_given, refused = deletion_consent(conversation.task, asked)
+    return {"to_delete": is_given, "refused": list[Json](refused)}
 
 
 def _entries(message: Message) -> Iterator[dict[str, Json]]:
@@ -91,17 +91,14 @@ def _actions(answer: Sequence[Part], *, is_new: bool) -> Iterator[Json]:
         for call in sorted(seen_calls(part), key=lambda one: bool(one.name)) if isinstance(part, ToolCall) else ():
             for text in call.texts:
                 action: dict[str, Json] = {"class": None if call.kind is None else call.kind.value, "text": text, "is_new": is_new}
-                yield action | (_read_commands(text) if call.takes_script else {})
-
-
-def _read_commands(script: str) -> dict[str, Json]:
-    commands = commands_of(script)
-    return {"commands": list[Json](commands.lines), **({"unread": commands.unread} if commands.unread else {})}
+                if call.takes_script:
+                    commands = commands_of(text)
+                    action |= {"commands": list[Json](commands.lines), **({"unread": commands.unread} if commands.unread else {})}
+                yield action
 
 
 def unread_part(answer: Sequence[Part], where: Where) -> str:
-    """Which part of the commands that a check looks at could not be read; empty where all of it was. A command that cannot be read
-    may also change files."""
+    """Why a command that a check looks at could not be read, or empty. Such a command may also change files."""
     if where.place is Place.ANSWER:
         return ""
     tools = where.tools if ToolClass.EDIT not in where.tools else (*where.tools, ToolClass.SHELL.value)
@@ -118,8 +115,8 @@ def texts_at(answer: Sequence[Part], where: Where) -> list[str]:
 
 
 def pattern_texts(answer: Sequence[Part], check: PatternCheck) -> list[SeenText]:
-    """The texts that a pattern looks at. Of a shell's script these are the commands; all of it only for a pattern that must be
-    found or names an operator, and as it is written only for one that must be found or names a quotation mark."""
+    """The texts that a pattern looks at. Of a shell script these are its commands; the whole script only if the pattern must be
+    found or names an operator, and as written only if it must be found or names a quotation mark."""
     if check.where.place is Place.ANSWER:
         return [SeenText(text) for text in texts_at(answer, check.where)]
     is_whole = check.must_match or names_operator(check.pattern)

@@ -51,8 +51,8 @@ _REPLACEMENT_END: Final = re.compile(r"[>+]{5,} ?REPLACE\s*")
 
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """A call as it is looked at. `written` is its arguments as the model wrote them, `arguments` the same decoded, a text where
-    they are no JSON. `texts` are what it comes down to: commands, or files with their new text; empty for a tool of no class."""
+    """A call: its arguments as `written` and decoded (a text if they are not JSON), and `texts`, the commands or the files with
+    their new text that it comes down to; empty for a tool of no class."""
 
     name: str
     written: str

@@ -9,7 +9,10 @@ name, as in `rm $path`.
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final
+
+from metaclaw.skills.checks.programs import words
 
 _MOST_CHARS: Final = 20_000
 _MOST_LITERALS: Final = 200
@@ -59,7 +62,7 @@ def literals_of(code: str) -> list[str]:
 
 
 def _literals(code: str) -> Iterator[tuple[str, int, int]]:
-    for match, _ in zip(_CAPTURED_LITERAL.finditer(code), range(_MOST_LITERALS), strict=False):
+    for match in islice(_CAPTURED_LITERAL.finditer(code), _MOST_LITERALS):
         yield unescaped(next(filter(None, match.groups()), "")), match.start(), match.end()
 
 
@@ -143,35 +146,14 @@ _LOOKED_FOR: Final = re.compile(
     r"(?:\b(?:replace|replaceAll|sub|subn|gsub|index|find|rfind|startswith|endswith|startsWith|endsWith|split|count|compile|search|match"
     r"|findall|includes|indexOf|test|removeprefix|removesuffix|strip|RegExp|assert|print|log)\s*\(\s*|\bassert\s+)\Z"
 )
-_DELETING: Final = frozenset(
-    (
-        "remove",
-        "unlink",
-        "rmtree",
-        "removedirs",
-        "rmdir",
-        "rm",
-        "rm_rf",
-        "rm_r",
-        "delete",
-        "unlinkSync",
-        "rmSync",
-        "rmdirSync",
-        "removeSync",
-    )
+_DELETING: Final = words("remove unlink rmtree removedirs rmdir rm rm_rf rm_r delete unlinkSync rmSync rmdirSync removeSync")
+_MOVING: Final = words("rename replace move renameSync mv")
+_COPYING: Final = words("copy copy2 copyfile copytree copyFile copyFileSync cp")
+_WRITING: Final = words(
+    "write writeFile writeFileSync appendFile appendFileSync createWriteStream writeTextFile writeTextFileSync file_put_contents"
 )
-_MOVING: Final = {"rename": "mv", "replace": "mv", "move": "mv", "renameSync": "mv", "mv": "mv"}
-_COPYING: Final = frozenset(("copy", "copy2", "copyfile", "copytree", "copyFile", "copyFileSync", "cp"))
-_WRITING: Final = frozenset(
-    (
-        *("write", "writeFile", "writeFileSync", "appendFile", "appendFileSync", "createWriteStream", "writeTextFile"),
-        *("writeTextFileSync", "file_put_contents"),
-    )
-)
-_OF_FILES: Final = frozenset(
-    ("os.", "shutil.", "fs.", "fsp.", "fs.promises.", "fsPromises.", "promises.", "Deno.", "File.", "FileUtils.", "Dir.")
-)
-_SENDING: Final = frozenset(("get", "post", "put", "patch", "delete"))
+_OF_FILES: Final = words("os. shutil. fs. fsp. fs.promises. fsPromises. promises. Deno. File. FileUtils. Dir.")
+_SENDING: Final = words("get post put patch delete")
 _NOTABLE: Final = re.compile(
     r"\.git\.|\.main\(|\.push\s*\(|remove|unlink|rmtree|rmdir|\brm|delete|chmod|umask|copy|move|rename|replace|truncate|open|write|append|Request|fetch|urlopen"
     r"|\.(?:get|post|put|patch|request)\s*\(|system|[pP]open|\brun\s*\(|\bexec|call\s*\(|output\s*\(|\bmv\b|\bcp\b|file_put_contents|FileInput|fileinput"
@@ -185,23 +167,20 @@ def code_commands(code: str) -> list[str]:
     text = _plain_modules(code[:_MOST_CHARS])
     names = _names(text)
     found: list[list[str]] = []
-    for match, _ in zip(_CALL.finditer(text), range(_MOST_CALLS), strict=False):
+    for match in _some(_CALL, text):
         found += _command(match[1] or "", match[2], _arguments(text, match.end()), text, names)
-    for match, _ in zip(_METHOD.finditer(text), range(_MOST_CALLS), strict=False):
+    for match in _some(_METHOD, text):
         found += _method_command(match, _arguments(text, match.end()), names)
-    for match, _ in zip(_MODULE_MAIN.finditer(text), range(_MOST_CALLS), strict=False):
-        found.append([match[1], *(_value(one, names) for one in _arguments(match[2], 0))])
-    for match, _ in zip(_GIT_METHOD.finditer(text), range(_MOST_CALLS), strict=False):
+    found += [[match[1], *(_value(one, names) for one in _arguments(match[2], 0))] for match in _some(_MODULE_MAIN, text)]
+    for match in _some(_GIT_METHOD, text):
         found.append(_git_command(match[1] or match[2], _arguments(text, match.end()), names))
-    return list(dict.fromkeys([*_started(text, names), *(" ".join(map(_quoted, words)) for words in found)]))
+    scripts = (_value(one[0], names) for match in _some(_STARTING, text) if (one := _arguments(text, match.end())))
+    started = [script for script in scripts if " " in script and not script.startswith("$")]
+    return list(dict.fromkeys([*started, *(" ".join(map(_quoted, words)) for words in found)]))
 
 
-def _started(code: str, names: dict[str, str]) -> Iterator[str]:
-    """The commands that a program puts together from texts and names."""
-    for match, _ in zip(_STARTING.finditer(code), range(_MOST_CALLS), strict=False):
-        arguments = _arguments(code, match.end())
-        if arguments and " " in (script := _value(arguments[0], names)) and not script.startswith("$"):
-            yield script
+def _some(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    return islice(pattern.finditer(text), _MOST_CALLS)
 
 
 def code_files(code: str) -> list[tuple[str, str]]:
@@ -211,7 +190,7 @@ def code_files(code: str) -> list[tuple[str, str]]:
     text = _plain_modules(code[:_MOST_CHARS])
     names = _names(text)
     paths: dict[str, None] = {}
-    for match, _ in zip(_CALL.finditer(text), range(_MOST_CALLS), strict=False):
+    for match in _some(_CALL, text):
         arguments = _arguments(text, match.end())
         owner, name = match[1] or "", match[2]
         if not arguments:
@@ -230,7 +209,7 @@ def code_files(code: str) -> list[tuple[str, str]]:
         elif name not in _WRITING or (name == "write" and owner not in ("File.", "IO.", "Bun.")):
             continue
         paths[_value(first, names)] = None
-    for match, _ in zip(_METHOD.finditer(text), range(_MOST_CALLS), strict=False):
+    for match in _some(_METHOD, text):
         is_written = match["method"] in ("write_text", "write_bytes") or (
             match["method"] == "open" and any(map(_WRITES.search, _arguments(text, match.end())))
         )
@@ -255,7 +234,7 @@ def _plain_modules(code: str) -> str:
 
 def _written_texts(code: str) -> Iterator[str]:
     """The texts of a program without those that it only looks for."""
-    for match, _ in zip(_TEXT.finditer(code), range(_MOST_CALLS), strict=False):
+    for match in _some(_TEXT, code):
         if _LOOKED_FOR.search(code, max(0, match.start() - 40), match.start()) is None and not re.match(
             r"\s+(?:not\s+)?in\b", code[match.end() : match.end() + 12]
         ):
@@ -264,7 +243,7 @@ def _written_texts(code: str) -> Iterator[str]:
 
 def _names(code: str) -> dict[str, str]:
     names: dict[str, str] = {}
-    for match, _ in zip(_NAMED.finditer(code), range(_MOST_NAMES), strict=False):
+    for match in islice(_NAMED.finditer(code), _MOST_NAMES):
         names[match[1]] = _value(match[2], names)
     return names
 
@@ -299,7 +278,8 @@ def _value(expression: str, names: dict[str, str]) -> str:
     for match in _TOKEN.finditer(expression[:_MOST_ARGUMENT_CHARS]):
         literal, name, call, sign = match.groups()
         if literal is not None:
-            pieces.append(_filled(_unquoted(literal), names))
+            text = _unquoted(literal)
+            pieces.append(_IN_TEMPLATE.sub(lambda one: names.get(one[1] or one[2], f"${one[1] or one[2]}"), text))
         elif name is not None and not call:
             pieces.append(names.get(name, f"${name}"))
         elif sign in ("/", ",") and is_path and pieces and not pieces[-1].endswith("/"):
@@ -307,10 +287,6 @@ def _value(expression: str, names: dict[str, str]) -> str:
         elif sign == "," and not is_path:
             break
     return "".join(pieces).rstrip("/") if is_path else "".join(pieces)
-
-
-def _filled(text: str, names: dict[str, str]) -> str:
-    return _IN_TEMPLATE.sub(lambda match: names.get(match[1] or match[2], f"${match[1] or match[2]}"), text)
 
 
 def _unquoted(literal: str) -> str:

@@ -87,8 +87,8 @@ class SeenText(NamedTuple):
     quoted: tuple[tuple[int, int], ...] = ()
 
     def counts(self, begin: int, end: int) -> bool:
-        """Whether a match at this place counts: not if it is like a command and lies in a quoted part, nor if it ends in one with
-        an option, such as `commit .*--no-verify` in the words of a commit message, or with a command behind an operator."""
+        """Whether a match at this place counts. One that looks like a command does not if it lies in a quoted part, or ends in one
+        with an option (`commit .*--no-verify` in a commit message) or a command behind an operator."""
         for first, last in self.quoted:
             if first <= begin and end <= last:
                 return _LIKE_A_COMMAND.match(self.text, begin, end) is None
@@ -99,10 +99,9 @@ class SeenText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What a script comes down to. `written` is all of it without its comments, `wholes` each script with its words in plain
-    spelling and its operators. `lines` are its commands in plain spelling without what is only quoted, `texts` the same, and with
-    it. `files` are the files that it writes, by path, with the text where that is known. `unread` says what could not be read;
-    empty where all of it was."""
+    """What a script comes down to: `written` without comments; `wholes`, each script with its words in plain spelling and its
+    operators; `lines`, its commands without quoted parts; `texts`, the same with and without them; `files` that it writes, by path;
+    `unread`, why a part could not be read, or empty."""
 
     written: SeenText
     wholes: tuple[SeenText, ...]
@@ -283,8 +282,7 @@ class _Walk:
         self._add_script(script, depth + 1)
 
     def _add_code(self, code: str, depth: int) -> None:
-        """Add the scripts in a program of another language. Some of its texts may be no scripts, so what cannot be read of them
-        says nothing."""
+        """Add the scripts in a program of another language. Some of its texts may be no scripts: what cannot be read is ignored."""
         if hides_code(code):
             self._note(_HIDDEN_CODE)
         self._guesses += 1
@@ -308,13 +306,9 @@ class _Walk:
             if (reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]) and not roles.reads_file(command):
                 self._note(_PRINTED_SCRIPT)
         elif name in SHELLS or name in ("source", "."):
-            self._note_substituted(bare)
-
-    def _note_substituted(self, texts: Sequence[str]) -> None:
-        """Note a shell that runs what another command prints, as `source <(…)` does."""
-        for text in texts[1:]:
-            if text.startswith("<(") and not _SETTING_UP.match(text) and not re.match(r"<\(\s*(?:echo|printf|cat)\b", text):
-                self._note(_PRINTED_SCRIPT)
+            for text in bare[1:]:  # as in `source <(…)`
+                if text.startswith("<(") and not _SETTING_UP.match(text) and not re.match(r"<\(\s*(?:echo|printf|cat)\b", text):
+                    self._note(_PRINTED_SCRIPT)
 
     def _follow_files(self, command: Command, texts: list[str], roles: Roles) -> None:
         """Add a download whose file a later command runs as a pipe into that, a redirection that empties a file as `truncate`."""

@@ -48,8 +48,7 @@ def kind_of(checks: Sequence[Check]) -> CheckKind:
 
 
 def accepted_trifle(check: Check) -> str | None:
-    """A trivial answer that passes a check, without any question; None where there is none, where the check accepts nothing else,
-    and for a check that only forbids something. Blocks."""
+    """A trivial answer that passes a check, or None; also None where the check accepts nothing else or only forbids. Blocks."""
     if kind_of([check]) is not CheckKind.DEMANDS or (isinstance(check, ProgramCheck) and not check.approved):
         return None
     for trifle, found in zip(TRIVIAL_ANSWERS, _strictly(check, TRIVIAL_ANSWERS), strict=True):
@@ -79,10 +78,8 @@ def near_answers(text: str) -> list[str]:
 
 
 def constant_parts(answers: Sequence[tuple[str, str]]) -> list[str]:
-    """What a policy may have learned to say whatever is asked, from pairs of a question and an answer that passes.
-
-    Single signs, and what most answers have in common where that is most of each answer and not taken from the question.
-    """
+    """What a policy may have learned to say whatever is asked, from pairs of a question and a passing answer: single characters,
+    and what makes up most of most answers and is not taken from the question."""
     texts = list(dict.fromkeys(text.strip() for _, text in answers))
     signs = Counter(sign for text in texts for sign in set(text) if not sign.isspace())
     if len(texts) < _LEAST_TEXTS:
@@ -136,8 +133,8 @@ _IN_PROSE: Final = re.compile(
 
 
 def sample_answer(check: Check, sample: str) -> tuple[Part, ...]:
-    """The answer that a sample stands for: its words, or, for a check of calls, the call: a command, a file (its path on the first
-    line, the new text below), or JSON with the name of a tool and its arguments."""
+    """The answer that a sample stands for: its words, or for a check of calls a command, a file (path on the first line, new text
+    below), or JSON with a tool's name and arguments."""
     if isinstance(check, ProgramCheck) or check.where.place is Place.ANSWER:
         return (Text(sample),)
     return (_call(check.where.tools, sample),)

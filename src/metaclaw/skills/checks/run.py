@@ -50,12 +50,10 @@ def examine(
     conversation: Conversation = _NO_CONVERSATION,
     is_strict: bool = False,
 ) -> Finding:
-    """The same with the score and the reason.
-
-    The strict reading looks at the whole answer: what a pattern or a schema does not account for must be ordinary words, and
-    a score short of 1 is 0.
-    """
-    if (most := _most_chars(check)) < _size_for(check, answer):
+    """Try a check on an answer: outcome, score and reason. If strict, what a pattern or schema does not account for must be
+    ordinary words, and a score short of 1 is 0."""
+    is_of_calls = isinstance(check, PatternCheck) and check.where.place is Place.CALLS
+    if (most := MAX_CALL_CHARS if is_of_calls else MAX_ANSWER_CHARS) < _size_for(check, answer):
         return _unknown(f"the answer has more than {most} characters")
     try:
         match check:
@@ -95,18 +93,13 @@ def examine_many(
 def examine_all(
     checks: Sequence[Check], answer: Sequence[Part], limit_s: float = LIMIT_S, *, conversation: Conversation = _NO_CONVERSATION
 ) -> list[Finding]:
-    """What several checks say of one answer. Patterns are looked for together, in one exchange with the process that does so, and
-    within one limit for all; a slow one does not take the time of the others."""
+    """Try several checks on one answer. Patterns are tried together in one exchange with the matcher, within one limit; a slow one
+    does not take the time of the others."""
     together = _match_together(checks, answer, limit_s) if size_of(answer) <= MAX_ANSWER_CHARS else {}
     return [
         together[at] if at in together else examine(check, answer, limit_s, conversation=conversation)
         for at, check in enumerate(checks)
     ]
-
-
-def _most_chars(check: Check) -> int:
-    is_of_calls = isinstance(check, PatternCheck) and check.where.place is Place.CALLS
-    return MAX_CALL_CHARS if is_of_calls else MAX_ANSWER_CHARS
 
 
 def _size_for(check: Check, answer: Sequence[Part]) -> int:
@@ -274,11 +267,8 @@ _MOST_STRANGE: Final = 4
 
 
 def is_ordinary_beside(text: str, spans: Sequence[tuple[int, int]]) -> bool:
-    """Whether the rest of a text is empty or ordinary words.
-
-    It is not where digits or a piece of the match stick to a match, where long matches stick together, where the same match stands
-    there again and again, or where the rest is mostly no words.
-    """
+    """Whether the rest of a text is empty or ordinary words. It is not if digits or a piece of the match stick to a match, long
+    matches stick together, one match is repeated again and again, or most of the rest is no words."""
     long_ones = [(one, two) for one, two in spans if two - one > _LEAST_REPEATED]
     if any(before[1] == after[0] for before, after in pairwise(long_ones)):
         return False

@@ -53,10 +53,9 @@ _OUTPUT_OPTION: Final = re.compile(r"-[a-zA-Z]*o|--output|--out|-OutFile|--downl
 
 @dataclass(slots=True)
 class Roles:
-    """`scripts` print what a shell runs, `code` what an interpreter or a database runs, `readers` run what they read themselves.
-    `arguments` print the words of other commands. `fed` are the texts that commands get by pipes, where they are known, `decoded`
-    what programs such as `base64 -d` print of them, `from_files` those that are fed with files or here documents alone, `feeders`
-    the commands whose output a command reads."""
+    """`scripts` print what a shell runs, `code` what an interpreter or a database runs; `readers` run what they read. `arguments`
+    print the words of other commands. `fed` is known text that commands get by pipes, `decoded` what e.g. `base64 -d` prints of it;
+    `from_files` are fed by files or here documents only; `feeders` are the commands whose output a command reads."""
 
     scripts: set[Command] = field(default_factory=set)
     code: set[Command] = field(default_factory=set)

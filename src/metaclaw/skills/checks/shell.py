@@ -49,8 +49,8 @@ class Given:
 
 @dataclass(slots=True, eq=False)
 class Command:
-    """A simple command. `writes` are the files its output goes to, `empties` those that lose what they had, `reads` those of its
-    input; `is_fed` says that a pipe leads into it."""
+    """A simple command. `writes` are the files its output goes to, `empties` those it truncates, `reads` those of its input;
+    `is_fed`: a pipe leads into it."""
 
     begin: int
     end: int = 0
@@ -75,8 +75,8 @@ class ShellPipeline:
 
 @dataclass(slots=True)
 class Script:
-    """The commands of a script in their order, those of substitutions included, its pipelines of several commands, the bodies of
-    its functions, and the places of its comments."""
+    """The commands of a script in order, including those of substitutions, its pipelines, its functions' bodies, and where its
+    comments are."""
 
     source: str
     commands: list[Command] = field(default_factory=list)
@@ -95,8 +95,8 @@ class _HereDocument:
 
 @dataclass(slots=True)
 class _Group:
-    """Commands between a word or sign that opens and one that closes. `function` is the name of the one whose body they are,
-    `argument_of` the command behind whose words they stand in parentheses, as PowerShell has it."""
+    """Commands between an opening and a closing word or sign: the body of `function`, or the arguments in parentheses of a
+    PowerShell command, `argument_of`."""
 
     opener: str
     first: int
@@ -280,7 +280,9 @@ class _Reader(WordReader):
             case "for" | "select" if len(texts) > 3 and texts[2] == "in":
                 self._variables[texts[1]] = " ".join(texts[3:])[:MOST_VALUE_CHARS]
             case "set" if "--" in texts:
-                self._set_arguments(texts[texts.index("--") + 1 :])
+                arguments = texts[texts.index("--") + 1 :]
+                self._variables |= {str(place): text for place, text in enumerate(arguments[:64], 1)}
+                self._variables["@"] = " ".join(arguments)[:MOST_VALUE_CHARS]
             case "read" if command.given and len(texts) > 1:
                 self._variables[texts[-1]] = command.given[0].text[:MOST_VALUE_CHARS]
             case name if name.startswith("$") and texts[1:2] == ["="]:  # PowerShell
@@ -290,10 +292,6 @@ class _Reader(WordReader):
                     self._assign(text)
             case _:
                 return
-
-    def _set_arguments(self, texts: list[str]) -> None:
-        self._variables |= {str(place): text for place, text in enumerate(texts[:64], 1)}
-        self._variables["@"] = " ".join(texts)[:MOST_VALUE_CHARS]
 
     def _assign(self, text: str) -> None:
         head = _ASSIGNMENT.match(text)

@@ -34,10 +34,8 @@ _WIDTH = {"team": _TEAM, "workspace": WORKSPACE, "user": PERSON}
 
 
 class IndexLibrary:
-    """The retrieval index as a library: at 100,000 skills nothing is compared that shares no telling word.
-
-    `scopes` are those the candidate's own person is in (their user id, their workspace, their teams), beside its own scope.
-    """
+    """The retrieval index as a library, so that only skills that share a telling word are compared. `scopes` are those the
+    candidate's person is in, beside its own."""
 
     def __init__(self, index: SkillIndex, scopes: frozenset[str] = frozenset()) -> None:
         self._index = index

@@ -62,8 +62,8 @@ class ReplayBudget:
 
     @staticmethod
     def of_turn(tokens: int) -> "ReplayBudget":
-        """For a lesson from one turn: reading the correction, writing the skill and proving it should take at most eight times as
-        much as the turn."""
+        """For a lesson from one turn: reading the correction, writing the skill and proving it take at most eight times the turn's
+        tokens."""
         return ReplayBudget(min(_TURNS * tokens, _TURNS_A_LESSON * tokens - _WRITING_TOKENS), _LEAST_TOKENS)
 
 
@@ -122,8 +122,8 @@ async def prove(
 
 
 def replay_belief(results: Iterable[ReplayResult], failures: int = 0) -> Belief:
-    """The belief after replays. The record of each replayed turn counts once for the time without the skill; where nothing was
-    replayed, the recorded `failures` do."""
+    """The belief after replays. The record of each replayed turn counts once as a task without the skill; without replays the
+    recorded `failures` do."""
     found = [one for one in results if one.outcome is not Outcome.UNKNOWN]
     belief = Belief() if found else Belief(without=PassRate(failed=min(failures, 1)))
     for kind in {one.probe.turn: one.probe.kind for one in found}.values():
