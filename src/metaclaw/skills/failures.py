@@ -1,9 +1,8 @@
 """Kinds of failure: which failures within one scope are the same mistake, so that they are learned from together.
 
-Two failures are of one kind where the same thing went wrong in tasks about the same matter. What went wrong is what the detectors
-saw (and in which class of error), or, where the person said it, their words: corrections are told apart by what they say, however
-near the tasks are. Likeness is measured on index terms, rare ones counting more, and averaged over a group, so that a chain of
-half-likes does not become one kind. The result depends on the failures alone, not on their order.
+Two failures are of one kind if the same thing went wrong in similar tasks. What went wrong is the detector's signal and the class
+of error, or what the person said. Similarity is measured on index terms, rare ones counting more, and averaged over a group. The
+result does not depend on the order of the failures.
 """
 
 import re
@@ -16,7 +15,7 @@ from math import log, sqrt
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Step
-from metaclaw.domain.verdict import Fault, Signal, Source, Verdict
+from metaclaw.domain.verdict import Fault, Source, Verdict
 from metaclaw.skills.fields import scope_of_lesson
 from metaclaw.skills.rules import digest, slug
 from metaclaw.text import list_terms, list_words
@@ -140,14 +139,10 @@ class _Trait:
 
 
 def _trait(failure: Failure) -> _Trait:
-    task = _terms(failure.step.task)
-    if is_spoken_against(failure):
-        return _Trait(failure, SAID, _terms(failure.complaint), task)
-    return _Trait(failure, _cause(failure), frozenset(), task)
-
-
-def _terms(text: str) -> frozenset[str]:
-    return frozenset(list_terms(text[:_MAX_TASK_CHARS]))
+    is_said = is_spoken_against(failure)
+    texts = (failure.complaint if is_said else "", failure.step.task)
+    said, task = (frozenset(list_terms(text[:_MAX_TASK_CHARS])) for text in texts)
+    return _Trait(failure, SAID if is_said else _cause(failure), said, task)
 
 
 def _cause(failure: Failure) -> str:
@@ -156,12 +151,8 @@ def _cause(failure: Failure) -> str:
     if not against:
         return JUDGED
     strongest = max(against, key=lambda signal: (signal.evidence, signal.detector, signal.quote))
-    return slug([strongest.detector, _error_class(strongest)]) or JUDGED
-
-
-def _error_class(signal: Signal) -> str:
-    found = _ERROR_CLASS.search(signal.quote)
-    return next(filter(None, found.groups()), "") if found else ""
+    found = _ERROR_CLASS.search(strongest.quote)
+    return slug([strongest.detector, next(filter(None, found.groups()), "") if found else ""]) or JUDGED
 
 
 def _clusters(traits: list[_Trait]) -> list[list[_Trait]]:
@@ -220,8 +211,7 @@ def _name(cause: str, members: Sequence[_Trait]) -> str:
     words: Counter[str] = Counter()
     for trait in members:
         text = trait.failure.complaint if trait.said else trait.failure.step.task
-        words.update(
-            {word.casefold() for word in list_words(text[:_MAX_TASK_CHARS]) if _PLAIN_WORD.fullmatch(word) and list_terms(word)}
-        )
+        plain = (word for word in list_words(text[:_MAX_TASK_CHARS]) if _PLAIN_WORD.fullmatch(word) and list_terms(word))
+        words.update({word.casefold() for word in plain})
     chosen = sorted(words, key=lambda word: (-words[word], word))[:_WORDS_IN_NAME]
     return slug([cause, *chosen]) if slug(chosen) else slug([cause, digest(*chosen)])

@@ -1,32 +1,24 @@
 """The lexical index over skills, and how much evidence a request gives for a skill.
 
-An index is an immutable snapshot, changed by making the next one, and searched rarest words first.
+An index is an immutable snapshot. `changed` makes the next one: it copies the postings it touches and shares all others, so that
+readers need no lock and a skill is added to 100,000 in a few milliseconds.
 
-A term's postings are sorted arrays of document numbers, one per grade (see below), so that each list has one weight. A
-search adds up the lists by falling weight. Once `_MOST_POSTINGS` are added up, the remaining lists of ordinary words are only
-probed for the skills with the most evidence so far.
-
-`changed` copies the postings it touches and shares all others, so a reader that holds a snapshot never sees half a change and
-takes no lock, while one skill is added to 100,000 in a few milliseconds.
-
-Measured beside it at 100,000 short documents: SQLite's FTS5 needs 180 ms for an OR of 15 ordinary words (it scores every match),
-and tantivy 2 to 6 ms plus a native dependency, and neither gives what abstention needs. numpy is no part of the base install.
+A term's postings are sorted arrays of document numbers, one per grade (see below), so that each list has one weight. A search adds
+up the lists by falling weight; once `_MOST_POSTINGS` are added up, the remaining lists of ordinary words are only probed for the
+skills with the most evidence so far. At 100,000 documents SQLite's FTS5 needs 180 ms for 15 ordinary words.
 
 **Informativeness.** A word that few skills have says more. Its weight is `ln((N + M) / (df + M·p))`: N skills, of which df have the
-word, smoothed with M imagined documents of ordinary requests in which it has probability p (from three short lists: very common,
-common, the rest). So "file" says little even in a library of two skills, where counting alone would call it rare; in a large
-library what was counted outweighs the lists.
+word, smoothed with M imagined documents of ordinary requests in which it has probability p (very common, common, or the rest). So
+"file" says little even in a library of two skills; in a large library what was counted outweighs the lists.
 
-**Evidence.** A word found in a skill counts with its informativeness times a grade: how firmly the skill stands for that word (in
-its name and trigger, in one of them or several examples, in one example, often in the body, once in the body, once in a long
-body). The evidence for a skill is the sum over the request's words. This is BM25 with its saturated term frequency rounded to six
-grades; integers, so that sums do not depend on their order.
+**Evidence.** A word found in a skill counts with its informativeness times a grade: where it is (name and trigger, one of them or
+several examples, one example, often in the body, once in the body, once in a long body). The evidence for a skill is the sum over
+the request's words: BM25 with its saturated term frequency rounded to six grades, in integers, so that order does not matter.
 
 **Abstention.** Read as a log-likelihood, evidence of E is a coincidence that about N·e^-E skills show by chance. One word that no
 other skill has gives at most `ln(N + M)` = L, so the bar is set in units of L: evidence must reach 0.74·L, a little more than one
-such word in the trigger alone gives (0.75·(L - ln 2)) and less than one in name and trigger. So a lone rare word, or some stray
-words of a body, are not enough; two informative words of the trigger, or the word a skill is named after, are. Three things move
-the bar:
+such word in the trigger alone gives (0.75·(L - ln 2)) and less than one in name and trigger. So a lone rare word is not enough; two
+informative words of the trigger, or the word a skill is named after, are. Three things move the bar:
 - In a small library a coincidence is rarer still: up to 100 skills 0.65 of the bar is enough, from 10,000 on all of it.
 - Where the evidence explains nearly the whole request ("commit this please"), there is little else it could have been about: the
   bar falls, by up to 55 %.
@@ -88,10 +80,7 @@ def grade_terms(skill: Skill) -> dict[str, int]:
 
 
 def evidence_needed(mass: float, skills: int) -> int:
-    """The least evidence with which a skill is placed for a request whose words have this much informativeness in all.
-
-    With the bar b and the request's whole mass Q, a skill passes where E >= b·(1 - f·(E/Q)²), f being the fall; solved for E.
-    """
+    """The least evidence to place a skill for a request of mass Q: E >= b·(1 - f·(E/Q)²), with bar b and fall f, solved for E."""
     if mass <= 0:
         return UNIT * UNIT
     growth = log(max(skills, _SMALL_LIBRARY) / _SMALL_LIBRARY) / log(_LARGE_LIBRARY / _SMALL_LIBRARY)

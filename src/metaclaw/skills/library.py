@@ -1,24 +1,19 @@
 """The library: the skills in force, as one immutable view that readers take once, and its one writer.
 
-`SkillLibrary.view` is replaced, never changed: a reader keeps a consistent generation, hash and index for as long as it holds the
-view, without a lock. There are two ways to a new generation, one after the other under one lock:
+`SkillLibrary.view` is replaced, never changed, so that readers need no lock. There are two ways to a new generation:
 
-- A person edits files. `sync` (by hand or from `watch`) reads what changed on disk, derives the next index from the last by
-  copying only the postings concerned, has the generation store number it, and only then swaps the view.
+- A person edits files. `sync` (by hand or from `watch`) reads what changed on disk, makes the next index from the last, has the
+  generation store number it, and then swaps the view.
 - The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store keeps the new generation, with the
-  names of the files that do not say so yet, in one transaction; then the files are written; then the view is swapped. Stopped in
-  between, the next `load` writes what is missing: what the store has published is in force. Where many files are to be written,
-  the view is swapped at once, and the next `sync` writes them.
+  names of the files to write, in one transaction; then the files are written; then the view is swapped. If the program stops in
+  between, the next `load` writes the files. Where many are to be written, the view is swapped at once and the next `sync` writes.
 
-A skill that becomes unreadable is withdrawn and shown among `skipped`: what the owner broke on purpose must stop being placed, and
-what was broken by accident must be seen. Only while the file is less than a moment old does its last good version stay, since an
-editor may still be writing.
+A skill that becomes unreadable is withdrawn and shown among `skipped`, except while its file is less than a moment old: an editor
+may still be writing it.
 
-Hand edits are found by polling, not by a file-system notifier: it works on every platform and network mount, needs no dependency
-and no kernel watch per folder (100,000 of those take two seconds to set up). One look costs about 5 µs a skill, and lets the thread
-that serves wait for it a little; `watch` looks at half of the files every 0.4 s, and at no more than 5,000 of them, about 6 % of a
-core, so with up to 10,000 skills every change is noticed within a second. With 100,000 a new or removed skill still is, while a
-change inside an existing file may take some eight seconds.
+Hand edits are found by polling, which works on every platform and network mount. A look costs about 5 µs a skill; `watch` looks at
+half of the files every 0.4 s, at most 5,000. Up to 10,000 skills every change is noticed within a second; with 100,000, a new or
+removed skill still is, and a change inside a file within about eight seconds.
 """
 
 import logging
@@ -185,14 +180,13 @@ class SkillLibrary:
             self._upkeep.settle(self._generations)
         changes = self._scan.look(most, also)
         index, skipped = self._index, self._skipped.copy() if changes.changed or changes.gone else self._skipped
-        self._take_in(changes if self._shown else FolderChanges(changes.changed, self._without_file()))
+        if not self._shown:
+            # Skills of the last generation whose files are gone since the program last ran.
+            gone = (skill.name for skill in self._index.skills() if skill.name not in self._scan)
+            changes = FolderChanges(changes.changed, [name for name in gone if not self._upkeep.awaits(name, None)])
+        self._take_in(changes)
         if not self._shown or self._edits or self._index is not index or self._skipped != skipped:
             self._publish_edits()
-
-    def _without_file(self) -> list[str]:
-        """Skills of the last generation whose files are gone since the program last ran."""
-        names = [skill.name for skill in self._index.skills() if skill.name not in self._scan]
-        return [name for name in names if not self._upkeep.awaits(name, None)]
 
     def _take_in(self, changes: FolderChanges) -> None:
         """Read the changed files; bring index and skipped files up to date, without changing the view."""
@@ -238,7 +232,7 @@ class SkillLibrary:
     def _publish_edits(self) -> None:
         """Have the store number the set of skills if it is a new one, and swap the view."""
         index = self._index
-        if any(_is_another(self._stored.get(name), index.get(name)) for name in self._edits):
+        if any(_standing(self._stored.get(name)) != _standing(index.get(name)) for name in self._edits):
             reason = _told(self._edits) if self._shown else f"{FILES} changed while stopped"
             self._number = self._generations.publish(index.skills(), reason).number
         self._stored = index
@@ -317,12 +311,8 @@ def _as_read(skill: Skill) -> Skill:
     return parse_skill(render_skill(skill), f"skill {skill.name}")
 
 
-def _is_another(before: Skill | None, after: Skill | None) -> bool:
-    """Whether a change makes a generation: other words in the front matter than the program knows do not."""
-    return _standing(before) != _standing(after)
-
-
 def _standing(skill: Skill | None) -> tuple[object, ...]:
+    """What makes another generation if it changes: keys of the front matter that the program does not know do not."""
     return () if skill is None else (skill.state, skill.author, skill.pinned, meaning_of(skill))
 
 

@@ -181,9 +181,8 @@ class _Walk:
         folder = ""
         for command, words in places:
             texts = [word.text for word in words]
-            folder = (
-                f"{folder}{texts[1].rstrip('/')}/" if texts[:1] == ["cd"] and len(texts) == 2 and "$" not in texts[1] else folder
-            )
+            if texts[:1] == ["cd"] and len(texts) == 2 and "$" not in texts[1]:
+                folder += f"{texts[1].rstrip('/')}/"
             if not words and not command.given:
                 quoted += [(word.begin, word.end) for word in command.assignments if command.end]
                 self._add_line([word.text for word in command.assignments], [(0, len(command.assignments) - 1)])
@@ -215,10 +214,10 @@ class _Walk:
         """Add commands with pipes between them in plain spelling."""
         known: dict[Command, str] = {}
         for pipeline in script.pipelines:
-            for command in pipeline.commands:
+            for command in pipeline:
                 if command not in known:
                     known[command] = _IN_WORD.sub(" ", _shortest(command))
-            texts = [known[command] for command in pipeline.commands if known[command]]
+            texts = [known[command] for command in pipeline if known[command]]
             if len(texts) > 1:
                 self._texts[SeenText(" | ".join(texts))] = None
 
@@ -303,7 +302,7 @@ class _Walk:
         if any(_is_unknown_program(words) for words in (texts, bare if texts[0] in _PLAIN_STARTERS else texts)):
             self._note("its program is known only when it runs")
         elif name in _RUNNERS and command.is_fed and not command.given and command not in roles.fed:
-            if (reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]) and not roles.reads_file(command):
+            if (reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]) and command not in roles.from_files:
                 self._note(_PRINTED_SCRIPT)
         elif name in SHELLS or name in ("source", "."):
             for text in bare[1:]:  # as in `source <(…)`

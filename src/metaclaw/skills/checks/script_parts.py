@@ -66,10 +66,6 @@ class Roles:
     from_files: set[Command] = field(default_factory=set)
     feeders: dict[Command, list[Command]] = field(default_factory=dict)
 
-    def reads_file(self, command: Command) -> bool:
-        """Whether a command is fed with files as they lie on the disk."""
-        return command in self.from_files
-
 
 def plain_words(command: Command) -> list[Word]:
     """The words of a command without the words of the language before it; a message that sticks to its option is a word."""
@@ -115,12 +111,10 @@ def find_roles(script: Script, places: Sequence[tuple[Command, list[Word]]]) -> 
             for word in (*words[1:], *command.reads):
                 role |= set(script.commands[word.inner[0] : word.inner[1]])
     printed_of = {command: printed_by(texts) for command, texts in texts_of.items()} if script.pipelines else {}
-    for pipeline in script.pipelines:
-        *feeders, last = pipeline.commands
+    for *feeders, last in script.pipelines:
         _feed(roles, feeders, last, texts_of, printed_of, files)
     run = {name.removeprefix("./") for name in files}
-    for pipeline in script.pipelines:
-        *feeders, last = pipeline.commands
+    for *feeders, last in script.pipelines:
         if any(name.removeprefix("./") in run for name in output_files(last, texts_of.get(last, []))):
             roles.scripts |= set(feeders)
     for command, texts in texts_of.items():

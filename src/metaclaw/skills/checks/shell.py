@@ -67,20 +67,13 @@ class Command:
 
 
 @dataclass(slots=True)
-class ShellPipeline:
-    """Commands with pipes between them; those of a group count as each of them."""
-
-    commands: list[Command]
-
-
-@dataclass(slots=True)
 class Script:
     """The commands of a script in order, including those of substitutions, its pipelines, its functions' bodies, and where its
     comments are."""
 
     source: str
     commands: list[Command] = field(default_factory=list)
-    pipelines: list[ShellPipeline] = field(default_factory=list)
+    pipelines: list[list[Command]] = field(default_factory=list)
     functions: dict[str, str] = field(default_factory=dict)
     comments: list[tuple[int, int]] = field(default_factory=list)
 
@@ -184,7 +177,7 @@ class _Reader(WordReader):
             if group.function:
                 self._script.functions[group.function] = self._source[group.begin : end]
             if group.argument_of is not None and self._closed:
-                self._script.pipelines.append(ShellPipeline([*self._closed, group.argument_of]))
+                self._script.pipelines.append([*self._closed, group.argument_of])
 
     def _pipeline(self) -> tuple[str, list[Command]]:
         """Read commands with pipes between them; the sign behind them, and those that feed what follows it."""
@@ -215,7 +208,7 @@ class _Reader(WordReader):
             feeders = [*group.feeders, *feeders]
         if feeders:
             command.is_fed = True
-            self._script.pipelines.append(ShellPipeline([*feeders[-_MOST_FED:], command]))
+            self._script.pipelines.append([*feeders[-_MOST_FED:], command])
 
     def _command(self, command: Command) -> str:
         """Read the words of a command; the sign behind them."""
