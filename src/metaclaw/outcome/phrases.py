@@ -42,10 +42,8 @@ _FILLER = frozenset(programs_of("filler"))
 
 
 def spoken(text: str) -> str:
-    """Normalise: no quotations and code, lower case, a space at both ends; a single space if nothing is left.
-
-    Of a long text only the beginning and the end are used: what is pasted in between is not about the answer.
-    """
+    """Normalise: without quotations and code, lower case, a space at both ends. Of a long text only the beginning and the end are
+    used: what is pasted in between is not about the answer."""
     if len(text) > MAX_CHARS:
         text = f"{text[:_HEAD_CHARS]} {text[_HEAD_CHARS - MAX_CHARS :]}"
     unquoted = _QUOTED.sub(" ", text.replace("’", "'"))

@@ -158,8 +158,8 @@ _IN_FAVOUR = ("progress.", "accepted.", "tests.passed", "environment.", "reply."
 
 @dataclass(frozen=True, slots=True)
 class Sensed:
-    """The result of the detectors. `verdict` is None if they cannot decide: then the judge is asked. `p_fail` is their
-    calibrated probability that the agent failed; what the environment did counts against it."""
+    """The result of the detectors. `verdict` is None if they cannot decide and the judge is asked; `p_fail` is the probability that
+    the agent failed."""
 
     verdict: Verdict | None
     signals: tuple[Signal, ...]
@@ -167,10 +167,8 @@ class Sensed:
 
 
 def sense(step: Step, later: Step | None = None) -> Sensed:
-    """Run all detectors on a step and what followed it. `later` is the next step, if it is known.
-
-    A step whose next state is still to come and that has not ended may be sensed, but should be sensed again when it has come.
-    """
+    """Run all detectors on a step and what followed it; `later` is the next step, if known. A step without its next state should be
+    sensed again when that is there."""
     signals = detect(step, later)
     p_fail = fuse(signals)
     return Sensed(_verdict(step, signals, p_fail), signals, p_fail)
@@ -190,8 +188,8 @@ def detect(step: Step, later: Step | None = None, *, fitted: Collection[str] | N
 
 
 def fuse(signals: tuple[Signal, ...], weights: SignalWeights = WEIGHTS) -> float:
-    """The probability that the agent failed: the scaled sum of the evidence. An unknown signal, from an older
-    verdict, weighs what it weighed then."""
+    """The probability that the agent failed: the scaled sum of the evidence. A signal that is not fitted keeps the weight it
+    has."""
     total = weights.bias + sum(weights.signals.get(signal.detector, signal.evidence) for signal in signals)
     return sigmoid(weights.scale * total)
 

@@ -116,7 +116,7 @@ def line_tokens(skill: Skill, form: Callable[[Skill], str]) -> int:
 
 
 def gist(skill: Skill) -> str:
-    """The first sentence or step of a skill's body, cut."""
+    """The first sentence or step of a skill's body, shortened."""
     lines = (_NUMBER_OR_BULLET.sub("", line).strip() for line in skill.body.splitlines() if not line.lstrip().startswith("#"))
     first = next(filter(None, lines), skill.body.strip())
     first = _one_line(first)

@@ -78,12 +78,12 @@ def build_request(
 
 
 def may_edit(skill: Skill, kind: FailureGroup) -> bool:
-    """Whether the program may change this skill here: not what a person wrote, said or pinned, nor what is for others too."""
+    """Whether the program may change this skill: nothing a person wrote, said or pinned, and nothing of another scope."""
     return not is_untouchable(skill) and not is_stated(skill) and skill.scope == kind.scope
 
 
 def may_see(skill: Skill, kind: FailureGroup) -> bool:
-    """Whether a skill may be shown: what is another person's or another workspace's stays there."""
+    """Whether a skill may be shown to the model: nothing of another person or workspace."""
     own = {named for failure in kind.failures for named in applying(failure.step.scope)}
     return skill.scope is None or skill.scope in own or skill.scope.startswith("team:")
 
@@ -160,7 +160,7 @@ _OTHER_NAMES = {"trigger": ("description", "when"), "body": ("content", "markdow
 
 @dataclass(frozen=True, slots=True)
 class WrittenSkill:
-    """One skill as an evolver wrote it. Empty text and None where it gave none, or something else."""
+    """A skill as the evolver wrote it; missing or invalid fields are empty or None."""
 
     name: str
     trigger: str
@@ -172,7 +172,7 @@ class WrittenSkill:
 
 
 def read_skills(text: str) -> list[WrittenSkill] | str:
-    """The skills in an answer, or why there are none to be read."""
+    """The skills in an answer, or why it has none."""
     if not text.strip():
         return "the answer is empty"
     documents = answer_documents(text[:_MAX_CHARS], _MOST_OPENINGS)
@@ -183,7 +183,7 @@ def read_skills(text: str) -> list[WrittenSkill] | str:
 
 
 def answer_fault(written: list[WrittenSkill] | str) -> str | None:
-    """Why nothing in an answer can be used; None where something can, or where there is nothing to write."""
+    """Why nothing in an answer can be used; None if something can, or if it is an empty list."""
     if isinstance(written, str):
         return written
     if written and not any(one.name and one.trigger and one.body for one in written):
@@ -224,7 +224,7 @@ def _written(entry: dict[str, object]) -> WrittenSkill:
 
 
 def _requests(listed: object) -> tuple[str, ...]:
-    """Requests on one line each; what is no text is left out."""
+    """Texts of a list, on one line each."""
     texts = (" ".join(one.split()) for one in listed if isinstance(one, str)) if isinstance(listed, list) else ()
     return tuple(dict.fromkeys(text for text in texts if text))
 
@@ -303,7 +303,7 @@ class Evolver:
         return Proposal(skill, Change.EDIT if edited else Change.NEW, replaces, kind.turns, kind.name, self.model.name)
 
     def _as_refused(self, kind: FailureGroup, one: WrittenSkill) -> Proposal:
-        """What was written, cut to size, for people to read."""
+        """A refused skill, redacted and cut, for people to read."""
         skill = Skill(
             name=own_name(self.redact(one.name.replace("-", " ")), lambda name: False),
             trigger=self.redact(one.trigger)[:MAX_TRIGGER_CHARS] or "(missing)",
@@ -336,7 +336,7 @@ class Evolver:
 
 
 def _names(text: str, identifier: str) -> bool:
-    """Whether an identifier stands in the text as a word of its own."""
+    """Whether an identifier occurs in the text as a word of its own."""
     return re.search(rf"(?<!\w){re.escape(identifier)}(?!\w)", text) is not None
 
 

@@ -37,13 +37,13 @@ class Failure:
 
     @property
     def complaint(self) -> str:
-        """What the person said was wrong, in their feedback or next; empty where they said nothing."""
+        """What the person said was wrong, in feedback or in their next message; may be empty."""
         comment = self.verdict.comment.strip() if self.verdict.source is Source.USER else ""
         return comment or (self.step.said_after or "").strip()
 
 
 def is_spoken_against(failure: Failure) -> bool:
-    """Whether the person spoke against the answer, in their feedback or next."""
+    """Whether the person objected to the answer, in feedback or in their next message."""
     return is_on_users_word(failure) or any(one.detector.startswith("correction.") for one in failure.verdict.signals)
 
 
@@ -102,14 +102,14 @@ class FailureGroup:
 
     @property
     def in_words(self) -> str:
-        """The kind for people to read: what went wrong, and what the tasks were about."""
+        """What went wrong and what the tasks were about, for people."""
         what = next((words for cause, words in _CAUSES.items() if self.cause.startswith(cause)), "the answer failed")
         about = self.name.removeprefix(self.cause).strip("-").replace("-", ", ")
         return what if not about or any(map(str.isdigit, about)) else f"{what} (about: {about})"
 
 
 def group_failures(failures: Sequence[Failure]) -> list[FailureGroup]:
-    """Failures by kind. What is not a failure of the agent's own (a pass, an unknown, an environment's fault) is left out."""
+    """Group failures of the agent by kind. Turns that passed, are unknown or failed by the environment are left out."""
     together: dict[tuple[str, str], list[_Trait]] = defaultdict(list)
     distinct = {failure.step.turn: failure for failure in failures if failure.verdict.teaches}
     for turn in sorted(distinct):
@@ -123,14 +123,14 @@ def group_failures(failures: Sequence[Failure]) -> list[FailureGroup]:
     return sorted(kinds, key=lambda kind: kind.turns)
 
 
-def ripe_groups(kind: FailureGroup, min_failures: int) -> bool:
-    """Whether there is enough to learn from: so many failures, or one of which the person said in words what was wrong."""
+def is_learnable(kind: FailureGroup, min_failures: int) -> bool:
+    """Whether there is enough to learn from: `min_failures`, or one where the person said what was wrong."""
     return len(kind.failures) >= min_failures or any(is_on_users_word(failure) for failure in kind.failures)
 
 
 @dataclass(frozen=True, slots=True)
 class _Trait:
-    """What a failure is compared by. `said` is empty where the person did not say what was wrong."""
+    """What failures are compared by. `said` is empty if the person did not say what was wrong."""
 
     failure: Failure
     cause: str
@@ -146,7 +146,7 @@ def _trait(failure: Failure) -> _Trait:
 
 
 def _cause(failure: Failure) -> str:
-    """The strongest of what the detectors saw, with the class of the error; what only a judge said has no name of its own."""
+    """The strongest signal of the detectors with the class of the error; `JUDGED` if only the judge found it wrong."""
     against = [signal for signal in failure.verdict.signals if signal.evidence > 0 and signal.fault is Fault.AGENT]
     if not against:
         return JUDGED
@@ -187,7 +187,7 @@ def _likeness(one: _Trait, other: _Trait, weights: "_Weights") -> float:
 
 
 class _Weights:
-    """How much each term tells: one that half of all failures have tells them apart less than one that two have."""
+    """Weights of terms: a term that many failures have counts less."""
 
     def __init__(self, traits: Sequence[_Trait]) -> None:
         having = Counter(term for trait in traits for term in trait.said | trait.task)
@@ -196,7 +196,7 @@ class _Weights:
         self._roots = {terms: sqrt(self._sum(terms)) for terms in texts}
 
     def overlap(self, one: frozenset[str], other: frozenset[str]) -> float:
-        """The cosine of two texts' weighted terms; texts without any are alike."""
+        """The cosine of two texts' weighted terms; 1 for two empty texts."""
         if not one or not other:
             return 1.0 if one == other else 0.0
         return self._sum(one & other) / (self._roots[one] * self._roots[other])
@@ -207,7 +207,7 @@ class _Weights:
 
 
 def _name(cause: str, members: Sequence[_Trait]) -> str:
-    """The cause and the commonest words of what was said or, where nothing was, of the tasks; a digest where there are none."""
+    """The cause and the commonest words of what was said, or of the tasks; a digest if there are none."""
     words: Counter[str] = Counter()
     for trait in members:
         text = trait.failure.complaint if trait.said else trait.failure.step.task

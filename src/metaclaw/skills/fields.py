@@ -30,7 +30,7 @@ _QUOTATION: Final = re.compile(r"(?m)^> ?(.*)$")
 
 
 def choice_fault(field: str, value: object, allowed: Sequence[str]) -> str | None:
-    """What is wrong with the value of a field that allows only these; None where it is one of them, or missing."""
+    """What is wrong with a value that must be one of `allowed`; None if it is, or is missing."""
     if value is None or value in allowed:
         return None
     words = [f"`{one}`" for one in allowed]
@@ -45,13 +45,13 @@ def rule_text(rule: Skill) -> str:
 
 
 def rule_when(rule: Skill) -> str:
-    """When it applies: `always`, or the situation in words. A trigger that only repeats the rule names no situation."""
+    """When it applies: `always`, or the situation. A trigger that only repeats the rule means always."""
     is_always = rule.applies_always or rule.trigger.strip(" .").casefold() == ALWAYS or rule.trigger.split() == rule.body.split()
     return ALWAYS if is_always else rule.trigger
 
 
 def is_template(rule: Skill) -> bool:
-    """Whether it stands in the template of an older home, whose trigger only lists words."""
+    """Whether it is in the template of an older home, whose trigger only lists words."""
     return rule.body.startswith(_TEMPLATES)
 
 
@@ -95,7 +95,7 @@ _MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check"
 
 
 def applying(scope: Scope | None, teams: Teams | None = None) -> dict[str, int]:
-    """The scopes that include this speaker, each with how specific it is. None stands for no particular speaker."""
+    """The scopes that include this speaker, each with how specific it is; none for no particular speaker."""
     if scope is None:
         return {}
     user, workspace = scope.user, scope.workspace
@@ -112,7 +112,7 @@ def applies(wanted: str | None, scope: Scope | None, teams: Teams | None = None)
 
 
 def scope_of_lesson(scope: Scope) -> str:
-    """For whom something is that was learned from a turn of this scope: the person who spoke, in all of their projects."""
+    """The scope of what is learned from a turn: the person who spoke, in all of their projects."""
     return f"user:{scope.user}" if scope.user else OWNER
 
 
@@ -148,7 +148,7 @@ def is_held(skill: Skill) -> bool:
 
 
 def _drop_repeated(nearest_first: Sequence[Skill], ranks: Mapping[str, int], gone: set[str]) -> None:
-    """Add to `gone` what a more specific one of the same sort says already."""
+    """Add to `gone` what repeats a more specific one of the same sort."""
     said: dict[tuple[bool, str], list[Skill]] = {}
     for skill in nearest_first:
         if skill.name in gone:
@@ -178,7 +178,7 @@ def _overlap(first: frozenset[str], second: frozenset[str]) -> bool:
 
 
 def overrides_of(skill: Skill) -> tuple[str, ...]:
-    """The names of skills that this one says it stands in for."""
+    """The names of the skills that this one replaces."""
     named = skill.extra.get("overrides")
     if isinstance(named, str):
         return (named,)
@@ -186,7 +186,7 @@ def overrides_of(skill: Skill) -> tuple[str, ...]:
 
 
 def _both_ways(kind: str, who: str) -> dict[str, int]:
-    """An id with its kind and by itself; the latter not where it reads like a scope of another kind."""
+    """An id with its kind and alone; not alone if it reads like a scope of another kind."""
     named = {kind + who: _KINDS[kind]}
     return named if who == OWNER or who.startswith(tuple(_KINDS)) else named | {who: _KINDS[kind]}
 
@@ -197,7 +197,7 @@ def rank_of(skill: Skill, rank: Mapping[str, int]) -> int:
 
 
 def meaning_of(skill: Skill) -> tuple[object, ...]:
-    """What a skill means: its text, for whom and where it applies, and how it is checked. If this changes, it is another skill."""
+    """What a skill means: its text, where it applies, and how it is checked. If this changes, it is another skill."""
     return skill.content_hash, *(skill.extra.get(key) for key in _MEANING_KEYS)
 
 
@@ -217,7 +217,7 @@ def is_untouchable(skill: Skill) -> bool:
 
 
 def is_stated(skill: Skill) -> bool:
-    """Whether it is what a person said: a rule or a fact. Only their own later words, or a command of theirs, change it."""
+    """Whether it is a rule or a fact, which only the person's later words or commands change."""
     return skill.kind is not _SKILL or skill.author is Authorship.INSTRUCTION
 
 

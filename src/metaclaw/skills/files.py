@@ -157,7 +157,7 @@ def flush_skills(folder: Path, names: Sequence[str]) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Delete for good what was removed."""
+    """Delete what was hidden."""
     for grave in folder.glob(f"{_REMOVED}*"):
         shutil.rmtree(grave, ignore_errors=True)
 
@@ -357,7 +357,7 @@ def _render_line(key: str, value: object) -> str:
 
 
 def _parse_plain(text: str) -> dict[str, object] | None:
-    """The common case by itself, some ten times faster than YAML: only lines of `key: words`. None where there is more."""
+    """Read only lines of `key: words`, ten times as fast as YAML; None if there is anything else."""
     fields: dict[str, object] = {}
     at = 0
     while at < len(text):

@@ -63,7 +63,7 @@ class FolderScan:
         return FolderChanges(sorted(name for name in due if name in self._seen and self._file_changed(name)), sorted(gone))
 
     def look_again(self, name: str) -> None:
-        """Report this one as changed next time, whatever it looks like."""
+        """Report this one as changed next time."""
         if name in self._seen:
             self._seen[name] = None
             self._turn.append(name)
@@ -125,7 +125,7 @@ def modified_at(path: Path) -> float | None:
 
 
 class NoText(Enum):
-    """A file without a skill in it. An empty one may be left by a loss of power, and is no edit."""
+    """A file without a readable skill. An empty one may be the result of a power loss, and is no edit."""
 
     EMPTY = auto()
     UNREADABLE = auto()
@@ -151,11 +151,11 @@ class FolderUpkeep:
 
     @property
     def is_behind(self) -> bool:
-        """Whether too many files are owed a change to wait for them."""
+        """Whether too many files are to be written to wait for them."""
         return len(self._owed) > _MANY
 
     def owe(self, changes: Mapping[SkillName, OwedChange]) -> None:
-        """Remember what has been published and is to be written."""
+        """Note published changes that are to be written to files."""
         for name, change in changes.items():
             # A file that never got its last change still says what it said before that.
             earlier = self._owed.get(name)
@@ -163,7 +163,7 @@ class FolderUpkeep:
         self._settled -= changes.keys()
 
     def recall(self, generations: GenerationStore, latest: SkillGeneration) -> None:
-        """Find out from the store what was published and not written when the program last stopped."""
+        """Find in the store what was published but not written when the program last stopped."""
         unwritten = generations.unwritten()
         doubtful, changes = set(unwritten), dict[SkillName, OwedChange]()
         for number in range(latest.number - 1, max(-1, latest.number - 1 - _GENERATIONS_BACK), -1):
@@ -178,7 +178,8 @@ class FolderUpkeep:
         self.owe(changes)
 
     def settle(self, generations: GenerationStore) -> None:
-        """Write and remove what is owed. What fails is told in `trouble` and stays owed. Raises StoreError."""
+        """Write and remove the files that are due. A failure is kept in `trouble`, and the file is tried again. Raises
+        StoreError."""
         self.trouble = None
         owed = list(self._owed.items())
         with ThreadPoolExecutor(AT_ONCE) as pool:  # which starts no thread where there is nothing to do
@@ -192,7 +193,7 @@ class FolderUpkeep:
             self._note(generations)
 
     def tidy(self) -> None:
-        """Delete for good what was taken out of sight, which may take a while."""
+        """Delete hidden files, which may take a while."""
         if self._has_removed:
             sweep(self._folder)
             self._has_removed = False
@@ -212,7 +213,7 @@ class FolderUpkeep:
         return owed is not None and _is_same_text(read, owed.before)
 
     def contested(self, name: str) -> Skill | None:
-        """The skill that a person changed while the program was about to; asked once."""
+        """The skill as it was before a person changed it while the program was about to; returned once."""
         return self._contested.pop(SkillName(name), None)
 
     def _bring_in_line(self, change: tuple[SkillName, OwedChange]) -> SkillError | None:

@@ -177,7 +177,7 @@ class LibraryView:
         return known
 
     def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
-        """The scopes of this speaker that something here has."""
+        """The speaker's scopes that some skill here has."""
         return frozenset([named for named, _ in self._ranks(scope, teams)])
 
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
@@ -301,7 +301,7 @@ MOST_CONSIDERED = 1000
 
 
 class Fate(StrEnum):
-    """Where a rule, fact or skill stands in a turn's prompt, or why it does not."""
+    """Whether a rule, fact or skill was placed in a turn's prompt, listed, or neither."""
 
     PLACED = "placed"
     LISTED = "listed"
@@ -309,7 +309,7 @@ class Fate(StrEnum):
 
 
 class Considered(NamedTuple):
-    """One rule, fact or skill, what became of it, and why, in words for people."""
+    """A rule, fact or skill, whether it was placed, and why, in words for people."""
 
     skill: Skill
     fate: Fate
@@ -386,7 +386,7 @@ class _Reasons:
         return "matches the request" if skill.name in self._full else "placed for an earlier task of this session"
 
     def _out_of_reach(self, skill: Skill) -> str | None:
-        """Why this speaker could not be given it, whatever they asked."""
+        """Why this speaker could not get it for any request, or None."""
         turn = self.turn
         if turn.kind is TurnKind.SIDE:
             return f"a side turn ({turn.kind_reason}): it gets only rules about what it writes"

@@ -62,7 +62,7 @@ def find_similar(skills: Sequence[Skill], at_least: float = 0.7, *, across_scope
 
 
 def group_similar(pairs: Iterable[SimilarPair]) -> list[tuple[Skill, ...]]:
-    """Skills that are similar to one another, directly or over a third, as groups; each by name."""
+    """Groups of skills that are similar, directly or through another; each by name."""
     leader: dict[str, str] = {}
     skills: dict[str, Skill] = {}
     for pair in pairs:
@@ -179,7 +179,7 @@ def _common_words(group: Iterable[Skill], least_users: int) -> set[str]:
 
 
 def _words(text: str) -> set[str]:
-    """Every word and number, as written but for its case: stricter than the terms of retrieval, which leave out some."""
+    """Every word and number in lower case; stricter than index terms, which leave out some."""
     return set(_WORD.findall(text.casefold()))
 
 

@@ -198,7 +198,7 @@ def _without_metadata(match: re.Match[str]) -> str:
 
 
 def _sender_unless_metadata(match: re.Match[str]) -> str:
-    """Of an envelope keep nothing, and of what looks like a sender's name behind it only what is none ("fix: …")."""
+    """Drop an envelope and the sender's name behind it, but keep a word such as "fix:"."""
     sender = match["sender"] or ""
     return sender if sender.strip(" :").casefold() in _NOT_A_SENDER else ""
 
@@ -213,7 +213,7 @@ def _without_identifiers(text: str) -> str:
 
 
 def _words_of_url(match: re.Match[str]) -> str:
-    """What an address is about: the last words of its host and path."""
+    """The last words of an address's host and path."""
     address = match[1].partition("?")[0].partition("#")[0]
     words = [word for word in _WORD.findall(address[:300]) if word.casefold() not in _URL_NOISE]
     return " " + " ".join(words[-8:]) + " "

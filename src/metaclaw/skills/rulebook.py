@@ -101,7 +101,7 @@ class Rulebook:
         return self.history.dates()
 
     def restore(self, name: str) -> Skill:
-        """Put a retired skill, rule or fact in force again, as it last was; the program does not retire it again by itself."""
+        """Put a retired skill, rule or fact in force again, as it last was and pinned if learned."""
         if self.library.view.get(name) is not None:
             raise SkillError(f"{name} is in force already")
         found = next((one for one in self.history.retired() if one.skill.name == name), None)
@@ -136,7 +136,7 @@ class Rulebook:
         return self._settle(replace(changed, author=Authorship.PERSON, state=SkillState.LIVE), f"edited the skill {name}", skill)
 
     def adopt(self, skill: Skill) -> Skill:
-        """Put a skill in force that was proposed and turned away; it is the person's from then on."""
+        """Put a rejected proposal in force; it is the person's from then on."""
         wanted = replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
         self.library.publish([wanted], (), f"a person took {skill.name} after all", expected={skill.name: None}, by_person=True)
         return wanted
@@ -170,11 +170,11 @@ class Rulebook:
             before = page[-1].number
 
     def is_reversible(self, change: GenerationChange) -> bool:
-        """Whether something of a lesson is still in force and can be taken back."""
+        """Whether something of a lesson is still in force and can be undone."""
         return any(self._reversal(change))
 
     def _lessons(self) -> Iterator[GenerationChange]:
-        """What was noted, learned or retired and has not been taken back, newest first. An undo's reason names its generation."""
+        """What was noted, learned or retired and not undone, newest first. An undo's reason names its generation."""
         before: int | None = None
         undone: set[int] = set()
         while page := self.history.changes(before, _PAGE, skip=FILES):
@@ -226,7 +226,7 @@ def _noted(rules: Sequence[Skill]) -> str:
 
 
 def _wanted(skill: Skill) -> Skill:
-    """A skill that a person wants in force: live, and pinned where the program could retire it."""
+    """A skill that a person wants in force: live, and pinned if the program could retire it."""
     is_learned = skill.author is Authorship.EVOLVER and not is_rule(skill)
     return replace(skill, state=SkillState.LIVE, pinned=skill.pinned or is_learned)
 

@@ -72,12 +72,12 @@ def can_hold(rule: Skill) -> bool:
 
 
 def is_about_answers(check: str) -> bool:
-    """Whether a check is a program that says of itself, in a line `# answers only`, that it passes whatever has tool calls."""
+    """Whether a check is a program with a line `# answers only`: it passes every answer with tool calls."""
     return _ABOUT_ANSWERS.search(check) is not None
 
 
 def question_of(rule: Skill) -> str | None:
-    """What the person is asked about a rule, with the command that answers; None where nothing is open."""
+    """The open question to the person about a rule, with the command that answers it, or None."""
     if not rule.extra.get("ask_hold") or rule.extra.get("enforce") is not None:
         return None
     first = "" if can_hold(rule) else "--check 'not in calls of shell: …' "
@@ -146,7 +146,7 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
 
 
 def same_rule(one: Skill, other: Skill) -> bool:
-    """Whether two rules say the same to the same people in the same place."""
+    """Whether two rules say the same for the same scope and workspace."""
     return (
         one.kind is other.kind
         and one.scope == other.scope
@@ -264,7 +264,7 @@ _NOT_SLUG = re.compile(r"[^a-z0-9]+")
 
 
 def slug(words: Iterable[str], most_chars: int = 48) -> str:
-    """Words as a slug, cut between words; empty where no letter of it can be written in ASCII."""
+    """Words as a slug, cut between words; empty if it has no ASCII letters."""
     plain = unicodedata.normalize("NFKD", " ".join(words)).encode("ascii", "ignore").decode().lower()
     text = _NOT_SLUG.sub("-", plain).strip("-")
     if len(text) > most_chars:
@@ -317,7 +317,7 @@ def own_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
 
 
 def named_apart(skill: Skill, in_force: Callable[[SkillName], Skill | None]) -> Skill:
-    """The skill under the name under which the same words of the same person are in force already, else under a free one."""
+    """The skill under the name by which the same person's same words are in force, else under a free name."""
     known = {name: in_force(name) for name in numbered(skill.name)}
     same = (name for name, one in known.items() if one is not None and _says_the_same(one, skill))
     free = (name for name, one in known.items() if one is None)

@@ -76,7 +76,7 @@ class _Piece:
         return "\n".join(line.rstrip() for line in self.lines).strip()
 
     def go_on(self, line: str) -> None:
-        """Add a line of running text: where the last one simply ends, it is the same line, wrapped."""
+        """Add a line of running text; it continues the last line unless that ends on purpose."""
         last = self.lines[-1] if self.lines else ""
         is_wrapped = last.strip() and not last.endswith("  ") and not _FENCE.match(last) and not _ITEM.match(line)
         self.lines[-1:] = [f"{last} {line.strip()}"] if is_wrapped else [last, line]
@@ -336,7 +336,7 @@ def write_pack(path: Path, skills: Sequence[Skill], *, replace_file: bool = Fals
 
 
 def vouched(skill: Skill) -> Skill:
-    """The skill as a person's own, live."""
+    """The skill as a person's own, live: adding it means vouching for it."""
     return replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
 
 

@@ -126,7 +126,7 @@ _FIRST_HALF = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"
 
 
 def hides_text(text: str) -> bool:
-    """Whether a text holds words in base64 or hexadecimal, or is mostly such a token: a person's rule is in plain words."""
+    """Whether a text contains words in base64 or hexadecimal, or is mostly such a token."""
     tokens = [match[0] for pattern in (BASE64, HEX) for match in pattern.finditer(text)]
     if any(from_base64(token) or (HEX.fullmatch(token) and from_hex(token)) for token in tokens):
         return True
@@ -136,7 +136,7 @@ def hides_text(text: str) -> bool:
 
 
 def from_base64(token: str) -> str:
-    """The words that a token stands for; empty where it stands for none."""
+    """The text that a token encodes, or an empty string."""
     bare = token.rstrip("=")
     # Plain text has no byte above 127, so each group of four begins with one of the first half of the alphabet.
     if len(bare) % 4 == 1 or bare[:_SAMPLE:4].strip(_FIRST_HALF) or not _reads(_decoded(bare[:_SAMPLE])):
@@ -153,7 +153,7 @@ def _decoded(bare: str) -> bytes:
 
 
 def from_hex(token: str) -> str:
-    """The words that hexadecimal digits stand for; empty where they stand for none."""
+    """The text that hexadecimal digits encode, or an empty string."""
     return _text(bytes.fromhex(token)) if len(token) % 2 == 0 else ""
 
 

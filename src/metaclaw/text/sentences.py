@@ -107,10 +107,8 @@ def commands(text: str) -> Iterator[str]:
 
 
 def instructions(text: str) -> tuple[Imperative, ...]:
-    """The instructions in a skill's text: imperatives, and every other sentence that does not state a fact.
-
-    No list of verbs is complete, and an agent follows every sentence of a skill.
-    """
+    """The instructions in a skill's text: imperatives, and every other sentence that does not state a fact, since no list of verbs
+    is complete and an agent follows every sentence of a skill."""
     seen = visible_text(text)
     told = (
         _LIST_MARK.sub("", one, count=1)

@@ -38,7 +38,7 @@ def size_of(answer: Sequence[Part]) -> int:
 
 
 def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[str, Json]:
-    """What a program reads: the answer, and what came before it. Of a very long conversation the end."""
+    """What a program reads: the answer and what came before it; of a very long conversation the end."""
     messages: list[Json] = []
     room = _MOST_CONVERSATION_CHARS
     for entry in reversed([entry for message in conversation.messages for entry in _entries(message)]):
@@ -107,7 +107,7 @@ def unread_part(answer: Sequence[Part], where: Where) -> str:
 
 
 def texts_at(answer: Sequence[Part], where: Where) -> list[str]:
-    """All texts that a pattern may look at: the words of the answer, or what stands in its calls."""
+    """All texts that a pattern may look at: the answer's text, or the contents of its calls."""
     if where.place is Place.ANSWER:
         text = answer_text(answer)
         return [text] if text.strip() else []
@@ -126,7 +126,7 @@ def pattern_texts(answer: Sequence[Part], check: PatternCheck) -> list[SeenText]
 
 
 def documents_at(answer: Sequence[Part], where: Where) -> list[Json] | None:
-    """The JSON a schema looks at; None where the answer has no such part at all, and a string stands for a call's broken JSON."""
+    """The JSON a schema looks at; None if the answer has no such part. A call with broken JSON gives a string."""
     if where.place is Place.ANSWER:
         text = answer_text(answer)
         return find_json(text) if text.strip() else None
@@ -134,7 +134,7 @@ def documents_at(answer: Sequence[Part], where: Where) -> list[Json] | None:
 
 
 def find_json(text: str) -> list[Json]:
-    """The JSON documents in a text: all of it, what stands in code fences, or objects and arrays between the words."""
+    """The JSON documents in a text: the whole text, code blocks, or objects and arrays between words."""
     whole = _whole(text)
     if whole is not None:
         return [whole]
@@ -151,7 +151,7 @@ def _whole(text: str) -> dict[str, Json] | list[Json] | None:
 
 
 def _seen(answer: Sequence[Part], tools: Sequence[str]) -> list[SeenCall]:
-    """The calls of these tools or classes, also those wrapped in other calls; without any, all that the answer makes itself."""
+    """The calls of these tools or classes, also wrapped in other calls; without any, the answer's own calls."""
     calls = [seen_calls(part) for part in answer if isinstance(part, ToolCall)]
     return [one for seen in calls for one in seen if one.is_of(tools)] if tools else [seen[0] for seen in calls]
 

@@ -222,7 +222,7 @@ class _Walk:
                 self._texts[SeenText(" | ".join(texts))] = None
 
     def _add_given(self, command: Command, texts: Sequence[str], roles: Roles, depth: int) -> list[tuple[int, int]]:
-        """Add what a command reads from its input: a script, text, or what only it knows."""
+        """Add a command's standard input: a script, code or text."""
         if not command.given:
             return []
         name = program_name(texts[0]) if texts else ""
@@ -294,7 +294,7 @@ class _Walk:
             self._unread.append(reason)
 
     def _note_unread(self, command: Command, texts: list[str], roles: Roles) -> None:
-        """Note a command whose program, script or code only its run can tell."""
+        """Note a command whose program, script or code is known only when it runs."""
         bare = bare_words(texts)
         if not bare:
             return
@@ -457,7 +457,7 @@ def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _is_unknown_program(texts: Sequence[str]) -> bool:
-    """Whether only the run can tell which program a command starts; its folder does not matter."""
+    """Whether the program of a command is known only when it runs; its folder does not matter."""
     if texts[1:2] and _COMPARISON.fullmatch(texts[1]):
         return False  # a value of PowerShell, or a part of `[[ … ]]`
     program = _SUBSTITUTION.sub("$x", texts[0][-MOST_VALUE_CHARS:]).rpartition("/")[2]
@@ -470,7 +470,7 @@ def _prints_nothing(texts: list[str]) -> bool:
 
 
 def _is_download(command: Command) -> bool:
-    """Whether a command loads something from the network."""
+    """Whether a command downloads something."""
     texts = bare_words([word.text for word in plain_words(command)])
     return bool(texts) and program_name(texts[0]).lower() in DOWNLOADING
 

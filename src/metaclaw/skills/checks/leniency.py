@@ -32,7 +32,7 @@ _LIMIT_S: Final = 1.0
 
 
 class CheckKind(StrEnum):
-    """What the checks of a turn do: demand something of the answer, only forbid something, or nothing, where there are none."""
+    """What the checks of a turn do: demand something of the answer, only forbid something, or none are there."""
 
     NONE = "none"
     FORBIDS = "forbids"
@@ -70,7 +70,7 @@ def lenience_trouble(skill: Skill) -> str | None:
 
 
 def near_answers(text: str) -> list[str]:
-    """Answers that are nearly this one: a letter or a digit is another, it is said twice, or stands beside something."""
+    """Variants of an answer: a letter or digit changed, the text repeated, or words added."""
     places = [at for at, sign in enumerate(text) if sign.isalnum()]
     some = places[:: max(1, len(places) // _MOST_CHANGED)]
     changed = [f"{text[:at]}{_another(text[at])}{text[at + 1 :]}" for at in some]

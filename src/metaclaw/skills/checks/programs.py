@@ -32,7 +32,7 @@ _OPTIONAL: Final = -1
 
 
 def shortened(texts: Sequence[str]) -> list[str] | None:
-    """A command without what only starts it, one step further; None where nothing is left to take away."""
+    """A command without what only starts it, one step further; None if nothing can be removed."""
     if not texts or not texts[0]:
         return None
     first = texts[0]
@@ -127,7 +127,7 @@ _BLANK: Final = re.compile(r"\S\s+\S")
 
 
 def quoted_places(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Which words of a command are only text to it, as first and last."""
+    """Which words of a command are only text to it, as ranges of first and last."""
     plain = list(texts)
     for _ in range(_MOST_STEPS):
         if plain and program_name(plain[0]) in QUOTING:
@@ -155,7 +155,7 @@ def quoted_places(texts: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def shows_help(texts: Sequence[str]) -> bool:
-    """Whether a command only tells of itself."""
+    """Whether a command only prints help or a version."""
     if not texts or is_starter(texts) or program_name(texts[0]) in SHELLS | INTERPRETERS:
         return texts[1:2] != [] and texts[1] in _HELP
     for at, text in enumerate(texts[1:], 1):

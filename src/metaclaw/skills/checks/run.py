@@ -103,7 +103,7 @@ def examine_all(
 
 
 def _size_for(check: Check, answer: Sequence[Part]) -> int:
-    """How many characters a check has to look at: a long text for one tool must not disarm a check on the calls of another."""
+    """How many characters a check looks at: a long text for one tool must not disable a check on another's calls."""
     if isinstance(check, ProgramCheck) or size_of(answer) <= MAX_ANSWER_CHARS:
         return size_of(answer)
     seen = [part for part in answer if isinstance(part, ToolCall) and texts_at([part], check.where)]
@@ -111,7 +111,7 @@ def _size_for(check: Check, answer: Sequence[Part]) -> int:
 
 
 def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: float) -> dict[int, Finding]:
-    """The findings of patterns, by the places of their checks; without those that could not be looked for together."""
+    """The findings of patterns by the index of their check, without those that could not be tried together."""
     texts: dict[str, int] = {}
     wanted: list[tuple[int, PatternCheck, list[SeenText]]] = []
     for at, check in enumerate(checks):
@@ -135,7 +135,7 @@ def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: fl
 
 
 def _if_read(check: PatternCheck, answer: Sequence[Part], found: Finding) -> Finding:
-    """A finding that a pattern is nowhere in the calls, or that it could not be read whether it is."""
+    """The finding, or unknown if the pattern was not found but a command could not be read."""
     if found.outcome is not Outcome.PASS or check.must_match:
         return found
     unread = unread_part(answer, check.where)
@@ -210,7 +210,7 @@ def _has_property(document: Json, schema: Mapping[str, Json]) -> bool:
 
 
 def _partly(found: dict[str, int]) -> float:
-    """What an answer is worth that does not pass, by the parts of it that are right: more for each, and always below one half."""
+    """The score of an answer that does not pass, by its parts that are right; always below one half."""
     return found["parts"] / (2 * found["of"] + 1)
 
 
@@ -218,30 +218,30 @@ def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation
     if not check.approved:
         return _unknown("the program waits for a person to agree to it")
     if sys.platform != "linux":
-        return _unknown("programs are run on Linux only, where they can be walled in")
+        return _unknown("programs are run on Linux only, where there is a sandbox for them")
     ended = run_program(check.source, program_input(answer, conversation), limit_s)
-    walls, _, said = ended.output.partition("\n")
-    if ended.status in (program_server.PASSED, program_server.FAILED) and walls:
-        return _judged(ended, walls, said)
-    if ended.status == program_server.NO_WALLS:
-        return _unknown(f"the program could not be walled in here, so it was not run; {walls or 'walls: none'}")
+    layers, _, said = ended.output.partition("\n")
+    if ended.status in (program_server.PASSED, program_server.FAILED) and layers:
+        return _judged(ended, layers, said)
+    if ended.status == program_server.NO_SANDBOX:
+        return _unknown(f"there is no sandbox here, so the program was not run; {layers or 'sandbox: none'}")
     if ended.status is None:
         return _unknown(f"the program took longer than {limit_s:g} s")
     last = (ended.errors.strip().splitlines() or [f"status {ended.status}"])[-1]
     return _unknown(f"the program broke: {last[:_MOST_REASON_CHARS]}")
 
 
-def _judged(ended: Ended, walls: str, said: str) -> Finding:
+def _judged(ended: Ended, layers: str, said: str) -> Finding:
     """The score in the last line of what a program printed; without one, its exit status."""
     told = _last_object(said)
     if told is not None and "score" in told:
         score, reason = told["score"], told.get("reason")
         if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
             return _unknown(f"the program's score {str(score)[:40]} is no number from 0 to 1")
-        return scored(float(score), f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {walls}")
+        return scored(float(score), f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {layers}")
     if ended.status == program_server.PASSED:
-        return scored(1.0, f"the program passed it; {walls}")
-    return scored(0.0, f"the program failed it: {(said or ended.errors).strip()[:_MOST_REASON_CHARS]}; {walls}")
+        return scored(1.0, f"the program passed it; {layers}")
+    return scored(0.0, f"the program failed it: {(said or ended.errors).strip()[:_MOST_REASON_CHARS]}; {layers}")
 
 
 def _last_object(said: str) -> dict[str, object] | None:
@@ -296,7 +296,7 @@ def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _is_foreign(glued: re.Match[str] | None, match: str) -> bool:
-    """Whether what sticks to a match, without a space between, is more than an ending or a punctuation mark."""
+    """Whether what sticks to a match without a space is more than an ending or a punctuation mark."""
     beside = "" if glued is None else glued[0]
     size = _LEAST_REPEATED
     pieces = {beside[at : at + size] for at in range(len(beside) - size + 1)}
