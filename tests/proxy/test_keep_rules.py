@@ -5,8 +5,7 @@ import pytest
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.keep_rules import keep_rules_check
-from metaclaw.skills import screen_of
-from metaclaw.skills.checks import run_check
+from metaclaw.skills import run_check, screen_of
 from tests.skills.checks.spellings import call, edit_call
 
 CHECK = keep_rules_check(30000)

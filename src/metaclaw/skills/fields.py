@@ -1,19 +1,82 @@
-"""Scopes: for whom a skill is (everyone, a team, a workspace, a user, the owner), whose it is, and which of several alike wins.
+"""What the fields of a skill, rule or fact mean: its text and time, its enforcement, its scope and its author.
 
-A skill's `scope` is None for everyone, else `team:NAME`, `workspace:ID`, `user:ID`, or `owner` for requests without a user id. An
-id without a kind is a user's or a workspace's. Where skills say the same, the most specific one is placed: a user's own
-before the workspace's, that before the team's, that before everyone's.
+A `scope` is None for everyone, else `team:NAME`, `workspace:ID`, `user:ID`, or `owner` for requests without a user id; an id
+without a kind is a user's or a workspace's. Of skills that say the same, the most specific is placed: a user's own before the
+workspace's, then the team's, then everyone's.
 """
 
-from collections import Counter
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Final
 
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.turn import Scope
-from metaclaw.skills.rule_fields import rule_text
 from metaclaw.text import count_terms
+
+ALWAYS: Final = "always"
+ENFORCE: Final = ("off", "remind", "hold")
+ON_ERROR: Final = ("pass", "hold")
+ON_BREAK: Final = ("text", "call")
+PROPOSED, CONFIRMED = CHECK_STATES = ("proposed", "confirmed")
+"""A check that a model wrote is proposed until a real turn has confirmed it. One without a state is a person's, and confirmed."""
+# Homes from before rules had a kind keep them in a template: an introduction, the person's words as a quotation, steps.
+_TEMPLATES: Final = (
+    "The person's own words, to be followed as they stand:",
+    "A task of this kind went wrong before. What the person said about it:",
+)
+_QUOTATION: Final = re.compile(r"(?m)^> ?(.*)$")
+
+
+def choice_fault(field: str, value: object, allowed: Sequence[str]) -> str | None:
+    """What is wrong with a value that must be one of `allowed`; None if it is, or is missing."""
+    if value is None or value in allowed:
+        return None
+    words = [f"`{one}`" for one in allowed]
+    return f"{field} is {value!r}: write {', '.join(words[:-1])} or {words[-1]}"
+
+
+def rule_text(rule: Skill) -> str:
+    """The person's words, without the template that older homes have around them."""
+    if not is_template(rule):
+        return rule.body
+    return "\n".join(_QUOTATION.findall(rule.body)).strip() or rule.body
+
+
+def rule_when(rule: Skill) -> str:
+    """When it applies: `always`, or the situation. A trigger that only repeats the rule means always."""
+    is_always = rule.applies_always or rule.trigger.strip(" .").casefold() == ALWAYS or rule.trigger.split() == rule.body.split()
+    return ALWAYS if is_always else rule.trigger
+
+
+def is_template(rule: Skill) -> bool:
+    """Whether it is in the template of an older home, whose trigger only lists words."""
+    return rule.body.startswith(_TEMPLATES)
+
+
+def enforce_of(skill: Skill) -> str:
+    """What happens when it is broken: `off` (only counted), `remind` (the default) or `hold`."""
+    value = skill.extra.get("enforce")
+    return value if isinstance(value, str) and value in ENFORCE else "remind"
+
+
+def on_error_of(skill: Skill) -> str:
+    """What happens to a call when its check cannot be run: `pass` (the default) or `hold`."""
+    return "hold" if skill.extra.get("on_error") == "hold" else "pass"
+
+
+def on_break_of(skill: Skill) -> str:
+    """What the client gets when a held rule is broken in every attempt: a `text` (the default), or the `call` with a warning."""
+    return "call" if skill.extra.get("on_break") == "call" else "text"
+
+
+def check_state_of(skill: Skill) -> str | None:
+    """Whether its check is `proposed` or `confirmed`; None where it has no check."""
+    if skill.extra.get("check") is None:
+        return None
+    return PROPOSED if skill.extra.get("check_state") == PROPOSED else CONFIRMED
+
 
 Teams = Mapping[str, Collection[str]]
 """The configured teams: who belongs to each."""
@@ -29,14 +92,10 @@ _SKILL = SkillKind.SKILL
 
 # Keys of the front matter that belong to what a skill means: a new key that changes what is placed, checked or held belongs here.
 _MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error", "on_break")
-MOST_LISTABLE = 512
-"""A scope with more skills than this is never listed whole, so only their number is kept."""
-Group = Mapping[str, Skill]
-_EMPTY: Group = {}
 
 
 def applying(scope: Scope | None, teams: Teams | None = None) -> dict[str, int]:
-    """The scopes that include this speaker, each with how specific it is. None stands for no particular speaker."""
+    """The scopes that include this speaker, each with how specific it is; none for no particular speaker."""
     if scope is None:
         return {}
     user, workspace = scope.user, scope.workspace
@@ -53,7 +112,7 @@ def applies(wanted: str | None, scope: Scope | None, teams: Teams | None = None)
 
 
 def scope_of_lesson(scope: Scope) -> str:
-    """For whom something is that was learned from a turn of this scope: the person who spoke, in all of their projects."""
+    """The scope of what is learned from a turn: the person who spoke, in all of their projects."""
     return f"user:{scope.user}" if scope.user else OWNER
 
 
@@ -64,13 +123,10 @@ def fault_of(scope: str) -> str | None:
 
 
 def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skill, ...]:
-    """The found rules, facts and skills in their order, without those that a more specific one speaks in place of.
-
-    `rank` says how specific each scope is (see `applying`). One stands in for another where both say the same: rules and facts by
-    their text, skills by the situation in their triggers. It does so too where one of them names the other in its `overrides`;
-    between equally specific ones only that counts. A held rule always stays: words of one speaker must not lift it.
-    """
-    ranks: dict[str, int] = {skill.name: _rank(skill, rank) for skill in found}
+    """The rules, facts and skills in their order, without those that a more specific one replaces: it says the same (rules and
+    facts by text, skills by trigger), or one names the other in `overrides`, which is all that counts between equally specific
+    ones. `rank` is how specific each scope is. A held rule always stays: one speaker's words must not lift it."""
+    ranks: dict[str, int] = {skill.name: rank_of(skill, rank) for skill in found}
     is_level = len(set(ranks.values())) < 2
     if is_level and not any("overrides" in skill.extra for skill in found):
         return tuple(found)
@@ -92,7 +148,7 @@ def is_held(skill: Skill) -> bool:
 
 
 def _drop_repeated(nearest_first: Sequence[Skill], ranks: Mapping[str, int], gone: set[str]) -> None:
-    """Add to `gone` what a more specific one of the same sort says already."""
+    """Add to `gone` what repeats a more specific one of the same sort."""
     said: dict[tuple[bool, str], list[Skill]] = {}
     for skill in nearest_first:
         if skill.name in gone:
@@ -122,7 +178,7 @@ def _overlap(first: frozenset[str], second: frozenset[str]) -> bool:
 
 
 def overrides_of(skill: Skill) -> tuple[str, ...]:
-    """The names of skills that this one says it stands in for."""
+    """The names of the skills that this one replaces."""
     named = skill.extra.get("overrides")
     if isinstance(named, str):
         return (named,)
@@ -130,26 +186,24 @@ def overrides_of(skill: Skill) -> tuple[str, ...]:
 
 
 def _both_ways(kind: str, who: str) -> dict[str, int]:
-    """An id with its kind and by itself; the latter not where it reads like a scope of another kind."""
+    """An id with its kind and alone; not alone if it reads like a scope of another kind."""
     named = {kind + who: _KINDS[kind]}
     return named if who == OWNER or who.startswith(tuple(_KINDS)) else named | {who: _KINDS[kind]}
 
 
-def _rank(skill: Skill, rank: Mapping[str, int]) -> int:
+def rank_of(skill: Skill, rank: Mapping[str, int]) -> int:
+    """How specific a skill's scope is."""
     return EVERYONE if skill.scope is None else rank.get(skill.scope, EVERYONE)
 
 
 def meaning_of(skill: Skill) -> tuple[object, ...]:
-    """What a skill means: its text, for whom and where it applies, and how it is checked. If this changes, it is another skill."""
+    """What a skill means: its text, where it applies, and how it is checked. If this changes, it is another skill."""
     return skill.content_hash, *(skill.extra.get(key) for key in _MEANING_KEYS)
 
 
 def owned(read: Skill, known: Skill | None) -> Skill:
-    """The skill that was read from a file, with its author. `known` is the one of this name that was in force before.
-
-    A learned skill that a person has changed is theirs from then on, whatever `author` and `state` in the file still say: the
-    program never changes, withholds or retires it by itself again.
-    """
+    """A skill read from a file, with its author. If a person has changed the `known` learned skill of this name, it is theirs from
+    then on, whatever `author` and `state` say: the program never changes, withholds or retires it again."""
     if known is None or read.author is Authorship.PERSON:
         return read
     if known.author is Authorship.PERSON or meaning_of(known) != meaning_of(read):
@@ -163,52 +217,10 @@ def is_untouchable(skill: Skill) -> bool:
 
 
 def is_stated(skill: Skill) -> bool:
-    """Whether it is what a person said: a rule or a fact. Only their own later words, or a command of theirs, change it."""
+    """Whether it is a rule or a fact, which only the person's later words or commands change."""
     return skill.kind is not _SKILL or skill.author is Authorship.INSTRUCTION
 
 
 def may_be_withheld(skill: Skill) -> bool:
     """Whether this skill may be withheld at random to measure its effect: a person's own words never are."""
     return skill.author is Authorship.EVOLVER and not skill.pinned and skill.kind is _SKILL
-
-
-class Members:
-    """Rules, facts and skills by scope (None: everyone's), each group by name. Never changes; what is not touched is shared."""
-
-    __slots__ = ("_counts", "_groups")
-
-    def __init__(self) -> None:
-        self._groups: dict[tuple[str | None, bool], dict[str, Skill]] = {}
-        self._counts: Counter[str | None] = Counter()
-
-    def standing(self, scope: str | None) -> Group:
-        """The rules and facts of a scope, and its skills that apply to every task."""
-        return self._groups.get((scope, False), _EMPTY)
-
-    def skills(self, scope: str | None) -> Group | None:
-        """The other skills of a scope, or None where they are too many to be listed."""
-        found = self._groups.get((scope, True), _EMPTY)
-        return found if len(found) == self._counts[scope] else None
-
-    def changed(self, changes: Iterable[tuple[Skill, bool]]) -> "Members":
-        """The next state: each skill put in (True) or taken out, in this order."""
-        members = Members()
-        groups, counts = self._groups.copy(), self._counts.copy()
-        members._groups, members._counts = groups, counts
-        own: set[tuple[str | None, bool]] = set()
-        for skill, is_added in changes:
-            key = skill.scope, _is_listable(skill)
-            if key[1]:
-                counts[skill.scope] += 1 if is_added else -1
-            if key not in own:
-                own.add(key)
-                groups[key] = dict(groups.get(key, _EMPTY))
-            if is_added and not (key[1] and counts[skill.scope] > MOST_LISTABLE):
-                groups[key][skill.name] = skill
-            elif not is_added:
-                groups[key].pop(skill.name, None)
-        return members
-
-
-def _is_listable(skill: Skill) -> bool:
-    return skill.kind is _SKILL and not skill.applies_always
