@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from metaclaw.engine.training.decode import Heat, choose, shares
 from metaclaw.engine.training.decode_cuda import Recorder
-from metaclaw.engine.training.sampling import Heat, choose, shares
 
 _SMALL = st.integers(0, 2**40)
 

@@ -10,10 +10,18 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from metaclaw.engine.adapter_check import CONFIG_FILE, WEIGHTS_FILE
 from metaclaw.engine.checkpoint import read_tensors
-from metaclaw.engine.training.lora import Adapter, Pair, fresh_adapter, merged, projection_shapes, refitted
-from metaclaw.engine.training.peft import read_adapter, write_adapter
+from metaclaw.engine.training.lora import (
+    Adapter,
+    Pair,
+    add_change,
+    fresh_adapter,
+    projection_shapes,
+    read_adapter,
+    refitted,
+    write_adapter,
+)
+from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE
 from metaclaw.errors import TrainingError
 from tests.engine.tiny import make_tiny_model
 
@@ -68,7 +76,7 @@ def test_the_peft_package_reads_our_adapter_and_gives_the_logits_of_our_merged_w
     plain = transformers.LlamaForCausalLM.from_pretrained(tiny, dtype=torch.float32).eval()
     with torch.inference_mode():
         base = plain(ids).logits
-        plain.load_state_dict(merged(read_tensors(tiny, torch.float32), adapter))
+        plain.load_state_dict(_merged(read_tensors(tiny, torch.float32), adapter))
         ours = plain(ids).logits
     fresh = transformers.LlamaForCausalLM.from_pretrained(tiny, dtype=torch.float32).eval()
     with torch.inference_mode():
@@ -145,23 +153,26 @@ def test_torn_and_missing_files_are_named(adapter: Adapter, tmp_path: Path, name
         read_adapter(tmp_path / "v1")
 
 
-def test_merging_adds_the_change_and_shares_the_rest(tiny: Path, adapter: Adapter) -> None:
+def _merged(base: dict[str, Tensor], adapter: Adapter) -> dict[str, Tensor]:
+    """All tensors of the base, with the adapter's changes added."""
+    return base | {
+        f"{module}.weight": add_change(base[f"{module}.weight"], *pair, adapter.scale) for module, pair in adapter.pairs.items()
+    }
+
+
+def test_merging_adds_the_change(tiny: Path, adapter: Adapter) -> None:
     base = read_tensors(tiny, torch.float32)
-    weights = merged(base, adapter)
-    for name, weight in base.items():
-        pair = adapter.pairs.get(name.removesuffix(".weight"))
-        if pair is None:
-            assert weights[name] is weight
-        else:
-            expected = weight.double() + 5 / 3 * pair.b.double() @ pair.a.double()
-            assert torch.allclose(weights[name].double(), expected, atol=1e-6)
+    weights = _merged(base, adapter)
+    for module, pair in adapter.pairs.items():
+        expected = base[f"{module}.weight"].double() + 5 / 3 * pair.b.double() @ pair.a.double()
+        assert torch.allclose(weights[f"{module}.weight"].double(), expected, atol=1e-6)
 
 
 def test_more_ranks_and_another_alpha_change_nothing_that_was_learned(tiny: Path, adapter: Adapter) -> None:
     base = read_tensors(tiny, torch.float32)
     shapes = projection_shapes(base)
     wider = refitted(adapter, shapes, rank=7, alpha=2.0, seed=4)
-    one, two = merged(base, adapter), merged(base, wider)
+    one, two = _merged(base, adapter), _merged(base, wider)
     assert all(torch.allclose(one[name], two[name], atol=1e-6) for name in one)
     assert all(pair.a.shape[0] == 7 and bool(pair.a[3:].abs().sum() > 0) for pair in wider.pairs.values())
     assert refitted(adapter, shapes, rank=3, alpha=5.0, seed=4) is adapter
