@@ -21,25 +21,33 @@ from typing import Final
 from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import SessionId, TurnId, new_session_id
 from metaclaw.domain.turn import Anchor, Origin, Scope, SessionTrace, TurnEnd, TurnKind
-from metaclaw.proxy.sessions.clients.client import AgentClient, Request
-from metaclaw.proxy.sessions.conversation import DigestCache, bare_id
+from metaclaw.proxy.sessions.conversation import AgentClient, DigestCache, Request, bare_id
 from metaclaw.proxy.sessions.recognition import (
-    Key,
     Recogniser,
     Tasks,
     Workspaces,
     classify,
     credential_of,
-    derived_id,
     find_key,
-    identity,
     known_anchors,
-    looks_unique,
-    safe_id,
     scope_of,
-    session_id,
 )
-from metaclaw.proxy.sessions.registry import Match, SenderHints, Session, SessionRegistry, Thread, continued, repeated, squeezed
+from metaclaw.proxy.sessions.registry import (
+    Key,
+    Match,
+    SenderHints,
+    Session,
+    SessionRegistry,
+    Thread,
+    continued,
+    derived_id,
+    identity,
+    looks_unique,
+    repeated,
+    safe_id,
+    session_id,
+    squeezed,
+)
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
