@@ -54,8 +54,8 @@ from metaclaw.proxy import (
     Pipeline,
     Placer,
     Providers,
-    held_rules,
 )
+from metaclaw.proxy.enforcement import held_rules
 from metaclaw.proxy.http.body import read
 from metaclaw.proxy.http.client import Client, Incoming
 from metaclaw.skills import Budgets, LibraryView

@@ -2,8 +2,8 @@
 
 from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.dispatch import Limits, Opener, Provider, Providers
-from metaclaw.proxy.enforcement import Enforcer
-from metaclaw.proxy.held_rules import CallJudge, HeldRules
+from metaclaw.proxy.enforcement.held_rules import CallJudge, Enforcer, HeldRules
+from metaclaw.proxy.enforcement.true_answers import TrueAnswers
 from metaclaw.proxy.http.connection import Listener
 from metaclaw.proxy.http.server import Gatekeeper, Intake, Server
 from metaclaw.proxy.metrics import Metrics
@@ -13,7 +13,6 @@ from metaclaw.proxy.placement import Placer
 from metaclaw.proxy.reminders import Reminders
 from metaclaw.proxy.sessions import Origins, own_words
 from metaclaw.proxy.similarity import LibrarySimilarity
-from metaclaw.proxy.true_answers import TrueAnswers
 
 __all__ = [
     "Acknowledgements",

@@ -15,8 +15,8 @@ from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
 from metaclaw.proxy.assumed_wires import AssumedWires, ReadReply
+from metaclaw.proxy.enforcement.true_answers import restore_body, restore_fields
 from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, parse_object
-from metaclaw.proxy.true_answers import restore_body, restore_fields
 from metaclaw.proxy.turn_builder import TurnBuilder, content_type
 from metaclaw.upstream import (
     Destination,

@@ -12,8 +12,8 @@ from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.dispatch import Generated, Limits, Opener, Relayed, Translated
-from metaclaw.proxy.enforcement import Enforcer, Hold
-from metaclaw.proxy.held_rules import HeldRule
+from metaclaw.proxy.enforcement.held_rules import Enforcer, HeldRule
+from metaclaw.proxy.enforcement.hold import Hold
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.placement import Placer

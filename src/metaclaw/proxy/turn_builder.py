@@ -7,7 +7,7 @@ from metaclaw.domain.chat import Finish, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.turn import Draw, Enforcement, Exchange, Origin, Placement, Splice, Stamp, Times, TrueAnswer, Turn, TurnEnd
 from metaclaw.ports import Headers
-from metaclaw.proxy.held_rules import HeldRule
+from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.proxy.http.client import Incoming, RawHeaders
 from metaclaw.wires import Footer
 

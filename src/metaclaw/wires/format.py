@@ -112,6 +112,8 @@ class WireFormat:
     """Fields by which a request refers to anything that the provider keeps."""
     unkept: Mapping[str, Json] = field(default_factory=dict)
     """Fields by which the provider keeps nothing of a request and its answer."""
+    is_kept_by_provider: Callable[[Mapping[str, Json]], bool] = lambda body: False
+    """Whether the provider keeps the conversation that a request goes on with, or answers it in the background."""
     required_key: str = ""
     """A field that every request for an answer must have, and one that only counts tokens need not."""
     parse_request: Callable[[dict[str, Json]], ChatRequest]
@@ -142,6 +144,8 @@ class WireFormat:
     """Whether text is added to a message as a part of its own, also where its content is a string."""
     joins_results: bool = False
     """Whether the results of several calls stand in one message of the user."""
+    continues_messages: bool = True
+    """Whether an answer goes on with the last message of a request where that is the assistant's."""
     needs_signed_reasoning: bool = False
     """Whether reasoning is sent back only with its provider's signature."""
     caches_everything: Callable[[Mapping[str, Json]], bool] = lambda body: False
@@ -168,6 +172,8 @@ class WireFormat:
     """How a line is added to an answer."""
 
     # Tool calls that are held back.
+    is_ordered: bool = True
+    """Whether the order of text and calls in a stream matters, so that text behind a call waits with it."""
     calls: "CallRules"
     """How calls are found in answers."""
     read_attempt: AttemptReader

@@ -29,6 +29,7 @@ FORMAT: Final = WireFormat(
     whole_facts=answers.whole_facts,
     streamed_facts=answers.streamed_facts,
     footer=relay.ChatFooter(),
+    is_ordered=False,
     calls=relay.ChatCalls(),
     read_attempt=relay.read_attempt,
     call_results=relay.call_results,

@@ -18,7 +18,7 @@ from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import Origin, TrueAnswer
 from metaclaw.errors import StoreError, WireError
-from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, item_spans, list_key, parse_object, raw_items, skip_blanks_back
+from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, item_spans, parse_object, raw_items, skip_blanks_back
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.wires import TURN_MARK, encode_json, plain_id, wire_format
 
@@ -26,7 +26,6 @@ log = logging.getLogger(__name__)
 
 _KEPT: Final = 256
 _MOST_SESSIONS: Final = 10_000
-_PREVIOUS: Final = "previous_response_id"
 _ID: Final = re.compile(rb'"(?:id|call_id|tool_call_id|tool_use_id|previous_response_id)"\s*:\s*"([^"\\]{1,200})"')
 _MARK: Final = re.compile(rb"\bt_[0-9A-Za-z_-]{6,64}")
 _decode = msgspec.json.Decoder().decode
@@ -71,6 +70,9 @@ class TrueAnswers:
     def add(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
         """A client has been shown this."""
         self._index(turn, session, user, answer)
+        self._keep(turn, answer)
+
+    def _keep(self, turn: TurnId, answer: TrueAnswer) -> None:
         self._kept[turn] = answer
         while len(self._kept) > _KEPT and self._store is not None:
             self._kept.popitem(last=False)
@@ -86,25 +88,21 @@ class TrueAnswers:
     def _index(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
         self._of_session.setdefault(session, []).append(turn)
         ids = [call.id for call in answer.calls] or ([answer.mark] if answer.mark.startswith(TURN_MARK) else [])
-        if not ids:
-            # Known by its text alone, which cannot be looked for in bytes: it is tried whenever its session speaks.
+        known = [one for one in (*ids, answer.answer_id) if one]
+        if ids:
+            self._needles[turn] = tuple({needle.encode() for one in known for needle in (one, plain_id(one))})
+        else:
+            # Known by its text alone, which cannot be searched for in bytes: it is tried with every request of its session.
             self._needles[turn] = (b"",)
             self._of_id[user, turn] = turn
-            if answer.answer_id:
-                self._of_id[user, plain_id(answer.answer_id)] = turn
-            return
-        needles = {needle for one in (*ids, answer.answer_id) if one for needle in (one, plain_id(one))}
-        self._needles[turn] = tuple(needle.encode() for needle in needles)
-        for one in (*ids, answer.answer_id):
-            if one:
-                self._of_id[user, plain_id(one)] = turn
+        self._of_id |= {(user, plain_id(one)): turn for one in known}
 
     def concerns(self, incoming: Incoming, origin: Origin) -> list[TurnId]:
         """The turns whose answers this request's history seems to hold."""
         if not self._of_id:
             return []
         body, user = incoming.body, origin.scope.user
-        previous = incoming.json.get(_PREVIOUS)
+        previous = incoming.json.get(wire_format(incoming.wire).previous_key)
         kept = self._of_id.get((user, plain_id(previous))) if isinstance(previous, str) else None
         if origin.session not in self._of_session:
             self._of_session[origin.session] = self._look_through(body, user)
@@ -134,9 +132,7 @@ class TrueAnswers:
                 except StoreError as error:
                     log.warning("true_answer_unread turn=%s error=%s", turn, error)
                 if answer is not None:
-                    self._kept[turn] = answer
-                    while len(self._kept) > _KEPT:
-                        self._kept.popitem(last=False)
+                    self._keep(turn, answer)
             if answer is not None:
                 found.append(answer)
         return tuple(found)
@@ -151,16 +147,13 @@ def restore_body(wire: Wire, body: bytes, answers: Sequence[TrueAnswer]) -> byte
     changed = restore_fields(wire, fields, answers)
     if changed is None:
         return None
-    key = list_key(wire)
-    items = changed.get(key)
+    key, previous = wire_format(wire).list_key, wire_format(wire).previous_key
+    items, before = changed.get(key), fields.get(key)
+    if not isinstance(items, list) or not isinstance(before, list) or changed.get(previous) != fields.get(previous):
+        return encode_json(changed)
     try:
         begin, end = JsonDocument(body).field(key)
-        raws = raw_items(body, key) if isinstance(fields.get(key), list) else []
-        spans = item_spans(body, begin, raws) if raws else []
-        if changed.get(_PREVIOUS) != fields.get(_PREVIOUS) or not isinstance(items, list) or not spans:
-            return encode_json(changed)
-        before = fields[key]
-        assert isinstance(before, list)
+        spans = item_spans(body, begin, raw_items(body, key))
         written = {id(item): body[start:stop] for item, (start, stop) in zip(before, spans, strict=True)}
         pieces = [written.get(id(item)) or encode_json(item) for item in items]
         return body[:begin] + b"[" + b",".join(pieces) + b"]" + body[end:]
@@ -170,13 +163,14 @@ def restore_body(wire: Wire, body: bytes, answers: Sequence[TrueAnswer]) -> byte
 
 def restore_fields(wire: Wire, fields: Mapping[str, Json], answers: Sequence[TrueAnswer]) -> dict[str, Json] | None:
     """The same for a body that has been read. Items that are not changed are the same objects."""
-    key, restored = list_key(wire), dict(fields)
+    format_, restored = wire_format(wire), dict(fields)
+    key, previous = format_.list_key, format_.previous_key
     is_changed = False
     for answer in answers:
         if answer.wire is not wire:
             continue
-        if wire is Wire.RESPONSES and answer.answer_id and restored.get(_PREVIOUS) == answer.answer_id:
-            restored[_PREVIOUS] = answer.last_id
+        if previous and answer.answer_id and restored.get(previous) == answer.answer_id:
+            restored[previous] = answer.last_id
             spoken = restored.get(key)
             rest = _decode(answer.rest)
             if rest:
@@ -186,7 +180,7 @@ def restore_fields(wire: Wire, fields: Mapping[str, Json], answers: Sequence[Tru
             continue
         items = restored.get(key)
         if isinstance(items, list):
-            found = wire_format(wire).restore(items, answer, _decode(answer.messages))
+            found = format_.restore(items, answer, _decode(answer.messages))
             if found is not None:
                 restored[key], is_changed = found, True
     return restored if is_changed else None
@@ -194,7 +188,7 @@ def restore_fields(wire: Wire, fields: Mapping[str, Json], answers: Sequence[Tru
 
 def append_items(wire: Wire, body: bytes, items: Sequence[Json]) -> bytes:
     """A request's body with further messages; what stands before them stays as it is."""
-    key, added = list_key(wire), b",".join(map(encode_json, items))
+    key, added = wire_format(wire).list_key, b",".join(map(encode_json, items))
     try:
         begin, end = JsonDocument(body).field(key)
     except (UnsafeBytesError, msgspec.MsgspecError, UnicodeError, IndexError):

@@ -1,9 +1,10 @@
 """Asking the provider again after calls that break a rule, until they comply or the tries are used up."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from metaclaw.domain.chat import (
     Begin,
@@ -15,31 +16,114 @@ from metaclaw.domain.chat import (
     Finish,
     OpaqueDelta,
     ReasoningDelta,
+    SampledTokens,
     Text,
     TextDelta,
     ToolCall,
     ToolCallDelta,
     Usage,
-    Wire,
 )
-from metaclaw.domain.turn import HoldEnd
+from metaclaw.domain.turn import HoldEnd, TurnEnd
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.proxy.dispatch import Generated, Limits, Opened, Opener, Relayed, Translated
-from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, calls_of, text_of
-from metaclaw.proxy.enforcement.notes import silence_text, stop_text, warning_text
-from metaclaw.proxy.enforcement.outlet import Outlet
-from metaclaw.proxy.held_rules import Ruling
-from metaclaw.proxy.response import each, linger, provider_deltas
+from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, calls_of, silence_text, stop_text, text_of, warning_text
+from metaclaw.proxy.enforcement.held_rules import Ruling
+from metaclaw.proxy.http.client import Client, RawHeaders
+from metaclaw.proxy.response import JSON_HEADERS, each, linger, provider_deltas
 from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.wires import HeldCall, StreamWriter, collect, deltas_of, wire_format
 
+_HEAD_PATIENCE_S: Final = 5.0
+"""How long the head of a stream waits for its first words, so that it can name rules that held."""
+
+
+class Outlet:
+    """Sends one answer."""
+
+    def __init__(self, builder: TurnBuilder, client: Client, attempts: Attempts) -> None:
+        self.client = client
+        self.headers: RawHeaders = []
+        self.status = 200
+        self.has_text = False
+        """Whether the client has been sent words of the answer."""
+        self._builder = builder
+        self._attempts = attempts
+        self._waiting: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def send(self, data: bytes, *, now: bool = False) -> bool:
+        """Send events; until there are words, or it is known whether a rule held, they wait so that the head can tell."""
+        if self.client.started:
+            return self.client.send(data) if data else True
+        if data:
+            self._waiting.append(data)
+        if now:
+            self._start()
+        elif self._timer is None and data:
+            self._timer = asyncio.get_running_loop().call_later(_HEAD_PATIENCE_S, self._start)
+        return True
+
+    def _start(self) -> None:
+        if not self.client.started:
+            self.client.start(self.status, self.headers + self._builder.headers())
+            if self._waiting:
+                self.client.send(b"".join(self._waiting))
+
+    async def say(self, writer: StreamWriter, delta: Delta, *, now: bool = True) -> None:
+        """Send a part of the answer."""
+        data = writer.write(delta)
+        if self._builder.footer is not None:
+            data = self._builder.footer.feed(data)
+        self._builder.show(data)
+        if not self.send(data, now=now and bool(data)):
+            await self.client.drain()
+
+    async def finish_stream(self, writer: StreamWriter, waiting: Sequence[Delta], end: End) -> bytes:
+        """Release what waited, and make the answer whole; its tail."""
+        builder = self._builder
+        for delta in waiting:
+            await self.say(writer, delta)
+        tail = writer.write(end)
+        if builder.footer is not None:
+            tail = builder.footer.feed(tail)
+        builder.show(tail)
+        self._end(end.finish, end.usage, end.tokens)
+        self.send(b"", now=True)
+        return tail
+
+    def finish_whole(self, completion: Completion, request: ChatRequest) -> bytes:
+        """Make a whole answer; its body."""
+        builder = self._builder
+        body = wire_format(builder.incoming.wire).render_answer(completion, request)
+        if builder.footer is not None:
+            body = builder.footer.whole(body)
+        builder.show(body)
+        builder.answer_id, builder.model = completion.id, completion.model or builder.model
+        self._end(completion.finish, completion.usage, completion.tokens)
+        headers = self.headers or [*JSON_HEADERS]
+        self.client.defer(200, headers + builder.headers())
+        return body
+
+    def _end(self, finish: Finish | None, usage: Usage | None, tokens: SampledTokens | None) -> None:
+        builder = self._builder
+        builder.status = 200
+        builder.finish, builder.usage = finish, usage
+        builder.tokens = tokens if builder.enforcement is None else None
+        builder.end = TurnEnd.COMPLETED
+        if self._attempts.made:
+            first = self._attempts.made[0]
+            builder.unsay()
+            builder.say(first.said)
+            builder.answer_id = builder.answer_id or first.completion.id
+            builder.model = first.completion.model or builder.model
+
+
 _BREAK: Final = "\n\n"
-
-
-class RuleJudge(Protocol):
-    """Says which rules the calls of an answer break. `said` is the answer as bytes in the client's wire, or None."""
-
-    async def __call__(self, calls: Sequence[HeldCall], said: bytes | None, text: str = "") -> Ruling: ...
 
 
 @dataclass(slots=True)
@@ -48,16 +132,22 @@ class Heard:
 
     waiting: list[Delta] = field(default_factory=list)
     all: list[Delta] = field(default_factory=list)
-    end: End | None = None
 
 
 class AskAgain:
     """Asks for one answer until its calls comply."""
 
     def __init__(
-        self, draft: TurnBuilder, limits: Limits, opener: Opener, outlet: Outlet, attempts: Attempts, judge: RuleJudge
+        self,
+        builder: TurnBuilder,
+        limits: Limits,
+        opener: Opener,
+        outlet: Outlet,
+        attempts: Attempts,
+        judge: Callable[[Sequence[HeldCall], str], Awaitable[Ruling]],
     ) -> None:
-        self._draft = draft
+        """`judge` says which rules the calls of an answer break, given its text."""
+        self._builder = builder
         self._limits = limits
         self._opener = opener
         self._outlet = outlet
@@ -68,12 +158,13 @@ class AskAgain:
         """Go on with an answer that is being streamed; its tail."""
         heard = Heard()
 
-        async def hear(deltas: AsyncIterator[Delta]) -> None:
+        async def hear(deltas: AsyncIterator[Delta]) -> list[Delta]:
             await self.hear(deltas, writer, heard, is_first=False)
+            return heard.all
 
         while (body := self._attempts.next_body()) is not None:
             heard = Heard()
-            self._draft.enforced = tuple(self._attempts.broken_rules())  # before the head goes out with the next words
+            self._builder.enforced = tuple(self._attempts.broken_rules())  # before the head goes out with the next words
             try:
                 await self._attempt(body, hear)
             except (UpstreamError, WireError) as error:
@@ -94,7 +185,7 @@ class AskAgain:
         """Make a whole answer; its body."""
         while (body := self._attempts.next_body()) is not None:
             try:
-                await self._attempt(body, _drain)
+                await self._attempt(body, _all_of)
             except (UpstreamError, WireError) as error:
                 return self._stop_whole(request, str(error))
             last = self._attempts.last.completion
@@ -113,37 +204,36 @@ class AskAgain:
 
     def deltas(self, opened: Opened) -> AsyncIterator[Delta]:
         """An answer part by part."""
-        draft = self._draft
+        builder = self._builder
         match opened:
             case Generated():
                 return opened.deltas
             case Translated() if opened.completion is not None:
                 return each(deltas_of(opened.completion))
             case Relayed() if opened.facts is not None:
-                return each(deltas_of(wire_format(draft.provider_wire).parse_answer(draft.said)))
+                return each(deltas_of(wire_format(builder.provider_wire).parse_answer(builder.said)))
             case Translated() | Relayed():
-                return provider_deltas(draft, opened.opening or b"", opened.reply.chunks(), self._limits)
+                return provider_deltas(builder, opened.opening or b"", opened.reply.chunks(), self._limits)
 
     async def hear(self, deltas: AsyncIterator[Delta], writer: StreamWriter, heard: Heard, *, is_first: bool) -> None:
         """Pass text on as it comes; what must wait is kept in its order. Raises UpstreamError for an answer that breaks off."""
-        draft, is_unordered = self._draft, self._draft.incoming.wire is Wire.CHAT
+        builder, is_ordered = self._builder, wire_format(self._builder.incoming.wire).is_ordered
         has_broken = is_first
         async for delta in deltas:
             heard.all.append(delta)
             match delta:
                 case Begin():
                     if is_first:
-                        draft.answer_id, draft.model = delta.id, delta.model or draft.model
+                        builder.answer_id, builder.model = delta.id, delta.model or builder.model
                         await self._outlet.say(writer, delta, now=False)
                 case End():
-                    heard.end = delta
                     return
                 case Failed():
                     raise UpstreamError(delta.message, code=delta.code)
                 case ToolCallDelta():
                     heard.waiting.append(delta)
                 case TextDelta() | ReasoningDelta() | OpaqueDelta():
-                    if heard.waiting and not (is_unordered and isinstance(delta, TextDelta)):
+                    if heard.waiting and (is_ordered or not isinstance(delta, TextDelta)):
                         heard.waiting.append(delta)
                         continue
                     if isinstance(delta, TextDelta) and delta.text:
@@ -151,22 +241,15 @@ class AskAgain:
                             await self._outlet.say(writer, TextDelta(_BREAK))
                         has_broken = self._outlet.has_text = True
                     await self._outlet.say(writer, delta)
-        raise UpstreamError(f"provider {draft.provider} ended its stream before the answer was whole")
+        raise UpstreamError(f"provider {builder.provider} ended its stream before the answer was whole")
 
-    async def _attempt(self, body: bytes, hear: Callable[[AsyncIterator[Delta]], Awaitable[None]]) -> None:
+    async def _attempt(self, body: bytes, hear: Callable[[AsyncIterator[Delta]], Awaitable[list[Delta]]]) -> None:
         """Ask the same provider again and judge what it says. Raises UpstreamError."""
-        draft, began = self._draft, time.perf_counter()
-        draft.unsay()
-        heard: list[Delta] = []
-
-        async def kept(deltas: AsyncIterator[Delta]) -> AsyncIterator[Delta]:
-            async for delta in deltas:
-                heard.append(delta)
-                yield delta
-
-        opened = await self._opener.again(draft, body)
+        builder, began = self._builder, time.perf_counter()
+        builder.unsay()
+        opened = await self._opener.again(builder, body)
         try:
-            await hear(kept(self.deltas(opened)))
+            heard = await hear(self.deltas(opened))
             if isinstance(opened, Relayed | Translated) and opened.opening is not None:
                 await linger(opened.reply.chunks())
         finally:
@@ -176,15 +259,15 @@ class AskAgain:
     async def judge_rendered(self, opened: Opened, sent: bytes, completion: Completion, began: float) -> Attempt:
         """Judge an answer that came in deltas, and keep it as an attempt unless it is the first and complies."""
         calls = calls_of(completion)
-        ruling = await self._judge(calls, None, text_of(completion)) if calls else Ruling()
+        ruling = await self._judge(calls, text_of(completion)) if calls else Ruling()
         if isinstance(opened, Generated):
             # A model has no bytes of its own: the answer is told to it as the client's wire would.
-            said, stream = wire_format(self._draft.provider_wire).render_answer(completion, opened.request), False
+            said, stream = wire_format(self._builder.provider_wire).render_answer(completion, opened.request), False
         else:
-            said, stream = self._draft.said, opened.opening is not None
+            said, stream = self._builder.said, opened.opening is not None
         attempt = Attempt(sent, said, stream, completion, calls, ruling, began)
-        if self._attempts or attempt.is_broken:
-            self._attempts.add(attempt)
+        if self._attempts.made or attempt.is_broken:
+            self._attempts.made.append(attempt)
         return attempt
 
     async def _release(self, writer: StreamWriter, waiting: Sequence[Delta]) -> bytes:
@@ -201,17 +284,17 @@ class AskAgain:
         return self._outlet.finish_whole(merged, request)
 
     def _stop(self, trouble: str) -> str:
-        text = stop_text(self._attempts.broken_rules(), self._draft.id, self._attempts.count() - 1, trouble)
+        text = stop_text(self._attempts.broken_rules(), self._builder.id, len(self._attempts.made) - 1, trouble)
         self._settle(HoldEnd.STOPPED, text, trouble)
         return text
 
     def _settle(self, end: HoldEnd, text: str = "", trouble: str = "") -> None:
         """Write down what was done: for the ledger, for later requests, and for the response's head."""
-        self._draft.enforced = tuple(self._attempts.broken_rules())
-        self._draft.enforcement = self._attempts.enforcement(end, text, trouble)
+        self._builder.enforced = tuple(self._attempts.broken_rules())
+        self._builder.enforcement = self._attempts.enforcement(end, text, trouble)
 
     def _silence(self) -> str:
-        return silence_text(self._attempts.broken_rules(), self._draft.id)
+        return silence_text(self._attempts.broken_rules(), self._builder.id)
 
     def _break(self) -> str:
         return _BREAK if self._outlet.has_text else ""
@@ -222,9 +305,8 @@ def end_of(completion: Completion, usage: Usage | None = None) -> End:
     return End(completion.finish or Finish.STOP, usage or completion.usage, completion.stop_sequence, completion.tokens)
 
 
-async def _drain(deltas: AsyncIterator[Delta]) -> None:
-    async for _ in deltas:
-        pass
+async def _all_of(deltas: AsyncIterator[Delta]) -> list[Delta]:
+    return [delta async for delta in deltas]
 
 
 def _call_deltas(completion: Completion) -> list[Delta]:
