@@ -47,7 +47,6 @@ from metaclaw.proxy import (
     CallJudge,
     Enforcer,
     HeldRules,
-    Limits,
     Metrics,
     Opener,
     Origins,
@@ -202,7 +201,6 @@ class House:
             opener=Opener(Providers([provider])),
             ledger=self.book,
             metrics=Metrics(),
-            limits=Limits(),
             enforcer=self.enforcer,
         )
 

@@ -16,7 +16,7 @@ from metaclaw.domain.skill import Nearness
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import Origin, Scope, Turn, TurnEnd
 from metaclaw.errors import UpstreamError
-from metaclaw.proxy.dispatch import Limits, Opener, Providers
+from metaclaw.proxy.dispatch import Opener, Providers
 from metaclaw.proxy.http.client import Client, Incoming
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.pipeline import Pipeline
@@ -118,7 +118,6 @@ class Traced:
             opener=Opener(Providers([Model()])),
             ledger=self.ledger,
             metrics=self.metrics,
-            limits=Limits(),
             similarity=Search(),
         )
 

@@ -1,7 +1,7 @@
 """The request path: from an agent's bytes to a provider's and back, with the turn in the ledger before the answer ends."""
 
 from metaclaw.proxy.acknowledgement import Acknowledgements
-from metaclaw.proxy.dispatch import Limits, Opener, Provider, Providers
+from metaclaw.proxy.dispatch import Opener, Provider, Providers
 from metaclaw.proxy.enforcement.held_rules import CallJudge, Enforcer, HeldRules
 from metaclaw.proxy.enforcement.true_answers import TrueAnswers
 from metaclaw.proxy.http.connection import Listener
@@ -22,7 +22,6 @@ __all__ = [
     "HeldRules",
     "Intake",
     "LibrarySimilarity",
-    "Limits",
     "Listener",
     "Metrics",
     "Opener",

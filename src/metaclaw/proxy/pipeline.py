@@ -11,16 +11,15 @@ from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.acknowledgement import Acknowledgements
-from metaclaw.proxy.dispatch import Generated, Limits, Opener, Relayed, Translated
+from metaclaw.proxy.dispatch import Opener
 from metaclaw.proxy.enforcement.held_rules import Enforcer, HeldRule
 from metaclaw.proxy.enforcement.hold import Hold
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.placement import Placer
-from metaclaw.proxy.response import generate, relay, said_parts, translate
+from metaclaw.proxy.response import Generated, Relayed, Translated, TurnBuilder, relay, render, translate
 from metaclaw.proxy.sessions import Origins
-from metaclaw.proxy.turn_builder import TurnBuilder
-from metaclaw.wires import wire_format
+from metaclaw.wires import said_parts, wire_format
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -57,7 +56,6 @@ class Pipeline:
         opener: Opener,
         ledger: Ledger,
         metrics: Metrics,
-        limits: Limits,
         attendant: Attendant | None = None,
         acknowledgements: Acknowledgements | None = None,
         similarity: Similarity | None = None,
@@ -69,7 +67,6 @@ class Pipeline:
         self._opener = opener
         self._ledger = ledger
         self._metrics = metrics
-        self._limits = limits
         self._attendant = attendant
         self._acknowledgements = acknowledgements
         self._similarity = similarity
@@ -127,7 +124,11 @@ class Pipeline:
             client.finish(tail)
         # After the release, so that it costs the client nothing; before its next request, which this loop reads later.
         if builder.end is TurnEnd.COMPLETED and origin.kind is TurnKind.MAIN:
-            self._origins.answered(origin, builder.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())
+            self._origins.answered(
+                origin,
+                builder.answer_id or "",
+                said_parts(turn.wire, turn.stream, turn.exchange.shown) if self._origins.has_double(origin) else (),
+            )
         if self._enforcer is not None and (turn.enforcement is not None or builder.failed_checks or builder.not_held):
             await self._enforcer.recorded(turn, builder.failed_checks, builder.not_held)
 
@@ -157,15 +158,15 @@ class Pipeline:
         try:
             match opened:
                 case _ if rules and self._enforcer is not None:
-                    hold = Hold(builder, client, self._limits, self._opener, self._enforcer, rules)
+                    hold = Hold(builder, client, self._opener, self._enforcer, rules)
                     builder.failed_checks = hold.failed
                     tail = await hold.answer(opened)
                 case Relayed():
-                    tail = await relay(builder, opened, client, self._limits)
+                    tail = await relay(builder, opened, client)
                 case Translated():
-                    tail = await translate(builder, opened, client, self._limits)
+                    tail = await translate(builder, opened, client)
                 case Generated():
-                    tail = await generate(builder, opened, client)
+                    tail = await render(builder, opened.deltas, opened.request, client)
         except UpstreamError as error:
             health.failed(builder.provider, str(error))
             raise

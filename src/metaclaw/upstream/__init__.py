@@ -2,7 +2,6 @@
 
 from metaclaw.upstream.connection import Timeouts, pour
 from metaclaw.upstream.endpoint import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, has_credentials, reply_headers
-from metaclaw.upstream.missing_routes import is_missing_route, may_lack_route
 from metaclaw.upstream.models import (
     UNMETERED,
     Charge,
@@ -18,6 +17,7 @@ from metaclaw.upstream.models import (
 )
 from metaclaw.upstream.pool import PoolLimits
 from metaclaw.upstream.routing import (
+    AssumedWires,
     Destination,
     PolicySlot,
     ProviderCandidate,
@@ -25,6 +25,8 @@ from metaclaw.upstream.routing import (
     ProviderHealth,
     ProviderReachability,
     candidates,
+    is_missing_route,
+    may_lack_route,
     moves_on,
     open_first,
 )
@@ -38,6 +40,7 @@ __all__ = [
     "UNMETERED",
     "UNREACHABLE",
     "ApiKey",
+    "AssumedWires",
     "Charge",
     "Destination",
     "HttpEmbeddings",

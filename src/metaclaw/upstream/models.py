@@ -19,8 +19,7 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Completion, Message, Role, Text, Usage, Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, ModelProvider, Purpose, Reply
-from metaclaw.upstream.missing_routes import is_missing_route
-from metaclaw.upstream.routing import moves_on
+from metaclaw.upstream.routing import is_missing_route, moves_on
 from metaclaw.upstream.transport import TIMEOUT
 from metaclaw.wires import collect, encode_json, estimate_tokens, parse_error, plain, read_answer, wire_format, wire_formats
 

@@ -2,19 +2,24 @@
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import msgspec
+
 from metaclaw.config import WIRES_OF_KIND
-from metaclaw.domain.chat import Wire
+from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import UpstreamError
+from metaclaw.ports import HttpProvider
 from metaclaw.upstream.transport import UNREACHABLE
+from metaclaw.wires import parse_error
 
 if TYPE_CHECKING:  # which imports this
     from metaclaw.upstream.endpoint import HttpEndpoint
@@ -304,3 +309,63 @@ class ProviderReachability:
         else:
             self._trouble = None
         self._known_at = time.monotonic()
+
+
+_NO_ROUTE = frozenset({404, 405, 501})
+# Words of a 404 that is about what was asked for, on a path that exists.
+_OF_A_THING = re.compile(r"\b(?:models?|deployment|id|ids|previous|response with|conversation|item)\b", re.IGNORECASE)
+
+
+def may_lack_route(status: int) -> bool:
+    """Whether a response with this status can mean that the path does not exist."""
+    return status in _NO_ROUTE
+
+
+def is_missing_route(status: int, body: bytes) -> bool:
+    """Whether a refusal means that the path does not exist, rather than a model or an object that the request names."""
+    if status != 404:
+        return status in _NO_ROUTE
+    try:
+        value: Json = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        value = None
+    error = value.get("error") if isinstance(value, Mapping) else None
+    if isinstance(error, Mapping) and error.get("param"):
+        return False
+    message, code = parse_error(status, body)
+    return not body.strip() or not (_OF_A_THING.search(message) or "model" in code.lower())
+
+
+class AssumedWires:
+    """What is known of the wires of the providers with these names. For all others the configuration is right."""
+
+    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+        self._names = names
+        self._confirmed: set[tuple[str, Wire]] = set()
+        self._missing: dict[str, frozenset[Wire]] = {}
+
+    def of(self, provider: HttpProvider) -> frozenset[Wire]:
+        """The wires to ask this provider in."""
+        missing = self._missing.get(provider.name)
+        return provider.wires if missing is None else provider.wires - missing
+
+    def is_doubtful(self, provider: HttpProvider, wire: Wire) -> bool:
+        """Whether the wire is assumed, and the provider has not answered in it yet."""
+        return provider.name in self._names and (provider.name, wire) not in self._confirmed
+
+    def confirm(self, provider: HttpProvider, wire: Wire) -> None:
+        """The provider has answered in this wire."""
+        self._confirmed.add((provider.name, wire))
+
+    def drop(self, provider: HttpProvider, wire: Wire) -> None:
+        """The provider does not have this wire: do not ask it in it again."""
+        self._missing[provider.name] = self._missing.get(provider.name, frozenset()) | {wire}
+        log.warning("wire_missing provider=%s wire=%s note=%s", provider.name, wire.value, self.remedy(provider, wire))
+
+    def remedy(self, provider: HttpProvider, wire: Wire) -> str:
+        """What to set."""
+        left = ", ".join(f'"{one.value}"' for one in sorted(provider.wires - {wire}))
+        return (
+            f"provider {provider.name} does not serve {wire.value}; "
+            f"say so with: metaclaw config set providers.{provider.name}.wires '[{left}]'"
+        )

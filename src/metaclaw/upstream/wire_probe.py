@@ -10,8 +10,8 @@ from metaclaw.domain.chat import Wire
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Call
 from metaclaw.upstream.endpoint import HttpEndpoint
-from metaclaw.upstream.missing_routes import is_missing_route
 from metaclaw.upstream.models import gather_body
+from metaclaw.upstream.routing import is_missing_route
 from metaclaw.wires import parse_error, wire_format
 
 _WITHIN_S = 15.0

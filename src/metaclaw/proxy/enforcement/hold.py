@@ -8,14 +8,27 @@ from metaclaw.domain.chat import ChatRequest, Completion, Finish, Message, ToolC
 from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.proxy.dispatch import Generated, Limits, Opened, Opener, Relayed, Translated, check_size
+from metaclaw.proxy.dispatch import Opener
 from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, text_of
 from metaclaw.proxy.enforcement.held_rules import Enforcer, HeldRule, Ruling
 from metaclaw.proxy.enforcement.retries import AskAgain, Heard, Outlet, end_of
 from metaclaw.proxy.http.body import parse_object
 from metaclaw.proxy.http.client import Client
-from metaclaw.proxy.response import BLANK_LINES, SSE_HEADERS, linger, raw_headers, relay, settle_relayed, translate
-from metaclaw.proxy.turn_builder import TurnBuilder
+from metaclaw.proxy.response import (
+    BLANK_LINES,
+    SSE_HEADERS,
+    Generated,
+    Opened,
+    Relayed,
+    Translated,
+    TurnBuilder,
+    broken_off,
+    linger,
+    raw_headers,
+    relay,
+    settle_relayed,
+    translate,
+)
 from metaclaw.upstream import pour
 from metaclaw.wires import (
     CallHold,
@@ -39,13 +52,12 @@ class RelayedStream:
     `hold` has the bytes of the calls, `tail` those of the end, and `passed` went to the client.
     """
 
-    def __init__(self, builder: TurnBuilder, outlet: Outlet, limits: Limits) -> None:
+    def __init__(self, builder: TurnBuilder, outlet: Outlet) -> None:
         wire = builder.incoming.wire
         self.hold, self.tail = CallHold(wire), TailHold(wire)
         self.passed: list[bytes] = []
         self._builder = builder
         self._outlet = outlet
-        self._limits = limits
         self._watch: TailHold | None = None
         self._is_whole = False
 
@@ -68,8 +80,10 @@ class RelayedStream:
     def facts(self) -> Facts:
         """What the stream says of itself. Raises UpstreamError where it broke off."""
         facts = streamed_facts(self._builder.incoming.wire, self._builder.said)
-        if facts.error is not None or (facts.finish is None and not self._is_whole):
-            raise UpstreamError(facts.error or f"provider {self._builder.provider} ended its stream before the answer was whole")
+        if facts.error is not None:
+            raise UpstreamError(facts.error)
+        if facts.finish is None and not self._is_whole:
+            raise broken_off(self._builder)
         return facts
 
     def release_held(self) -> None:
@@ -100,7 +114,6 @@ class RelayedStream:
     def _take(self, chunk: bytes) -> bool:
         builder, client, tail = self._builder, self._outlet.client, self.tail
         builder.say(chunk)
-        check_size(builder, self._limits)
         if builder.footer is not None or not self.hold.has_words or not self.hold.is_free_of_calls(chunk):
             return self._pass_on(chunk)
         # Nearly every piece of a text goes this way, as it would without held rules; the client has been sent words before.
@@ -144,16 +157,15 @@ class Hold:
     """Serves one answer under held rules."""
 
     def __init__(
-        self, builder: TurnBuilder, client: Client, limits: Limits, opener: Opener, enforcer: Enforcer, rules: tuple[HeldRule, ...]
+        self, builder: TurnBuilder, client: Client, opener: Opener, enforcer: Enforcer, rules: tuple[HeldRule, ...]
     ) -> None:
         self._builder = builder
         self._client = client
-        self._limits = limits
         self._enforcer = enforcer
         self._rules = rules
         self._attempts = Attempts(builder)
         self._outlet = Outlet(builder, client, self._attempts)
-        self._ask_again = AskAgain(builder, limits, opener, self._outlet, self._attempts, self._judge)
+        self._ask_again = AskAgain(builder, opener, self._outlet, self._attempts, self._judge)
         self.failed: list[tuple[HeldRule, str]] = []
         """Rules whose check could not be run, and why."""
 
@@ -167,9 +179,9 @@ class Hold:
                 case Relayed() if opened.facts is not None:
                     return await self._relay_whole(opened)
                 case Relayed():
-                    return await relay(builder, opened, self._client, self._limits)
+                    return await relay(builder, opened, self._client)
                 case Translated() if opened.opening is None and opened.completion is None:
-                    return await translate(builder, opened, self._client, self._limits)
+                    return await translate(builder, opened, self._client)
                 case Translated() | Generated():
                     return await self._render(opened)
         finally:
@@ -178,7 +190,7 @@ class Hold:
     # The provider speaks the client's wire: its bytes are the answer unless a rule is broken.
 
     async def _relay_stream(self, opened: Relayed, opening: bytes) -> bytes:
-        stream = RelayedStream(self._builder, self._outlet, self._limits)
+        stream = RelayedStream(self._builder, self._outlet)
         await stream.take_in(opened, opening)
         facts: Facts | None = None
         if stream.hold.has_calls:
@@ -208,7 +220,7 @@ class Hold:
         calls = whole_calls(wire, body) if has_call_mark(wire, body) else []
         ruling = await self._judge(calls, self._text_for_programs(calls)) if calls else Ruling()
         if not ruling.broken:
-            return await relay(builder, opened, self._client, self._limits)
+            return await relay(builder, opened, self._client)
         builder.streamed = False
         self._outlet.headers = raw_headers(opened.headers)
         completion = _read(wire, body, calls, stream=False)

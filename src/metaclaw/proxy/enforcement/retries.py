@@ -23,14 +23,25 @@ from metaclaw.domain.chat import (
     ToolCallDelta,
     Usage,
 )
-from metaclaw.domain.turn import HoldEnd, TurnEnd
+from metaclaw.domain.turn import HoldEnd
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.proxy.dispatch import Generated, Limits, Opened, Opener, Relayed, Translated
+from metaclaw.proxy.dispatch import Opener
 from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, calls_of, silence_text, stop_text, text_of, warning_text
 from metaclaw.proxy.enforcement.held_rules import Ruling
 from metaclaw.proxy.http.client import Client, RawHeaders
-from metaclaw.proxy.response import JSON_HEADERS, each, linger, provider_deltas
-from metaclaw.proxy.turn_builder import TurnBuilder
+from metaclaw.proxy.response import (
+    JSON_HEADERS,
+    Generated,
+    Opened,
+    Relayed,
+    Translated,
+    TurnBuilder,
+    broken_off,
+    each,
+    linger,
+    provider_deltas,
+    render_whole,
+)
 from metaclaw.wires import HeldCall, StreamWriter, collect, deltas_of, wire_format
 
 _HEAD_PATIENCE_S: Final = 5.0
@@ -99,11 +110,7 @@ class Outlet:
     def finish_whole(self, completion: Completion, request: ChatRequest) -> bytes:
         """Make a whole answer; its body."""
         builder = self._builder
-        body = wire_format(builder.incoming.wire).render_answer(completion, request)
-        if builder.footer is not None:
-            body = builder.footer.whole(body)
-        builder.show(body)
-        builder.answer_id, builder.model = completion.id, completion.model or builder.model
+        body = render_whole(builder, completion, request)
         self._end(completion.finish, completion.usage, completion.tokens)
         headers = self.headers or [*JSON_HEADERS]
         self.client.defer(200, headers + builder.headers())
@@ -112,9 +119,7 @@ class Outlet:
     def _end(self, finish: Finish | None, usage: Usage | None, tokens: SampledTokens | None) -> None:
         builder = self._builder
         builder.status = 200
-        builder.finish, builder.usage = finish, usage
-        builder.tokens = tokens if builder.enforcement is None else None
-        builder.end = TurnEnd.COMPLETED
+        builder.complete(finish, usage, tokens if builder.enforcement is None else None)
         if self._attempts.made:
             first = self._attempts.made[0]
             builder.unsay()
@@ -140,7 +145,6 @@ class AskAgain:
     def __init__(
         self,
         builder: TurnBuilder,
-        limits: Limits,
         opener: Opener,
         outlet: Outlet,
         attempts: Attempts,
@@ -148,7 +152,6 @@ class AskAgain:
     ) -> None:
         """`judge` says which rules the calls of an answer break, given its text."""
         self._builder = builder
-        self._limits = limits
         self._opener = opener
         self._outlet = outlet
         self._attempts = attempts
@@ -213,7 +216,7 @@ class AskAgain:
             case Relayed() if opened.facts is not None:
                 return each(deltas_of(wire_format(builder.provider_wire).parse_answer(builder.said)))
             case Translated() | Relayed():
-                return provider_deltas(builder, opened.opening or b"", opened.reply.chunks(), self._limits)
+                return provider_deltas(builder, opened.opening or b"", opened.reply.chunks())
 
     async def hear(self, deltas: AsyncIterator[Delta], writer: StreamWriter, heard: Heard, *, is_first: bool) -> None:
         """Pass text on as it comes; what must wait is kept in its order. Raises UpstreamError for an answer that breaks off."""
@@ -241,7 +244,7 @@ class AskAgain:
                             await self._outlet.say(writer, TextDelta(_BREAK))
                         has_broken = self._outlet.has_text = True
                     await self._outlet.say(writer, delta)
-        raise UpstreamError(f"provider {builder.provider} ended its stream before the answer was whole")
+        raise broken_off(builder)
 
     async def _attempt(self, body: bytes, hear: Callable[[AsyncIterator[Delta]], Awaitable[list[Delta]]]) -> None:
         """Ask the same provider again and judge what it says. Raises UpstreamError."""
