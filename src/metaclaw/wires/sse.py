@@ -10,9 +10,8 @@ import msgspec
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.errors import reported_error
 from metaclaw.wires.fields import Object, decode, encode, object_of
-from metaclaw.wires.format import wire_format
+from metaclaw.wires.format import reported_error, wire_format
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _BOM = b"\xef\xbb\xbf"

@@ -5,8 +5,7 @@ from typing import Final
 from metaclaw.domain.chat import Wire
 from metaclaw.wires.chat import answers, relay, requests
 from metaclaw.wires.deltas import Reader
-from metaclaw.wires.errors import openai_body, openai_error
-from metaclaw.wires.format import WireFormat
+from metaclaw.wires.format import WireFormat, openai_body, openai_error
 from metaclaw.wires.sse import event_bytes
 
 FORMAT: Final = WireFormat(

@@ -27,9 +27,8 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.ids import new_id
 from metaclaw.wires.chat.requests import tool_call
 from metaclaw.wires.deltas import TRUNCATED
-from metaclaw.wires.errors import error_of, openai_error, reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of, whole
-from metaclaw.wires.format import Facts, facts_of, first_event, first_object, missing
+from metaclaw.wires.format import Facts, error_of, facts_of, first_event, first_object, missing, openai_error, reported_error
 from metaclaw.wires.sse import event_bytes
 from metaclaw.wires.translation import ClientTools, Kind, custom_input
 

@@ -9,9 +9,9 @@ from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.chat.answers import ChatWriter
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.footer import Footer
-from metaclaw.wires.held_calls import (
+from metaclaw.wires.relay import (
     AttemptMessages,
+    Footer,
     HeldCall,
     event_body,
     events_of,

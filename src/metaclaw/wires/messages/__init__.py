@@ -4,9 +4,8 @@ from typing import Final
 
 from metaclaw.domain.chat import Wire
 from metaclaw.wires.deltas import Reader
-from metaclaw.wires.errors import anthropic_error
 from metaclaw.wires.fields import encode
-from metaclaw.wires.format import WireFormat
+from metaclaw.wires.format import WireFormat, anthropic_error
 from metaclaw.wires.messages import answers, relay, requests
 from metaclaw.wires.sse import event_bytes
 

@@ -28,9 +28,8 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.ids import new_id
 from metaclaw.wires.deltas import TRUNCATED, CallQueue, PendingCall
-from metaclaw.wires.errors import anthropic_error, error_of, reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, encode_text, object_of, provider_at_fault, text_of, whole
-from metaclaw.wires.format import Facts, facts_of, first_event, missing
+from metaclaw.wires.format import Facts, anthropic_error, error_of, facts_of, first_event, missing, reported_error
 from metaclaw.wires.messages.requests import thinking, tool_input, tool_use
 from metaclaw.wires.sse import event_bytes
 from metaclaw.wires.translation import seal, show, unseal

@@ -8,9 +8,10 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.footer import Footer
-from metaclaw.wires.held_calls import (
+from metaclaw.wires.messages.answers import MessagesWriter
+from metaclaw.wires.relay import (
     AttemptMessages,
+    Footer,
     HeldCall,
     event_body,
     events_of,
@@ -21,7 +22,6 @@ from metaclaw.wires.held_calls import (
     read_json,
     told,
 )
-from metaclaw.wires.messages.answers import MessagesWriter
 from metaclaw.wires.sse import event_bytes, events_with
 
 _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}

@@ -4,9 +4,8 @@ from typing import Final
 
 from metaclaw.domain.chat import Wire
 from metaclaw.wires.deltas import Reader
-from metaclaw.wires.errors import openai_body
-from metaclaw.wires.format import WireFormat
-from metaclaw.wires.responses import answers, relay, requests, streams
+from metaclaw.wires.format import WireFormat, openai_body
+from metaclaw.wires.responses import answers, relay, requests
 from metaclaw.wires.sse import event_bytes
 
 FORMAT: Final = WireFormat(
@@ -41,8 +40,8 @@ FORMAT: Final = WireFormat(
     needs_signed_reasoning=True,
     parse_answer=answers.parse_answer,
     render_answer=answers.render_answer,
-    reader=lambda: Reader(streams.ResponsesMeaning()),
-    writer=streams.ResponsesWriter,
+    reader=lambda: Reader(answers.ResponsesMeaning()),
+    writer=relay.ResponsesWriter,
     resumed_writer=relay.resume,
     final_events=("response.completed", "response.failed", "response.incomplete"),
     whole_facts=answers.whole_facts,
@@ -54,5 +53,5 @@ FORMAT: Final = WireFormat(
     own_words=relay.own_words,
     restore=relay.restore,
     error_body=openai_body,
-    error_event=lambda message, code: event_bytes(streams.error_event(message, code, 0), "error"),
+    error_event=lambda message, code: event_bytes(relay.error_event(message, code, 0), "error"),
 )

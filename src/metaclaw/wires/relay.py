@@ -1,6 +1,7 @@
 """Tool calls of relayed answers: held back until all of them are known, and put back into later requests as they were."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -9,7 +10,7 @@ import msgspec
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.turn import ShownCall, TrueAnswer
-from metaclaw.wires.fields import Object, decode, list_of, object_of
+from metaclaw.wires.fields import Object, decode, encode, list_of, object_of
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import EventParser, has_any, last_event_end, split_events
 
@@ -256,3 +257,71 @@ def plain_text(text: str) -> str:
 def told(value: Object, keys: Iterable[str] = ()) -> Object:
     """An object without what says nothing: nulls and empty lists, which some servers send and do not take back."""
     return {key: inner for key, inner in value.items() if inner not in (None, []) or key in keys}
+
+
+_EVENT_DATA: Final = re.compile(rb"(?m)^data:[ ]?(.*?)\r?$")
+_JSON_BEGINS: Final = ("{", "[", "```json")
+
+
+class FooterRules(Protocol):
+    """How a line is added to the answers of one wire."""
+
+    def add_to_answer(self, footer: "Footer", answer: Object) -> bool:
+        """Add the line to a whole answer; False where it must stay as it is."""
+
+    def add_to_event(self, footer: "Footer", raw: bytes, body: Object) -> bytes:
+        """An event of a stream, with the line before or in it if this is where it belongs."""
+
+
+class Footer:
+    """Puts a line behind one answer. `is_added` says whether it was possible."""
+
+    def __init__(self, wire: Wire, line: str) -> None:
+        self.line = line
+        self._rules = wire_format(wire).footer
+        self._buffer = b""
+        self._begins = ""
+        self.parts = 0
+        """How many parts of the answer have begun."""
+        self.is_plain = True
+        """Whether all of the answer so far is plain words."""
+        self.is_added = False
+
+    def whole(self, body: bytes) -> bytes:
+        """A whole answer with the line behind it, or as it is."""
+        try:
+            answer = object_of(decode(body.decode("utf-8")))
+        except (ValueError, RecursionError):
+            return body
+        self.is_added = self._rules.add_to_answer(self, answer)
+        return encode(answer) if self.is_added else body
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The bytes that the client is shown for these; an event that is not whole yet waits for its end."""
+        events, self._buffer = split_events(self._buffer + chunk)
+        return b"".join(map(self._event, events))
+
+    def close(self) -> bytes:
+        """What is left when the stream has ended."""
+        rest, self._buffer = self._buffer, b""
+        return self._event(rest) if rest else b""
+
+    def _event(self, raw: bytes) -> bytes:
+        if self.is_added or not self.is_plain:
+            return raw
+        found = _EVENT_DATA.search(raw)
+        try:
+            body = object_of(decode(found[1].decode("utf-8"))) if found is not None and found[1].startswith(b"{") else {}
+        except (ValueError, RecursionError):
+            return raw
+        return self._rules.add_to_event(self, raw, body)
+
+    def hear(self, text: str) -> None:
+        """Take in what the answer says, to see how it begins."""
+        if len(self._begins) < 16:
+            self._begins = (self._begins + text).lstrip()[:16]
+
+    @property
+    def may_add(self) -> bool:
+        """Whether the answer, as far as it is known, is plain words."""
+        return self.is_plain and bool(self._begins) and not self._begins.startswith(_JSON_BEGINS)
