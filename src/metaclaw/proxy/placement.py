@@ -398,12 +398,7 @@ _SUMMARY: Final = (
     *("summar", "recap", "compact", "zusammenfass", "résumé", "resumen", "resumo", "riassun", "сводк", "резюме"),
     *("要約", "まとめ", "요약", "总结", "摘要", "總結"),
 )
-_WRITTEN: Final = (
-    ("commit-message", _COMMIT),
-    ("title", _TITLE),
-    ("summary", _SUMMARY),
-    ("compaction", _SUMMARY),
-)
+_WRITTEN: Final = (("commit-message", _COMMIT), ("title", _TITLE), ("summary", _SUMMARY), ("compaction", _SUMMARY))
 
 
 def words_for(reason: str) -> tuple[str, ...]:

@@ -37,12 +37,7 @@ class Spliced(msgspec.Struct, frozen=True, gc=False):
 
 
 def placement_splices(
-    wire: Wire,
-    body: bytes,
-    parsed: Mapping[str, Json],
-    placements: Sequence[Placement],
-    anchors: Sequence[Anchor],
-    tail: str = "",
+    wire: Wire, body: bytes, parsed: Mapping[str, Json], placements: Sequence[Placement], anchors: Sequence[Anchor], tail: str = ""
 ) -> Spliced:
     """Where the placements go in `body`, whose decoded form is `parsed`, and `tail` at the end of the conversation.
 

@@ -205,13 +205,7 @@ class LocalModel:
     """A model that answers in deltas, in this process or a child of it."""
 
     def __init__(
-        self,
-        provider: ModelProvider,
-        model: str,
-        *,
-        meter: Meter = UNMETERED,
-        max_concurrency: int = 1,
-        timeout_s: float = 120.0,
+        self, provider: ModelProvider, model: str, *, meter: Meter = UNMETERED, max_concurrency: int = 1, timeout_s: float = 120.0
     ) -> None:
         self._provider = provider
         self._model = model

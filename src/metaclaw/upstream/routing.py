@@ -178,9 +178,7 @@ def moves_on(status: int) -> bool:
 
 
 async def open_first(
-    candidates: Sequence[ProviderCandidate],
-    open_call: Callable[[ProviderCandidate], Awaitable[R]],
-    health: ProviderHealth,
+    candidates: Sequence[ProviderCandidate], open_call: Callable[[ProviderCandidate], Awaitable[R]], health: ProviderHealth
 ) -> tuple[ProviderCandidate, R]:
     """Open candidates in turn; return the first with a response to relay, and the response.
 

@@ -7,9 +7,7 @@ from metaclaw.wires.fields import encode as encode_json
 from metaclaw.wires.fields import literal as literal_json
 from metaclaw.wires.format import (
     Facts,
-    StreamReader,
     StreamWriter,
-    WireFormat,
     parse_error,
     register,
     reported_error,
@@ -21,7 +19,6 @@ from metaclaw.wires.format import (
 )
 from metaclaw.wires.relay import (
     TURN_MARK,
-    AttemptMessages,
     CallHold,
     Footer,
     HeldCall,
@@ -39,16 +36,13 @@ for _format in (chat.FORMAT, messages.FORMAT, responses.FORMAT):
 
 __all__ = [
     "TURN_MARK",
-    "AttemptMessages",
     "CallHold",
     "EventParser",
     "Facts",
     "Footer",
     "HeldCall",
-    "StreamReader",
     "StreamWriter",
     "TailHold",
-    "WireFormat",
     "begins_answer",
     "call_name",
     "collect",

@@ -1,4 +1,4 @@
-"""Everything that is specific to one wire, as one value: `WireFormat`; and what relayed answers say about themselves."""
+"""Everything that is specific to one wire, as one value: `WireFormat`; and what relayed answers and errors say about themselves."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,20 +11,11 @@ from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, object_of, text_of
 
 if TYPE_CHECKING:  # these look formats up
+    from metaclaw.wires.deltas import Reader
     from metaclaw.wires.relay import AttemptMessages, CallRules, FooterRules, HeldCall
     from metaclaw.wires.translation import Document, ToolOffer
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.fields import encode
-
-
-class StreamReader(Protocol):
-    """Bytes of a provider's stream to deltas; any split of the bytes gives the same deltas."""
-
-    def feed(self, data: bytes) -> list[Delta]:
-        """The deltas these bytes complete. Garbage is a Failed, and after it or an End nothing more is said."""
-
-    def close(self) -> list[Delta]:
-        """The last deltas, once the provider has closed the stream: always an End or a Failed if there was none yet."""
 
 
 class StreamWriter(Protocol):
@@ -38,47 +29,21 @@ class StreamWriter(Protocol):
 
 
 class RequestEdit(Protocol):
-    """Insertions into the bytes of a request."""
+    """Insertions into the bytes of a request; `proxy.splice` says what each method does."""
 
     parsed: Mapping[str, Json]
 
     @property
-    def items(self) -> Sequence[Json] | None:
-        """The messages, where they are a list."""
-
-    def leading_system_items(self) -> int:
-        """How many of the first messages are system messages."""
-
-    def append_to_item(self, index: int, text: str) -> None:
-        """Add text to the content of a message."""
-
-    def append_to_field(self, key: str, text: str) -> None:
-        """Add text to a top-level field, a string or a list of parts."""
-
-    def add_field(self, key: str, text: str) -> None:
-        """Add a top-level field."""
-
-    def insert_before_item(self, index: int, item: bytes) -> None:
-        """Insert a message before another one."""
-
-    def insert_after_item(self, index: int, item: bytes) -> None:
-        """Insert a message behind another one."""
-
-    def fill_list(self, key: str, item: bytes) -> None:
-        """Insert an item into an empty list."""
-
-    def wrap_field(self, key: str, before: bytes, after: bytes) -> None:
-        """Insert bytes before and behind the value of a top-level field."""
-
-    def refuse(self, reason: str) -> NoReturn:
-        """Give up: nothing is inserted into this request."""
-
-
-class AttemptReader(Protocol):
-    """Reads what a provider said, as it has to be told of it again."""
-
-    def __call__(self, said: bytes, *, stream: bool) -> "AttemptMessages":
-        """Raises UpstreamError for a whole answer that is none."""
+    def items(self) -> Sequence[Json] | None: ...
+    def leading_system_items(self) -> int: ...
+    def append_to_item(self, index: int, text: str) -> None: ...
+    def append_to_field(self, key: str, text: str) -> None: ...
+    def add_field(self, key: str, text: str) -> None: ...
+    def insert_before_item(self, index: int, item: bytes) -> None: ...
+    def insert_after_item(self, index: int, item: bytes) -> None: ...
+    def fill_list(self, key: str, item: bytes) -> None: ...
+    def wrap_field(self, key: str, before: bytes, after: bytes) -> None: ...
+    def refuse(self, reason: str) -> NoReturn: ...
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
@@ -156,12 +121,12 @@ class WireFormat:
     """A provider's answer. Raises UpstreamError."""
     render_answer: Callable[[Completion, ChatRequest], bytes]
     """A client's answer to its request."""
-    reader: Callable[[], StreamReader]
-    """For one stream of a provider."""
+    reader: "Callable[[], Reader]"
+    """Reads one stream of a provider."""
     writer: Callable[[ChatRequest], StreamWriter]
-    """For one stream to a client."""
+    """Writes one stream to a client."""
     resumed_writer: Callable[[ChatRequest, bytes], StreamWriter]
-    """For a stream to a client that has been sent these events already; it is not given a Begin."""
+    """Goes on with a stream of which a client has been sent these events; it is not given a Begin."""
     final_events: tuple[str, ...] = ()
     """Types of the event that ends a stream; where there are none, `[DONE]` does."""
     whole_facts: Callable[[Object], Facts]
@@ -176,9 +141,10 @@ class WireFormat:
     """Whether the order of text and calls in a stream matters, so that text behind a call waits with it."""
     calls: "CallRules"
     """How calls are found in answers."""
-    read_attempt: AttemptReader
+    read_attempt: "Callable[[bytes, bool], AttemptMessages]"
+    """What a provider said, streamed or whole, as it is told of it again. Raises UpstreamError for a whole answer that is none."""
     call_results: "Callable[[Sequence[HeldCall], Sequence[str]], list[Json]]"
-    """Messages that tell of each call a text in place of its tool's result."""
+    """Messages with a text for each call in place of its tool's result."""
     own_words: Callable[[str], Json]
     """A message of the assistant with this text."""
     restore: Callable[[Sequence[Json], TrueAnswer, Sequence[Json]], list[Json] | None]
@@ -225,26 +191,21 @@ def whole_facts(wire: Wire, body: Object) -> Facts:
     return wire_format(wire).whole_facts(body)
 
 
-def facts_of(body: Object, finish: Finish | None, usage: Usage | None, error: str | None) -> Facts:
-    """The facts of a whole answer. One that is an error did not finish, whatever it says."""
-    identity, model = text_of(body.get("id")) or None, text_of(body.get("model")) or None
-    return Facts(identity, model, None if error else finish, usage, error)
-
-
 def missing(what: str, there: bool) -> str | None:
     """The error of an answer that lacks something."""
     return None if there else f"the provider's answer has no {what}"
 
 
+def facts_of(body: Object, finish: Finish | None, usage: Usage | None, error: str | None) -> Facts:
+    """The facts of a whole answer. One that is an error did not finish, whatever it says."""
+    return Facts(text_of(body.get("id")) or None, text_of(body.get("model")) or None, None if error else finish, usage, error)
+
+
 def streamed_facts(wire: Wire, said: bytes) -> Facts:
     """Facts from a stream's bytes. Never raises: garbage has no facts."""
     last = [body for body in _last_events(said) if body]
-    failure = next((_error(body) for body in last if _is_error(body)), None)
+    failure = next((_error(body) for body in last if body.get("error") or body.get("type") == "error"), None)
     return wire_format(wire).streamed_facts(said, last, failure)
-
-
-def _is_error(body: Object) -> bool:
-    return bool(body.get("error")) or body.get("type") == "error"
 
 
 def _error(body: Object) -> str:
@@ -322,7 +283,7 @@ _MAX_MESSAGE_CHARS = 2_000
 NO_REASON = "the provider reported an error"
 
 
-def openai_error(status: int, message: str, code: str, param: str | None) -> Object:
+def openai_error(status: int, message: str, code: str, param: str | None = None) -> Object:
     """An error as OpenAI's wires write it."""
     kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
@@ -346,9 +307,8 @@ def parse_error(status: int, body: bytes) -> tuple[str, str]:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         value = body.decode("utf-8", "replace").strip()
     message, code = error_of(value)
-    return message[
-        :_MAX_MESSAGE_CHARS
-    ] or f"the provider answered with status {status} and no word why", code or f"upstream_{status}"
+    words = message[:_MAX_MESSAGE_CHARS] or f"the provider answered with status {status} and no word why"
+    return words, code or f"upstream_{status}"
 
 
 def error_of(value: Json) -> tuple[str, str]:

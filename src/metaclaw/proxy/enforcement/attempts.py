@@ -99,7 +99,7 @@ class Attempts:
 
     def _is_exact(self, made: Attempt) -> bool:
         wire = wire_format(self._builder.provider_wire)
-        attempt = wire.read_attempt(made.said, stream=made.stream)
+        attempt = wire.read_attempt(made.said, made.stream)
         if not attempt.is_exact or len(attempt.calls) != len(made.calls):
             return False
         try:
@@ -115,7 +115,7 @@ class Attempts:
         wire = wire_format(self._builder.provider_wire)
         found: list[Json] = []
         for place, made in enumerate(self.made):
-            attempt = wire.read_attempt(made.said, stream=made.stream)
+            attempt = wire.read_attempt(made.said, made.stream)
             found += attempt.messages
             if place < refused and attempt.calls:
                 found += wire.call_results(attempt.calls, self._results(made))
@@ -147,7 +147,7 @@ class Attempts:
         wire = wire_format(builder.provider_wire)
         is_stopped = end is HoldEnd.STOPPED
         messages = self._sequence(len(self.made) if is_stopped else len(self.made) - 1)
-        last = wire.read_attempt(self.last.said, stream=self.last.stream)
+        last = wire.read_attempt(self.last.said, self.last.stream)
         rest: list[Json] = []
         if is_stopped:
             messages.append(wire.own_words(text))

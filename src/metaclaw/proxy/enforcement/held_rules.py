@@ -281,12 +281,7 @@ _Findings = tuple[list[Broken], list[tuple[HeldRule, str]], set[SkillName]]
 
 
 def _try_all(
-    rules: Sequence[HeldRule],
-    parts: Sequence[ToolCall],
-    text: str,
-    conversation: Conversation,
-    limit_s: float,
-    findings: _Findings,
+    rules: Sequence[HeldRule], parts: Sequence[ToolCall], text: str, conversation: Conversation, limit_s: float, findings: _Findings
 ) -> None:
     """Try the checks until the time is over: patterns together, then the others in turn, each with its share. Blocks."""
     broken, failed, looked_at = findings

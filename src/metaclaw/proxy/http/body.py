@@ -276,12 +276,7 @@ class Body(dict[str, Json]):
     __slots__ = ("item_count", "listed", "max_items")
 
     def __init__(
-        self,
-        fields: dict[str, Json],
-        listed: Listed | None = None,
-        *,
-        item_count: int = 0,
-        max_items: int = MAX_ITEMS,
+        self, fields: dict[str, Json], listed: Listed | None = None, *, item_count: int = 0, max_items: int = MAX_ITEMS
     ) -> None:
         super().__init__(fields)
         self.listed = listed

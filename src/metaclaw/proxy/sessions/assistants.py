@@ -12,11 +12,7 @@ _DATE: Final = re.compile(r"\A\[(?:[A-Z][a-z]{2} )?\d{4}-\d\d-\d\d[^\]\n]{0,40}\
 _MESSAGE_ID: Final = re.compile(r"\A\[message_id: [^\]\n]{0,200}\]\s*")
 _RUNTIME: Final = re.compile(r"\n\nRuntime: agent=[^\n]*")
 _CRON: Final = re.compile(r"\A\[cron:[^\]\n]{1,200}\]")
-_OPENCLAW_MESSAGES: Final = (
-    "A new session was started via /new or /reset",
-    "A scheduled reminder has been triggered",
-    "System: [",
-)
+_OPENCLAW_MESSAGES: Final = ("A new session was started via /new or /reset", "A scheduled reminder has been triggered", "System: [")
 _OPENCLAW_PROMPTS: Final = {
     "Pre-compaction memory flush": "memory-flush",
     "Based on this conversation, generate a short 1-2 word filename slug": "openclaw-slug",

@@ -20,10 +20,7 @@ from metaclaw.wires import wire_format
 # The first that recognises a request counts. SDKs, which many programs are built on, come last.
 CLIENTS: Final = (
     ClaudeCode("claude-code", ({"x-claude-code-session-id": ("",)}, {"user-agent": ("claude-cli/",)})),
-    Codex(
-        "codex",
-        ({"x-codex-turn-metadata": ("",)}, {"originator": ("codex",)}, {"user-agent": ("codex_", "codex-", "codex/")}),
-    ),
+    Codex("codex", ({"x-codex-turn-metadata": ("",)}, {"originator": ("codex",)}, {"user-agent": ("codex_", "codex-", "codex/")})),
     OpenCode("opencode", ({"x-session-affinity": ("",)}, {"user-agent": ("opencode",)})),
     QwenCode("qwen-code", ({"user-agent": ("QwenCode/",)},)),
     # A browser's name, but an encoding that no browser asks for: the standard library's urllib in disguise.

@@ -35,5 +35,5 @@ FORMAT: Final = WireFormat(
     own_words=relay.own_words,
     restore=relay.restore,
     error_body=openai_body,
-    error_event=lambda message, code: event_bytes(openai_error(502, message, code, None)),
+    error_event=lambda message, code: event_bytes(openai_error(502, message, code)),
 )

@@ -30,13 +30,7 @@ from metaclaw.wires.chat.answers import render_logprobs
 from metaclaw.wires.deltas import CallQueue, PendingCall
 from metaclaw.wires.fields import Object, decode_object, encode_text, json_text, list_of, object_of, text_of
 from metaclaw.wires.relay import AttemptMessages, Footer, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
-from metaclaw.wires.responses.answers import (
-    Envelope,
-    call_item,
-    message_item,
-    reasoning_item,
-    text_part,
-)
+from metaclaw.wires.responses.answers import Envelope, call_item, message_item, reasoning_item, text_part
 from metaclaw.wires.sse import event_bytes, events_with
 from metaclaw.wires.translation import ClientTools, custom_arguments, flat_name
 
@@ -268,15 +262,13 @@ CALLS: Final[Mapping[str, str | None]] = {
 _REFUSABLE = frozenset(("function_call", "custom_tool_call"))
 
 
-def read_attempt(said: bytes, *, stream: bool) -> AttemptMessages:
-    """What a provider said, whole or streamed. Raises UpstreamError for a whole answer that is none."""
+def read_attempt(said: bytes, stream: bool) -> AttemptMessages:
     if stream:
         identity, items = _streamed(said)
     else:
         body = decode_object(said, "an answer")
-        output = body.get("output")
-        identity, items = text_of(body.get("id")), list(list_of(output))
-    calls = tuple(held for item in items if (held := held_call(object_of(item))) is not None)
+        identity, items = text_of(body.get("id")), list_of(body.get("output"))
+    calls = tuple(_held_calls(items))
     return AttemptMessages(identity, tuple(items), calls, all(call.id and call.kind in _REFUSABLE for call in calls))
 
 
@@ -290,8 +282,7 @@ def _streamed(said: bytes) -> tuple[str, list[Json]]:
         if kind == "response.output_item.done" and isinstance(index, int):
             items[index] = body.get("item")
         elif kind in _ENDS and not items:
-            output = response.get("output")
-            items = dict(enumerate(list_of(output)))
+            items = dict(enumerate(list_of(response.get("output"))))
     return identity, [items[place] for place in sorted(items)]
 
 
@@ -311,18 +302,19 @@ def held_call(item: Object) -> HeldCall | None:
     return HeldCall(identity, name, json_text(item.get("arguments")), kind)
 
 
+def _held_calls(items: Iterable[Json]) -> list[HeldCall]:
+    return [call for item in items if (call := held_call(object_of(item))) is not None]
+
+
 def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-    """What is told of each call in place of its tool's result."""
     return [{"type": f"{call.kind}_output", "call_id": call.id, "output": text} for call, text in zip(calls, texts, strict=True)]
 
 
 def own_words(text: str) -> Json:
-    """A message of the assistant."""
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
 
 def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
-    """The items with the true ones in place of those that the client was shown; None where they are not among them."""
     objects = [object_of(item) for item in items]
     known = ids_of(answer)
     shown = _places(objects, answer, known)
@@ -351,7 +343,7 @@ def _places(objects: Sequence[Object], answer: TrueAnswer, known: Mapping[str, s
     places = [place for place, item in enumerate(objects) if plain_id(text_of(item.get("call_id"))) in known and _is_call(item)]
     if not places:
         return _referred(objects, known)
-    calls = [held for place in places if (held := held_call(objects[place])) is not None]
+    calls = _held_calls(objects[place] for place in places)
     return places if is_shown(answer.calls, [(call.id, call.arguments) for call in calls]) else []
 
 
@@ -399,7 +391,6 @@ def _answered(item: Object, known: Mapping[str, str]) -> Object | None:
 
 
 def resume(request: ChatRequest, passed: bytes) -> ResponsesWriter:
-    """A writer that goes on behind the events a client has been sent."""
     number = 0
     begun: Object = {}
     output: list[Json] = []
@@ -424,16 +415,23 @@ class ResponsesCalls:
     words: tuple[bytes, ...] = (b".delta",)
 
     def whole(self, answer: Object) -> list[HeldCall]:
-        output = answer.get("output")
-        items = list_of(output)
-        return [call for item in items if (call := held_call(object_of(item))) is not None]
+        return _held_calls(list_of(answer.get("output")))
 
     def read(self, held: bytes) -> list[HeldCall]:
         done = _streamed_calls(map(event_body, events_with(held, (b"output_item.done",))))
         return done or _streamed_calls(map(event_body, events_with(held, (b"response.completed", b"response.incomplete"))))
 
     def begins_call(self, body: Object) -> bool:
-        return _begins_item(body)
+        """As it begins, is done, or only in the whole answer."""
+        match body.get("type"):
+            case "response.output_item.added":
+                return object_of(body.get("item")).get("type") in CALLS
+            case "response.output_item.done":
+                return held_call(object_of(body.get("item"))) is not None
+            case "response.completed" | "response.incomplete":
+                return bool(_items_of(body))
+            case _:
+                return False
 
     def passes(self, body: Object) -> bool:
         return False
@@ -442,22 +440,8 @@ class ResponsesCalls:
         return True
 
 
-def _begins_item(body: Object) -> bool:
-    """Whether an event tells of a call for the first time: as it begins, is done, or only in the whole answer."""
-    match body.get("type"):
-        case "response.output_item.added":
-            return object_of(body.get("item")).get("type") in CALLS
-        case "response.output_item.done":
-            return held_call(object_of(body.get("item"))) is not None
-        case "response.completed" | "response.incomplete":
-            return bool(_items_of(body))
-        case _:
-            return False
-
-
 def _items_of(body: Object) -> dict[Json, HeldCall]:
-    output = object_of(body.get("response")).get("output")
-    items = enumerate(list_of(output))
+    items = enumerate(list_of(object_of(body.get("response")).get("output")))
     return {place: call for place, item in items if (call := held_call(object_of(item))) is not None}
 
 
@@ -482,8 +466,7 @@ class ResponsesFooter:
         if answer.get("status") != "completed" or not isinstance(output, list) or not self._has_only_words(output):
             return False
         for item in output:
-            parts = object_of(item).get("content")
-            for part in list_of(parts):
+            for part in list_of(object_of(item).get("content")):
                 footer.hear(text_of(object_of(part).get("text")))
         output.append(self._item(footer.line))
         return footer.may_add
