@@ -16,7 +16,7 @@ from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
 from metaclaw.proxy.enforcement.true_answers import restore_body, restore_fields
 from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, parse_object
-from metaclaw.proxy.response import MAX_ANSWER_BYTES, Generated, Opened, Relayed, Translated, TurnBuilder
+from metaclaw.proxy.response import Generated, Opened, Relayed, Translated, TurnBuilder
 from metaclaw.upstream import (
     AssumedWires,
     Destination,
@@ -24,6 +24,7 @@ from metaclaw.upstream import (
     ProviderCandidate,
     ProviderHealth,
     candidates,
+    gather_body,
     has_credentials,
     is_missing_route,
     may_lack_route,
@@ -180,7 +181,8 @@ class Opener:
             wires.confirm(provider, wire)
         if not may_lack_route(relayed.status) or provider.wires == {wire}:
             return relayed
-        reply = await ReadReply.of(relayed.reply)
+        body = await gather_body(relayed.reply, provider.name)
+        reply = ReadReply(relayed.reply.status, relayed.reply.headers, body)
         refused = Relayed(reply, relayed.headers, relayed.body)
         if not is_missing_route(reply.status, reply.body):
             return refused
@@ -371,21 +373,6 @@ class ReadReply:
     status: int
     headers: Headers
     body: bytes
-
-    @classmethod
-    async def of(cls, reply: Reply) -> "ReadReply":
-        """Read the rest of a reply and close it. Raises UpstreamError if it is too large."""
-        pieces: list[bytes] = []
-        size = 0
-        try:
-            async for chunk in reply.chunks():
-                size += len(chunk)
-                if size > MAX_ANSWER_BYTES:
-                    raise UpstreamError(f"the provider sent more than {MAX_ANSWER_BYTES} bytes in one answer")
-                pieces.append(chunk)
-        finally:
-            await reply.aclose()
-        return cls(reply.status, reply.headers, b"".join(pieces))
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The whole body."""

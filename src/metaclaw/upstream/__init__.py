@@ -1,7 +1,18 @@
 """Providers over HTTP: connections, routing and fallback, the program's own calls to models, and the policy slot."""
 
 from metaclaw.upstream.connection import Timeouts, pour
-from metaclaw.upstream.endpoint import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, has_credentials, reply_headers
+from metaclaw.upstream.endpoint import (
+    PASSTHROUGH,
+    ApiKey,
+    HttpEndpoint,
+    Kind,
+    WireProbe,
+    gather_body,
+    has_credentials,
+    list_models,
+    probe_wires,
+    reply_headers,
+)
 from metaclaw.upstream.models import (
     UNMETERED,
     Charge,
@@ -31,7 +42,6 @@ from metaclaw.upstream.routing import (
     open_first,
 )
 from metaclaw.upstream.transport import MALFORMED, TIMEOUT, UNREACHABLE
-from metaclaw.upstream.wire_probe import WireProbe, list_models, probe_wires
 
 __all__ = [
     "MALFORMED",
@@ -59,6 +69,7 @@ __all__ = [
     "Timeouts",
     "WireProbe",
     "candidates",
+    "gather_body",
     "has_credentials",
     "is_missing_route",
     "learned_item",

@@ -197,11 +197,6 @@ class ProviderConnection(asyncio.Protocol):
         self._until_close = True
 
     @property
-    def idle_s(self) -> float:
-        """How long it has been idle."""
-        return self.loop.time() - self.idle_since
-
-    @property
     def is_usable(self) -> bool:
         """Whether a call may be sent on it now."""
         return self._transport is not None and self._answer is None and not self._transport.is_closing()

@@ -91,7 +91,7 @@ class ConnectionPool:
         """A kept connection that may still be used."""
         while self._idle and not self._closed:
             connection = self._idle.pop()
-            if connection.is_usable and connection.idle_s < self._limits.keep_s:
+            if connection.is_usable and asyncio.get_running_loop().time() - connection.idle_since < self._limits.keep_s:
                 return connection
             connection.drop()
         return None

@@ -1,10 +1,10 @@
-"""Routing: which providers may answer a request, in which order, fallback between them, their health, and the policy slot."""
+"""Routing: which providers may answer a request, in which order and wire, fallback, their health, and the policy slot."""
 
 import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -116,11 +116,6 @@ class ProviderHealth:
         self._rests_until: dict[str, float] = {}
         self._failures: dict[str, ProviderFailure] = {}
 
-    @property
-    def has_resting(self) -> bool:
-        """Whether any provider rests or has just rested."""
-        return bool(self._rests_until)
-
     def admits(self, name: str) -> bool:
         """Whether to try it. After its rest one caller may probe it; for all others the rest starts again."""
         until = self._rests_until.get(name)
@@ -143,8 +138,7 @@ class ProviderHealth:
 
     def reached(self, name: str) -> None:
         """Record that it was reached."""
-        if self._rests_until:
-            self._rests_until.pop(name, None)
+        self._rests_until.pop(name, None)
 
     def answered(self, name: str) -> None:
         """Record an answer."""
@@ -212,14 +206,8 @@ async def open_first(
     raise failed or UpstreamError("no provider can answer this request", status=503, code="no_provider")
 
 
-def _in_turn(candidates: Sequence[ProviderCandidate], health: ProviderHealth) -> Iterable[ProviderCandidate]:
+def _in_turn(candidates: Sequence[ProviderCandidate], health: ProviderHealth) -> Iterator[ProviderCandidate]:
     """The candidates that do not rest, or all if all of them do."""
-    if not health.has_resting:
-        return candidates
-    return _admitted(candidates, health)
-
-
-def _admitted(candidates: Sequence[ProviderCandidate], health: ProviderHealth) -> Iterator[ProviderCandidate]:
     is_any_tried = False
     for candidate in candidates:
         if health.admits(candidate.name):
@@ -310,7 +298,7 @@ class ProviderReachability:
 
 
 _NO_ROUTE = frozenset({404, 405, 501})
-# Words of a 404 that is about what was asked for, on a path that exists.
+# Words of a 404 about a model or an object, on a path that exists.
 _OF_A_THING = re.compile(r"\b(?:models?|deployment|id|ids|previous|response with|conversation|item)\b", re.IGNORECASE)
 
 
@@ -335,7 +323,8 @@ def is_missing_route(status: int, body: bytes) -> bool:
 
 
 class AssumedWires:
-    """What is known of the wires of the providers with these names. For all others the configuration is right."""
+    """The wires of providers whose configuration names none: all of their kind, until one is found missing. `names` are those
+    providers; for all others the configuration is right."""
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
         self._names = names
@@ -361,7 +350,7 @@ class AssumedWires:
         log.warning("wire_missing provider=%s wire=%s note=%s", provider.name, wire.value, self.remedy(provider, wire))
 
     def remedy(self, provider: HttpProvider, wire: Wire) -> str:
-        """What to set."""
+        """What the owner should set."""
         left = ", ".join(f'"{one.value}"' for one in sorted(provider.wires - {wire}))
         return (
             f"provider {provider.name} does not serve {wire.value}; "
