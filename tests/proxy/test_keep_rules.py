@@ -5,7 +5,7 @@ import pytest
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.check import PatternCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.proxy.enforcement.held_rules import keep_rules
+from metaclaw.proxy.enforcement.enforcer import keep_rules
 from metaclaw.skills import screen_of
 from metaclaw.skills.checks import run_check
 from tests.skills.checks.spellings import call, edit_call

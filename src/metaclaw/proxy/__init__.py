@@ -2,17 +2,15 @@
 
 from metaclaw.proxy.acknowledgement import Acknowledgements
 from metaclaw.proxy.dispatch import Opener, Provider, Providers
-from metaclaw.proxy.enforcement.held_rules import CallJudge, Enforcer, HeldRules
-from metaclaw.proxy.enforcement.true_answers import TrueAnswers
+from metaclaw.proxy.enforcement.enforcer import Enforcer, HeldRules, TrueAnswers
+from metaclaw.proxy.enforcement.held_rules import CallJudge
 from metaclaw.proxy.http.connection import Listener
 from metaclaw.proxy.http.server import Gatekeeper, Intake, Server
-from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.passthrough import Passthrough
-from metaclaw.proxy.pipeline import Pipeline
-from metaclaw.proxy.placement import Placer
+from metaclaw.proxy.pipeline import Metrics, Pipeline
+from metaclaw.proxy.placement import LibrarySimilarity, Placer
 from metaclaw.proxy.reminders import Reminders
 from metaclaw.proxy.sessions import Origins, own_words
-from metaclaw.proxy.similarity import LibrarySimilarity
 
 __all__ = [
     "Acknowledgements",

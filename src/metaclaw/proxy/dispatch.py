@@ -14,7 +14,7 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
-from metaclaw.proxy.enforcement.true_answers import restore_body, restore_fields
+from metaclaw.proxy.enforcement.enforcer import restore_body, restore_fields
 from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, parse_object
 from metaclaw.proxy.response import Generated, Opened, Relayed, Translated, TurnBuilder
 from metaclaw.upstream import (

@@ -17,12 +17,13 @@ request only: the next one of the client does not have it, and neither do we rep
 """
 
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -420,3 +421,47 @@ def brought_by_client(skills: Sequence[Skill], body: bytes) -> list[Skill]:
     """Those of the skills that the client has put into its request itself."""
     named = [skill for skill in skills if skill.name.encode() in body]
     return [skill for skill in named if already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))]
+
+
+MOST_SEARCHED: Final = 20_000
+"""Larger libraries are searched by words alone: their vectors would take too much memory."""
+
+_LONG_NUMBER: Final = re.compile(r"\d{4,}")
+
+
+class Search(Protocol):
+    """The embedding process, which finds skills by meaning."""
+
+    def follow(self, skills: Iterable[Skill]) -> None: ...
+    async def near(self, text: str, scopes: Iterable[str]) -> Nearness | None: ...
+    def forget(self) -> None: ...
+
+
+class LibrarySimilarity:
+    """Searches by meaning for the request path: keeps the embedding process's index at the library's newest view."""
+
+    def __init__(self, search: Search, view: Callable[[], LibraryView], teams: Teams | None = None) -> None:
+        self._search = search
+        self._view = view
+        self._teams = teams
+        self._followed: LibraryView | None = None
+
+    def follow(self) -> None:
+        """Bring the index up to date. Called before the first request, and again where the library has changed."""
+        view = self._view()
+        if view is not self._followed:
+            self._followed = view
+            self._search.follow(view.index.skills() if view.count <= MOST_SEARCHED else ())
+
+    async def near(self, query: str, scope: Scope) -> Nearness | None:
+        """What is near a request for this speaker; None where only words can tell in time."""
+        self.follow()
+        view = self._view()
+        if not view.count:
+            return None
+        # Requests that differ only in the number of a ticket, a turn or a date are one request, answered from the cache.
+        return await self._search.near(_LONG_NUMBER.sub("", query), view.scopes_of(scope, self._teams))
+
+    def forget(self) -> None:
+        """Keep nothing of what was asked."""
+        self._search.forget()

@@ -9,7 +9,7 @@ import pytest
 from metaclaw.domain.chat import Message, Part, Role, Text
 from metaclaw.domain.check import Check, Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.proxy.enforcement.held_rules import keep_rules
+from metaclaw.proxy.enforcement.enforcer import keep_rules
 from metaclaw.skills import rule_example, rule_examples
 from metaclaw.skills.checks import examine, parse_check, run_check
 from metaclaw.skills.checks.commands import commands_of

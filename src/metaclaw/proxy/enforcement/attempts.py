@@ -25,8 +25,8 @@ from metaclaw.domain.turn import (
     TurnKind,
 )
 from metaclaw.errors import WireError
+from metaclaw.proxy.enforcement.enforcer import append_items
 from metaclaw.proxy.enforcement.held_rules import Broken, HeldRule, Ruling
-from metaclaw.proxy.enforcement.true_answers import append_items
 from metaclaw.proxy.http.body import parse_object
 from metaclaw.proxy.response import TurnBuilder
 from metaclaw.wires import HeldCall, encode_json, plain_text, wire_format

@@ -1,50 +1,32 @@
-"""The rules that hold a request's tool calls: which ones hold, whether calls break them, and what is told of it.
+"""Whether tool calls break the rules that hold them.
 
 Most calls have nothing to do with most rules, which a search for certain letters shows at once. The other checks are run off the
 event loop, within a bounded time; a check that cannot be run is reported.
-
-While any rule holds, a built-in one does too: an agent does not lift, change or stop the rules itself. For that rule a request
-counts only where it goes to this program: by its port, its key in the path, or a variable that points agents at it. Other servers
-have a path `/api/rules`, too.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import date
-from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
-from metaclaw.domain.chat import Json, Text, ToolCall
-from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, Where
+from metaclaw.domain.chat import Text, ToolCall
+from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, ProgramCheck, SchemaCheck
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillKind
-from metaclaw.domain.turn import KEEP_RULES, Origin, Scope, Stamp, TrueAnswer, Turn
 from metaclaw.domain.verdict import Outcome
-from metaclaw.errors import SkillError
-from metaclaw.proxy.enforcement.true_answers import TrueAnswers
-from metaclaw.proxy.http.client import Incoming
 from metaclaw.skills import (
-    ALWAYS,
-    LibraryView,
     Screen,
-    Teams,
-    can_hold,
-    check_of,
     documents_at,
     examine,
     examine_all,
-    rule_text,
-    rule_when,
-    screen_of,
     texts_at,
     unread_part,
 )
-from metaclaw.wires import HeldCall, wire_format
+from metaclaw.wires import HeldCall
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +37,6 @@ _THREADS = 4
 _MOST_AT_ONCE = 200
 _MOST_CHARS_AT_ONCE = 8_000
 """Rules, and characters of calls, that are looked at without a thread: reading a long script takes up to a second."""
-_CACHED = 256
 
 
 class HeldRule(NamedTuple):
@@ -87,122 +68,7 @@ class Ruling(NamedTuple):
     failed: tuple[tuple[HeldRule, str], ...] = ()
 
 
-_DEFAULT_PORT = 30000
-_COMMANDS = (
-    r"(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?!.* --help$)(?:-\S+ )*(?:(?:enforce (?:-\S+ )*off|undo|stop|rollback"
-    r"|service (?:-\S+ )*remove"
-    r"|rules (?:-\S+ )*(?:remove|edit|import)|skills (?:-\S+ )*(?:remove|retire|revert|rollback|edit|import)"
-    r"|sessions (?:-\S+ )*forget|store (?:-\S+ )*(?:restore|repair)|agents (?:-\S+ )*disconnect)(?=\s|$)"
-    r"|config (?:-\S+ )*set (?:-\S+ )*(?:proxy\.enforce|skills\.)|[^|;&]*--set[ =]proxy\.enforce)"
-    r"|(?:export )?METACLAW__PROXY__ENFORCE"
-)
-_PROCESSES = (
-    r"(?:pkill|killall|kill|taskkill|stop-process) [^|;&]*metaclaw"
-    r"|(?:systemctl|launchctl|service|docker|podman|supervisorctl|pm2|tmux|screen) (?:.*? )?"
-    r"(?:stop|kill-session|quit|disable|kill|mask|rm|remove"
-    r"|unload|bootout|delete) "
-    r"(?:.*? )?\S*metaclaw|(?:fuser -k\S* (?:.*? )?{port}/tcp|kill .*:{port}\b|kill-port (?:.*? )?{port}\b)"
-)
-_FILES = (
-    r"(?:rm|mv|truncate|unlink|shred|chmod|ln|unzip|yq -i|sed -i|perl -pi|tar (?:.*? )?-C) (?:.*? )?"
-    r"\S*(?:\.metaclaw|METACLAW_HOME)(?:\W|$)|find (?:.*? )?\S*\.metaclaw.* -(?:exec|delete)"
-    r"|[^\n]*\.metaclaw/(?:config\.toml|skills/[^\n]*)\n"
-)
-_REQUESTS = (
-    r"(?:request (?:POST|PUT|PATCH|DELETE) |(?i:curl|wget|https?|xh|irm|iwr|invoke-\w+)"
-    r"(?=.*(?:(?i: -X ?| --request[ =]| --method[ =]| -Method )[\"']?(?i:POST|PUT|PATCH|DELETE)| -d| --data| --json"
-    r"| -F | --form| --post-data"
-    r"| --body-data|POST |PUT |PATCH |DELETE | \S+:?=\S)) )(?:.*[\s\"'=/@])?"
-    r"(?:[^\s\"'/]*:{port}|[^\s/]*(?:ANTHROPIC|OPENAI|METACLAW)_?\w*[^\s/]*|[^\s\"']*/k/[^/\s]+)(?:/[^\s/]+)*?"
-    r"/api/(?:enforce|rules|undo|generations/revert|skills/[^/\s]+/(?:retire|restore)|skills/[^/\s?]+(?=[\s\"'?]|$)"
-    r"|sessions/[^/\s]+/forget)\b"
-)
-_PIPED_INTO_KILL = (
-    r"\b(?:pgrep|pidof|ps|lsof|ss|netstat|cat|jq)\b[^;&\n]*(?:\[?m\]?etaclaw|\b{port}\b)[^;&\n]*"
-    r"\| *(?:xargs )?(?:\S+ )*kill(?=\s|$|;|\n)"
-)
-
-
-@lru_cache(16)
-def keep_rules(port: int) -> HeldRule:
-    """The built-in rule of a program that listens on this port."""
-    pattern = f"(?s)^(?:{'|'.join((_COMMANDS, _PROCESSES, _FILES, _REQUESTS))})|{_PIPED_INTO_KILL}".replace("{port}", str(port))
-    text = "An agent does not lift, change or remove the rules of the person it works for."
-    check = PatternCheck(pattern, must_match=False, where=Where(Place.CALLS, "shell|edit"))
-    return HeldRule(SkillName(KEEP_RULES), text, check, True, False, False, screen_of(pattern))
-
-
-_NONE: tuple[HeldRule, ...] = ()
 _COMPLIES = Ruling()
-
-
-class HeldRules:
-    """Which rules hold, for each speaker."""
-
-    def __init__(
-        self,
-        view: Callable[[], LibraryView],
-        teams: Teams | None = None,
-        today: Callable[[], date] = date.today,
-        port: int = _DEFAULT_PORT,
-    ) -> None:
-        """`port` is the one this program listens on: requests to it are told from those to other servers."""
-        self._view = view
-        self._port = port
-        self._teams = teams
-        self._today = today
-        self._seen: LibraryView | None = None
-        self._held: dict[str, HeldRule] = {}
-        self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
-
-    def for_speaker(self, scope: Scope, placed: Sequence[SkillName]) -> tuple[HeldRule, ...]:
-        """The held rules in force for this speaker: those for every task, and of the others those placed in the prompt."""
-        view = self._view()
-        if view is not self._seen:
-            self._seen, self._scoped = view, {}
-            self._held = {rule.name: rule for skill in view.skills if (rule := held_rule(skill)) is not None}
-        if not self._held:
-            return _NONE
-        speaker = view.in_scope(scope, self._teams, self._today())
-        known = self._scoped.get(id(speaker))
-        if known is None or known[0] is not speaker:
-            mine = (*speaker.rules, *speaker.always)
-            rules = tuple(self._held[skill.name] for skill in mine if skill.name in self._held)
-            known = (speaker, rules, frozenset(rule.name for rule in rules))
-            if len(self._scoped) >= _CACHED:
-                self._scoped.clear()
-            self._scoped[id(speaker)] = known
-        found = self._placed(known[1], known[2], placed)
-        return (*found, keep_rules(self._port)) if found else _NONE
-
-    def _placed(
-        self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
-    ) -> tuple[HeldRule, ...]:
-        """Those for every task, and of the others those placed in the prompt."""
-        if names.issuperset(name for name in placed if name in self._held) and all(rule.is_always for rule in in_force):
-            return in_force
-        found = [rule for rule in in_force if rule.is_always or rule.name in placed]
-        names = frozenset(rule.name for rule in found)
-        return (*found, *(self._held[name] for name in placed if name in self._held and name not in names))
-
-
-def held_rule(skill: Skill) -> HeldRule | None:
-    """The held rule that a skill is, if it is one: a person's, with `enforce: hold` and a check of tool calls that is settled."""
-    if skill.extra.get("enforce") != "hold" or skill.author is Authorship.EVOLVER or skill.extra.get("check_state") == "proposed":
-        return None
-    if not can_hold(skill):
-        return None
-    try:
-        check = check_of(skill)
-    except SkillError as error:
-        log.warning("rule_cannot_hold rule=%s reason=%s", skill.name, error)
-        return None
-    if check is None or (not isinstance(check, ProgramCheck) and check.where.place is not Place.CALLS):
-        return None
-    is_always = skill.applies_always or (skill.kind is not SkillKind.SKILL and rule_when(skill) == ALWAYS)
-    on_error, on_break = skill.extra.get("on_error"), skill.extra.get("on_break")
-    screen = screen_of(check.pattern) if isinstance(check, PatternCheck) and not check.must_match else None
-    return HeldRule(skill.name, rule_text(skill), check, is_always, on_error == "hold", on_break == "call", screen)
 
 
 def _as_they_are(texts: Sequence[str]) -> Sequence[str]:
@@ -346,78 +212,3 @@ def _culprits(check: Check, parts: Sequence[ToolCall], until: float) -> frozense
         if texts_at([part], check.where) and examine(check, [part], min(left, _CHECK_LIMIT_S)).outcome is Outcome.FAIL:
             found.append(place)
     return frozenset(found) or everything
-
-
-OPT_OUT: Final = "x-metaclaw-enforce"
-_KEPT_ELSEWHERE: Final = "the provider keeps the conversation, or answers in the background"
-
-
-class Enforcer:
-    """Knows which rules hold, whether enforcement is on, and what became of answers that were held."""
-
-    def __init__(
-        self,
-        rules: HeldRules,
-        answers: TrueAnswers | None = None,
-        *,
-        judge: CallJudge | None = None,
-        may_opt_out: bool = False,
-        announce: Callable[[str, dict[str, Json]], Awaitable[bool]] | None = None,
-    ) -> None:
-        self.answers = answers or TrueAnswers()
-        self.judge = judge or CallJudge()
-        self.is_on = True
-        self._rules = rules
-        self._may_opt_out = may_opt_out
-        self._announce = announce
-
-    def rules_for(self, incoming: Incoming, origin: Origin, stamp: Stamp) -> tuple[HeldRule, ...]:
-        """The rules that hold this request's calls."""
-        if not self.is_on:
-            return ()
-        rules = self._rules.for_speaker(origin.scope, stamp.skills)
-        has_opted_out = rules and self._may_opt_out and incoming.headers.get(OPT_OUT, "").lower() == "off"
-        return () if has_opted_out else rules
-
-    @staticmethod
-    def can_hold(incoming: Incoming) -> bool:
-        """Whether this request's calls can be refused: not where the provider keeps the conversation, or answers later."""
-        return not wire_format(incoming.wire).is_kept_by_provider(incoming.json)
-
-    async def histories(self, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:
-        """What must be put back into this request's history."""
-        turns = self.answers.concerns(incoming, origin)
-        return await self.answers.read(turns) if turns else ()
-
-    async def recorded(self, turn: Turn, failed: Sequence[tuple[HeldRule, str]], not_held: Sequence[HeldRule] = ()) -> None:
-        """Tell of what was held, and of rules that could not hold, once the turn is recorded."""
-        found = turn.enforcement
-        told: dict[str, Json]
-        if not_held:
-            names: list[Json] = [rule.name for rule in not_held if rule.name != KEEP_RULES]
-            log.warning("rules_not_held turn=%s rules=%s reason=%s", turn.id, ",".join(map(str, names)), _KEPT_ELSEWHERE)
-            about: dict[str, Json] = {"turn": turn.id, "session": turn.session, "agent": turn.agent}
-            await self._tell("rules_not_held", {"rules": names, **about, "reason": _KEPT_ELSEWHERE})
-        for rule, reason in failed:
-            told = {"rule": rule.name, "turn": turn.id, "session": turn.session, "reason": reason, "held": found is not None}
-            await self._tell("check_failed", told)
-        for one in () if found is None else found.rules:
-            told = {
-                "rule": one.rule,
-                "turn": turn.id,
-                "session": turn.session,
-                "agent": turn.agent,
-                "attempts": one.attempts,
-                "end": one.end.value,
-                "calls": 0 if found is None or found.answer is None else len(found.answer.calls),
-            }
-            await self._tell("rule_held", told)
-
-    def remember(self, turn: Turn) -> None:
-        """From now on the true answer takes the place of what the client was shown."""
-        if turn.enforcement is not None and turn.enforcement.answer is not None:
-            self.answers.add(turn.id, turn.session, turn.scope.user, turn.enforcement.answer)
-
-    async def _tell(self, kind: str, data: dict[str, Json]) -> None:
-        if self._announce is not None:
-            await self._announce(kind, data)

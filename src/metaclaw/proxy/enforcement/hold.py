@@ -10,7 +10,8 @@ from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.proxy.dispatch import Opener
 from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, text_of
-from metaclaw.proxy.enforcement.held_rules import Enforcer, HeldRule, Ruling
+from metaclaw.proxy.enforcement.enforcer import Enforcer
+from metaclaw.proxy.enforcement.held_rules import HeldRule, Ruling
 from metaclaw.proxy.enforcement.retries import AskAgain, Heard, Outlet, end_of
 from metaclaw.proxy.http.body import parse_object
 from metaclaw.proxy.http.client import Client
