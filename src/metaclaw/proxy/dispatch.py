@@ -124,7 +124,6 @@ class Providers:
         return policy.model_of(version)
 
     def named(self, name: str) -> Provider:
-        """The provider of this name."""
         return self._named[name]
 
 
@@ -375,7 +374,6 @@ class ReadReply:
     body: bytes
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The whole body."""
         yield self.body
 
     async def aclose(self) -> None:

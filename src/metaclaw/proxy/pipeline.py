@@ -259,7 +259,6 @@ class Metrics:
         """Turns being served now."""
 
     def served(self, turn: Turn, *, durable: bool) -> None:
-        """Count one finished turn."""
         times, usage, wire = turn.times, turn.usage, turn.wire.value
         self._turns[wire, turn.kind.value, turn.end.value].value += 1
         self._durations[wire].add(times.duration_s)

@@ -132,7 +132,6 @@ class TurnBuilder:
         self.finish, self.usage, self.tokens, self.end = finish, usage, tokens, TurnEnd.COMPLETED
 
     def turn(self) -> Turn:
-        """The finished turn."""
         incoming, origin = self.incoming, self.origin
         return Turn(
             id=self.id,

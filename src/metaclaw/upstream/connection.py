@@ -55,7 +55,6 @@ class ProviderResponse:
         self._waiter: asyncio.Future[None] | None = None
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body, one chunk per read."""
         return self
 
     def __aiter__(self) -> "ProviderResponse":

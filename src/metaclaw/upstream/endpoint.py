@@ -49,7 +49,6 @@ def caller_credentials(caller: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def has_credentials(caller: Mapping[str, str]) -> bool:
-    """Whether the caller brings credentials of its own."""
     return any(name in caller for name in CREDENTIALS)
 
 
@@ -263,7 +262,6 @@ class HttpEndpoint:
         return decompressed(answer, self._peer)
 
     async def aclose(self) -> None:
-        """Close every connection, calls under way included."""
         await self._pool.aclose()
 
     async def reach(self, within_s: float) -> None:
@@ -272,7 +270,6 @@ class HttpEndpoint:
 
     @property
     def open_connections(self) -> int:
-        """Connections now open to this provider."""
         return self._pool.open_connections
 
     def _redirected(self, call: Call, answer: Reply) -> UpstreamError:

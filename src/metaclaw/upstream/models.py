@@ -141,7 +141,6 @@ class HttpModel:
 
     @property
     def name(self) -> str:
-        """`provider/model`."""
         return f"{self._provider.name}/{self._model}"
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
@@ -214,7 +213,6 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        """`provider/model`."""
         return f"{self._provider.name}/{self._model}"
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
@@ -370,7 +368,6 @@ class HttpEmbeddings:
 
     @property
     def name(self) -> str:
-        """`provider/model`."""
         return f"{self._provider.name}/{self._model}"
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
@@ -410,5 +407,4 @@ class HttpEmbeddings:
 
 
 def _ends(text: str) -> str:
-    """The beginning and the end of a long text."""
     return text if len(text) <= _HEAD_CHARS + _TAIL_CHARS else f"{text[:_HEAD_CHARS]} {text[-_TAIL_CHARS:]}"

@@ -48,7 +48,6 @@ class ConnectionPool:
 
     @property
     def open_connections(self) -> int:
-        """Connections that are open or being opened."""
         return self._taken
 
     async def request(self, method: str, head: bytes, body: bytes, session: str = "") -> ProviderResponse:

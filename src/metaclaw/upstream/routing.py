@@ -10,16 +10,14 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import msgspec
-
 from metaclaw.config import WIRES_OF_KIND
-from metaclaw.domain.chat import Json, Wire
+from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import HttpProvider
 from metaclaw.upstream.transport import UNREACHABLE
-from metaclaw.wires import parse_error
+from metaclaw.wires import decode_json, parse_error
 
 if TYPE_CHECKING:  # which imports this
     from metaclaw.upstream.endpoint import HttpEndpoint
@@ -137,18 +135,15 @@ class ProviderHealth:
             self._rests_until[name] = self._clock() + self._rest_s
 
     def reached(self, name: str) -> None:
-        """Record that it was reached."""
         self._rests_until.pop(name, None)
 
     def answered(self, name: str) -> None:
-        """Record an answer."""
         failure = self._failures.get(name)
         if failure is not None and failure.in_a_row:
             self._failures[name] = ProviderFailure(failure.reason, failure.at, 0, failure.is_unreachable)
             log.info("provider_recovered name=%s failures=%d", name, failure.in_a_row)
 
     def last_failure(self, name: str) -> ProviderFailure | None:
-        """Its last failure, if it ever failed."""
         return self._failures.get(name)
 
 
@@ -312,8 +307,8 @@ def is_missing_route(status: int, body: bytes) -> bool:
     if status != 404:
         return status in _NO_ROUTE
     try:
-        value: Json = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        value = decode_json(body)
+    except (ValueError, RecursionError):
         value = None
     error = value.get("error") if isinstance(value, Mapping) else None
     if isinstance(error, Mapping) and error.get("param"):

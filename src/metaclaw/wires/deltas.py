@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
-import msgspec
-
 from metaclaw.domain.chat import (
     Begin,
     Completion,
@@ -27,7 +25,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.fields import Object, decode_object, provider_at_fault
+from metaclaw.wires.fields import Object, decode_object, decode_or_text, provider_at_fault
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import Event, EventParser
 
@@ -54,7 +52,6 @@ class Reader:
         self._over = False
 
     def feed(self, data: bytes) -> list[Delta]:
-        """The deltas these bytes complete."""
         if self._over:
             return []
         try:
@@ -238,7 +235,6 @@ class CallQueue:
 
     @property
     def open(self) -> PendingCall | None:
-        """The call that is being written now."""
         return self._calls[0] if self._calls else None
 
     def add(self, delta: ToolCallDelta) -> None:
@@ -265,10 +261,7 @@ class CallQueue:
 
 def _is_whole(arguments: str) -> bool:
     """An object that is closed cannot get longer; a number or a word could."""
-    try:
-        return isinstance(msgspec.json.decode(arguments), dict)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
+    return isinstance(decode_or_text(arguments), dict)
 
 
 def read_answer(wire: Wire, stream: bool, body: bytes) -> Completion:

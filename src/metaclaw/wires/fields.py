@@ -26,7 +26,6 @@ _MOST = 2**53
 
 
 def wrong_type(param: str, wanted: str, value: Json) -> WireError:
-    """The error for a value of the wrong kind."""
     got = "null" if value is None else _NAMES.get(type(value), "something else")
     return WireError(f"{param} must be {wanted}, not {got}", param=param)
 
@@ -49,7 +48,6 @@ class Fields:
         return self._left.pop(key, None)
 
     def rest(self) -> Object:
-        """The fields that were not read."""
         return self._left
 
     def text(self, key: str) -> str:
@@ -139,6 +137,14 @@ def decode(body: bytes | str) -> Json:
     return value
 
 
+def decode_or_text(data: bytes | str) -> Json:
+    """Any JSON; what is none, as text. Never raises."""
+    try:
+        return decode(data)
+    except (ValueError, RecursionError):
+        return data if isinstance(data, str) else data.decode("utf-8", "replace").strip()
+
+
 @contextmanager
 def provider_at_fault(what: str) -> Iterator[None]:
     """Inside, a value of the wrong kind is the provider's mistake and not the client's."""
@@ -163,7 +169,6 @@ def literal(text: str) -> bytes:
 
 
 def encode_text(value: Json) -> str:
-    """Compact JSON as text."""
     return encode(value).decode()
 
 
@@ -200,5 +205,4 @@ def list_of(value: Json) -> list[Json]:
 
 
 def text_of(value: Json) -> str:
-    """The value if it is text, else nothing."""
     return value if isinstance(value, str) else ""

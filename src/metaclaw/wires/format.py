@@ -8,7 +8,7 @@ import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, Usage, Wire
 from metaclaw.domain.turn import TrueAnswer
-from metaclaw.wires.fields import Object, object_of, text_of
+from metaclaw.wires.fields import Object, decode_or_text, object_of, text_of
 
 if TYPE_CHECKING:  # these look formats up
     from metaclaw.wires.deltas import Reader
@@ -166,7 +166,6 @@ def register(format_: WireFormat) -> None:
 
 
 def wire_format(wire: Wire) -> WireFormat:
-    """The format of a wire."""
     return _formats[wire]
 
 
@@ -192,7 +191,6 @@ def whole_facts(wire: Wire, body: Object) -> Facts:
 
 
 def missing(what: str, there: bool) -> str | None:
-    """The error of an answer that lacks something."""
     return None if there else f"the provider's answer has no {what}"
 
 
@@ -217,13 +215,6 @@ def first_object(value: Json) -> Object:
     return object_of(value[0]) if isinstance(value, list) and value else {}
 
 
-def _object(data: bytes) -> Object:
-    try:
-        return object_of(msgspec.json.decode(data))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return {}
-
-
 def first_event(said: bytes) -> Object:
     """The first event that has an id or a message: comments, pings and empty first chunks are passed over."""
     at = 0
@@ -232,7 +223,7 @@ def first_event(said: bytes) -> Object:
         if start == 0 and not said.startswith(b"data:", at):
             return {}
         end = said.find(b"\n", start)
-        body = _object(said[start + len(b"data:") : end if end >= 0 else len(said)])
+        body = object_of(decode_or_text(said[start + len(b"data:") : end if end >= 0 else len(said)]))
         if body.get("id") or body.get("message"):
             return body
         if end < 0:
@@ -242,7 +233,6 @@ def first_event(said: bytes) -> Object:
 
 
 def _last_events(said: bytes) -> Iterator[Object]:
-    """The last events, newest first."""
     end = len(said)
     for _ in range(_LAST_EVENTS):
         start = said.rfind(b"data:", 0, end)
@@ -251,7 +241,7 @@ def _last_events(said: bytes) -> Iterator[Object]:
         if start < 0:
             return
         stop = said.find(b"\n", start, end)
-        yield _object(said[start + len(b"data:") : stop if stop >= 0 else end])
+        yield object_of(decode_or_text(said[start + len(b"data:") : stop if stop >= 0 else end]))
         end = start
 
 
@@ -284,13 +274,11 @@ NO_REASON = "the provider reported an error"
 
 
 def openai_error(status: int, message: str, code: str, param: str | None = None) -> Object:
-    """An error as OpenAI's wires write it."""
     kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def openai_body(status: int, message: str, code: str, param: str | None) -> bytes:
-    """The body of an error answer on OpenAI's wires."""
     return encode(openai_error(status, message, code, param))
 
 
@@ -302,11 +290,7 @@ def anthropic_error(status: int, message: str) -> Object:
 
 def parse_error(status: int, body: bytes) -> tuple[str, str]:
     """Message and code of a provider's error, whatever its shape; never raises."""
-    try:
-        value: Json = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        value = body.decode("utf-8", "replace").strip()
-    message, code = error_of(value)
+    message, code = error_of(decode_or_text(body))
     words = message[:_MAX_MESSAGE_CHARS] or f"the provider answered with status {status} and no word why"
     return words, code or f"upstream_{status}"
 

@@ -6,7 +6,7 @@ message that the client was shown.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
 from metaclaw.domain.chat import Completion, Finish, Json, Part, Text, ToolCall, Usage
@@ -32,6 +32,8 @@ from metaclaw.proxy.response import TurnBuilder
 from metaclaw.wires import HeldCall, encode_json, plain_text, wire_format
 
 MOST_RETRIES: Final = 2
+# The result of a call beside one that was refused, for the model.
+_SIBLING: Final = "Not run, because another call of the same answer was refused. Send this call again if it is still needed."
 
 
 @dataclass(slots=True)
@@ -52,16 +54,15 @@ class Attempt:
         return bool(self.ruling.broken)
 
 
+@dataclass(slots=True)
 class Attempts:
     """The attempts at the answer of one request, first to last: `made`."""
 
-    def __init__(self, builder: TurnBuilder) -> None:
-        self._builder = builder
-        self.made: list[Attempt] = []
+    builder: TurnBuilder
+    made: list[Attempt] = field(default_factory=list)
 
     @property
     def last(self) -> Attempt:
-        """The last attempt."""
         return self.made[-1]
 
     @property
@@ -73,7 +74,7 @@ class Attempts:
         """What the provider is asked next; None if it is not asked again."""
         if len(self.made) > MOST_RETRIES or not all(self._is_exact(made) for made in self.made):
             return None
-        return append_items(self._builder.provider_wire, self.made[0].sent, self._sequence(len(self.made)))
+        return append_items(self.builder.provider_wire, self.made[0].sent, self._sequence(len(self.made)))
 
     def merged(self, last: Sequence[Part], finish: Finish | None, *, is_last_said: bool = True) -> Completion:
         """One answer: what all attempts said in words, then `last`, which stands for the last attempt if `is_last_said`."""
@@ -82,7 +83,6 @@ class Attempts:
         return Completion(first.id, first.model, (*said, *last), finish, self.usage())
 
     def broken_rules(self) -> dict[SkillName, HeldRule]:
-        """The rules that were broken in any attempt."""
         return {one.rule.name: one.rule for made in self.made for one in made.ruling.broken}
 
     def enforcement(self, end: HoldEnd, text: str, trouble: str) -> Enforcement:
@@ -98,7 +98,7 @@ class Attempts:
         return Enforcement(tuple(rules), tuple(self._turns()), self._true_answer(end, shown, text))
 
     def _is_exact(self, made: Attempt) -> bool:
-        wire = wire_format(self._builder.provider_wire)
+        wire = wire_format(self.builder.provider_wire)
         attempt = wire.read_attempt(made.said, made.stream)
         if not attempt.is_exact or len(attempt.calls) != len(made.calls):
             return False
@@ -112,7 +112,7 @@ class Attempts:
 
     def _sequence(self, refused: int) -> list[Json]:
         """The attempts as the provider made them, the first `refused` of them with the results that refuse their calls."""
-        wire = wire_format(self._builder.provider_wire)
+        wire = wire_format(self.builder.provider_wire)
         found: list[Json] = []
         for place, made in enumerate(self.made):
             attempt = wire.read_attempt(made.said, made.stream)
@@ -122,26 +122,15 @@ class Attempts:
         return found
 
     def _results(self, made: Attempt) -> list[str]:
-        texts = []
-        for place in range(len(made.calls)):
-            rules = [one.rule for one in made.ruling.broken if place in one.calls]
-            texts.append(refusal_text(rules) if rules else sibling_text())
-        return texts
+        broken = [[one.rule for one in made.ruling.broken if place in one.calls] for place in range(len(made.calls))]
+        return [refusal_text(rules) if rules else _SIBLING for rules in broken]
 
     def usage(self) -> Usage | None:
-        counts = [made.completion.usage for made in self.made if made.completion.usage is not None]
-        if not counts:
-            return None
-        return Usage(
-            sum(one.input_tokens for one in counts),
-            sum(one.output_tokens for one in counts),
-            sum(one.cached_tokens for one in counts),
-            sum(one.cache_write_tokens for one in counts),
-            sum(one.reasoning_tokens for one in counts),
-        )
+        counts = [astuple(made.completion.usage) for made in self.made if made.completion.usage is not None]
+        return Usage(*map(sum, zip(*counts, strict=True))) if counts else None
 
     def _true_answer(self, end: HoldEnd, shown: tuple[ShownCall, ...], text: str) -> TrueAnswer | None:
-        builder = self._builder
+        builder = self.builder
         if not all(self._is_exact(made) for made in self.made):
             return None
         wire = wire_format(builder.provider_wire)
@@ -170,7 +159,7 @@ class Attempts:
         return not self.last.calls and not self._all_text()
 
     def _turns(self) -> Iterator[Turn]:
-        builder = self._builder
+        builder = self.builder
         base = builder.turn()
         for made in self.made:
             completion = made.completion
@@ -197,7 +186,6 @@ class Attempts:
 
 
 def calls_of(completion: Completion) -> list[HeldCall]:
-    """The tool calls of an answer."""
     return [HeldCall(part.id, part.name, part.arguments) for part in completion.parts if isinstance(part, ToolCall)]
 
 
@@ -218,11 +206,6 @@ def refusal_text(rules: Sequence[HeldRule]) -> str:
         f"Refused: this call breaks {what} of the person you work for and was not run. {named.rstrip('.')}. "
         "Send calls that follow the rule, or say in words why you cannot."
     )
-
-
-def sibling_text() -> str:
-    """The result of a call beside one that was refused, for the model."""
-    return "Not run, because another call of the same answer was refused. Send this call again if it is still needed."
 
 
 def stop_text(rules: Mapping[SkillName, HeldRule], turn: TurnId, asked_again: int, trouble: str) -> str:

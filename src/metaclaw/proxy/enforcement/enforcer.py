@@ -298,7 +298,6 @@ class Enforcer:
         self._announce = announce
 
     def rules_for(self, incoming: Incoming, origin: Origin, stamp: Stamp) -> tuple[HeldRule, ...]:
-        """The rules that hold this request's calls."""
         if not self.is_on:
             return ()
         rules = self._rules.for_speaker(origin.scope, stamp.skills)

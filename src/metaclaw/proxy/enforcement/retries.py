@@ -48,19 +48,19 @@ _HEAD_PATIENCE_S: Final = 5.0
 """How long the head of a stream waits for its first words, so that it can name rules that held."""
 
 
+@dataclass(slots=True)
 class Outlet:
-    """Sends one answer."""
+    """The way of a held answer to the client: its head waits for the first words, and what is shown is kept for the ledger."""
 
-    def __init__(self, builder: TurnBuilder, client: Client, attempts: Attempts) -> None:
-        self.client = client
-        self.headers: RawHeaders = []
-        self.status = 200
-        self.has_text = False
-        """Whether the client has been sent words of the answer."""
-        self._builder = builder
-        self._attempts = attempts
-        self._waiting: list[bytes] = []
-        self._timer: asyncio.TimerHandle | None = None
+    builder: TurnBuilder
+    client: Client
+    attempts: Attempts
+    headers: RawHeaders = field(default_factory=list)
+    status: int = 200
+    has_text: bool = False
+    """Whether the client has been sent words of the answer."""
+    _waiting: list[bytes] = field(default_factory=list)
+    _timer: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
         """Wait for nothing any more."""
@@ -81,22 +81,22 @@ class Outlet:
 
     def _start(self) -> None:
         if not self.client.started:
-            self.client.start(self.status, self.headers + self._builder.headers())
+            self.client.start(self.status, self.headers + self.builder.headers())
             if self._waiting:
                 self.client.send(b"".join(self._waiting))
 
     async def say(self, writer: StreamWriter, delta: Delta, *, now: bool = True) -> None:
         """Send a part of the answer."""
         data = writer.write(delta)
-        if self._builder.footer is not None:
-            data = self._builder.footer.feed(data)
-        self._builder.show(data)
+        if self.builder.footer is not None:
+            data = self.builder.footer.feed(data)
+        self.builder.show(data)
         if not self.send(data, now=now and bool(data)):
             await self.client.drain()
 
     async def finish_stream(self, writer: StreamWriter, waiting: Sequence[Delta], end: End) -> bytes:
         """Release what waited, and make the answer whole; its tail."""
-        builder = self._builder
+        builder = self.builder
         for delta in waiting:
             await self.say(writer, delta)
         tail = writer.write(end)
@@ -109,7 +109,7 @@ class Outlet:
 
     def finish_whole(self, completion: Completion, request: ChatRequest) -> bytes:
         """Make a whole answer; its body."""
-        builder = self._builder
+        builder = self.builder
         body = render_whole(builder, completion, request)
         self._end(completion.finish, completion.usage, completion.tokens)
         headers = self.headers or [*JSON_HEADERS]
@@ -117,11 +117,11 @@ class Outlet:
         return body
 
     def _end(self, finish: Finish | None, usage: Usage | None, tokens: SampledTokens | None) -> None:
-        builder = self._builder
+        builder = self.builder
         builder.status = 200
         builder.complete(finish, usage, tokens if builder.enforcement is None else None)
-        if self._attempts.made:
-            first = self._attempts.made[0]
+        if self.attempts.made:
+            first = self.attempts.made[0]
             builder.unsay()
             builder.say(first.said)
             builder.answer_id = builder.answer_id or first.completion.id
@@ -139,23 +139,16 @@ class Heard:
     all: list[Delta] = field(default_factory=list)
 
 
+@dataclass(slots=True)
 class AskAgain:
     """Asks for one answer until its calls comply."""
 
-    def __init__(
-        self,
-        builder: TurnBuilder,
-        opener: Opener,
-        outlet: Outlet,
-        attempts: Attempts,
-        judge: Callable[[Sequence[HeldCall], str], Awaitable[Ruling]],
-    ) -> None:
-        """`judge` says which rules the calls of an answer break, given its text."""
-        self._builder = builder
-        self._opener = opener
-        self._outlet = outlet
-        self._attempts = attempts
-        self._judge = judge
+    builder: TurnBuilder
+    opener: Opener
+    outlet: Outlet
+    attempts: Attempts
+    judge: Callable[[Sequence[HeldCall], str], Awaitable[Ruling]]
+    """Says which rules the calls of an answer break, given its text."""
 
     async def streaming(self, writer: StreamWriter) -> bytes:
         """Go on with an answer that is being streamed; its tail."""
@@ -165,49 +158,51 @@ class AskAgain:
             await self.hear(deltas, writer, heard, is_first=False)
             return heard.all
 
-        while (body := self._attempts.next_body()) is not None:
+        while (body := self.attempts.next_body()) is not None:
             heard = Heard()
-            self._builder.enforced = tuple(self._attempts.broken_rules())  # before the head goes out with the next words
+            self.builder.enforced = tuple(self.attempts.broken_rules())  # before the head goes out with the next words
             try:
                 await self._attempt(body, hear)
             except (UpstreamError, WireError) as error:
                 return await self._stop_stream(writer, str(error))
-            if not self._attempts.last.is_broken:
+            if not self.attempts.last.is_broken:
                 self._settle(HoldEnd.COMPLIED)
-                if self._attempts.is_empty():
-                    await self._outlet.say(writer, TextDelta(self._silence()))
+                if self.attempts.is_empty():
+                    await self.outlet.say(writer, TextDelta(silence_text(self.attempts.broken_rules(), self.builder.id)))
                 return await self._release(writer, heard.waiting)
-        if not self._attempts.warns:
+        if not self.attempts.warns:
             return await self._stop_stream(writer, "")
-        waiting = heard.waiting or _call_deltas(self._attempts.last.completion)
+        waiting = heard.waiting or _call_deltas(self.attempts.last.completion)
         self._settle(HoldEnd.WARNED)
-        await self._outlet.say(writer, TextDelta(self._break() + warning_text(self._attempts.last.ruling.broken) + _BREAK))
+        await self.outlet.say(writer, TextDelta(self._break() + warning_text(self.attempts.last.ruling.broken) + _BREAK))
         return await self._release(writer, waiting)
 
     async def whole(self, request: ChatRequest) -> bytes:
         """Make a whole answer; its body."""
-        while (body := self._attempts.next_body()) is not None:
+        while (body := self.attempts.next_body()) is not None:
             try:
                 await self._attempt(body, _all_of)
             except (UpstreamError, WireError) as error:
                 return self._stop_whole(request, str(error))
-            last = self._attempts.last.completion
-            if not self._attempts.last.is_broken:
+            last = self.attempts.last.completion
+            if not self.attempts.last.is_broken:
                 self._settle(HoldEnd.COMPLIED)
-                said = [Text(self._silence())] if self._attempts.is_empty() else last.parts
-                return self._outlet.finish_whole(self._attempts.merged(said, last.finish), request)
-        if not self._attempts.warns:
+                said = (
+                    [Text(silence_text(self.attempts.broken_rules(), self.builder.id))] if self.attempts.is_empty() else last.parts
+                )
+                return self.outlet.finish_whole(self.attempts.merged(said, last.finish), request)
+        if not self.attempts.warns:
             return self._stop_whole(request, "")
         self._settle(HoldEnd.WARNED)
-        last = self._attempts.last.completion
+        last = self.attempts.last.completion
         words = [part for part in last.parts if not isinstance(part, ToolCall)]
         calls = [part for part in last.parts if isinstance(part, ToolCall)]
-        warning = Text(warning_text(self._attempts.last.ruling.broken))
-        return self._outlet.finish_whole(self._attempts.merged([*words, warning, *calls], last.finish), request)
+        warning = Text(warning_text(self.attempts.last.ruling.broken))
+        return self.outlet.finish_whole(self.attempts.merged([*words, warning, *calls], last.finish), request)
 
     def deltas(self, opened: Opened) -> AsyncIterator[Delta]:
         """An answer part by part."""
-        builder = self._builder
+        builder = self.builder
         match opened:
             case Generated():
                 return opened.deltas
@@ -220,7 +215,7 @@ class AskAgain:
 
     async def hear(self, deltas: AsyncIterator[Delta], writer: StreamWriter, heard: Heard, *, is_first: bool) -> None:
         """Pass text on as it comes; what must wait is kept in its order. Raises UpstreamError for an answer that breaks off."""
-        builder, is_ordered = self._builder, wire_format(self._builder.incoming.wire).is_ordered
+        builder, is_ordered = self.builder, wire_format(self.builder.incoming.wire).is_ordered
         has_broken = is_first
         async for delta in deltas:
             heard.all.append(delta)
@@ -228,7 +223,7 @@ class AskAgain:
                 case Begin():
                     if is_first:
                         builder.answer_id, builder.model = delta.id, delta.model or builder.model
-                        await self._outlet.say(writer, delta, now=False)
+                        await self.outlet.say(writer, delta, now=False)
                 case End():
                     return
                 case Failed():
@@ -240,17 +235,17 @@ class AskAgain:
                         heard.waiting.append(delta)
                         continue
                     if isinstance(delta, TextDelta) and delta.text:
-                        if not has_broken and self._outlet.has_text:
-                            await self._outlet.say(writer, TextDelta(_BREAK))
-                        has_broken = self._outlet.has_text = True
-                    await self._outlet.say(writer, delta)
+                        if not has_broken and self.outlet.has_text:
+                            await self.outlet.say(writer, TextDelta(_BREAK))
+                        has_broken = self.outlet.has_text = True
+                    await self.outlet.say(writer, delta)
         raise broken_off(builder)
 
     async def _attempt(self, body: bytes, hear: Callable[[AsyncIterator[Delta]], Awaitable[list[Delta]]]) -> None:
         """Ask the same provider again and judge what it says. Raises UpstreamError."""
-        builder, began = self._builder, time.perf_counter()
+        builder, began = self.builder, time.perf_counter()
         builder.unsay()
-        opened = await self._opener.again(builder, body)
+        opened = await self.opener.again(builder, body)
         try:
             heard = await hear(self.deltas(opened))
             if isinstance(opened, Relayed | Translated) and opened.opening is not None:
@@ -262,49 +257,45 @@ class AskAgain:
     async def judge_rendered(self, opened: Opened, sent: bytes, completion: Completion, began: float) -> Attempt:
         """Judge an answer that came in deltas, and keep it as an attempt unless it is the first and complies."""
         calls = calls_of(completion)
-        ruling = await self._judge(calls, text_of(completion)) if calls else Ruling()
+        ruling = await self.judge(calls, text_of(completion)) if calls else Ruling()
         if isinstance(opened, Generated):
             # A model has no bytes of its own: the answer is told to it as the client's wire would.
-            said, stream = wire_format(self._builder.provider_wire).render_answer(completion, opened.request), False
+            said, stream = wire_format(self.builder.provider_wire).render_answer(completion, opened.request), False
         else:
-            said, stream = self._builder.said, opened.opening is not None
+            said, stream = self.builder.said, opened.opening is not None
         attempt = Attempt(sent, said, stream, completion, calls, ruling, began)
-        if self._attempts.made or attempt.is_broken:
-            self._attempts.made.append(attempt)
+        if self.attempts.made or attempt.is_broken:
+            self.attempts.made.append(attempt)
         return attempt
 
     async def _release(self, writer: StreamWriter, waiting: Sequence[Delta]) -> bytes:
-        end = end_of(self._attempts.last.completion, self._attempts.usage())
-        return await self._outlet.finish_stream(writer, waiting, end)
+        end = end_of(self.attempts.last.completion, self.attempts.usage())
+        return await self.outlet.finish_stream(writer, waiting, end)
 
     async def _stop_stream(self, writer: StreamWriter, trouble: str) -> bytes:
         text = self._stop(trouble)
-        await self._outlet.say(writer, TextDelta(self._break() + text))
-        return await self._outlet.finish_stream(writer, [], End(Finish.STOP, self._attempts.usage()))
+        await self.outlet.say(writer, TextDelta(self._break() + text))
+        return await self.outlet.finish_stream(writer, [], End(Finish.STOP, self.attempts.usage()))
 
     def _stop_whole(self, request: ChatRequest, trouble: str) -> bytes:
-        merged = self._attempts.merged([Text(self._stop(trouble))], Finish.STOP, is_last_said=False)
-        return self._outlet.finish_whole(merged, request)
+        merged = self.attempts.merged([Text(self._stop(trouble))], Finish.STOP, is_last_said=False)
+        return self.outlet.finish_whole(merged, request)
 
     def _stop(self, trouble: str) -> str:
-        text = stop_text(self._attempts.broken_rules(), self._builder.id, len(self._attempts.made) - 1, trouble)
+        text = stop_text(self.attempts.broken_rules(), self.builder.id, len(self.attempts.made) - 1, trouble)
         self._settle(HoldEnd.STOPPED, text, trouble)
         return text
 
     def _settle(self, end: HoldEnd, text: str = "", trouble: str = "") -> None:
         """Write down what was done: for the ledger, for later requests, and for the response's head."""
-        self._builder.enforced = tuple(self._attempts.broken_rules())
-        self._builder.enforcement = self._attempts.enforcement(end, text, trouble)
-
-    def _silence(self) -> str:
-        return silence_text(self._attempts.broken_rules(), self._builder.id)
+        self.builder.enforced = tuple(self.attempts.broken_rules())
+        self.builder.enforcement = self.attempts.enforcement(end, text, trouble)
 
     def _break(self) -> str:
-        return _BREAK if self._outlet.has_text else ""
+        return _BREAK if self.outlet.has_text else ""
 
 
 def end_of(completion: Completion, usage: Usage | None = None) -> End:
-    """The end of an answer."""
     return End(completion.finish or Finish.STOP, usage or completion.usage, completion.stop_sequence, completion.tokens)
 
 

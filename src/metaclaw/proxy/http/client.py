@@ -103,7 +103,6 @@ class Client:
 
     @property
     def peer(self) -> str | None:
-        """The address it comes from."""
         return self._line.peer
 
     # The request, as the connection hands it over.
@@ -187,7 +186,6 @@ class Client:
         self._watched = False
 
     async def wait_gone(self) -> None:
-        """Return once the client has left."""
         if not self.gone:
             self._gone_waiter = asyncio.get_running_loop().create_future()
             await self._gone_waiter
@@ -248,7 +246,6 @@ class Client:
         self._line.answered(self)
 
     def respond(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send a whole response."""
         self._deferred = (status, headers)
         self.finish(body)
 

@@ -62,7 +62,6 @@ class Gatekeeper:
         return f"this request carries no MetaClaw key; {_HOW}"
 
     def is_ours(self, value: str) -> bool:
-        """Whether this credential is our key."""
         return hmac.compare_digest(value.encode("utf-8", "surrogatepass"), self._key)
 
 

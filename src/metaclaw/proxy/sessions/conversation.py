@@ -4,7 +4,7 @@ What clients rewrite between two requests of one conversation does not count: te
 floating reminders, system messages put into the middle, tool-call ids with or without their punctuation, reasoning, the output
 of old tool calls (many clients clear it), pictures. System text is the root of the chain; tools are no part of it.
 
-What several clients wrap around a person's words is removed here; what one client alone does is in its file under `clients`.
+What several clients add to a person's words is removed here; what one client alone does is said by its `AgentClient`.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.proxy.http.body import Body, Listed, count_parts, list_key
+from metaclaw.proxy.http.body import Body, Listed, count_parts
 from metaclaw.wires import wire_format
 
 _REMINDER: Final = "<system-reminder>"
@@ -26,7 +26,7 @@ _EPHEMERAL_SPAN: Final = re.compile(
     r"<system-reminder>.*?(?:</system-reminder>\s*|\Z)|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(?:<<<END_OPENCLAW_INTERNAL_CONTEXT>>>\s*|\Z)",
     re.DOTALL,
 )
-# aider moves its files and its repository map behind the history it keeps, each with a canned reply, and glues a reminder to the
+# aider moves its files and its repository map behind the history it keeps, each with a fixed reply, and adds a reminder to the
 # newest prompt only.
 AIDER_FILES: Final = (
     "I have *added these files to the chat*",
@@ -45,13 +45,8 @@ _REMINDERS: Final = re.compile(
     r"\n\n(?:To suggest changes to a file you MUST|# \*SEARCH/REPLACE block\* Rules|# File editing rules).*", re.DOTALL
 )
 _HEARTBEATS: Final = (
-    "Read HEARTBEAT.md",
-    "HEARTBEAT ",
-    "HEARTBEAT:",
-    "HEARTBEAT\n",
-    "[HEARTBEAT",
-    "Heartbeat poll",
-    "[Heartbeat poll",
+    *("Read HEARTBEAT.md", "[HEARTBEAT", "Heartbeat poll", "[Heartbeat poll"),
+    *("HEARTBEAT ", "HEARTBEAT:", "HEARTBEAT\n"),
 )
 
 
@@ -192,7 +187,6 @@ class MessageChain:
 
     @property
     def head(self) -> bytes:
-        """The digest of the whole request."""
         return self.digests[-1] if self.digests else self.root
 
     def system_messages(self, most: int) -> list[str]:
@@ -274,7 +268,7 @@ def _call_ids(item: dict[str, Json]) -> set[str]:
 def _items(wire: Wire, body: Mapping[str, Json]) -> Sequence[Json]:
     if isinstance(body, Body) and body.listed is not None:
         return body.listed
-    items = body.get(list_key(wire))
+    items = body.get(wire_format(wire).list_key)
     if isinstance(items, str):
         return (items,)
     return items if isinstance(items, list) else ()
@@ -427,9 +421,7 @@ class Request:
         self.conversation = MessageChain(wire, body, cache, earlier)
         self.has_tools = _has_tools(body, self.conversation.items)
         texts = self.conversation.system
-        self.system = (
-            "\n".join(texts[:4])[:_SYSTEM_HEAD_CHARS] if len(texts) > 1 else (texts[0][:_SYSTEM_HEAD_CHARS] if texts else "")
-        )
+        self.system = "\n".join(texts[:4])[:_SYSTEM_HEAD_CHARS]
         users = self.conversation.users
         self.prompt_parts = self.conversation.texts_at(users[-1]) if users else []
 
@@ -451,7 +443,6 @@ class Request:
         return self.prompt if self.last_parts else ""
 
     def header(self, name: str) -> str:
-        """A header's value, or an empty string."""
         return self.headers.get(name, "")
 
     def text(self, *path: str) -> str:

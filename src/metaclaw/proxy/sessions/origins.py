@@ -158,7 +158,6 @@ class Origins:
         return session is not None and origin.key is None and session.heads.is_shared(origin.head)
 
     def is_active(self, session: SessionId) -> bool:
-        """Whether this session is known and has not ended."""
         known = self._memory.get(session)
         return known is not None and not known.ended
 
@@ -247,10 +246,8 @@ class Origins:
     def _place_by_chain(self, seen: _Sighting) -> _Place:
         spoken = seen.request.conversation
         heads = self._memory.space(seen.scope, seen.key.value if seen.key else None)
-        again = onward = None
-        if not heads.are_strange(spoken.digests):
-            again = repeated(heads, spoken, seen.hints, seen.credential, failed_only=True)
-            onward = continued(heads, spoken, seen.hints, seen.credential)
+        again = repeated(heads, spoken, seen.hints, seen.credential, failed_only=True)
+        onward = continued(heads, spoken, seen.hints, seen.credential)
         if again is not None and (onward is None or again.score >= onward.score):
             return self._joined(again, seen)
         doubtful = onward is not None and onward.thread.answer_fits(spoken, onward.position) < 0

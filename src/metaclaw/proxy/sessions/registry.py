@@ -57,7 +57,6 @@ def derived_id(scope: Scope, value: str) -> SessionId:
 
 
 def session_id(scope: Scope, key: Key) -> SessionId:
-    """The id of the session that a key names."""
     return safe_id(key.value) if key.named else derived_id(scope, key.value)
 
 
@@ -180,10 +179,6 @@ class ThreadHeads:
         """Whether no thread stands at any of these digests."""
         return self._standing.keys().isdisjoint(digests)
 
-    def are_strange(self, digests: list[bytes]) -> bool:
-        """Whether no thread stands at any of these digests, or waits for one of them to come again."""
-        return self._standing.keys().isdisjoint(digests) and self._failed.keys().isdisjoint(digests)
-
     def put(self, digest: bytes, thread: Thread) -> None:
         """From now on the thread can be continued from here."""
         self._standing.setdefault(digest, {})[thread] = None
@@ -206,7 +201,6 @@ class ThreadHeads:
             _discard(self._standing, thread.before, thread)
 
     def is_shared(self, digest: bytes) -> bool:
-        """Whether several threads stand at this digest."""
         return len(self._standing.get(digest, ())) > 1
 
     def has_failed(self, digest: bytes) -> bool:

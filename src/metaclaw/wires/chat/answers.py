@@ -88,12 +88,10 @@ def finish_of(word: Json, *, called: bool) -> Finish | None:
 
 
 def finish_word(finish: Finish | None) -> str:
-    """The wire's word for why an answer ended."""
     return Finish.STOP.value if finish in (None, Finish.OTHER) else finish.value
 
 
 def usage_of(value: Json) -> Usage | None:
-    """Token counts, as far as the provider gives them."""
     if not isinstance(value, dict):
         return None
     given, produced = whole(value.get("prompt_tokens")), whole(value.get("completion_tokens"))
@@ -110,7 +108,6 @@ def usage_of(value: Json) -> Usage | None:
 
 
 def render_usage(usage: Usage) -> Object:
-    """Token counts in the wire's words."""
     read: Object = {"cached_tokens": usage.cached_tokens}
     if usage.cache_write_tokens:
         read["cache_write_tokens"] = usage.cache_write_tokens
@@ -124,13 +121,11 @@ def render_usage(usage: Usage) -> Object:
 
 
 def logprobs_of(value: Json) -> tuple[TokenLogprob, ...]:
-    """The log-probabilities of a choice's content."""
     content = object_of(value).get("content")
     return tuple(map(token_logprob, list_of(content)))
 
 
 def token_logprob(value: Json) -> TokenLogprob:
-    """One token's entry."""
     entry = object_of(value)
     top = entry.get("top_logprobs")
     others = [object_of(item) for item in list_of(top)]
@@ -158,7 +153,6 @@ def _entry(token: str, logprob: float) -> Object:
 
 
 def render_answer(completion: Completion, request: ChatRequest) -> bytes:
-    """The body a chat client gets."""
     logprobs: Json = {"content": render_logprobs(completion.logprobs), "refusal": None} if completion.logprobs else None
     choice: Object = {
         "index": 0,
@@ -179,7 +173,6 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
 
 
 def answer_id(identity: str) -> str:
-    """An id that looks like this wire's."""
     if not identity:
         return new_id(ID_PREFIX)
     return identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
@@ -349,7 +342,6 @@ class ChatWriter:
 
 
 def whole_facts(body: Object) -> Facts:
-    """What a whole answer says about itself."""
     choice = first_object(body.get("choices"))
     called = bool(object_of(choice.get("message")).get("tool_calls"))
     finish = finish_of(choice.get("finish_reason"), called=called)
@@ -357,7 +349,6 @@ def whole_facts(body: Object) -> Facts:
 
 
 def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
-    """What a stream says about itself in its first and its last events."""
     first = first_event(said)
     usage = next((found for body in last if (found := usage_of(body.get("usage"))) is not None), None)
     words = (first_object(body.get("choices")).get("finish_reason") for body in last)

@@ -81,12 +81,10 @@ def _parts(content: list[Json]) -> Iterable[Part]:
 
 
 def finish_of(word: Json) -> Finish | None:
-    """Why an answer ended."""
     return _FINISHES.get(word, Finish.OTHER) if isinstance(word, str) else None
 
 
 def finish_word(finish: Finish | None, stop_sequence: str | None) -> str:
-    """The wire's word for why an answer ended."""
     if finish is Finish.STOP and stop_sequence is not None:
         return "stop_sequence"
     return _WORDS.get(finish, "end_turn") if finish is not None else "end_turn"
@@ -121,7 +119,6 @@ def render_usage(usage: Usage | None) -> Object:
 
 
 def render_answer(completion: Completion, request: ChatRequest) -> bytes:
-    """The body a messages client gets."""
     body = envelope(completion.id, completion.model or request.model, completion.usage)
     body["content"] = [block for part in completion.parts if (block := _block(part)) is not None]
     body["stop_reason"] = finish_word(completion.finish, completion.stop_sequence)
@@ -392,7 +389,6 @@ class MessagesWriter:
         return said
 
     def _say_call(self, call: PendingCall) -> bytes:
-        """What is new about the open call."""
         said = b""
         if self._open is not _Open.CALL:
             self._open = _Open.CALL
@@ -431,13 +427,11 @@ def _event(name: str, body: Object) -> bytes:
 
 
 def whole_facts(body: Object) -> Facts:
-    """What a whole answer says about itself."""
     finish, usage = finish_of(body.get("stop_reason")), usage_of(body.get("usage"))
     return facts_of(body, finish, usage, missing("content", isinstance(body.get("content"), list)))
 
 
 def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
-    """What a stream says about itself in its first and its last events."""
     message = object_of(first_event(said).get("message"))
     final = next((body for body in last if body.get("type") == "message_delta"), {})
     counts = {name: value for name, value in object_of(final.get("usage")).items() if value is not None}

@@ -76,7 +76,6 @@ def parse_answer(body: bytes) -> Completion:
 
 
 def item_parts(value: Json, at: str) -> Iterator[Part]:
-    """What one output item says."""
     fields = Fields(value, at)
     match fields.text("type"):
         case "message":
@@ -102,12 +101,10 @@ def _logprobs(output: list[Json]) -> Iterator[TokenLogprob]:
 
 
 def logprobs_of(value: Json) -> tuple[TokenLogprob, ...]:
-    """The log-probabilities of a text."""
     return tuple(map(token_logprob, list_of(value)))
 
 
 def finish_of(response: Object, *, called: bool) -> Finish | None:
-    """Why a response ended, if it did."""
     match response.get("status"):
         case "completed" | None:
             return Finish.TOOL_CALLS if called else Finish.STOP
@@ -130,7 +127,6 @@ def failure_of(response: Object) -> tuple[str, str] | None:
 
 
 def usage_of(value: Json) -> Usage | None:
-    """Token counts, as far as the provider gives them."""
     if not isinstance(value, dict):
         return None
     read, written = object_of(value.get("input_tokens_details")), object_of(value.get("output_tokens_details"))
@@ -144,7 +140,6 @@ def usage_of(value: Json) -> Usage | None:
 
 
 def render_usage(usage: Usage) -> Object:
-    """Token counts in the wire's words."""
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
@@ -155,7 +150,6 @@ def render_usage(usage: Usage) -> Object:
 
 
 def render_answer(completion: Completion, request: ChatRequest) -> bytes:
-    """The body a responses client gets."""
     status = "incomplete" if completion.finish in _REASONS else "completed"
     output = list(_output(completion, ClientTools(request), status))
     head = Envelope(request, completion.id, completion.model)
@@ -186,7 +180,6 @@ def message_item(identity: str, text: str | None, logprobs: Sequence[TokenLogpro
 
 
 def text_part(text: str, logprobs: Sequence[TokenLogprob]) -> Object:
-    """The content of a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": render_logprobs(logprobs)}
 
 
@@ -276,7 +269,6 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
 def whole_facts(body: Object) -> Facts:
-    """What a whole answer says about itself."""
     return _facts(body, missing("output", isinstance(body.get("output"), list)))
 
 

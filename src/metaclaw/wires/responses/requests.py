@@ -293,12 +293,10 @@ def _put_options(body: Object, request: ChatRequest) -> None:
 
 
 def text_format(schema: Object) -> Object:
-    """The requested shape of the answer."""
     return {"type": "json_object"} if schema == JSON_OBJECT else {"type": "json_schema", "name": SCHEMA_NAME, **schema}
 
 
 def tool_choice(request: ChatRequest) -> Json:
-    """How free the model is to call tools."""
     choice = request.tool_choice
     if choice is None or choice.name is None:
         return None if choice is None else choice.mode.value
@@ -451,7 +449,6 @@ def _offers(value: Object, namespace: str | None) -> Iterator[ToolOffer]:
 
 
 def read_file(value: Object) -> Document | None:
-    """The document in a content part."""
     if value.get("type") != "input_file":
         return None
     if url := text_of(value.get("file_url")):
@@ -460,7 +457,6 @@ def read_file(value: Object) -> Document | None:
 
 
 def _render_document(document: Document) -> Object:
-    """A document as a Responses content part."""
     if document.text is not None:
         return {"type": "input_text", "text": document.text}
     if document.payload is None:
@@ -470,7 +466,6 @@ def _render_document(document: Document) -> Object:
 
 
 def wants_json(body: Mapping[str, Json]) -> bool:
-    """Whether the answer is to be JSON."""
     return object_of(object_of(body.get("text")).get("format")).get("type") not in (None, "text")
 
 
