@@ -121,19 +121,14 @@ def render_usage(usage: Usage) -> Object:
 
 
 def logprobs_of(value: Json) -> tuple[TokenLogprob, ...]:
-    content = object_of(value).get("content")
-    return tuple(map(token_logprob, list_of(content)))
+    return tuple(map(token_logprob, list_of(object_of(value).get("content"))))
 
 
 def token_logprob(value: Json) -> TokenLogprob:
     entry = object_of(value)
-    top = entry.get("top_logprobs")
-    others = [object_of(item) for item in list_of(top)]
-    return TokenLogprob(
-        text_of(entry.get("token")),
-        _probability(entry.get("logprob")),
-        tuple((text_of(other.get("token")), _probability(other.get("logprob"))) for other in others),
-    )
+    others = map(object_of, list_of(entry.get("top_logprobs")))
+    top = tuple((text_of(other.get("token")), _probability(other.get("logprob"))) for other in others)
+    return TokenLogprob(text_of(entry.get("token")), _probability(entry.get("logprob")), top)
 
 
 def _probability(value: Json) -> float:
@@ -218,11 +213,7 @@ class ChatMeaning:
         self._id = text_of(body.get("id")) or self._id
         self._model = text_of(body.get("model")) or self._model
         self._usage = usage_of(body.get("usage")) or self._usage
-        choices = body.get("choices")
-        deltas: list[Delta] = []
-        for choice in list_of(choices):
-            deltas += self._choice(Fields(choice, "choices[]"))
-        return deltas
+        return [delta for choice in list_of(body.get("choices")) for delta in self._choice(Fields(choice, "choices[]"))]
 
     def done(self) -> list[Delta]:
         self._finish_word = self._finish_word or Finish.STOP.value

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import assert_never
 
 from metaclaw.domain.chat import (
@@ -288,20 +287,8 @@ class MessagesMeaning:
             case "tool_use":
                 return [] if block.has_input or block.call is None else [ToolCallDelta(block.call, None, None, "{}")]
             case _:
-                return [OpaqueDelta(Opaque(Wire.MESSAGES, _whole(block)))]
-
-
-def _whole(block: _Block) -> Object:
-    """A block of a kind we only carry, with the input that came in pieces."""
-    if not block.written:
-        return block.value
-    return {**block.value, "input": tool_input("".join(block.written))}
-
-
-class _Open(StrEnum):
-    TEXT = "text"
-    THINKING = "thinking"
-    CALL = "call"
+                given: Object = {"input": tool_input("".join(block.written))} if block.written else {}
+                return [OpaqueDelta(Opaque(Wire.MESSAGES, {**block.value, **given}))]
 
 
 class MessagesWriter:
@@ -309,7 +296,7 @@ class MessagesWriter:
 
     def __init__(self, request: ChatRequest) -> None:
         self._model = request.model
-        self._open: _Open | None = None
+        self._open = ""  # the type of the open block
         self._index = 0
         self._calls = CallQueue()
 
@@ -326,7 +313,7 @@ class MessagesWriter:
             case TextDelta():
                 if not delta.text:
                     return b""
-                return self._enter(_Open.TEXT) + self._piece({"type": "text_delta", "text": delta.text})
+                return self._enter("text") + self._piece({"type": "text_delta", "text": delta.text})
             case ReasoningDelta():
                 return self._think(delta)
             case ToolCallDelta():
@@ -340,22 +327,20 @@ class MessagesWriter:
             case _:
                 assert_never(delta)
 
-    def _enter(self, kind: _Open) -> bytes:
+    def _enter(self, kind: str) -> bytes:
         """Make sure that a block of text or thinking is open."""
-        if self._open is kind:
+        if self._open == kind:
             return b""
         said = self._leave()
         self._open = kind
-        block: Object = (
-            {"type": "text", "text": ""} if kind is _Open.TEXT else {"type": "thinking", "thinking": "", "signature": ""}
-        )
+        block: Object = {"type": "text", "text": ""} if kind == "text" else {"type": "thinking", "thinking": "", "signature": ""}
         return said + self._start(block)
 
     def _leave(self) -> bytes:
         """Shut what is open, and say the calls that still wait."""
-        if self._open is None:
+        if not self._open:
             return b""
-        if self._open is not _Open.CALL:
+        if self._open != "tool_use":
             return self._stop()
         said = b""
         while (call := self._calls.open) is not None:
@@ -370,15 +355,15 @@ class MessagesWriter:
             block = thinking_block(Reasoning("", delta.signature, redacted=True))
             return self._leave() + self._start(block) + self._stop()
         if delta.text:
-            said = self._enter(_Open.THINKING) + self._piece({"type": "thinking_delta", "thinking": delta.text})
+            said = self._enter("thinking") + self._piece({"type": "thinking_delta", "thinking": delta.text})
         if delta.signature is not None:
-            said += self._enter(_Open.THINKING)
+            said += self._enter("thinking")
             said += self._piece({"type": "signature_delta", "signature": show(Wire.MESSAGES, delta.signature)})
             said += self._stop()
         return said
 
     def _call(self, delta: ToolCallDelta) -> bytes:
-        said = b"" if self._open is _Open.CALL else self._leave()
+        said = b"" if self._open == "tool_use" else self._leave()
         self._calls.add(delta)
         while (call := self._calls.open) is not None:
             said += self._say_call(call)
@@ -390,8 +375,8 @@ class MessagesWriter:
 
     def _say_call(self, call: PendingCall) -> bytes:
         said = b""
-        if self._open is not _Open.CALL:
-            self._open = _Open.CALL
+        if self._open != "tool_use":
+            self._open = "tool_use"
             said = self._start({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
         if call.unsaid:
             said += self._piece({"type": "input_json_delta", "partial_json": call.unsaid})
@@ -412,7 +397,7 @@ class MessagesWriter:
     def _stop(self) -> bytes:
         said = _event("content_block_stop", {"index": self._index})
         self._index += 1
-        self._open = None
+        self._open = ""
         return said
 
     def _end(self, delta: End) -> bytes:

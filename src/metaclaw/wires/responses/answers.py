@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -95,8 +96,7 @@ def item_parts(value: Json, at: str) -> Iterator[Part]:
 
 def _logprobs(output: list[Json]) -> Iterator[TokenLogprob]:
     for item in map(object_of, output):
-        content = item.get("content")
-        for part in list_of(content):
+        for part in list_of(item.get("content")):
             yield from logprobs_of(object_of(part).get("logprobs"))
 
 
@@ -293,13 +293,13 @@ def _facts(body: Object, error: str | None = None) -> Facts:
 _BREAK = "\n\n"
 
 
+@dataclass(slots=True)
 class _Item:
     """An output item that is still being made."""
 
-    def __init__(self, call: int | None = None) -> None:
-        self.call = call
-        self.said = ""
-        self.pieces = 0
+    call: int | None = None
+    said: str = ""
+    pieces: int = 0
 
 
 class ResponsesMeaning:
@@ -336,11 +336,10 @@ class ResponsesMeaning:
             case _:
                 return []
 
-    def done(self) -> list[Delta]:
-        return self.close()
-
     def close(self) -> list[Delta]:
         return [TRUNCATED]
+
+    done = close
 
     def _item(self, index: Json) -> _Item:
         return self._items.setdefault(index, _Item())

@@ -3,7 +3,6 @@ and a line added."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Final, assert_never
 
 from metaclaw.domain.chat import (
@@ -35,17 +34,11 @@ from metaclaw.wires.sse import event_bytes, events_with
 from metaclaw.wires.translation import ClientTools, custom_arguments, flat_name
 
 
-class _Kind(StrEnum):
-    TEXT = "text"
-    REASONING = "reasoning"
-    CALL = "call"
-
-
 @dataclass(slots=True)
 class _OpenItem:
     """The output item that is being written."""
 
-    kind: _Kind
+    kind: str
     id: str
     text: str = ""
     signature: str | None = None
@@ -124,21 +117,17 @@ class ResponsesWriter:
         item = self._item
         if item is None:
             return b""
-        match item.kind:
-            case _Kind.TEXT:
-                return self._finish_text(item)
-            case _Kind.REASONING:
-                return self._finish_reasoning(item)
-            case _Kind.CALL:
-                return self._finish_calls()
+        if item.kind == "call":
+            return self._finish_calls()
+        return self._finish_text(item) if item.kind == "message" else self._finish_reasoning(item)
 
     def _text(self, delta: TextDelta) -> bytes:
         if not delta.text and not delta.logprobs:
             return b""
         said, item = b"", self._item
-        if item is None or item.kind is not _Kind.TEXT:
+        if item is None or item.kind != "message":
             said = self._leave()
-            item = _OpenItem(_Kind.TEXT, new_id("msg_"))
+            item = _OpenItem("message", new_id("msg_"))
             said += self._added(item, message_item(item.id, None, (), "in_progress"))
             said += self._event("response.content_part.added", {**self._at(item), "content_index": 0, "part": text_part("", ())})
         item.text += delta.text
@@ -155,11 +144,11 @@ class ResponsesWriter:
 
     def _think(self, delta: ReasoningDelta) -> bytes:
         said, item = b"", self._item
-        if item is None or item.kind is not _Kind.REASONING or delta.redacted:
+        if item is None or item.kind != "reasoning" or delta.redacted:
             if not delta.text and delta.signature is None:
                 return b""
             said = self._leave()
-            item = _OpenItem(_Kind.REASONING, new_id("rs_"))
+            item = _OpenItem("reasoning", new_id("rs_"))
             said += self._added(item, reasoning_item(item.id, Reasoning("")))
         if delta.text:
             if not item.text:
@@ -184,7 +173,7 @@ class ResponsesWriter:
         return said + self._done(reasoning_item(item.id, Reasoning(item.text, item.signature, item.redacted)))
 
     def _call(self, delta: ToolCallDelta) -> bytes:
-        said = b"" if self._item is not None and self._item.kind is _Kind.CALL else self._leave()
+        said = b"" if self._item is not None and self._item.kind == "call" else self._leave()
         self._calls.add(delta)
         while (call := self._calls.open) is not None:
             said += self._say_call(call)
@@ -198,7 +187,7 @@ class ResponsesWriter:
         said, item = b"", self._item
         if item is None:
             custom = self._tools.is_custom(call.name)
-            item = _OpenItem(_Kind.CALL, new_id("ctc_" if custom else "fc_"))
+            item = _OpenItem("call", new_id("ctc_" if custom else "fc_"))
             said = self._added(item, call_item(item.id, ToolCall(call.id, call.name, ""), self._tools, "in_progress"))
         if call.unsaid and not self._tools.is_custom(call.name):
             said += self._event("response.function_call_arguments.delta", {**self._at(item), "delta": call.unsaid})

@@ -284,8 +284,7 @@ def _put_options(body: Object, request: ChatRequest) -> None:
     }
     body.update({name: value for name, value in options.items() if value is not None})
     if sampling.logprobs:
-        include = body.get("include")
-        body["include"] = [*list_of(include), LOGPROBS]
+        body["include"] = [*list_of(body.get("include")), LOGPROBS]
     if request.reasoning_effort is not None:
         body["reasoning"] = {**object_of(body.get("reasoning")), "effort": request.reasoning_effort}
     if request.json_schema is not None:
@@ -421,12 +420,8 @@ def _parts(parts: Iterable[Text | Image | Opaque], text_type: str) -> Iterator[O
                 yield opaque_value(part) if document is None else _render_document(document)
 
 
-def offered_tools(value: Object, lenient: bool) -> Iterator[ToolOffer]:
+def offered_tools(value: Object, lenient: bool, namespace: str | None = None) -> Iterator[ToolOffer]:
     """Functions and custom tools, those in namespaces included."""
-    yield from _offers(value, None)
-
-
-def _offers(value: Object, namespace: str | None) -> Iterator[ToolOffer]:
     match value.get("type"):
         case "function":
             name = text_of(value.get("name"))
@@ -443,7 +438,7 @@ def _offers(value: Object, namespace: str | None) -> Iterator[ToolOffer]:
             yield custom_offer(value, namespace)
         case "namespace":
             for inner in list_of(value.get("tools")):
-                yield from _offers(object_of(inner), text_of(value.get("name")) or None)
+                yield from offered_tools(object_of(inner), lenient, text_of(value.get("name")) or None)
         case _:
             pass
 
