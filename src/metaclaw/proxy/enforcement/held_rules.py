@@ -1,41 +1,28 @@
-"""The rules that hold a speaker's tool calls, and whether calls break them.
+"""Whether tool calls break the rules that hold them.
 
-Most calls have nothing to do with most rules, which a look for certain letters tells at once. What is left is tried off the event
-loop, within a bounded time; a check that cannot be tried says so.
+Most calls have nothing to do with most rules, which a search for certain letters shows at once. The other checks are run off the
+event loop, within a bounded time; a check that cannot be run is reported.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from datetime import date
-from functools import lru_cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
 from metaclaw.domain.chat import Text, ToolCall
-from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck
+from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, ProgramCheck, SchemaCheck
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, Skill, SkillKind
-from metaclaw.domain.turn import KEEP_RULES, Scope
 from metaclaw.domain.verdict import Outcome
-from metaclaw.errors import SkillError
-from metaclaw.proxy.keep_rules import keep_rules_check
 from metaclaw.skills import (
-    ALWAYS,
-    LibraryView,
     Screen,
-    Teams,
-    can_hold,
-    check_of,
     documents_at,
     examine,
     examine_all,
-    rule_text,
-    rule_when,
-    screen_of,
     texts_at,
     unread_part,
 )
@@ -50,7 +37,6 @@ _THREADS = 4
 _MOST_AT_ONCE = 200
 _MOST_CHARS_AT_ONCE = 8_000
 """Rules, and characters of calls, that are looked at without a thread: reading a long script takes up to a second."""
-_CACHED = 256
 
 
 class HeldRule(NamedTuple):
@@ -82,94 +68,7 @@ class Ruling(NamedTuple):
     failed: tuple[tuple[HeldRule, str], ...] = ()
 
 
-_DEFAULT_PORT = 30000
-
-
-@lru_cache(16)
-def _keep_rules(port: int) -> HeldRule:
-    check = keep_rules_check(port)
-    return HeldRule(
-        SkillName(KEEP_RULES),
-        "An agent does not lift, change or remove the rules of the person it works for.",
-        check,
-        is_always=True,
-        holds_on_error=False,
-        warns=False,
-        screen=screen_of(check.pattern),
-    )
-
-
-_NONE: tuple[HeldRule, ...] = ()
 _COMPLIES = Ruling()
-
-
-class HeldRules:
-    """Which rules hold, for each speaker."""
-
-    def __init__(
-        self,
-        view: Callable[[], LibraryView],
-        teams: Teams | None = None,
-        today: Callable[[], date] = date.today,
-        port: int = _DEFAULT_PORT,
-    ) -> None:
-        """`port` is the one this program listens on: requests to it are told from those to other servers."""
-        self._view = view
-        self._port = port
-        self._teams = teams
-        self._today = today
-        self._seen: LibraryView | None = None
-        self._held: dict[str, HeldRule] = {}
-        self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
-
-    def for_speaker(self, scope: Scope, placed: Sequence[SkillName]) -> tuple[HeldRule, ...]:
-        """The held rules in force for this speaker: those for every task, and of the others those placed in the prompt."""
-        view = self._view()
-        if view is not self._seen:
-            self._seen, self._scoped = view, {}
-            self._held = {rule.name: rule for skill in view.skills if (rule := held_rule(skill)) is not None}
-        if not self._held:
-            return _NONE
-        speaker = view.in_scope(scope, self._teams, self._today())
-        known = self._scoped.get(id(speaker))
-        if known is None or known[0] is not speaker:
-            mine = (*speaker.rules, *speaker.always)
-            rules = tuple(self._held[skill.name] for skill in mine if skill.name in self._held)
-            known = (speaker, rules, frozenset(rule.name for rule in rules))
-            if len(self._scoped) >= _CACHED:
-                self._scoped.clear()
-            self._scoped[id(speaker)] = known
-        found = self._placed(known[1], known[2], placed)
-        return (*found, _keep_rules(self._port)) if found else _NONE
-
-    def _placed(
-        self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
-    ) -> tuple[HeldRule, ...]:
-        """Those for every task, and of the others those placed in the prompt."""
-        if names.issuperset(name for name in placed if name in self._held) and all(rule.is_always for rule in in_force):
-            return in_force
-        found = [rule for rule in in_force if rule.is_always or rule.name in placed]
-        names = frozenset(rule.name for rule in found)
-        return (*found, *(self._held[name] for name in placed if name in self._held and name not in names))
-
-
-def held_rule(skill: Skill) -> HeldRule | None:
-    """The held rule that a skill is, if it is one: a person's, with `enforce: hold` and a check of tool calls that is settled."""
-    if skill.extra.get("enforce") != "hold" or skill.author is Authorship.EVOLVER or skill.extra.get("check_state") == "proposed":
-        return None
-    if not can_hold(skill):
-        return None
-    try:
-        check = check_of(skill)
-    except SkillError as error:
-        log.warning("rule_cannot_hold rule=%s reason=%s", skill.name, error)
-        return None
-    if check is None or (not isinstance(check, ProgramCheck) and check.where.place is not Place.CALLS):
-        return None
-    is_always = skill.applies_always or (skill.kind is not SkillKind.SKILL and rule_when(skill) == ALWAYS)
-    on_error, on_break = skill.extra.get("on_error"), skill.extra.get("on_break")
-    screen = screen_of(check.pattern) if isinstance(check, PatternCheck) and not check.must_match else None
-    return HeldRule(skill.name, rule_text(skill), check, is_always, on_error == "hold", on_break == "call", screen)
 
 
 def _as_they_are(texts: Sequence[str]) -> Sequence[str]:
@@ -248,12 +147,7 @@ _Findings = tuple[list[Broken], list[tuple[HeldRule, str]], set[SkillName]]
 
 
 def _try_all(
-    rules: Sequence[HeldRule],
-    parts: Sequence[ToolCall],
-    text: str,
-    conversation: Conversation,
-    limit_s: float,
-    findings: _Findings,
+    rules: Sequence[HeldRule], parts: Sequence[ToolCall], text: str, conversation: Conversation, limit_s: float, findings: _Findings
 ) -> None:
     """Try the checks until the time is over: patterns together, then the others in turn, each with its share. Blocks."""
     broken, failed, looked_at = findings

@@ -1,21 +1,23 @@
-"""Tool calls of relayed answers: held back until all of them are known, and put back into later requests as they were."""
+"""What is changed in relayed answers: tool calls are held back until all are known, and put back into later requests as they were;
+one line of text is added.
+
+The line stands only behind an answer that ended by itself in plain words: never behind tool calls, JSON, or an answer that was cut
+off. Everything the provider said is passed on as it came, except the one event or body that must tell of the added text.
+"""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-import msgspec
-
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.turn import ShownCall, TrueAnswer
-from metaclaw.wires.fields import Object, decode, list_of, object_of
+from metaclaw.wires.fields import Object, decode, decode_or_text, encode, list_of, object_of
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import EventParser, has_any, last_event_end, split_events
 
 _EMPTY: Final = (b'"content":""', b'"content": ""')
 _WHOLE_ENDS: Final = (b"\n\n", b"\r\n\r\n")
-_decode = msgspec.json.Decoder().decode
 
 
 TURN_MARK = "t_"
@@ -76,11 +78,7 @@ def has_call_mark(wire: Wire, body: bytes) -> bool:
 
 def whole_calls(wire: Wire, body: bytes) -> list[HeldCall]:
     """The calls of a whole answer that its client is to run."""
-    try:
-        answer = object_of(_decode(body))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return []
-    return wire_format(wire).calls.whole(answer)
+    return wire_format(wire).calls.whole(object_of(decode_or_text(body)))
 
 
 class CallHold:
@@ -100,7 +98,6 @@ class CallHold:
 
     @property
     def held(self) -> bytes:
-        """What waits."""
         return b"".join(self._held)
 
     @property
@@ -110,7 +107,6 @@ class CallHold:
 
     @property
     def calls(self) -> list[HeldCall]:
-        """The calls that wait."""
         return self._rules.read(self.held)
 
     def is_free_of_calls(self, chunk: bytes) -> bool:
@@ -176,12 +172,7 @@ class CallHold:
 def event_body(event: bytes) -> Object | None:
     """The data of an event; None where it has none, and empty where that is no JSON object."""
     lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
-    if not lines:
-        return None
-    try:
-        return object_of(_decode(lines[0] if len(lines) == 1 else b"\n".join(lines)))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return {}
+    return object_of(decode_or_text(b"\n".join(lines))) if lines else None
 
 
 def events_of(said: bytes) -> Iterator[Object]:
@@ -256,3 +247,62 @@ def plain_text(text: str) -> str:
 def told(value: Object, keys: Iterable[str] = ()) -> Object:
     """An object without what says nothing: nulls and empty lists, which some servers send and do not take back."""
     return {key: inner for key, inner in value.items() if inner not in (None, []) or key in keys}
+
+
+_JSON_BEGINS: Final = ("{", "[", "```json")
+
+
+class FooterRules(Protocol):
+    """How a line is added to the answers of one wire."""
+
+    def add_to_answer(self, footer: "Footer", answer: Object) -> bool:
+        """Add the line to a whole answer; False where it must stay as it is."""
+
+    def add_to_event(self, footer: "Footer", raw: bytes, body: Object) -> bytes:
+        """An event of a stream, with the line before or in it if this is where it belongs."""
+
+
+class Footer:
+    """Puts a line behind one answer. `is_added` says whether it was possible."""
+
+    def __init__(self, wire: Wire, line: str) -> None:
+        self.line = line
+        self._rules = wire_format(wire).footer
+        self._buffer = b""
+        self._begins = ""
+        self.parts = 0
+        """How many parts of the answer have begun."""
+        self.is_plain = True
+        """Whether all of the answer so far is plain words."""
+        self.is_added = False
+
+    def whole(self, body: bytes) -> bytes:
+        """A whole answer with the line behind it, or as it is."""
+        answer = object_of(decode_or_text(body))
+        self.is_added = self._rules.add_to_answer(self, answer)
+        return encode(answer) if self.is_added else body
+
+    def feed(self, chunk: bytes) -> bytes:
+        """The bytes that the client is shown for these; an event that is not whole yet waits for its end."""
+        events, self._buffer = split_events(self._buffer + chunk)
+        return b"".join(map(self._event, events))
+
+    def close(self) -> bytes:
+        """What is left when the stream has ended."""
+        rest, self._buffer = self._buffer, b""
+        return self._event(rest) if rest else b""
+
+    def _event(self, raw: bytes) -> bytes:
+        if self.is_added or not self.is_plain:
+            return raw
+        return self._rules.add_to_event(self, raw, event_body(raw) or {})
+
+    def hear(self, text: str) -> None:
+        """Take in what the answer says, to see how it begins."""
+        if len(self._begins) < 16:
+            self._begins = (self._begins + text).lstrip()[:16]
+
+    @property
+    def may_add(self) -> bool:
+        """Whether the answer, as far as it is known, is plain words."""
+        return self.is_plain and bool(self._begins) and not self._begins.startswith(_JSON_BEGINS)
