@@ -7,10 +7,9 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from metaclaw.config import sleep_range
-from metaclaw.schedule.decision import Presence, Reading, WindowRules
 from metaclaw.schedule.forecast import Habits, History
-from metaclaw.schedule.signals.input import Inactivity, InputReport
-from metaclaw.schedule.signals.presence import SleepHours, Traffic
+from metaclaw.schedule.input import Inactivity, InputReport
+from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowRules
 from metaclaw.schedule.windows import ScheduledWindows
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from metaclaw.domain.turn import TurnKind
-from metaclaw.schedule.decision import Presence, Reading
 from metaclaw.schedule.forecast import History
+from metaclaw.schedule.presence import Presence, Reading
 from metaclaw.schedule.windows import facts_of
 from tests.schedule.stage import NOON, VIENNA, HandClock, Stage
 

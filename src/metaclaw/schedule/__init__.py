@@ -1,9 +1,8 @@
 """When weights may be trained: signals of presence, the forecast, the decision, and windows."""
 
 from metaclaw.schedule.assembly import build_windows, connect_google, read_calendars, try_inputs
-from metaclaw.schedule.decision import SharedWindows
-from metaclaw.schedule.signals.presence import Traffic
-from metaclaw.schedule.windows import ManualWindows, ScheduledWindows, facts_of
+from metaclaw.schedule.presence import Traffic
+from metaclaw.schedule.windows import ManualWindows, ScheduledWindows, SharedWindows, facts_of
 
 __all__ = [
     "ManualWindows",
