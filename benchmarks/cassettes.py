@@ -29,8 +29,8 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.replay.calls import CallEffect, understand
-from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord, PlayedTurn, ReplayLimits, ReplayScore
+from metaclaw.learn.cassette import CallEffect, understand
+from metaclaw.learn.replay import CassetteReplayer, PlacementRecord, PlayedTurn, ReplayLimits, ReplayScore
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlLedger, open_database

@@ -20,17 +20,17 @@ from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, ReplayScorer
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
+from metaclaw.learn.compliance import CheckTrial
 from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop, FastRules
-from metaclaw.learn.listen.checks import CheckTrial
-from metaclaw.learn.listen.loop import Listening
-from metaclaw.learn.listen.messages import Messages
-from metaclaw.learn.listen.rules import RuleWriter
+from metaclaw.learn.listen import Listening
 from metaclaw.learn.maintenance import Maintenance, UpliftReader
+from metaclaw.learn.messages import Messages
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
-from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
+from metaclaw.learn.replay import CassetteReplayer, PlacementRecord
 from metaclaw.learn.retention import SessionErasure
+from metaclaw.learn.rules import RuleWriter
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.learn.supervision import AttemptLog, WorkAttempts, WorkItem
 from metaclaw.outcome import Calibration, Judge

@@ -16,7 +16,7 @@ from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
 from metaclaw.errors import JudgeError
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Trust
-from metaclaw.learn.replay.replayer import PlayedCall, PlayedTurn
+from metaclaw.learn.replay import PlayedCall, PlayedTurn
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.outcome.detectors import signal
 from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, Speaker, learned_skill

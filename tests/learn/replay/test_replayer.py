@@ -20,8 +20,7 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import Anchor, Placement, Stamp, Step, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import JudgeError, UpstreamError
-from metaclaw.learn.replay.prompt import ReplayPrompt
-from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord, PlayedTurn, ReplayLimits, ReplayScore
+from metaclaw.learn.replay import CassetteReplayer, PlacementRecord, PlayedTurn, ReplayLimits, ReplayPrompt, ReplayScore
 from metaclaw.learn.steps import StepBuilder, read_request
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.proxy.splice import placement_splices
@@ -158,7 +157,9 @@ def replayer(
 ) -> CassetteReplayer:
     generation = SkillGeneration(1, "h", tuple(skills))
     place = PlacementRecord(lambda number: generation if number == 1 else None, Budgets(skills_tokens=budget_tokens))
-    return CassetteReplayer(reader, StepBuilder(words), lambda provider, name: model, judge or Judge(), place, limits)
+    return CassetteReplayer(
+        reader, StepBuilder(words), lambda provider, name: model, judge or Judge(), place, limits or ReplayLimits()
+    )
 
 
 def probe(turn: Turn) -> Probe:

@@ -20,9 +20,9 @@ from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillKind, SkillState
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
-from metaclaw.learn.admission import Announce
-from metaclaw.learn.listen.checks import CheckTrial, Proposed
-from metaclaw.learn.listen.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
+from metaclaw.learn.admission import Announce, claim_turns
+from metaclaw.learn.compliance import CheckTrial, Proposed
+from metaclaw.learn.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import (
@@ -142,10 +142,11 @@ class RuleWriter:
         turns = self._turns(spoken, understood)
         number = attempt
         if number is None and not is_again:
-            number = await self._claim(turns)
+            generation = self.library.view.generation
+            number = await claim_turns(self.candidates, LISTENED, generation, turns)
             if number is None and len(turns) > 1:
                 turns = turns[-1:]
-                number = await self._claim(turns)
+                number = await claim_turns(self.candidates, LISTENED, generation, turns)
             if number is None:
                 return  # applied before, or forgotten, or older than a revert
         is_kept = [await self._publish(spoken, lesson, turns, written_by) for lesson in lessons]
@@ -377,14 +378,6 @@ class RuleWriter:
             self.candidates.save_candidate(self._candidate(rule, [spoken.turn], written_by, Standing.REJECTED, reason))
         except RefusedError as error:
             log.debug("refusal_not_kept reason=%s", error)
-
-    async def _claim(self, turns: Sequence[TurnId]) -> int | None:
-        """Make these turns support; None where one of them has been used already, or is forgotten."""
-        try:
-            return await run_sync(self.candidates.begin_attempt, LISTENED, self.library.view.generation, turns)
-        except RefusedError as error:
-            log.debug("attempt_refused reason=%s", error)
-            return None
 
     async def _record(self, spoken: SpokenMessage, correction: str) -> None:
         """The corrected turn failed, on the person's word."""
