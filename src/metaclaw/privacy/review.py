@@ -43,8 +43,7 @@ _FORGED = re.compile(
     r"</?(?:system|assistant|human|instructions?|admin|developer|im_start|im_end|tool_result|function_results"
     r"|system-reminder)(?:\s[^<>]{0,80})?>"
     r"|<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|^#{1,4} ?(?:system|human|assistant|user)\b ?:?[ \t]*$|^(?:system|human"
-    r"|assistant|user): "
-    r"|\[(?:system|admin)\b[^\]]{0,40}\]",
+    r"|assistant|user): |\[(?:system|admin)\b[^\]]{0,40}\]",
     re.IGNORECASE | re.MULTILINE,
 )
 _HIDDEN_MARKUP = re.compile(
@@ -73,8 +72,7 @@ _CODED = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{24,4000}={0,2}(?![A-Za-z0-
 
 _ADDRESSED = re.compile(
     r"(?<!user )(?<!user-)\b(?:agents?|assistants?|llms?|language models?|chat-?bots?|copilot|claude|chatgpt|assistenten?"
-    r"|asistentes?|agenten)\b"
-    r"|\b(?-i:AI|KI|IA)\b|代理|助手|人工智能|エージェント|アシスタント|ассистент|агент",
+    r"|asistentes?|agenten)\b|\b(?-i:AI|KI|IA)\b|代理|助手|人工智能|エージェント|アシスタント|ассистент|агент",
     re.IGNORECASE,
 )
 _ACTING = re.compile(
@@ -367,22 +365,6 @@ class Review:
     secrets: tuple[Redaction, ...]
     objections: tuple[AuthorityObjection, ...]
     reach: Capabilities
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the proposal is refused."""
-        return bool(self.secrets or self.objections)
-
-    @property
-    def must_wait(self) -> bool:
-        """Whether a person must approve it first."""
-        return bool(self.reach)
-
-    def words(self) -> str:
-        """The reasons in one line; empty if accepted."""
-        secrets = [f"it contains a secret ({finding.placeholder})" for finding in self.secrets]
-        doubts = [f"{one.doubt}: {one.instruction!r}: {one.reason}" for one in self.objections]
-        return "; ".join((*secrets, *doubts, *((f"waits for a person, it adds {self.reach.words()}",) if self.reach else ())))
 
 
 def added_capabilities(skill: Skill, existing: Iterable[Skill], workspace: Workspace) -> Capabilities:

@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
@@ -73,25 +74,19 @@ class InputSource(Protocol):
     async def follow(self, report: InputReport) -> None: ...
 
 
+@dataclass(eq=False)
 class Inactivity:
     """The signal of one input source. `hear` is called on input, with how long ago it was; `is_open` tells if a window is open."""
 
-    def __init__(
-        self,
-        source: InputSource,
-        *,
-        clock: Clock,
-        patience: Callable[[], Patience],
-        hear: Callable[[float], None],
-        is_open: Callable[[], bool] = lambda: True,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-    ) -> None:
-        self._source = source
-        self._clock = clock
-        self._patience = patience
-        self._hear = hear
-        self._is_open = is_open
-        self._sleep = sleep
+    source: InputSource
+    _: KW_ONLY
+    clock: Clock
+    patience: Callable[[], Patience]
+    hear: Callable[[float], None]
+    is_open: Callable[[], bool] = lambda: True
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+    def __post_init__(self) -> None:
         self._last: float | None = None
         self._is_locked, self._is_idle = False, False
         self._trouble = "not asked yet"
@@ -99,23 +94,23 @@ class Inactivity:
     @property
     def name(self) -> str:
         """The name shown to people."""
-        return self._source.name
+        return self.source.name
 
     @property
     def knows(self) -> bool:
         """Whether it currently has information."""
-        return self._is_locked or self._is_idle or (self._last is not None and self._source.hears_all)
+        return self._is_locked or self._is_idle or (self._last is not None and self.source.hears_all)
 
     def input(self) -> None:
         """A key or the mouse, just now."""
         self._is_idle = False
-        self._note(self._clock.monotonic(), 0.0)
+        self._note(self.clock.monotonic(), 0.0)
 
     def idle(self, seconds: float) -> None:
         """The last input was so long ago."""
         self._is_idle = True
         ago_s = max(0.0, seconds)
-        self._note(self._clock.monotonic() - ago_s, ago_s)
+        self._note(self.clock.monotonic() - ago_s, ago_s)
 
     def lock(self, is_locked: bool) -> None:
         """The screen was locked, or unlocked, which only a person does."""
@@ -125,24 +120,24 @@ class Inactivity:
 
     def ask_again_s(self) -> float:
         """The poll interval: short once a window may open or is open."""
-        if self._is_open():
+        if self.is_open():
             return ASK_OPEN_S
         if self._last is None:
             return ASK_SHUT_S
-        silence_s = max(0.0, self._clock.monotonic() - self._last)
+        silence_s = max(0.0, self.clock.monotonic() - self._last)
         return min(ASK_FRESH_S, max(ASK_SHUT_S, self._present_s() - silence_s - 1.0))
 
     def jumped(self) -> None:
         """Restart after a sleep of the machine or a clock change."""
         if self._last is not None:
-            self._last = self._clock.monotonic()
+            self._last = self.clock.monotonic()
 
     def read(self, now: datetime) -> Reading:
         """How long ago the last input was."""
         if self._last is None and not self._is_locked:
             return Reading(Presence.UNKNOWN, self._trouble)
-        silence_s = max(0.0, self._clock.monotonic() - (self._last or 0.0))
-        patience, present_s = self._patience(), self._present_s()
+        silence_s = max(0.0, self.clock.monotonic() - (self._last or 0.0))
+        patience, present_s = self.patience(), self._present_s()
         if self._last is not None and silence_s < present_s:
             return Reading(Presence.PRESENT, f"input {ago(silence_s)}", now + timedelta(seconds=present_s - silence_s))
         if self._is_locked:
@@ -153,28 +148,28 @@ class Inactivity:
         return Reading(Presence.AWAY, f"no input for {ago(silence_s).removesuffix(' ago')}")
 
     def _present_s(self) -> float:
-        return max(self._patience().present_s, self._source.tells_after_s)
+        return max(self.patience().present_s, self.source.tells_after_s)
 
     def _note(self, when: float, ago_s: float) -> None:
         last = self._last
         if last is None or when > last:
             self._last = when
         if last is None or when > last + 0.5:
-            self._hear(ago_s)
+            self.hear(ago_s)
 
     async def follow(self) -> None:
         """Follow the source; restart it when it fails."""
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                await self._source.follow(self)
+                await self.source.follow(self)
                 self._trouble = "it has ended"
             except SignalError as error:
                 self._trouble = str(error)
                 log.debug("source_failed source=%s reason=%s again_in_s=%g", self.name, error, pause_s)
             pause_s = _FIRST_PAUSE_S if self._last is not None else min(pause_s * 2, _LONGEST_PAUSE_S)
             self._last, self._is_locked, self._is_idle = None, False, False
-            await self._sleep(pause_s)
+            await self.sleep(pause_s)
 
 
 Ask = Callable[[], Awaitable[float | None]]

@@ -10,6 +10,7 @@ had left and are back.
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
@@ -132,21 +133,21 @@ class ScheduledWindows:
     ) -> None:
         self._habits, self._traffic, self._sleep, self._calendars = habits, traffic, sleep, tuple(calendars)
         self._machine_load, self._rules, self._clock, self._announce, self._keep = machine_load, rules, clock, announce, keep
-        self._inputs = tuple(
+        self.inputs = tuple(
             Inactivity(
                 source, clock=clock, patience=habits.patience, hear=self._heard_input, is_open=lambda: self.window is not None
             )
             for source in sources
         )
         asleep = () if sleep is None else (sleep,)
-        self._signals: tuple[PresenceSignal, ...] = (*self._inputs, traffic, *asleep, *self._calendars)
+        self._signals: tuple[PresenceSignal, ...] = (*self.inputs, traffic, *asleep, *self._calendars)
         self._gate = ManualWindows(clock.now)
         self._gate.shut("not looked at yet")
         self._jumps = ClockJumps(clock)
         self._shut_at: float | None = None
         self._by_hand, self._has_left = False, False
         self._wake = anyio.Event()
-        traffic.on_main_turn(self._heard_turn, habits.patience, lambda: not any(one.knows for one in self._inputs))
+        traffic.on_main_turn(self._heard_turn, habits.patience, lambda: not any(one.knows for one in self.inputs))
 
     @property
     def window(self) -> Window | None:
@@ -212,7 +213,7 @@ class ScheduledWindows:
     async def run(self) -> None:
         """Follow the signals and open and shut the window, for ever."""
         async with anyio.create_task_group() as group:
-            for one in (*self._inputs, *self._calendars):
+            for one in (*self.inputs, *self._calendars):
                 group.start_soon(one.follow)
             if self._machine_load is not None:
                 group.start_soon(self._machine_load.follow)
@@ -227,11 +228,6 @@ class ScheduledWindows:
     def objections(self) -> Sequence[str]:
         """Reasons not to use the machine now."""
         return () if self._machine_load is None else self._machine_load.objections
-
-    @property
-    def inputs(self) -> tuple[Inactivity, ...]:
-        """The signals of input."""
-        return self._inputs
 
     @property
     def habits(self) -> Habits:
@@ -334,7 +330,7 @@ class ScheduledWindows:
         self._announce("window.clock_jumped", {"seconds": round(jump.total_seconds(), 1)})
         self._habits.jumped()
         self._traffic.jumped()
-        for one in self._inputs:
+        for one in self.inputs:
             one.jumped()
         self._shut("the machine slept, or its clock was set")
         self._shut_at = self._clock.monotonic()  # gives the user a moment to become active
@@ -423,38 +419,34 @@ def _next(readings: Sequence[NamedReading]) -> tuple[datetime | None, str | None
     return earliest, None if earliest is None else "at the earliest"
 
 
+@dataclass(eq=False)
 class SharedWindows:
     """Scheduled windows and, while none is open, the first `share` of every minute."""
 
-    def __init__(
-        self,
-        windows: Windows,
-        share: float,
-        *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        period_s: float = _PERIOD_S,
-    ) -> None:
-        self._windows = windows
-        self._share = share
-        self._now = now
-        self._period_s = period_s
+    windows: Windows
+    share: float
+    _: KW_ONLY
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    period_s: float = _PERIOD_S
+
+    def __post_init__(self) -> None:
         self._mine: Window | None = None
-        self._was_open = windows.window is not None
+        self._was_open = self.windows.window is not None
         self._opened = anyio.Event()
         self._hearers: list[Callable[[Window | None], None]] = []
-        windows.on_change(lambda window: self._changed())
+        self.windows.on_change(lambda window: self._changed())
 
     @property
     def window(self) -> Window | None:
         """The schedule's window, or our own; None while both are shut."""
-        return self._windows.window or self._mine
+        return self.windows.window or self._mine
 
     @property
     def shut_because(self) -> str:
         """Why no window is open; empty while one is."""
         if self.window is not None:
             return ""
-        return f"training has {self._share:.0%} of the time (policy.train_share) while you work; {self._windows.shut_because}"
+        return f"training has {self.share:.0%} of the time (policy.train_share) while you work; {self.windows.shut_because}"
 
     async def until_open(self) -> Window:
         """Wait for an open window; at once if one is open."""
@@ -464,7 +456,7 @@ class SharedWindows:
 
     def has_room(self, seconds: float) -> bool:
         """Whether work of this length fits. In our part of a minute everything does."""
-        return self._mine is not None or self._windows.has_room(seconds)
+        return self._mine is not None or self.windows.has_room(seconds)
 
     def on_change(self, hear: Callable[[Window | None], None]) -> None:
         """Call this at once whenever a window opens or the last one shuts."""
@@ -472,7 +464,7 @@ class SharedWindows:
 
     def open(self) -> None:
         """Our part of a minute begins."""
-        self._mine = Window(self._now(), f"{self._share:.0%} of the time while you work", None)
+        self._mine = Window(self.now(), f"{self.share:.0%} of the time while you work", None)
         self._changed()
 
     def shut(self) -> None:
@@ -484,9 +476,9 @@ class SharedWindows:
         """Open and shut, for ever."""
         while True:
             self.open()
-            await anyio.sleep(math.inf if self._share >= 1.0 else self._period_s * self._share)
+            await anyio.sleep(math.inf if self.share >= 1.0 else self.period_s * self.share)
             self.shut()
-            await anyio.sleep(self._period_s * (1.0 - self._share))
+            await anyio.sleep(self.period_s * (1.0 - self.share))
 
     def _changed(self) -> None:
         is_open = self.window is not None
