@@ -197,28 +197,24 @@ class CandidateAdmission:
         admission = Admission(Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate)
         return await self._publish(candidate, admission, {}, by_person=True)
 
-    async def change_state(
-        self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None, *, since: int | None = None
-    ) -> bool:
-        """Move a skill in force to another state, unless a person has touched it or reverted after the generation `since`, on
-        which the decision rests (by default the one in view)."""
-        expected, learned = {skill.name: skill.content_hash}, self._resting_on(since)
+    async def change_state(self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None) -> bool:
+        """Move a skill in force to another state, unless a person has touched it or reverted after the generation in view."""
+        expected, learned = {skill.name: skill.content_hash}, LearnedFrom(self.library.view.generation)
         if not await self._try(lambda: self._put([replace(skill, state=state)], (), reason, expected, learned)):
             return False
         await self.tell(skill, reason, certificate)
         return True
 
     async def retire(self, skill: Skill, reason: str, *, since: int | None = None) -> bool:
-        """Take a learned skill out of force, unless a person has touched it or reverted after the generation `since`."""
-        told, expected, learned = f"retired {skill.name}: {reason}", {skill.name: skill.content_hash}, self._resting_on(since)
+        """Take a learned skill out of force, unless a person has touched it or reverted after the generation `since`, on which the
+        decision rests (by default the one in view)."""
+        told, expected = f"retired {skill.name}: {reason}", {skill.name: skill.content_hash}
+        learned = LearnedFrom(self.library.view.generation if since is None else since)
         if not await self._try(lambda: self._put([], (skill.name,), told, expected, learned)):
             return False
         log.info("skill_retired hash=%s", skill.content_hash)
         await self.tell(skill, told)
         return True
-
-    def _resting_on(self, since: int | None) -> LearnedFrom:
-        return LearnedFrom(self.library.view.generation if since is None else since)
 
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned) -> None:
         try:

@@ -18,7 +18,7 @@ from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
 from metaclaw.learn.compliance import CheckTrial, ComplianceLoop
 from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
-from metaclaw.learn.fast import FastLoop, FastRules
+from metaclaw.learn.fast import FastLoop
 from metaclaw.learn.listen import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen import Listening
 from metaclaw.learn.maintenance import Maintenance, UpliftReader
@@ -26,7 +26,7 @@ from metaclaw.learn.messages import Messages
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
-from metaclaw.learn.replay import CassetteReplayer, PlacementRecord
+from metaclaw.learn.replay import CassetteReplayer
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.rules import RuleWriter
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
@@ -190,9 +190,8 @@ class Learning:
         return judge_for
 
     def _replayer(self) -> CassetteReplayer:
-        placing = PlacementRecord(self.generations.at, Budgets.configured(self._config.skills))
-        scorer = ReplayScorer(self.judge_for, self.redact)
-        return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, placing)
+        scorer, budgets = ReplayScorer(self.judge_for, self.redact), Budgets.configured(self._config.skills)
+        return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, self.generations.at, budgets)
 
     def _maintenance(self) -> Maintenance:
         uses, cursors = self._uses, self._cursors
@@ -306,7 +305,8 @@ class Learning:
             admission=self.admission,
             probes=self.probes,
             writer_for=writer_for,
-            rules=FastRules(section.min_failures, self._teams),
+            min_failures=section.min_failures,
+            teams=self._teams,
             book=self.book,
             is_unread=self.listening.is_unread,
             may_train=self._may_train(),

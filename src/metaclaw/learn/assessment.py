@@ -17,7 +17,7 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
-from metaclaw.learn.replay import PlayedCall, PlayedTurn, ReplayScore
+from metaclaw.learn.replay import PlayedTurn, ReplayScore
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.outcome import (
     Calibration,
@@ -205,11 +205,7 @@ class ReplayScorer:
         """Raises JudgeError where there is no verdict."""
         check = readable_check(skill)
         if check is not None and await run_sync(_tells, check, played):
-            return ReplayScore(
-                await run_sync(
-                    run_check, check, (*(one.call for one in played.calls), *played.answer), conversation_of(played.step)
-                )
-            )
+            return ReplayScore(await run_sync(run_check, check, (*played.calls, *played.answer), conversation_of(played.step)))
         judge = self._judge_for(played.step.model)
         if judge is None:
             raise JudgeError("no check and no judge")
@@ -251,9 +247,9 @@ def is_corrected(step: Step) -> bool:
     return any(signal.detector.startswith("correction.") for signal in sense(step).signals)
 
 
-def in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:
+def in_words(answer: Sequence[Part], calls: Sequence[ToolCall]) -> str:
     """The calls and words of an answer as text for a judge."""
-    done = [f"[called {one.call.name} with {one.call.arguments}]" for one in calls]
+    done = [f"[called {one.name} with {one.arguments}]" for one in calls]
     said = [part.text for part in answer if isinstance(part, Text)]
     asked = [f"[calls {part.name} with {part.arguments}]" for part in answer if isinstance(part, ToolCall)]
     return "\n".join([*done, *said, *asked])[:_MOST_ANSWER_CHARS]

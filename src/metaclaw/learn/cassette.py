@@ -338,7 +338,6 @@ _CUSTOM: Final = {"custom_tool_call": "custom_tool_call_output"}
 class Take:
     """A call that was recorded, and its result where there was one."""
 
-    call: ToolCall
     understood: CallMeaning
     result: ToolResult | None
 
@@ -478,7 +477,7 @@ def _takes(messages: Iterable[Message]) -> list[Take]:
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, ToolCall):
             waiting[bare_id(part.id)] = len(takes)
-            takes.append(Take(part, understand(part), None))
+            takes.append(Take(understand(part), None))
         elif isinstance(part, ToolResult):
             at = waiting.pop(bare_id(part.call_id), None)
             if at is not None and not _is_emptied(part):

@@ -39,14 +39,6 @@ _WRITTEN_AT_ONCE: Final = 2
 _PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 
-@dataclass(frozen=True, slots=True)
-class FastRules:
-    """When failures are enough, and who is in which team."""
-
-    min_failures: int
-    teams: Teams
-
-
 @dataclass(eq=False, kw_only=True)
 class FastLoop:
     """Turns open failures into proposals and passes them to admission. `is_unread` says whether the message of a turn has not been
@@ -58,7 +50,8 @@ class FastLoop:
     admission: CandidateAdmission
     probes: Probes
     writer_for: Callable[[str], Evolver | None]
-    rules: FastRules
+    min_failures: int
+    teams: Teams
     pauses_s: Sequence[float] = _PAUSES_S
     book: AttemptLog = field(default_factory=AttemptLog)
     clock: Callable[[], float] = time.monotonic
@@ -71,24 +64,22 @@ class FastLoop:
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
         self._guard, self._attempts = RetryGuard("fast", self.book), RetryGuard("writing", self.book)
         self._is_looking = False
-        self._writing = 0
+        self.writing = 0
+        """Groups of failures for which a model is writing a skill."""
         self._counted: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def counted(self) -> list[dict[str, object]]:
         """Kinds of failure that have not happened often enough to make a skill of: how often, of how many."""
-        needed = self.rules.min_failures
-        return [{"kind": kind, "words": words, "failures": failures, "needed": needed} for kind, words, failures in self._counted]
+        return [
+            {"kind": kind, "words": words, "failures": failures, "needed": self.min_failures}
+            for kind, words, failures in self._counted
+        ]
 
     @property
     def lessons(self) -> int:
         """One where there are failures to look at."""
         return int(self._is_looking or self.wakeup.is_set)
-
-    @property
-    def writing(self) -> int:
-        """Groups of failures for which a model is writing a skill."""
-        return self._writing
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -123,10 +114,10 @@ class FastLoop:
         shown = await run_sync(self.failures.not_overtaken, self._filter.shown, self.library.view.generation)
         self._filter.keep(shown)
         kinds = await run_sync(self._filter.kinds_to_show, heard, shown)
-        few = (one for one in kinds if not ripe_groups(one, self.rules.min_failures))
+        few = (one for one in kinds if not ripe_groups(one, self.min_failures))
         self._counted = tuple((one.name, one.in_words, len(one.failures)) for one in few)
         for kind in kinds:
-            if ripe_groups(kind, self.rules.min_failures):
+            if ripe_groups(kind, self.min_failures):
                 async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
                     if may:
                         await self._from_failures(kind, aside)
@@ -184,14 +175,14 @@ class FastLoop:
         if writer is None:
             await run_sync(self.candidates.end_attempt, attempt)
         else:
-            self._writing += 1
+            self.writing += 1
             aside.start_soon(self._ask_aside, writer, kind, attempt, aside)
 
     async def _ask_aside(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         try:
             await self._ask(writer, kind, attempt, aside)
         finally:
-            self._writing -= 1
+            self.writing -= 1
 
     async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, some times."""
@@ -227,7 +218,7 @@ class FastLoop:
         return [(one, replace(self._learned(one, step), seen=seen)) for one in proposals]
 
     def _learned(self, proposal: Proposal, step: Step) -> Learned:
-        scopes = frozenset(applying(step.scope, self.rules.teams))
+        scopes = frozenset(applying(step.scope, self.teams))
         return Learned(partial(self.probes.choose, proposal), step.model, scopes, generation=step.stamp.generation)
 
     def _learned_again(self, candidate: Candidate) -> Learned:
@@ -245,4 +236,4 @@ class FastLoop:
 
     def _near(self, kind: FailureGroup) -> tuple[Skill, ...]:
         steps = [failure.step for failure in kind.failures]
-        return self.library.view.retrieve(tasks_in_words(steps), _NEAR, steps[-1].scope, self.rules.teams)
+        return self.library.view.retrieve(tasks_in_words(steps), _NEAR, steps[-1].scope, self.teams)

@@ -55,21 +55,17 @@ class ReplayPrompt:
 
     def __init__(self, turn: Turn, known: Mapping[SkillName, Skill], own_words: Callable[[Message], str], budgets: Budgets) -> None:
         """`known` are the skills that stood in the prompt, as they were then. Raises UnplayableError."""
-        self._request = sent_request(turn)
+        self.request = sent_request(turn)
+        """The request that the provider got."""
         self._placements = tuple(placement for placement in turn.placements if placement.is_lasting)
         self._known = known
         self._own_words = own_words
         self._budgets = budgets
 
-    @property
-    def request(self) -> ChatRequest:
-        """The request that the provider got."""
-        return self._request
-
     def arms(self, skill: Skill, replaces: Collection[SkillName]) -> Arms:
         """The prompt without and with the skill; those it replaces are in neither. Raises UnplayableError."""
         gone = {skill.name, *replaces}
-        without = self._request
+        without = self.request
         host: tuple[Placement, int] | None = None
         for placement in self._placements:
             if not gone.isdisjoint((*placement.skills, *placement.listed)):
@@ -83,7 +79,7 @@ class ReplayPrompt:
 
     def _with_host(self, skill: Skill, gone: Collection[SkillName], host: Placement, at: int) -> ChatRequest:
         """The skill takes the place of the first that it replaces."""
-        request = _swap(self._request, host.text, self._text(host, gone, skill, at))
+        request = _swap(self.request, host.text, self._text(host, gone, skill, at))
         for placement in self._placements:
             if placement is not host and not set(gone).isdisjoint((*placement.skills, *placement.listed)):
                 request = _swap(request, placement.text, self._text(placement, gone))
@@ -243,14 +239,6 @@ def _said_again(request: ChatRequest, part: Part) -> Part | None:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedCall:
-    """A call the model made in a replay, and what the cassette gave for it."""
-
-    call: ToolCall
-    result: ToolResult
-
-
-@dataclass(frozen=True, slots=True)
 class PlayedTurn:
     """A replayed turn: the step as it was recorded, what it was recorded as, and the replay's answer and calls. The step's
     `said_after` is the person's next word, however many turns later it came."""
@@ -258,7 +246,7 @@ class PlayedTurn:
     step: Step
     kind: ProbeKind
     answer: tuple[Part, ...]
-    calls: tuple[PlayedCall, ...]
+    calls: tuple[ToolCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,14 +269,6 @@ class ReplayJudge(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PlacementRecord:
-    """Placement of skills by the proxy; `generation` gives the skills in force then (GenerationStore.at; may block)."""
-
-    generation: Callable[[int], SkillGeneration | None]
-    budgets: Budgets = field(default_factory=Budgets)
-
-
-@dataclass(frozen=True, slots=True)
 class ReplayLimits:
     """Limits of a replay."""
 
@@ -300,13 +280,14 @@ class ReplayLimits:
 @dataclass(eq=False)
 class CassetteReplayer:
     """Replays recorded turns with a skill. `model_for` gives the model that served a turn, by provider and name, or None where the
-    program cannot ask it."""
+    program cannot ask it; `generation` the skills in force then (may block). `budgets` are those of the proxy's prompts."""
 
     reader: LedgerReader
     builder: StepBuilder
     model_for: Callable[[str, str], Model | None]
     scorer: ReplayJudge
-    place: PlacementRecord
+    generation: Callable[[int], SkillGeneration | None]
+    budgets: Budgets = field(default_factory=Budgets)
     limits: ReplayLimits = field(default_factory=ReplayLimits)
 
     def __post_init__(self) -> None:
@@ -376,7 +357,7 @@ class CassetteReplayer:
             raise UnplayableError("the turn is no work of the agent's, or its request cannot be read")
         known = self._placed_skills(recorded.turn)
         own_words = partial(self.builder.own_words, recorded.turn.agent)
-        stage = ReplayPrompt(recorded.turn, known, own_words, self.place.budgets)
+        stage = ReplayPrompt(recorded.turn, known, own_words, self.budgets)
         said_after = next((step.said_after for step in steps if step.said_after is not None), None)
         step = replace(steps[0], said_after=said_after)
         answers = next((number for number, one in enumerate(steps, 1) if one.said_after is not None), len(steps))
@@ -398,7 +379,7 @@ class CassetteReplayer:
     def _placed_skills(self, turn: Turn) -> dict[SkillName, Skill]:
         if not turn.placements:
             return {}
-        generation = self.place.generation(turn.stamp.generation)
+        generation = self.generation(turn.stamp.generation)
         return {skill.name: skill for skill in generation.skills} if generation is not None else {}
 
     async def _play(self, model: Model, prompt: ChatRequest, recording: Recording, seed: int, limit: int) -> "_Run":
@@ -446,7 +427,7 @@ class _Run:
     """Result of one replay; `answer` is None where it could not go on."""
 
     answer: tuple[Part, ...] | None
-    calls: tuple[PlayedCall, ...]
+    calls: tuple[ToolCall, ...]
     tokens: int
     note: str = ""
     is_unavailable: bool = False
@@ -459,7 +440,7 @@ class _Running:
         self.tokens = 0
         self._cassette = cassette
         self._accept_nearest = accept_nearest
-        self._calls: list[PlayedCall] = []
+        self._calls: list[ToolCall] = []
         self._near: list[str] = []
 
     def answer_calls(self, answer: Completion) -> list[ToolResult] | str:
@@ -474,7 +455,7 @@ class _Running:
                     return f"{call.name} was recorded with a difference: {played.differs}"
                 self._near.append(f"{call.name}: {played.differs}")
             results.append(played.result)
-            self._calls.append(PlayedCall(call, played.result))
+            self._calls.append(call)
         return results
 
     def ended(self, answer: tuple[Part, ...]) -> _Run:

@@ -66,14 +66,12 @@ _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 @dataclass(frozen=True, slots=True)
 class _Lesson:
     """One change to be published: a new rule, with what it takes the place of; or what goes; or a skill with one more example.
-    `reason` is the generation's, where it is not the event. `proposed` is the check that was proposed for the rule, `program` one
-    that a person must agree to first."""
+    `reason` is the generation's, where it is not the event. `proposed` is the check that was proposed for the rule."""
 
     event: str
     put: Skill | None
     gone: tuple[Skill, ...] = ()
     reason: str = ""
-    program: str | None = None
     proposed: Proposed = field(default_factory=Proposed)
 
 
@@ -191,7 +189,7 @@ class RuleWriter:
         extra = dict(lesson.put.extra)
         if lesson.put.kind is SkillKind.RULE and (is_emphatic(item.text) or (is_alone and is_emphatic(spoken.words.own))):
             extra["ask_hold"] = True
-        return replace(lesson, put=replace(lesson.put, extra=extra), program=proposed.program, proposed=proposed)
+        return replace(lesson, put=replace(lesson.put, extra=extra), proposed=proposed)
 
     async def _settled(self, lessons: Sequence[_Lesson]) -> list[_Lesson]:
         """The lessons with the checks that are taken, or the reasons why they are not."""
@@ -249,9 +247,9 @@ class RuleWriter:
             case ItemChange.ADD | ItemChange.REPLACE if item.scope is ItemScope.CONVERSATION:
                 return None
         about = f"{spoken.task}\n{spoken.answer}"
-        if (trouble := ungrounded(item.text, spoken.words.own, about, self._around(spoken))) is not None:
-            log.info("item_not_taken turn=%s reason=%s", spoken.turn, trouble.reason)
-            self._refuse(spoken, item, trouble.reason, written_by)
+        if (reason := ungrounded(item.text, spoken.words.own, about, self._around(spoken))) is not None:
+            log.info("item_not_taken turn=%s reason=%s", spoken.turn, reason)
+            self._refuse(spoken, item, reason, written_by)
             return None
         rule = self._rule(spoken, item, taken)
         same = find_same(rule, self._mine(spoken))
@@ -334,8 +332,8 @@ class RuleWriter:
             )
             if candidate is not None:
                 self.candidates.save_candidate(candidate)
-            if put is not None and lesson.program is not None:
-                self.candidates.save_candidate(self._waiting(put, lesson.program, turns, written_by))
+            if put is not None and lesson.proposed.program is not None:
+                self.candidates.save_candidate(self._waiting(put, lesson.proposed.program, turns, written_by))
 
         try:
             await run_sync(publish)

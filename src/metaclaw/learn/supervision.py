@@ -114,22 +114,18 @@ class LoopProgress:
     """A point that moves forward, held back by the oldest thing that is still under way."""
 
     def __init__(self, reached: int = 0) -> None:
-        self._reached = reached
-        self._under_way: Counter[int] = Counter()
-
-    @property
-    def reached(self) -> int:
+        self.reached = reached
         """Up to where everything has been taken up."""
-        return self._reached
+        self._under_way: Counter[int] = Counter()
 
     @property
     def settled(self) -> int:
         """Up to where everything is done: a reader that begins behind this point misses nothing."""
-        return min(self._reached, min(self._under_way, default=self._reached + 1) - 1)
+        return min(self.reached, min(self._under_way, default=self.reached + 1) - 1)
 
     def reach(self, point: int) -> None:
         """Everything up to here has been taken up."""
-        self._reached = max(self._reached, point)
+        self.reached = max(self.reached, point)
 
     def begin(self, point: int) -> None:
         """Something of this point is under way; several things may be."""

@@ -305,39 +305,31 @@ _SPELLED_OUT: Final = 3
 _HINTED: Final = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Ungrounded:
-    """Why a rule is not accepted, and the text it seems to come from."""
-
-    reason: str
-    source: str = ""
-
-
-def ungrounded(text: str, said: str, about: str, foreign: Iterable[str]) -> Ungrounded | None:
+def ungrounded(text: str, said: str, about: str, foreign: Iterable[str]) -> str | None:
     """Why a text may not become a rule of the user whose own words are `said`; None if it may.
 
     `about` is what they answer; `foreign` is the text around them: pasted, quoted and reported text, what tools and the client
     said.
     """
     if hides_text(text):
-        return Ungrounded("it holds encoded text", text)
+        return "it holds encoded text"
     meant = specific_terms(sentence_terms(text)) or sentence_terms(text)
     known = sentence_terms(said)
     carried = _share(meant, known)
     if carried < _SAID_SHARE:
         hidden = next((one for one in disguises(text) if one.doubt in (Doubt.HIDDEN, Doubt.FORGED, Doubt.OVERRIDE)), None)
         if hidden is not None:
-            return Ungrounded(hidden.reason, hidden.instruction)
+            return hidden.reason
     if reach := _reach(text, said):
-        return Ungrounded(f"the person did not name {reach.words()}")
+        return f"the person did not name {reach.words()}"
     if len(text) > _SPELLED_OUT * len(said) and _share(meant, known | sentence_terms(about)) < _HINTED:
-        return Ungrounded("the message is too short to say so")
+        return "the message is too short to say so"
     if carried < _OWN_SHARE:
         for piece in _pieces(foreign):
             if _share(meant, sentence_terms(piece)) >= _FOREIGN_SHARE and len((meant - known) & sentence_terms(piece)) >= min(
                 2, len(meant)
             ):
-                return Ungrounded("only text that the person pasted, quoted or reported says so", piece)
+                return "only text that the person pasted, quoted or reported says so"
     return None
 
 

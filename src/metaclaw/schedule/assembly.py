@@ -15,7 +15,7 @@ from metaclaw.schedule.calendars import Calendar, CalendarError, CalendarEvent, 
 from metaclaw.schedule.clock import Clock, LocalZone, SystemClock, fixed
 from metaclaw.schedule.forecast import Habits, read_history
 from metaclaw.schedule.input import ASK_OPEN_S, FallbackSource, InputSource, SignalError
-from metaclaw.schedule.machine_load import LoadLimits, MachineLoad
+from metaclaw.schedule.machine_load import MachineLoad
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
 from metaclaw.schedule.windows import Announce, ManualWindows, ScheduledWindows
 
@@ -234,9 +234,8 @@ def _reader(
 
 
 def _machine_load(schedule: ScheduleConfig, *, trains_here: bool) -> MachineLoad:
-    limits = LoadLimits.of(schedule, trains_here=trains_here)
     try:
         from metaclaw.schedule.dbus import Metered
     except SignalError:
-        return MachineLoad(limits)
-    return MachineLoad(limits, is_metered=Metered() if limits.uses_network else None)
+        return MachineLoad(schedule, trains_here=trains_here)
+    return MachineLoad(schedule, trains_here=trains_here, is_metered=None if trains_here else Metered())

@@ -20,29 +20,14 @@ _COLDEST_C: Final = 1.0
 _HOTTEST_C: Final = 130.0
 
 
-@dataclass(frozen=True, slots=True)
-class LoadLimits:
-    """What is allowed. `trains_here` is set if this machine does the work, `uses_network` if a service does."""
-
-    on_battery: bool = False
-    on_metered: bool = False
-    max_load: float = 0.7
-    max_temperature_c: float = 85.0
-    trains_here: bool = True
-    uses_network: bool = False
-
-    @classmethod
-    def of(cls, config: ScheduleConfig, *, trains_here: bool) -> "LoadLimits":
-        """The limits in `[schedule]`."""
-        return cls(config.on_battery, config.on_metered, config.max_load, config.max_temperature_c, trains_here, not trains_here)
-
-
 @dataclass(eq=False)
 class MachineLoad:
-    """Checks the machine every few seconds, in a thread; `hear` is called when the objections have changed."""
+    """Checks the machine every few seconds, in a thread; `hear` is called when the objections have changed. `trains_here` is set if
+    this machine does the work, not a service."""
 
-    limits: LoadLimits
+    limits: ScheduleConfig
     _: KW_ONLY
+    trains_here: bool = True
     hear: Callable[[], None] = lambda: None
     is_metered: Callable[[], Awaitable[bool | None]] | None = None
     system: Path = Path("/sys")
@@ -51,12 +36,8 @@ class MachineLoad:
 
     def __post_init__(self) -> None:
         self._load = OthersLoad(self.processes)
-        self._objections: tuple[str, ...] = ()
-
-    @property
-    def objections(self) -> Sequence[str]:
+        self.objections: Sequence[str] = ()
         """Reasons not to use the machine, as of the last check."""
-        return self._objections
 
     async def follow(self) -> None:
         """Check for ever."""
@@ -67,14 +48,14 @@ class MachineLoad:
     async def look(self) -> None:
         """Check once."""
         found = tuple(await anyio.to_thread.run_sync(lambda: list(self._here())))
-        if self.limits.uses_network and not self.limits.on_metered and self.is_metered is not None and await self.is_metered():
+        if not (self.trains_here or self.limits.on_metered) and self.is_metered is not None and await self.is_metered():
             found = (*found, "the network is metered")
-        if found != self._objections:
-            self._objections = found
+        if found != self.objections:
+            self.objections = found
             self.hear()
 
     def _here(self) -> Iterator[str]:
-        if not self.limits.trains_here:
+        if not self.trains_here:
             return
         if not self.limits.on_battery and is_on_battery(self.system):
             yield "on battery"

@@ -131,7 +131,7 @@ class ScheduledWindows:
         announce: Announce,
         keep: Path | None = None,
     ) -> None:
-        self._habits, self._traffic, self._sleep, self._calendars = habits, traffic, sleep, tuple(calendars)
+        self.habits, self._traffic, self._sleep, self._calendars = habits, traffic, sleep, tuple(calendars)
         self._machine_load, self._rules, self._clock, self._announce, self._keep = machine_load, rules, clock, announce, keep
         self.inputs = tuple(
             Inactivity(
@@ -177,8 +177,8 @@ class ScheduledWindows:
             return 0.0
         if self._by_hand and not self._has_left:
             return math.inf
-        room_s = self._habits.room_s()
-        if self._sleep is not None and not self._habits.are_known:
+        room_s = self.habits.room_s()
+        if self._sleep is not None and not self.habits.are_known:
             now = self._clock.now()
             asleep = self._sleep.read(now)
             if asleep.presence is Presence.AWAY and asleep.until is not None:
@@ -230,18 +230,13 @@ class ScheduledWindows:
         return () if self._machine_load is None else self._machine_load.objections
 
     @property
-    def habits(self) -> Habits:
-        """The user's habits."""
-        return self._habits
-
-    @property
     def is_by_hand(self) -> bool:
         """Whether the open window was opened by a person."""
         return self.window is not None and self._by_hand
 
     def expected(self, readings: Sequence[NamedReading]) -> timedelta | None:
         """How long a window would likely last: by habit or until a meeting ends; without history, also by sleep hours."""
-        habit = self._habits.expected()
+        habit = self.habits.expected()
         names = {one.name for one in self._calendars}
         if habit is None and self._sleep is not None:
             names.add(self._sleep.name)
@@ -264,15 +259,15 @@ class ScheduledWindows:
         try:
             while True:
                 await anyio.sleep(_KEEP_EVERY_S)
-                await anyio.to_thread.run_sync(_keep, path, self._habits)
+                await anyio.to_thread.run_sync(_keep, path, self.habits)
         finally:
-            _keep(path, self._habits)
+            _keep(path, self.habits)
 
     def _look(self) -> list[NamedReading]:
         jump = self._jumps.look()
         if jump is not None:
             self._jumped(jump)
-        self._habits.learn()
+        self.habits.learn()
         readings = self.readings()
         self._decide(readings)
         return readings
@@ -313,22 +308,22 @@ class ScheduledWindows:
 
     def _heard_turn(self) -> None:
         """Called from the request path."""
-        self._habits.active()
+        self.habits.active()
         if self._gate.window is not None:
             self._shut("traffic: a main turn")
 
     def _heard_input(self, ago_s: float) -> None:
-        self._habits.active(ago_s)
+        self.habits.active(ago_s)
         if self._gate.window is None or (self._by_hand and not self._has_left):
             return
-        if ago_s < self._habits.patience().present_s:
+        if ago_s < self.habits.patience().present_s:
             self._shut("input: a key or the mouse")
 
     def _jumped(self, jump: timedelta) -> None:
         """Forget everything after a sleep of the machine or a clock change; the user is probably present."""
         log.info("clock_jumped seconds=%.0f", jump.total_seconds())
         self._announce("window.clock_jumped", {"seconds": round(jump.total_seconds(), 1)})
-        self._habits.jumped()
+        self.habits.jumped()
         self._traffic.jumped()
         for one in self.inputs:
             one.jumped()
