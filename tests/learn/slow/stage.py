@@ -15,7 +15,7 @@ from metaclaw.domain.training import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.learn.budget import TokenRoom
-from metaclaw.learn.replay.prompt import sent_request
+from metaclaw.learn.replay import sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
 from metaclaw.learn.slow.loop import LoopRules, SlowLoop, TrainingParts

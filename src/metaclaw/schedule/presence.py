@@ -1,21 +1,131 @@
-"""Signals of presence: traffic through the proxy, sleep hours, and calendars."""
+"""Presence of the user: readings, the signals of traffic and sleep hours, and the decision whether a window is open.
 
-import logging
+| away | present | objection | forecast        | cool-down | window |
+|------|---------|-----------|-----------------|-----------|--------|
+| none | –       | –         | –               | –         | shut   |
+| some | some    | –         | –               | –         | shut   |
+| some | none    | some      | –               | –         | shut   |
+| some | none    | none      | below the least | –         | shut, unless it is open already |
+| some | none    | none      | enough          | running   | shut   |
+| some | none    | none      | enough          | over      | open   |
+
+A window is open if some signal says away, none says present, and the machine is free. Unknown counts for nothing.
+"""
+
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from datetime import time as time_of_day
-from typing import Final, Literal
+from enum import StrEnum
+from typing import Protocol
 
-import anyio
-
-from metaclaw.config import RuleConfig, SleepRange
+from metaclaw.config import SleepRange
 from metaclaw.domain.turn import TurnKind
-from metaclaw.schedule.calendars.query import CalendarError, CalendarEvent
 from metaclaw.schedule.clock import Zone
-from metaclaw.schedule.decision import Presence, Reading
 from metaclaw.schedule.forecast import Patience
+
+
+class Presence(StrEnum):
+    """Whether the user is there, according to one signal. Unknown never counts as away."""
+
+    AWAY = "away"
+    PRESENT = "present"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one signal says, the reason in words, and until when it holds if nothing happens (None: unknown).
+
+    `is_trouble` is set if it is unknown because of a problem that the user can solve.
+    """
+
+    presence: Presence
+    why: str
+    until: datetime | None = None
+    is_trouble: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NamedReading:
+    """A reading with the name of the signal it comes from."""
+
+    signal: str
+    reading: Reading
+
+
+class PresenceSignal(Protocol):
+    """A source of presence readings. `read` never raises and never blocks; problems give an unknown reading."""
+
+    @property
+    def name(self) -> str: ...
+    def read(self, now: datetime) -> Reading: ...
+
+
+class FollowedSignal(PresenceSignal, Protocol):
+    """A signal that must run: `follow` keeps it up to date until it is cancelled."""
+
+    async def follow(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRules:
+    """A window shorter than `least` is not opened; after one was shut by presence none opens for `cooldown`."""
+
+    least: timedelta = timedelta(minutes=2)
+    cooldown: timedelta = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The input of a decision. `objections` are reasons not to use the machine; `expected` is how long a window opened now
+    would last, or None if unknown."""
+
+    now: datetime
+    readings: Sequence[NamedReading]
+    objections: Sequence[str] = ()
+    is_open: bool = False
+    shut_at: datetime | None = None
+    expected: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WindowDecision:
+    """Open or shut, and why."""
+
+    is_open: bool
+    reason: str
+
+
+def decide(moment: Moment, rules: WindowRules) -> WindowDecision:
+    """Whether a window may be open at this moment."""
+    present = [one for one in moment.readings if one.reading.presence is Presence.PRESENT]
+    away = [one for one in moment.readings if one.reading.presence is Presence.AWAY]
+    if present:
+        return WindowDecision(False, "; ".join(f"{one.signal}: {one.reading.why}" for one in present))
+    if not away:
+        return WindowDecision(False, "nothing says that you are away")
+    if moment.objections:
+        return WindowDecision(False, "; ".join(moment.objections))
+    reason = "; ".join(f"{one.signal}: {one.reading.why}" for one in away)
+    if moment.is_open:
+        return WindowDecision(True, reason)
+    if moment.expected is not None and moment.expected < rules.least:
+        return WindowDecision(
+            False, f"a window now would be over in {in_words(moment.expected)}, and {in_words(rules.least)} are the least"
+        )
+    if moment.shut_at is not None and timedelta(0) <= moment.now - moment.shut_at < rules.cooldown:
+        return WindowDecision(False, f"cooling down for {in_words(moment.shut_at + rules.cooldown - moment.now)}")
+    return WindowDecision(True, reason)
+
+
+def in_words(span: timedelta) -> str:
+    """A duration for people."""
+    seconds = max(0, round(span.total_seconds()))
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7200 else f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
 class Traffic:
@@ -153,99 +263,3 @@ def _instant(day: date, shown: time_of_day, zone: tzinfo) -> datetime:
         middle = low + (high - low) / 2
         low, high = (middle, high) if middle.astimezone(zone).replace(tzinfo=None) < wanted.replace(tzinfo=None) else (low, middle)
     return high.replace(microsecond=0)
-
-
-log = logging.getLogger(__name__)
-
-Read = Callable[[datetime], Awaitable[Sequence[CalendarEvent]]]
-_AFTER_TROUBLE_S: Final = 60.0
-# How long after the last good look what a calendar said still counts: a few looks may fail.
-_STALE_AFTER_LOOKS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class _Busy:
-    event: CalendarEvent
-    means: Literal["away", "present"]
-
-
-class Calendar:
-    """A calendar: busy means away, unless a rule about the title says otherwise. `read` fetches the events."""
-
-    def __init__(
-        self,
-        name: str,
-        read: Read,
-        *,
-        rules: Sequence[RuleConfig],
-        every: timedelta,
-        now: Callable[[], datetime],
-        hear: Callable[[], None] = lambda: None,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-    ) -> None:
-        self.name = name
-        self._read_events = read
-        self._rules = tuple(rules)
-        self._every = every
-        self._now = now
-        self.hear = hear
-        self._sleep = sleep
-        self._busy: tuple[_Busy, ...] = ()
-        self._read_at: datetime | None = None
-        self._trouble: str | None = "not read yet"
-
-    def read(self, now: datetime) -> Reading:
-        """The reading by the current event."""
-        if self._trouble is not None:
-            return Reading(Presence.UNKNOWN, self._trouble, is_trouble=self._read_at is not None or self._trouble != "not read yet")
-        if self._read_at is None or not timedelta(0) <= now - self._read_at <= self._every * _STALE_AFTER_LOOKS:
-            return Reading(Presence.UNKNOWN, "it was not read for too long", is_trouble=True)
-        running = [one for one in self._busy if one.event.begins <= now < one.event.ends]
-        for one in running:
-            if one.means == "present":
-                return Reading(Presence.PRESENT, f"{_titled(one)} means present", one.event.ends)
-        if running:
-            return Reading(Presence.AWAY, _titled(running[0]), self._end(now))
-        coming = min((one.event.begins for one in self._busy if one.event.begins > now and one.means == "away"), default=None)
-        return Reading(Presence.UNKNOWN, "no event now", coming)
-
-    async def follow(self) -> None:
-        """Fetch it regularly, for ever."""
-        while True:
-            await self.look()
-            wait_s = self._every.total_seconds() if self._trouble is None else min(_AFTER_TROUBLE_S, self._every.total_seconds())
-            await self._sleep(wait_s)
-
-    async def look(self) -> None:
-        """Fetch it once; an error makes the reading unknown."""
-        now = self._now()
-        try:
-            events = await self._read_events(now)
-        except CalendarError as error:
-            if self._trouble != str(error):
-                log.warning("calendar_unreadable calendar=%s reason=%s", self.name, error)
-            self._trouble = str(error)
-        else:
-            self._busy, self._read_at, self._trouble = tuple(self._meant(events)), now, None
-        self.hear()
-
-    def _meant(self, events: Sequence[CalendarEvent]) -> Iterator[_Busy]:
-        for event in sorted(events, key=lambda one: one.begins):
-            title = event.title.casefold()
-            rule = next((one for one in self._rules if one.title.casefold() in title), None)
-            if rule is None:
-                yield _Busy(event, "away")
-            elif rule.means != "nothing":
-                yield _Busy(event, rule.means)
-
-    def _end(self, now: datetime) -> datetime:
-        """When the user is free again: adjacent meetings count as one."""
-        end = now
-        for one in self._busy:
-            if one.means == "away" and one.event.begins <= end < one.event.ends:
-                end = one.event.ends
-        return end
-
-
-def _titled(one: _Busy) -> str:
-    return f"busy: {one.event.title[:60]}" if one.event.title else "busy"

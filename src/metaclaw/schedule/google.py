@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import msgspec
 
 from metaclaw.config import replace_file
-from metaclaw.schedule.calendars.query import CalendarError, CalendarEvent, CalendarQuery, Fetched, fetch
+from metaclaw.schedule.calendars import CalendarError, CalendarEvent, CalendarQuery, Fetched, fetch
 
 SCOPES: Final = (
     "https://www.googleapis.com/auth/calendar.freebusy",

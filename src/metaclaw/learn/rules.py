@@ -20,9 +20,9 @@ from metaclaw.domain.ids import SkillName, TurnId, new_id
 from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillKind, SkillState
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
-from metaclaw.learn.admission import Announce
-from metaclaw.learn.listen.checks import CheckTrial, Proposed
-from metaclaw.learn.listen.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
+from metaclaw.learn.admission import Announce, claim_turns
+from metaclaw.learn.compliance import CheckTrial, Proposed
+from metaclaw.learn.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import (
@@ -66,14 +66,12 @@ _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 @dataclass(frozen=True, slots=True)
 class _Lesson:
     """One change to be published: a new rule, with what it takes the place of; or what goes; or a skill with one more example.
-    `reason` is the generation's, where it is not the event. `proposed` is the check that was proposed for the rule, `program` one
-    that a person must agree to first."""
+    `reason` is the generation's, where it is not the event. `proposed` is the check that was proposed for the rule."""
 
     event: str
     put: Skill | None
     gone: tuple[Skill, ...] = ()
     reason: str = ""
-    program: str | None = None
     proposed: Proposed = field(default_factory=Proposed)
 
 
@@ -142,10 +140,11 @@ class RuleWriter:
         turns = self._turns(spoken, understood)
         number = attempt
         if number is None and not is_again:
-            number = await self._claim(turns)
+            generation = self.library.view.generation
+            number = await claim_turns(self.candidates, LISTENED, generation, turns)
             if number is None and len(turns) > 1:
                 turns = turns[-1:]
-                number = await self._claim(turns)
+                number = await claim_turns(self.candidates, LISTENED, generation, turns)
             if number is None:
                 return  # applied before, or forgotten, or older than a revert
         is_kept = [await self._publish(spoken, lesson, turns, written_by) for lesson in lessons]
@@ -190,7 +189,7 @@ class RuleWriter:
         extra = dict(lesson.put.extra)
         if lesson.put.kind is SkillKind.RULE and (is_emphatic(item.text) or (is_alone and is_emphatic(spoken.words.own))):
             extra["ask_hold"] = True
-        return replace(lesson, put=replace(lesson.put, extra=extra), program=proposed.program, proposed=proposed)
+        return replace(lesson, put=replace(lesson.put, extra=extra), proposed=proposed)
 
     async def _settled(self, lessons: Sequence[_Lesson]) -> list[_Lesson]:
         """The lessons with the checks that are taken, or the reasons why they are not."""
@@ -248,9 +247,9 @@ class RuleWriter:
             case ItemChange.ADD | ItemChange.REPLACE if item.scope is ItemScope.CONVERSATION:
                 return None
         about = f"{spoken.task}\n{spoken.answer}"
-        if (trouble := ungrounded(item.text, spoken.words.own, about, self._around(spoken))) is not None:
-            log.info("item_not_taken turn=%s reason=%s", spoken.turn, trouble.reason)
-            self._refuse(spoken, item, trouble.reason, written_by)
+        if (reason := ungrounded(item.text, spoken.words.own, about, self._around(spoken))) is not None:
+            log.info("item_not_taken turn=%s reason=%s", spoken.turn, reason)
+            self._refuse(spoken, item, reason, written_by)
             return None
         rule = self._rule(spoken, item, taken)
         same = find_same(rule, self._mine(spoken))
@@ -333,8 +332,8 @@ class RuleWriter:
             )
             if candidate is not None:
                 self.candidates.save_candidate(candidate)
-            if put is not None and lesson.program is not None:
-                self.candidates.save_candidate(self._waiting(put, lesson.program, turns, written_by))
+            if put is not None and lesson.proposed.program is not None:
+                self.candidates.save_candidate(self._waiting(put, lesson.proposed.program, turns, written_by))
 
         try:
             await run_sync(publish)
@@ -377,14 +376,6 @@ class RuleWriter:
             self.candidates.save_candidate(self._candidate(rule, [spoken.turn], written_by, Standing.REJECTED, reason))
         except RefusedError as error:
             log.debug("refusal_not_kept reason=%s", error)
-
-    async def _claim(self, turns: Sequence[TurnId]) -> int | None:
-        """Make these turns support; None where one of them has been used already, or is forgotten."""
-        try:
-            return await run_sync(self.candidates.begin_attempt, LISTENED, self.library.view.generation, turns)
-        except RefusedError as error:
-            log.debug("attempt_refused reason=%s", error)
-            return None
 
     async def _record(self, spoken: SpokenMessage, correction: str) -> None:
         """The corrected turn failed, on the person's word."""

@@ -20,7 +20,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
-from metaclaw.learn.listen.messages import (
+from metaclaw.learn.messages import (
     PHRASES,
     Messages,
     ReadMessage,
@@ -32,8 +32,8 @@ from metaclaw.learn.listen.messages import (
     sure_rules,
     takes_back,
 )
-from metaclaw.learn.listen.rules import LISTENED, RuleWriter
 from metaclaw.learn.models import ListenerHealth
+from metaclaw.learn.rules import LISTENED, RuleWriter
 from metaclaw.learn.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import scope_of_lesson

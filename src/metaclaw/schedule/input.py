@@ -1,23 +1,26 @@
-"""Keyboard and mouse input as a signal, from sources that report it or must be polled.
+"""Keyboard and mouse input as a signal, from sources that report it or must be polled; and terminals, the source of every system.
 
 The signal keeps the last report of its source. A source that ends or fails is restarted with growing pauses; until then the
 reading is unknown.
 """
 
 import asyncio
+import ctypes
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
 
 from metaclaw.errors import MetaClawError
 from metaclaw.schedule.clock import Clock
-from metaclaw.schedule.decision import Presence, Reading
 from metaclaw.schedule.forecast import Patience
-from metaclaw.schedule.signals.presence import ago
+from metaclaw.schedule.presence import Presence, Reading, ago
 
 log = logging.getLogger(__name__)
 
@@ -71,25 +74,19 @@ class InputSource(Protocol):
     async def follow(self, report: InputReport) -> None: ...
 
 
+@dataclass(eq=False)
 class Inactivity:
     """The signal of one input source. `hear` is called on input, with how long ago it was; `is_open` tells if a window is open."""
 
-    def __init__(
-        self,
-        source: InputSource,
-        *,
-        clock: Clock,
-        patience: Callable[[], Patience],
-        hear: Callable[[float], None],
-        is_open: Callable[[], bool] = lambda: True,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-    ) -> None:
-        self._source = source
-        self._clock = clock
-        self._patience = patience
-        self._hear = hear
-        self._is_open = is_open
-        self._sleep = sleep
+    source: InputSource
+    _: KW_ONLY
+    clock: Clock
+    patience: Callable[[], Patience]
+    hear: Callable[[float], None]
+    is_open: Callable[[], bool] = lambda: True
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+    def __post_init__(self) -> None:
         self._last: float | None = None
         self._is_locked, self._is_idle = False, False
         self._trouble = "not asked yet"
@@ -97,23 +94,23 @@ class Inactivity:
     @property
     def name(self) -> str:
         """The name shown to people."""
-        return self._source.name
+        return self.source.name
 
     @property
     def knows(self) -> bool:
         """Whether it currently has information."""
-        return self._is_locked or self._is_idle or (self._last is not None and self._source.hears_all)
+        return self._is_locked or self._is_idle or (self._last is not None and self.source.hears_all)
 
     def input(self) -> None:
         """A key or the mouse, just now."""
         self._is_idle = False
-        self._note(self._clock.monotonic(), 0.0)
+        self._note(self.clock.monotonic(), 0.0)
 
     def idle(self, seconds: float) -> None:
         """The last input was so long ago."""
         self._is_idle = True
         ago_s = max(0.0, seconds)
-        self._note(self._clock.monotonic() - ago_s, ago_s)
+        self._note(self.clock.monotonic() - ago_s, ago_s)
 
     def lock(self, is_locked: bool) -> None:
         """The screen was locked, or unlocked, which only a person does."""
@@ -123,24 +120,24 @@ class Inactivity:
 
     def ask_again_s(self) -> float:
         """The poll interval: short once a window may open or is open."""
-        if self._is_open():
+        if self.is_open():
             return ASK_OPEN_S
         if self._last is None:
             return ASK_SHUT_S
-        silence_s = max(0.0, self._clock.monotonic() - self._last)
+        silence_s = max(0.0, self.clock.monotonic() - self._last)
         return min(ASK_FRESH_S, max(ASK_SHUT_S, self._present_s() - silence_s - 1.0))
 
     def jumped(self) -> None:
         """Restart after a sleep of the machine or a clock change."""
         if self._last is not None:
-            self._last = self._clock.monotonic()
+            self._last = self.clock.monotonic()
 
     def read(self, now: datetime) -> Reading:
         """How long ago the last input was."""
         if self._last is None and not self._is_locked:
             return Reading(Presence.UNKNOWN, self._trouble)
-        silence_s = max(0.0, self._clock.monotonic() - (self._last or 0.0))
-        patience, present_s = self._patience(), self._present_s()
+        silence_s = max(0.0, self.clock.monotonic() - (self._last or 0.0))
+        patience, present_s = self.patience(), self._present_s()
         if self._last is not None and silence_s < present_s:
             return Reading(Presence.PRESENT, f"input {ago(silence_s)}", now + timedelta(seconds=present_s - silence_s))
         if self._is_locked:
@@ -151,28 +148,28 @@ class Inactivity:
         return Reading(Presence.AWAY, f"no input for {ago(silence_s).removesuffix(' ago')}")
 
     def _present_s(self) -> float:
-        return max(self._patience().present_s, self._source.tells_after_s)
+        return max(self.patience().present_s, self.source.tells_after_s)
 
     def _note(self, when: float, ago_s: float) -> None:
         last = self._last
         if last is None or when > last:
             self._last = when
         if last is None or when > last + 0.5:
-            self._hear(ago_s)
+            self.hear(ago_s)
 
     async def follow(self) -> None:
         """Follow the source; restart it when it fails."""
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                await self._source.follow(self)
+                await self.source.follow(self)
                 self._trouble = "it has ended"
             except SignalError as error:
                 self._trouble = str(error)
                 log.debug("source_failed source=%s reason=%s again_in_s=%g", self.name, error, pause_s)
             pause_s = _FIRST_PAUSE_S if self._last is not None else min(pause_s * 2, _LONGEST_PAUSE_S)
             self._last, self._is_locked, self._is_idle = None, False, False
-            await self._sleep(pause_s)
+            await self.sleep(pause_s)
 
 
 Ask = Callable[[], Awaitable[float | None]]
@@ -312,3 +309,105 @@ class FallbackSource:
                 await self._asked.follow(report)
             except SignalError as error:
                 raise SignalError(f"{missing}; {error}") from error
+
+
+_TTY_LOOK_EVERY_S: Final = 10.0
+_IN_ACCESS: Final = 0x1
+_TERMINALS: Final = ("pts/*", "tty[0-9]*")
+
+
+class TtyInput:
+    """All terminals of this user: when each was last read from, as `w` shows it.
+
+    The kernel reports a read at once (inotify), but updates its time only every eight seconds, so the report counts.
+    """
+
+    name = "input (terminals)"
+    hears_all = True
+    tells_after_s = 0.0
+
+    def __init__(self, devices: Path = Path("/dev")) -> None:
+        self._devices = devices
+
+    async def follow(self, report: InputReport) -> None:
+        """Report reads as they happen. Raises SignalError where there is no terminal."""
+        notices = _Notices()
+        try:
+            while True:
+                found = self._mine()
+                if not found:
+                    raise SignalError("no user is logged in on a terminal")
+                notices.watch(found)
+                report.idle(min(time.time() - last for last in found.values()))
+                if await notices.wait(_TTY_LOOK_EVERY_S):
+                    report.input()
+        finally:
+            notices.close()
+
+    def _mine(self) -> dict[Path, float]:
+        """This user's terminals, and when each was last read from."""
+        found = {}
+        for pattern in _TERMINALS:
+            for path in self._devices.glob(pattern):
+                try:
+                    stat = path.stat()
+                except OSError:
+                    continue  # it has just been closed
+                if stat.st_uid == os.getuid() and path.name != "ptmx" and not _is_console(path, stat.st_uid):
+                    found[path] = stat.st_atime
+        return found
+
+
+class _Notices:
+    """inotify events of reads from some files; without inotify, the files are polled."""
+
+    def __init__(self) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._handle = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(self._libc, "inotify_init1") else -1
+        self._watched: set[Path] = set()
+
+    def watch(self, paths: dict[Path, float]) -> None:
+        """Watch these; those that are gone end by themselves."""
+        if self._handle >= 0:
+            for path in paths.keys() - self._watched:
+                self._libc.inotify_add_watch(self._handle, os.fsencode(path), _IN_ACCESS)
+            self._watched = set(paths)
+
+    async def wait(self, within_s: float) -> bool:
+        """Whether something was read; waits for it at most so long."""
+        if self._handle < 0:
+            await asyncio.sleep(within_s)
+            return False
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._handle, ready.set)
+        try:
+            async with asyncio.timeout(within_s):
+                await ready.wait()
+            return self._drain()
+        except TimeoutError:
+            return False
+        finally:
+            loop.remove_reader(self._handle)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._handle >= 0:
+            os.close(self._handle)
+
+    def _drain(self) -> bool:
+        """Take what has come; whether a read was among it (a terminal that is closed also gives notice)."""
+        try:
+            content = os.read(self._handle, 65_536)
+        except BlockingIOError:
+            return False
+        place, seen = 0, False
+        while place + 16 <= len(content):
+            mask = int.from_bytes(content[place + 4 : place + 8], "little")
+            seen = seen or bool(mask & _IN_ACCESS)
+            place += 16 + int.from_bytes(content[place + 12 : place + 16], "little")
+        return seen
+
+
+def _is_console(path: Path, owner: int) -> bool:
+    """Whether it is a virtual console without a login, which belongs to root."""
+    return owner == 0 and path.parent.name != "pts"

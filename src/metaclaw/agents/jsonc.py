@@ -4,7 +4,7 @@ import json
 import re
 from typing import Never
 
-from metaclaw.agents.formats.path import Entry, KeyPath, UnreadableTextError, ValueNode, newline_of, parent_of, put
+from metaclaw.agents.formats import Entry, KeyPath, UnreadableTextError, ValueNode, newline_of, parent_of, put
 
 _SPACE = re.compile(r"(?:[\s\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\'', re.DOTALL)

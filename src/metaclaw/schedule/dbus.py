@@ -11,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from metaclaw.schedule.signals.input import InputReport, SignalError, Sleep, poll_input
+from metaclaw.schedule.input import InputReport, SignalError, Sleep, poll_input
 
 try:
     from dbus_fast import BusType, Message, MessageType, Variant

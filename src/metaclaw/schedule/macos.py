@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast
 
 import anyio
 
-from metaclaw.schedule.signals.input import InputWakeup, PolledSource, SignalError, Sleep, has_fired
+from metaclaw.schedule.input import InputWakeup, PolledSource, SignalError, Sleep, has_fired
 
 _NAME: Final = b"com.apple.system.powermanagement.useractivity2"
 _STATUS_OK: Final = 0

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import icalendar
 import recurring_ical_events  # type: ignore[import-untyped]
 
-from metaclaw.schedule.calendars.query import MOST_BYTES, CalendarError, CalendarEvent, CalendarQuery, expect, fetch
+from metaclaw.schedule.calendars import MOST_BYTES, CalendarError, CalendarEvent, CalendarQuery, expect, fetch
 
 _MOST_EVENTS = 5_000
 

@@ -7,7 +7,7 @@ import tomlkit
 import tomlkit.exceptions
 from tomlkit.items import Item as TomlItem
 
-from metaclaw.agents.formats.path import KeyPath, UnreadableTextError, newline_of
+from metaclaw.agents.formats import KeyPath, UnreadableTextError, newline_of
 from metaclaw.config import Statement, statements
 
 

@@ -44,8 +44,7 @@ _ROLES: Final = (
 )
 _GIVES_A_ROLE: Final = re.compile(
     rf"\W*(?:(?:you are|you're|you will|act|imagine you are) (?:now |be |act |work |serve )?(?:acting )?(?:as )?"
-    rf"(?!my\b|our\b)(?:an? |the )?[\w ,/-]{{0,60}}"
-    rf"\b(?:{_ROLES})\b"
+    rf"(?!my\b|our\b)(?:an? |the )?[\w ,/-]{{0,60}}\b(?:{_ROLES})\b"
     r"|du bist (?:jetzt )?eine?r? |sie sind eine?r? |eres una? |tu es une? |vous êtes une? "
     r"|你(?:现在|現在)?是(?:一|个|個)|あなたは)",
     re.IGNORECASE,
@@ -366,9 +365,7 @@ def _block(value: object) -> str | None:
 
 
 PHRASES: Final = "phrases"
-_DATA: Final[dict[str, dict[str, list[str]]]] = json.loads(
-    (files("metaclaw.learn.listen") / "phrases.json").read_text(encoding="utf-8")
-)
+_DATA: Final[dict[str, dict[str, list[str]]]] = json.loads((files("metaclaw.learn") / "phrases.json").read_text(encoding="utf-8"))
 _MAX_CHARS: Final = 300
 _SHORT_CHARS: Final = 240
 _SPACED: Final = re.compile(r"[a-zа-яё]")
