@@ -8,8 +8,7 @@ import click
 from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.output import counted, json_option, plain, print_json, print_table
 from metaclaw.domain.chat import Json
-from metaclaw.domain.status import ENFORCED
-from metaclaw.domain.wording import money
+from metaclaw.domain.status import ENFORCED, money
 
 LISTEN_TOKENS = 1_500
 """The most that reading one message of a person takes."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import click
 
-from metaclaw.domain.wording import agent_word
+from metaclaw.domain.status import agent_word
 from metaclaw.errors import MetaClawError
 
 Command = TypeVar("Command", bound=Callable[..., object])

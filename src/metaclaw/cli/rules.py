@@ -9,23 +9,28 @@ from urllib.parse import quote
 import click
 
 from metaclaw.cli.client import PATIENCE_S, ApiClient, at, carry_out, connect, said
-from metaclaw.cli.compliance import compliance_of, followed_by_agent, in_words, record_facts, record_of, record_view
-from metaclaw.cli.enforce import is_holding
-from metaclaw.cli.home import read_in_force, retired
-from metaclaw.cli.output import ask as confirm
-from metaclaw.cli.output import counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
-from metaclaw.cli.rule_checks import (
+from metaclaw.cli.enforcement import (
     check_changes,
     check_facts,
     check_options,
     check_program,
+    compliance_of,
     example_fields,
     examples,
+    followed_by_agent,
+    in_words,
+    is_holding,
+    record_facts,
+    record_of,
+    record_view,
     tell_enforcement,
     tell_questions,
 )
+from metaclaw.cli.home import read_in_force, retired
+from metaclaw.cli.output import ask as confirm
+from metaclaw.cli.output import counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
 from metaclaw.cli.rule_files import export, import_
-from metaclaw.domain.wording import EVERYONE, YOU, audience, reason_words
+from metaclaw.domain.status import EVERYONE, YOU, audience, reason_words
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:

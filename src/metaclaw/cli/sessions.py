@@ -25,8 +25,8 @@ from metaclaw.cli.output import (
     terminal_width,
     wrapped,
 )
-from metaclaw.cli.turn_words import answered, held_in_words, is_continued, verdict_in_words
-from metaclaw.domain.wording import session_words
+from metaclaw.cli.turns import answered, held_in_words, is_continued, verdict_in_words
+from metaclaw.domain.status import session_words
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import acquire, find
 

@@ -9,7 +9,7 @@ from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.cost import asked_about, budget_lines
 from metaclaw.cli.output import counted, duration, json_option, plain, print_facts, print_json, print_wrapped
 from metaclaw.domain.chat import Json
-from metaclaw.domain.wording import outcome_word, reason_words
+from metaclaw.domain.status import outcome_word, reason_words
 from metaclaw.instance import find
 
 _NOTED_SHOWN = 3

@@ -1,7 +1,6 @@
 """The configuration: one strict typed tree, read from TOML, the environment and options, and edited without losing comments."""
 
 from metaclaw.config.editor import ensure_api_key, set_values
-from metaclaw.config.home import CONFIG_NAME, default_home, prepare_home, replace_file
 from metaclaw.config.learning import (
     EvolverConfig,
     JudgeConfig,
@@ -12,11 +11,9 @@ from metaclaw.config.learning import (
     SkillsConfig,
     TeamConfig,
 )
-from metaclaw.config.loader import build, flatten, load, missing_secrets
-from metaclaw.config.policy import DistillConfig, PolicyConfig, TrainingMode
+from metaclaw.config.loader import Config, build, flatten, load, missing_secrets
 from metaclaw.config.problems import InvalidConfigError, Problem, toml_value
-from metaclaw.config.schedule import CalendarConfig, RuleConfig, ScheduleConfig, SleepRange, sleep_range
-from metaclaw.config.section import MASK, Secret, SecretUrl, without_password
+from metaclaw.config.section import CONFIG_NAME, MASK, Secret, SecretUrl, default_home, prepare_home, replace_file, without_password
 from metaclaw.config.serving import (
     WIRES_OF_KIND,
     EngineConfig,
@@ -29,7 +26,16 @@ from metaclaw.config.serving import (
     is_loopback,
 )
 from metaclaw.config.sources import LISTS, OPTIONAL, SourceKind, Statement, ValueSource, statements
-from metaclaw.config.tree import Config
+from metaclaw.config.training import (
+    CalendarConfig,
+    DistillConfig,
+    PolicyConfig,
+    RuleConfig,
+    ScheduleConfig,
+    SleepRange,
+    TrainingMode,
+    sleep_range,
+)
 
 __all__ = [
     "CONFIG_NAME",

@@ -1,42 +1,23 @@
 """The store: turns, sessions, skill generations, policy versions, events, verdicts and other learned data in one database."""
 
+from metaclaw.domain.training import BatchState
 from metaclaw.store.backups import Backup, SqlBackups, back_up, repair, restore
-from metaclaw.store.candidates import SqlCandidates
 from metaclaw.store.compliance import SqlCompliance, SqlTrueAnswers
 from metaclaw.store.database import Database, RefusedError, connect, open_database
 from metaclaw.store.derived_data import DerivedData
-from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.generations import SqlGenerations, SqlTeams
+from metaclaw.store.forgetting import ForgetResult, SqlForgetting
+from metaclaw.store.generations import ChangesSince, GenerationRow, InForce, SqlGenerations, SqlTeams
+from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts
 from metaclaw.store.ledger import SqlLedger
 from metaclaw.store.overview import FirstRequest, Overview, ProviderCall, SessionFilter, SkillVersion
-from metaclaw.store.policy_versions import SqlPolicies
-from metaclaw.store.reader import LedgerReader
-from metaclaw.store.records import (
-    BatchState,
-    ChangesSince,
-    DrawnTurn,
-    EligibleTurns,
-    EndedSession,
-    ForgetResult,
-    GenerationRow,
-    InForce,
-    LearningCounts,
-    LedgerCounts,
-    LedgerEvent,
-    RecordedTurn,
-    SessionRow,
-    SkillAttempt,
-    SkillUse,
-    TrainingBatch,
-    TurnRow,
-    VersionOutcome,
-)
+from metaclaw.store.policy_versions import SqlPolicies, VersionOutcome
+from metaclaw.store.reader import EndedSession, LearningCounts, LedgerCounts, LedgerReader, RecordedTurn
+from metaclaw.store.rows import DrawnTurn, LedgerEvent, SessionRow, TurnRow
 from metaclaw.store.schema import HEAD as SCHEMA_REVISION
 from metaclaw.store.schema import NewerSchemaError
-from metaclaw.store.training_batches import SqlBatches
+from metaclaw.store.training_batches import EligibleTurns, SqlBatches, TrainingBatch
 from metaclaw.store.upkeep import IntegrityReport, SqlUpkeep, check_file, compact, find_damage
-from metaclaw.store.usage import ENFORCEMENT_OFF, PriceServed, SqlCursors, SqlSpending, SqlUses, Sums
-from metaclaw.store.verdicts import SqlVerdicts
+from metaclaw.store.usage import ENFORCEMENT_OFF, PriceServed, SkillUse, SqlCursors, SqlSpending, SqlUses, Sums
 from metaclaw.store.writer_thread import LedgerLimits
 
 __all__ = [

@@ -14,8 +14,7 @@ from sqlalchemy import delete, insert, select
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import StoreError
-from metaclaw.store.database import Database, open_database
-from metaclaw.store.files import SUFFIXES, copy_database, put_in_place
+from metaclaw.store.database import SUFFIXES, Database, copy_database, open_database, put_in_place
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.rows import pack_instant, pack_text, unpack_instant, unpack_text
 from metaclaw.store.schema import backups

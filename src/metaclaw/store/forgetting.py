@@ -11,14 +11,15 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, select, text, true, union, update
 from sqlalchemy.engine.interfaces import DBAPICursor
 
-from metaclaw.domain.ids import SessionId
+from metaclaw.domain.candidate import CandidateId
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.training import BatchState
 from metaclaw.domain.turn import TurnKind
 from metaclaw.store.database import Database, RefusedError, store_errors, utc_now
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.policy_versions import give_up
-from metaclaw.store.records import BatchState, ForgetResult
 from metaclaw.store.rows import ResultRow, pack_instant, pack_text, unpack_text
 from metaclaw.store.schema import (
     batch_turns,
@@ -48,6 +49,20 @@ _ASKED = "forget "
 _LOCK_MS = 50
 _PAUSE_S = 0.1
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetResult:
+    """What is gone, and what was learned from it; see `DerivedData`. `carried_in` are sessions whose prompts held such a skill."""
+
+    sessions: int
+    turns: int
+    candidates: tuple[CandidateId, ...] = ()
+    skills: tuple[SkillName, ...] = ()
+    edited: tuple[SkillName, ...] = ()
+    carried_in: tuple[SessionId, ...] = ()
+    batches: tuple[int, ...] = ()
+    versions: tuple[int, ...] = ()
 
 
 class SqlForgetting:

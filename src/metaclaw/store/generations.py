@@ -1,6 +1,7 @@
 """Skill generations: every set of skills that was ever live, each text stored once, each publication one atomic change."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ from metaclaw.domain.skill import (
 )
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.deduplication import content_id
-from metaclaw.store.records import ChangesSince, GenerationRow, InForce
 from metaclaw.store.rows import (
     ResultRow,
     Value,
@@ -56,6 +56,44 @@ from metaclaw.store.turn_writer import Insertion, once
 _TEXTS_AT_ONCE = 64
 _MOST_TOLD = 50
 _BY_HAND = (SkillState.LIVE, Authorship.PERSON, "")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesSince:
+    """From an earlier generation to the newest: its number, which skills came or changed, and which went."""
+
+    number: int
+    put: tuple[Skill, ...]
+    gone: tuple[SkillName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRow:
+    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both.
+
+    Generation 0, which every store begins with, was published at no time.
+    """
+
+    number: int
+    hash: str
+    reason: str
+    published_at: datetime | None
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Since when a skill has its present state and text.
+
+    `generation` brought it into its present state, at `since`; it has had its present text since generation `text_since`;
+    `canaries` counts how often a skill of this name has been a canary.
+    """
+
+    generation: int
+    since: datetime
+    text_since: int
+    canaries: int
 
 
 class _Hashed(NamedTuple):

@@ -14,8 +14,9 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
 from metaclaw.store.generations import skill_of
-from metaclaw.store.records import LedgerEvent, SessionRow
 from metaclaw.store.rows import (
+    LedgerEvent,
+    SessionRow,
     event_of,
     pack_instant,
     pack_text,

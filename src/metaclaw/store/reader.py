@@ -1,7 +1,7 @@
 """Reading the ledger: plain functions that block; call them from a thread, not from the event loop."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 
@@ -28,18 +28,13 @@ from metaclaw.errors import StoreError
 from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
-from metaclaw.store.records import (
+from metaclaw.store.learning import STANDING, standing_of, with_standing
+from metaclaw.store.rows import (
     DrawnTurn,
-    EndedSession,
-    LearningCounts,
-    LedgerCounts,
     LedgerEvent,
-    RecordedTurn,
+    ResultRow,
     SessionRow,
     TurnRow,
-)
-from metaclaw.store.rows import (
-    ResultRow,
     draw_of,
     drawn_turn_of,
     event_of,
@@ -71,7 +66,44 @@ from metaclaw.store.schema import (
     translations,
     turns,
 )
-from metaclaw.store.verdicts import STANDING, standing_of, with_standing
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSession:
+    """The end of a session. `seq` is the cursor to read on from; `is_open` if the session has been opened again since."""
+
+    seq: int
+    id: SessionId
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTurn:
+    """A whole turn, equal to the one that was recorded, and its cursor."""
+
+    seq: int
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCounts:
+    """How much the ledger holds."""
+
+    sessions: int
+    open_sessions: int
+    turns: int
+    main_turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LearningCounts:
+    """How much was learned: turns by the verdict that stands, turns by role, candidates by standing. What there is none of is 0."""
+
+    verdicts: dict[Outcome, int]
+    support: int
+    query: int
+    candidates: dict[Standing, int]
+
 
 # Made once: to put a statement together takes longer than to run it, and a turn is read for every turn that is made.
 _TURN = select(turns).where(turns.c.id == bindparam("turn"))

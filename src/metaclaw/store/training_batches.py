@@ -2,20 +2,59 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, select, update
 
 from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.training import Rejection, RoleKind, rejection
+from metaclaw.domain.training import BatchState, Rejection, RoleKind, rejection
 from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.records import BatchState, EligibleTurns, TrainingBatch, TurnFacts
+from metaclaw.store.learning import HAS_TAUGHT, IS_CURRENT, STANDING, WAS_TRIED, standing_of, with_standing
 from metaclaw.store.rows import ResultRow, pack_instant, pack_json, pack_text, unpack_names, unpack_text
 from metaclaw.store.schema import batch_turns, batches, events, generations, roles, stands, tokens, turns
-from metaclaw.store.verdicts import HAS_TAUGHT, IS_CURRENT, STANDING, WAS_TRIED, standing_of, with_standing
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFacts:
+    """What `domain.training.rejection` asks of a turn; `tokens` is how many were sampled, None if not recorded."""
+
+    kind: TurnKind
+    end: TurnEnd
+    stamp: Stamp
+    provider: str
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EligibleTurns:
+    """Turns that may train now, newest first, and why others that were looked at may not."""
+
+    turns: tuple[TurnId, ...]
+    rejections: dict[Rejection, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBatch:
+    """Turns that are to teach one version together, beginning from `policy_version`.
+
+    `turns` are those that are still there, in the order they were recorded; of the `size` it was opened with others are gone.
+    For the speakers of `stale` of them rules or skills have changed since. `generation` was the newest when it was opened.
+    `note` says why it was dropped.
+    """
+
+    number: int
+    state: BatchState
+    policy_version: int
+    generation: int
+    seed: int
+    size: int
+    turns: tuple[TurnId, ...]
+    stale: int
+    note: str = ""
+
 
 _NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills", "provider")
 _FACTS = [turns.c[name] for name in _NAMES]

@@ -15,10 +15,10 @@ from sqlalchemy import Connection, exists, select
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import StoreSize
+from metaclaw.domain.training import BatchState
 from metaclaw.errors import StoreError
 from metaclaw.store.database import Database, open_database, plain_words, store_errors, utc_now
 from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.records import BatchState
 from metaclaw.store.rows import pack_instant, unpack_text
 from metaclaw.store.schema import HEAD, STORED_REVISION, batch_turns, batches, is_newer, metadata, sessions, turns
 

@@ -5,6 +5,7 @@ that it goes on there after a restart.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
@@ -16,8 +17,7 @@ from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database
-from metaclaw.store.records import SkillUse, TurnRow
-from metaclaw.store.rows import ResultRow, Value, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
+from metaclaw.store.rows import ResultRow, TurnRow, Value, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
 from metaclaw.store.schema import candidates, cursors, draws, memberships, sessions, spending, stands, turn_attempts, turns, uses
 
 _T = TypeVar("_T")
@@ -208,6 +208,14 @@ def _sum_of(row: ResultRow, item: str) -> tuple[SpendingKey, Spending]:
 
 
 _USES_CURSOR = "uses"
+
+
+@dataclass(frozen=True, slots=True)
+class SkillUse:
+    """When a skill last matched a task, and in how many turns it did."""
+
+    last_at: datetime
+    times: int
 
 
 class SqlUses:

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from metaclaw.domain.chat import Json, Part, Text, ToolCall
-from metaclaw.domain.check import Check, Place, ProgramCheck
-from metaclaw.domain.tool_classes import ToolClass
+from metaclaw.domain.check import Check, Place, ProgramCheck, ToolClass
 from metaclaw.skills.checks.calls import decoded
 
 _FENCE: Final = re.compile(r"\A\s*```[^\n]*\n(.*?)\n?```\s*\Z", re.DOTALL)
