@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from metaclaw.cli.client import connect, expect
-from metaclaw.cli.output import agent_name, counted, json_option, moment, plain, print_json, print_table, print_wrapped
+from metaclaw.cli.home import opened, read_in_force
+from metaclaw.cli.output import (
+    agent_name,
+    counted,
+    home_and_json,
+    json_option,
+    moment,
+    plain,
+    print_json,
+    print_table,
+    print_wrapped,
+)
 from metaclaw.domain.skill import SkillKind
 from metaclaw.errors import SkillError
 from metaclaw.instance import find
@@ -22,8 +33,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("state", type=click.Choice(("on", "off")), required=False)
-@json_option
-@click.pass_obj
+@home_and_json
 def enforce(home: Path, state: str | None, as_json: bool) -> None:
     """Hold tool calls that break rules with `enforce: hold` (on), or let all calls pass (off), from the next request on.
 
@@ -48,7 +58,6 @@ def enforce(home: Path, state: str | None, as_json: bool) -> None:
 
 
 def _tell(home: Path, *, as_json: bool) -> None:
-    from metaclaw.cli.home import read_in_force
     from metaclaw.skills import can_hold, enforce_of
 
     is_on = is_holding(home)
@@ -77,11 +86,9 @@ def is_holding(home: Path) -> bool:
 
 def _kept(home: Path) -> bool:
     """Whether rules hold, from the store."""
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.store import ENFORCEMENT_OFF, SqlCursors
 
-    with opened(load(home)) as database:
+    with opened(home) as database:
         return database is None or not SqlCursors(database).cursor(ENFORCEMENT_OFF)
 
 
@@ -230,24 +237,20 @@ _OF_A_FACT = "not checked: a fact is remembered, not followed"
 
 def followed_by_agent(home: Path, rules: "Sequence[Skill]") -> "dict[SkillName, dict[str, Compliance]]":
     """How each of these rules is followed, by agent."""
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.domain.compliance import measured_hash
     from metaclaw.store import SqlCompliance
 
     hashes = {rule.name: measured_hash(rule) for rule in rules}
-    with opened(load(home)) as database:
+    with opened(home) as database:
         return {name: {} for name in hashes} if database is None else SqlCompliance(database).totals(hashes)
 
 
 def record_of(home: Path, rule: "Skill") -> "RuleRecord":
     """Everything that is known of how a rule is followed."""
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.domain.compliance import Compliance, ReminderEffect, RuleRecord, measured_hash
     from metaclaw.store import SqlCompliance
 
-    with opened(load(home)) as database:
+    with opened(home) as database:
         if database is not None:
             return SqlCompliance(database).of_rule(rule.name, measured_hash(rule))
     return RuleRecord(Compliance(), {}, {}, {}, ReminderEffect(), ())

@@ -16,7 +16,7 @@ import click
 from metaclaw.cli.agents import endpoint_of, show, told, tried
 from metaclaw.cli.client import ApiClient, at, connect, message_in, parsed
 from metaclaw.cli.lifecycle import launch, prepared, refuse_own_key, sign_in_link, stop_proxy
-from metaclaw.cli.output import plain, plain_block
+from metaclaw.cli.output import plain, plain_block, timeout_option
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ _STOP_S = 60.0
 @click.option("--agents", "named", help="Agents to connect, with commas between them; all, or none [all that are installed].")
 @click.option("--daily-tokens", type=click.IntRange(min=0), help="Most tokens a day for learning [as it is].")
 @click.option("--train/--no-train", "trains", default=None, help="Train weights while you are away [as it is].")
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=180.0, show_default=True, help="Seconds for each answer."
-)
+@timeout_option(180.0, "Seconds for each answer.", 1)
 @click.option("--yes", is_flag=True, help="Ask nothing: what no option says takes its default.")
 @click.pass_obj
 def setup(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.client import at, connect, expect, message_in, rows
-from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn
-from metaclaw.cli.output import counted, json_option, moment, plain, print_json
+from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn, opened, read_in_force, reading
+from metaclaw.cli.output import counted, home_and_json, moment, plain, print_json, short
 from metaclaw.domain.status import CAME_LATER, NOT_JUDGED, outcome_word, source_words
 from metaclaw.domain.turn import KEEP_RULES
 from metaclaw.errors import MetaClawError, WireError
@@ -32,8 +32,7 @@ _REMINDERS = (
 @click.command()
 @click.argument("turn", required=False)
 @click.option("--last", is_flag=True, help="The last main turn.")
-@json_option
-@click.pass_obj
+@home_and_json
 def why(home: Path, turn: str | None, last: bool, as_json: bool) -> None:
     """Say which rules and skills were in the prompt of TURN, which were not, and why."""
     check_choice(turn, last, "turn")
@@ -46,7 +45,6 @@ def why(home: Path, turn: str | None, last: bool, as_json: bool) -> None:
 
 def _explained(home: Path, wanted: str | None) -> "dict[str, Json]":
     from metaclaw.api import WhyRoutes
-    from metaclaw.cli.home import opened, read_in_force
     from metaclaw.config import load
     from metaclaw.skills import Budgets
     from metaclaw.store import LedgerReader, SqlGenerations, SqlPolicies
@@ -133,9 +131,7 @@ def _section(title: str, items: "list[Json]") -> None:
         return
     click.echo(f"{title}:")
     for one in items:
-        text = " ".join(str(at(one, "text")).split())
-        shown = text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
-        click.echo(f"  {plain(at(one, 'kind'))} {plain(at(one, 'name'))}: {plain(shown)}")
+        click.echo(f"  {plain(at(one, 'kind'))} {plain(at(one, 'name'))}: {plain(short(at(one, 'text'), _MOST_TEXT))}")
         click.echo(f"    {plain(at(one, 'reason'))}")
         if note := at(one, "check_note"):
             click.echo(f"    {plain(note)}")
@@ -148,8 +144,7 @@ _OUTCOMES = ("pass", "fail")
 @click.argument("said", nargs=-1, metavar="[TURN] pass|fail [COMMENT]...", required=True)
 @click.option("--last", is_flag=True, help="The last main turn; then no TURN is named.")
 @click.option("--comment", default="", help="The same as COMMENT.")
-@json_option
-@click.pass_obj
+@home_and_json
 def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_json: bool) -> None:
     """Say whether a turn was good. Your verdict overrides the judge's; with fail, skills are made of your COMMENT.
 
@@ -184,10 +179,8 @@ def _parse_words(said: tuple[str, ...], *, last: bool) -> tuple[str | None, str,
 
 def _resolved(home: Path, named: str | None) -> str:
     """The whole id. One that the ledger does not know is left for the proxy to refuse."""
-    from metaclaw.cli.home import reading
-    from metaclaw.config import load
 
-    with reading(load(home)) as reader:
+    with reading(home) as reader:
         if named is not None and (reader is None or not reader.find_turns(named)):
             return named
         return find_turn(reader, named)
@@ -204,8 +197,6 @@ def _tell_proxy(home: Path, turn: str, outcome: str, comment: str) -> "dict[str,
 def _record(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
     """Straight into the store: a proxy that starts later learns from it."""
     from metaclaw.api import verdict_view
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.domain.ids import TurnId
     from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
     from metaclaw.store import LedgerReader, SqlVerdicts
@@ -213,7 +204,7 @@ def _record(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Jso
     is_fail = outcome == Outcome.FAIL
     p_fail, fault = (1.0, Fault.AGENT) if is_fail else (0.0, None)
     verdict = Verdict(TurnId(turn), Outcome(outcome), Source.USER, p_fail, fault=fault, comment=comment.strip())
-    with opened(load(home)) as database:
+    with opened(home) as database:
         if database is None or LedgerReader(database).standing_of(verdict.turn) is None:
             raise MetaClawError(f"there is no turn {plain(turn)}; {WHERE_TURNS}")
         SqlVerdicts(database).record_verdict(verdict)

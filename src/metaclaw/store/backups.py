@@ -50,8 +50,9 @@ class SqlBackups:
     def known(self) -> list[Backup]:
         """Every noted backup, newest first."""
         query = select(backups).order_by(backups.c.made_us.desc(), backups.c.path)
-        with self._database.reading("reading the known backups") as connection:
-            return [Backup(Path(unpack_text(row.path)), unpack_instant(row.made_us)) for row in connection.execute(query)]
+        return self._database.read(
+            "reading the known backups", query, lambda row: Backup(Path(unpack_text(row.path)), unpack_instant(row.made_us))
+        )
 
 
 def back_up(database: Database, target: Path) -> Backup:

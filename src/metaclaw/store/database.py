@@ -11,23 +11,26 @@ import sqlite3
 import struct
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
-from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Dialect, Engine, Executable, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import StoreError
+from metaclaw.store.rows import ResultRow
 from metaclaw.store.schema import HEAD, STORED_REVISION, check_schema, require_head, stored_revision, upgrade
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _WRITE = "metaclaw_write"
 _DISCONNECT_S = 5.0
@@ -109,6 +112,27 @@ class Database:
         """A connection that sees one moment of the database."""
         with store_errors(doing, self.dialect), self.engine.begin() as connection:
             yield connection
+
+    def rows(self, doing: str, query: Executable) -> Sequence[ResultRow]:
+        """The rows of a query."""
+        with self.reading(doing) as connection:
+            return connection.execute(query).all()
+
+    def read(self, doing: str, query: Executable, convert: Callable[[ResultRow], T]) -> list[T]:
+        """The rows of a query, each converted."""
+        with self.reading(doing) as connection:
+            return [convert(row) for row in connection.execute(query)]
+
+    def read_one(self, doing: str, query: Executable, convert: Callable[[ResultRow], T]) -> T | None:
+        """The one row of a query, converted; None if there is none."""
+        with self.reading(doing) as connection:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else convert(row)
+
+    def read_number(self, doing: str, query: Executable) -> int:
+        """The one number that a query gives; 0 for none."""
+        with self.reading(doing) as connection:
+            return int(connection.execute(query).scalar() or 0)
 
     @contextmanager
     def writing(self, doing: str) -> Iterator[Connection]:

@@ -189,8 +189,7 @@ class SqlGenerations:
             .where(memberships.c.name == pack_text(name))
             .order_by(memberships.c.since.desc())
         )
-        with self._database.reading("reading since when a skill is in force") as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows("reading since when a skill is in force", query)
         if not rows or rows[0].until is not None:
             return None
         said = rows[0]
@@ -225,18 +224,13 @@ class SqlGenerations:
             .order_by(generations.c.number.desc())
             .limit(limit)
         )
-        with self._database.reading("listing generations") as connection:
-            return [
-                GenerationRow(
-                    row.number,
-                    row.hash,
-                    unpack_text(row.reason),
-                    _published(row.published_us),
-                    row.added,
-                    row.removed,
-                )
-                for row in connection.execute(query)
-            ]
+        return self._database.read(
+            "listing generations",
+            query,
+            lambda row: GenerationRow(
+                row.number, row.hash, unpack_text(row.reason), _published(row.published_us), row.added, row.removed
+            ),
+        )
 
     def changes(self, before: int | None = None, limit: int = 50, *, skip: str | None = None) -> list[GenerationChange]:
         """What generations changed, newest first; only those of a lower number than `before`, and without those whose reason begins
@@ -286,8 +280,7 @@ class SqlGenerations:
             .where(memberships.c.name.in_(newer), or_(memberships.c.until.is_(None), memberships.c.until > after))
             .order_by(memberships.c.name, memberships.c.since)
         )
-        with self._database.reading("reading which skills changed") as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows("reading which skills changed", query)
         found: list[SkillChange] = []
         before: tuple[SkillName, int | None, object] | None = None
         for row in rows:
@@ -309,11 +302,11 @@ class SqlGenerations:
             .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
             .order_by(memberships.c.until.desc(), memberships.c.name)
         )
-        with self._database.reading("listing retired skills") as connection:
-            return [
-                RetiredSkill(skill_of(row), _published(row.published_us), unpack_text(row.reason))
-                for row in connection.execute(query)
-            ]
+        return self._database.read(
+            "listing retired skills",
+            query,
+            lambda row: RetiredSkill(skill_of(row), _published(row.published_us), unpack_text(row.reason)),
+        )
 
     def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
         """Of each skill in force: when it first came into force, and when it was last changed."""
@@ -325,14 +318,11 @@ class SqlGenerations:
             .where(memberships.c.name.in_(live))
             .group_by(memberships.c.name)
         )
-        with self._database.reading("reading since when skills are in force") as connection:
-            return {
-                SkillName(unpack_text(row.name)): (
-                    _published(row.first),
-                    _published(row.last),
-                )
-                for row in connection.execute(query)
-            }
+        doing = "reading since when skills are in force"
+        named = self._database.read(
+            doing, query, lambda row: (SkillName(unpack_text(row.name)), (_published(row.first), _published(row.last)))
+        )
+        return dict(named)
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
         """The id of each skill's text; one that has not changed since the last publication is not hashed again."""

@@ -86,15 +86,12 @@ class SqlVerdicts:
     def verdict_of(self, turn: TurnId) -> Verdict | None:
         """The verdict that stands."""
         query = _standing().join(turns, turns.c.seq == stands.c.turn).where(turns.c.id == pack_text(turn))
-        with self._database.reading("reading a verdict") as connection:
-            row = connection.execute(query).one_or_none()
-            return None if row is None else verdict_of(turn, row)
+        return self._database.read_one("reading a verdict", query, lambda row: verdict_of(turn, row))
 
     def verdicts_of(self, turn: TurnId) -> list[Verdict]:
         """Everything that was ever said of a turn, the oldest first."""
         query = select(*VERDICT).join(turns, turns.c.seq == verdicts.c.turn).where(turns.c.id == pack_text(turn))
-        with self._database.reading("reading verdicts") as connection:
-            return [verdict_of(turn, row) for row in connection.execute(query.order_by(verdicts.c.seq))]
+        return self._database.read("reading verdicts", query.order_by(verdicts.c.seq), lambda row: verdict_of(turn, row))
 
     def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
         """The newest main turns made up to this generation whose standing verdict teaches, and that have no role; oldest first.
@@ -113,8 +110,7 @@ class SqlVerdicts:
             .order_by(stands.c.turn.desc())
             .limit(limit)
         )
-        with self._database.reading("looking for failures") as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows("looking for failures", query)
         return [
             OpenFailure(
                 TurnId(unpack_text(row.id)),
@@ -129,11 +125,11 @@ class SqlVerdicts:
         """Main turns whose standing verdict is this, newest first."""
         wanted = select(turns.c.id).join(stands, stands.c.turn == turns.c.seq)
         mine = wanted.where(stands.c.outcome == outcome.value, stands.c.kind == TurnKind.MAIN.value)
-        with self._database.reading("looking for turns by outcome") as connection:
-            return [
-                TurnId(unpack_text(found))
-                for found in connection.execute(mine.order_by(stands.c.turn.desc()).limit(limit)).scalars()
-            ]
+        return self._database.read(
+            "looking for turns by outcome",
+            mine.order_by(stands.c.turn.desc()).limit(limit),
+            lambda row: TurnId(unpack_text(row.id)),
+        )
 
     def graded(self, limit: int = 5_000) -> list[tuple[Verdict, Outcome]]:
         """What detectors and judges said of turns on which a person or a check has the last word, with that word; newest first."""
@@ -148,8 +144,9 @@ class SqlVerdicts:
             .order_by(verdicts.c.seq.desc())
             .limit(limit)
         )
-        with self._database.reading("reading graded verdicts") as connection:
-            return [(verdict_of(TurnId(unpack_text(row.id)), row), Outcome(row.truth)) for row in connection.execute(query)]
+        return self._database.read(
+            "reading graded verdicts", query, lambda row: (verdict_of(TurnId(unpack_text(row.id)), row), Outcome(row.truth))
+        )
 
 
 def standing_verdict(connection: Connection, seq: int, turn: TurnId) -> Verdict | None:
@@ -304,8 +301,7 @@ class SqlCandidates:
             .where(attempts.c.ended_us.is_(None))
             .order_by(attempts.c.seq, turns.c.seq)
         )
-        with self._database.reading("looking for interrupted attempts") as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows("looking for interrupted attempts", query)
         return [
             SkillAttempt(
                 number, unpack_text(group[0].kind), group[0].generation, tuple(TurnId(unpack_text(row.id)) for row in group)
@@ -332,42 +328,41 @@ class SqlCandidates:
 
     def candidate(self, candidate: CandidateId) -> Candidate | None:
         """One candidate."""
-        with self._database.reading("reading a candidate") as connection:
-            row = connection.execute(select(candidates).where(candidates.c.id == pack_text(candidate))).one_or_none()
-            return None if row is None else _candidate(row)
+        return self._database.read_one(
+            "reading a candidate", select(candidates).where(candidates.c.id == pack_text(candidate)), _candidate
+        )
 
     def is_reverted(self, generation: int) -> bool:
         """Whether skills were reverted after this generation, so that evidence made with it is out of date."""
-        with self._database.reading("looking for a revert") as connection:
-            return bool(connection.execute(select(last_revert())).scalar_one() > generation)
+        return self._database.read_number("looking for a revert", select(last_revert())) > generation
 
     def of_skill(self, name: SkillName) -> list[Candidate]:
         """Every candidate for a skill of this name, newest first."""
         query = select(candidates).where(candidates.c.name == pack_text(name))
-        with self._database.reading("reading how a skill came about") as connection:
-            found = connection.execute(query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()))
-            return [_candidate(row) for row in found]
+        return self._database.read(
+            "reading how a skill came about", query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()), _candidate
+        )
 
     def reasons(self, standing: Standing, limit: int) -> list[str]:
         """The reasons of the newest candidates of this standing."""
         query = select(candidates.c.reason).where(candidates.c.standing == standing.value)
-        with self._database.reading("counting reasons") as connection:
-            found = connection.execute(query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit))
-            return [unpack_text(reason) for reason in found.scalars()]
+        return self._database.read(
+            "counting reasons",
+            query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit),
+            lambda row: unpack_text(row.reason),
+        )
 
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
         """Newest first."""
         query = select(candidates).order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit)
         if standing is not None:
             query = query.where(candidates.c.standing == standing.value)
-        with self._database.reading("listing candidates") as connection:
-            return [_candidate(row) for row in connection.execute(query)]
+        return self._database.read("listing candidates", query, _candidate)
 
     def count(self, standing: Standing) -> int:
         """How many candidates are of this standing."""
         query = select(func.count()).select_from(candidates).where(candidates.c.standing == standing.value)
-        with self._database.reading("counting candidates") as connection:
-            return connection.execute(query).scalar_one()
+        return self._database.read_number("counting candidates", query)
 
 
 def _numbers(connection: Connection, wanted: Sequence[TurnId]) -> list[int]:

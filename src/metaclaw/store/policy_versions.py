@@ -194,20 +194,16 @@ class SqlPolicies:
     def versions(self, limit: int = 100) -> list[PolicyVersion]:
         """Newest first."""
         query = select(policies).order_by(policies.c.number.desc()).limit(limit)
-        with self._database.reading("listing policy versions") as connection:
-            return [version_of(row) for row in connection.execute(query)]
+        return self._database.read("listing policy versions", query, version_of)
 
     def version(self, number: int) -> PolicyVersion | None:
         """One version; the untrained model has no record."""
-        with self._database.reading("reading a policy version") as connection:
-            row = version_row(connection, number)
-            return None if row is None else version_of(row)
+        return self._database.read_one("reading a policy version", select(policies).where(policies.c.number == number), version_of)
 
     def serving(self, canary_share: float = 0.0) -> Serving:
         """Which weights answer now."""
         wanted = [PolicyState.SERVING.value, PolicyState.CANARY.value]
-        with self._database.reading("reading which version serves") as connection:
-            rows = connection.execute(select(policies).where(policies.c.state.in_(wanted))).all()
+        rows = self._database.rows("reading which version serves", select(policies).where(policies.c.state.in_(wanted)))
         found = {version.state: version for version in map(version_of, rows)}
         served, tried = found.get(PolicyState.SERVING), found.get(PolicyState.CANARY)
         return Serving(
@@ -226,9 +222,11 @@ class SqlPolicies:
         """When the state of a version last changed."""
         columns = policies.c.state_us, policies.c.state_turn, policies.c.served_us
         query = select(*columns).where(policies.c.number == number)
-        with self._database.reading("reading since when a version is what it is") as connection:
-            row = connection.execute(query).one_or_none()
-            return None if row is None else StateSince(unpack_instant(row.state_us), row.state_turn, row.served_us == row.state_us)
+        return self._database.read_one(
+            "reading since when a version is what it is",
+            query,
+            lambda row: StateSince(unpack_instant(row.state_us), row.state_turn, row.served_us == row.state_us),
+        )
 
     def outcomes_by_version(
         self, versions: Collection[int], since: int, before: int | None = None, limit: int = 10_000
@@ -242,8 +240,7 @@ class SqlPolicies:
             .order_by(turns.c.seq.desc())
             .limit(limit)
         )
-        with self._database.reading("reading what versions did") as connection:
-            rows = connection.execute(query if before is None else query.where(turns.c.seq <= before)).all()
+        rows = self._database.rows("reading what versions did", query if before is None else query.where(turns.c.seq <= before))
         return [
             VersionOutcome(
                 SessionId(unpack_text(row.session)),
@@ -313,8 +310,7 @@ class SqlPolicies:
     def spare(self, keep: int) -> list[PolicyVersion]:
         """Versions whose weights need not be kept any longer: not among the newest `keep`, not in use, and not where going back
         would lead."""
-        with self._database.reading("looking for spare weights") as connection:
-            rows = connection.execute(select(policies).order_by(policies.c.number.desc())).all()
+        rows = self._database.rows("looking for spare weights", select(policies).order_by(policies.c.number.desc()))
         known = facts_of_versions(rows)
         served = version_in(known, PolicyState.SERVING)
         needed = {BASE_POLICY if served is None else ancestor(known, served)}
@@ -324,8 +320,11 @@ class SqlPolicies:
 
     def thrown_away(self) -> list[Weights]:
         """Where weights lay that are no longer kept."""
-        with self._database.reading("listing weights that are not kept") as connection:
-            return [version_of(row).weights for row in connection.execute(select(policies).where(policies.c.gone_us.is_not(None)))]
+        return self._database.read(
+            "listing weights that are not kept",
+            select(policies).where(policies.c.gone_us.is_not(None)),
+            lambda row: version_of(row).weights,
+        )
 
     def let_go(self, number: int) -> None:
         """The weights of this version were thrown away."""

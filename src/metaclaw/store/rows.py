@@ -358,7 +358,7 @@ def turn_row_of(row: ResultRow) -> TurnRow:
         session=SessionId(unpack_text(row.session)),
         kind=TurnKind(row.kind),
         kind_reason=unpack_text(row.kind_reason),
-        stamp=_stamp(row),
+        stamp=stamp_of(row),
         wire=Wire(row.wire),
         path=unpack_text(row.path),
         stream=bool(row.stream),
@@ -451,18 +451,16 @@ def scope_of(row: ResultRow) -> Scope:
     return Scope(unpack_optional(row.user_id), unpack_optional(row.workspace_id))
 
 
-def _stamp(row: ResultRow) -> Stamp:
-    return Stamp(row.generation, row.policy_version, unpack_text(row.library_hash), _skills(row.skills))
+def stamp_of(row: ResultRow) -> Stamp:
+    """The stamp in a row of `turns`."""
+    skills = tuple(map(SkillName, unpack_names(row.skills)))
+    return Stamp(row.generation, row.policy_version, unpack_text(row.library_hash), skills)
 
 
 def _usage_of(row: ResultRow) -> Usage | None:
     if row.input_tokens is None:
         return None
     return Usage(row.input_tokens, row.output_tokens, row.cached_tokens, row.cache_write_tokens, row.reasoning_tokens)
-
-
-def _skills(stored: str) -> tuple[SkillName, ...]:
-    return tuple(SkillName(name) for name in unpack_names(stored))
 
 
 def _session_id(stored: str | None) -> SessionId | None:

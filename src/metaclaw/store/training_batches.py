@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, select, update
 
-from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import BatchState, Rejection, RoleKind, rejection
 from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.learning import HAS_TAUGHT, IS_CURRENT, STANDING, WAS_TRIED, standing_of, with_standing
-from metaclaw.store.rows import ResultRow, pack_instant, pack_json, pack_text, unpack_names, unpack_text
+from metaclaw.store.rows import ResultRow, pack_instant, pack_json, pack_text, stamp_of, unpack_text
 from metaclaw.store.schema import batch_turns, batches, events, generations, roles, stands, tokens, turns
 
 
@@ -138,8 +138,7 @@ class SqlBatches:
     def untried(self, among: Collection[TurnId]) -> int:
         """How many of these turns were never in a batch."""
         query = select(func.count()).select_from(turns).where(turns.c.id.in_([pack_text(turn) for turn in among]), ~WAS_TRIED)
-        with self._database.reading("counting new turns") as connection:
-            return connection.execute(query).scalar_one()
+        return self._database.read_number("counting new turns", query)
 
     def rejections(
         self,
@@ -197,14 +196,15 @@ class SqlBatches:
     def open_batch_now(self) -> TrainingBatch | None:
         """The oldest batch that is open: what was begun and has not ended."""
         oldest = select(batches).where(batches.c.ended_us.is_(None)).order_by(batches.c.seq).limit(1)
-        with self._database.reading("looking for an open batch") as connection:
-            row = connection.execute(oldest).one_or_none()
-            return None if row is None else _batch(connection, row)
+        return self._batch("looking for an open batch", oldest)
 
     def batch(self, number: int) -> TrainingBatch | None:
         """One batch."""
-        with self._database.reading("reading a batch") as connection:
-            row = connection.execute(select(batches).where(batches.c.seq == number)).one_or_none()
+        return self._batch("reading a batch", select(batches).where(batches.c.seq == number))
+
+    def _batch(self, doing: str, query: Select[*tuple[object, ...]]) -> TrainingBatch | None:
+        with self._database.reading(doing) as connection:
+            row = connection.execute(query).one_or_none()
             return None if row is None else _batch(connection, row)
 
     def drop_batch(self, number: int, reason: str) -> None:
@@ -275,7 +275,5 @@ def _batch(connection: Connection, row: ResultRow) -> TrainingBatch:
 
 
 def _facts(row: ResultRow) -> TurnFacts:
-    skills = tuple(SkillName(name) for name in unpack_names(row.skills))
-    stamp = Stamp(row.generation, row.policy_version, unpack_text(row.library_hash), skills)
     sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
-    return TurnFacts(TurnKind(row.kind), TurnEnd(row.outcome), stamp, unpack_text(row.provider), sampled)
+    return TurnFacts(TurnKind(row.kind), TurnEnd(row.outcome), stamp_of(row), unpack_text(row.provider), sampled)

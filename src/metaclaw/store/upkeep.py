@@ -139,8 +139,7 @@ class SqlUpkeep:
             .where(turns.c.session == sessions.c.id, batches.c.state == BatchState.OPEN.value)
         )
         query = select(sessions.c.id).where(is_over, ~is_training).order_by(sessions.c.last_us).limit(_SESSIONS_AT_ONCE)
-        with self._database.reading("looking for the oldest sessions") as connection:
-            return [SessionId(unpack_text(found)) for found in connection.execute(query).scalars()]
+        return self._database.read("looking for the oldest sessions", query, lambda row: SessionId(unpack_text(row.id)))
 
 
 _INCREMENTAL = 2
