@@ -11,41 +11,30 @@ from typing import Any
 
 import anyio
 
+from metaclaw.config import Config, EvolverConfig, JudgeConfig, ListenConfig
 from metaclaw.domain.candidate import Candidate, Standing
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Json, Part, Text, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.domain.turn import Draw, Scope, Stamp, Step, Times
+from metaclaw.domain.turn import Draw, Scope, Stamp, Times
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.admission import CandidateAdmission, SafetyReview
-from metaclaw.learn.assessment import Assessment, ReplayScorer
-from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
-from metaclaw.learn.compliance import CheckTrial
-from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
-from metaclaw.learn.fast import FastLoop
-from metaclaw.learn.listen import Listening
-from metaclaw.learn.maintenance import Maintenance, UpliftReader
-from metaclaw.learn.messages import Messages
-from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
-from metaclaw.learn.owner import OwnerActions
-from metaclaw.learn.replay import CassetteReplayer
+from metaclaw.learn.assembly import Learning, LearningClock, LearningStores, owner_of
+from metaclaw.learn.budget import Budget
+from metaclaw.learn.models import Models
 from metaclaw.learn.retention import SessionErasure
-from metaclaw.learn.rules import RuleWriter
-from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.learn.supervision import AttemptLog, WorkAttempts, WorkItem
-from metaclaw.outcome import Calibration, Judge
-from metaclaw.ports import Purpose
-from metaclaw.privacy import Redactor, render_step
-from metaclaw.skills import Evolver, Gate, GateMode, SkillLibrary, write_skill
+from metaclaw.ports import Model, Purpose
+from metaclaw.skills import GateMode, SkillLibrary, write_skill
 from metaclaw.store import (
     Database,
     LedgerLimits,
-    LedgerReader,
     SqlBatches,
     SqlCandidates,
+    SqlCompliance,
     SqlCursors,
     SqlGenerations,
     SqlLedger,
+    SqlSpending,
     SqlUses,
     SqlVerdicts,
     connect,
@@ -111,6 +100,34 @@ def prompt_text(request: ChatRequest) -> str:
     return "\n".join(part.text for message in request.messages for part in message.parts if isinstance(part, Text))
 
 
+class Speakers(Models):
+    """The models of a house: the speakers that it has at the moment."""
+
+    def __init__(self, house: "House") -> None:
+        super().__init__((), 5.0)
+        self._house = house
+
+    def served(self, provider: str, model: str) -> Model | None:
+        return self._house.worker
+
+    def listener(self, section: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
+        return lambda provider, model: self._house.listener
+
+    def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
+        return lambda model: self._house.judge if isinstance(section, JudgeConfig) else self._house.evolver
+
+
+class Purse(Budget):
+    """A budget that has money for the judge or has none."""
+
+    def __init__(self, config: Config, spending: SqlSpending, house: "House") -> None:
+        super().__init__(config, spending)
+        self._house = house
+
+    async def may_spend(self, purpose: Purpose, tokens: int, model: str = "", *, with_reserve: bool = True) -> bool:
+        return purpose is not Purpose.JUDGE or self._house.can_pay
+
+
 @dataclass
 class House:
     """One installation. `restart` stops the learning part wherever it is and builds it anew on what is on disk."""
@@ -127,7 +144,6 @@ class House:
     teams: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pauses_s: tuple[float, ...] = (0.0,)
     clock: Clock = field(default_factory=Clock)
-    may_train: Callable[[TurnId], bool] = lambda turn: False
     told: list[tuple[str, dict[str, Json]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -136,148 +152,73 @@ class House:
         self.build()
 
     def build(self, attempts: WorkAttempts | None = None) -> None:
+        """The product's own assembly, with scripted models, this clock, and a budget that pays or does not."""
         database = self.database
-        self.book = AttemptLog(attempts)
-        self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database, self.clock)
-        self.candidates, self.generations = SqlCandidates(database, self.clock), SqlGenerations(database, self.clock)
         self.cursors, self.uses, self.batches = SqlCursors(database), SqlUses(database), SqlBatches(database, self.clock)
-        self.library = SkillLibrary(self.folder / "skills", self.generations)
+        spending = SqlSpending(database)
+        books = LearningStores(
+            SqlVerdicts(database, self.clock),
+            SqlCandidates(database, self.clock),
+            self.cursors,
+            self.uses,
+            spending,
+            SqlCompliance(database, self.clock),
+        )
+        self.library = SkillLibrary(self.folder / "skills", SqlGenerations(database, self.clock))
         self.library.load()
-        self.steps = StepBuilder(words)
-        self.recorded = RecordedSteps(self.reader, self.steps)
-        self.redactor = Redactor()
-        self.probes = Probes(self.reader, self.verdicts, self.steps, self.teams)
-        self.allowance = JudgeAllowance(self.share)
-        scorer = ReplayScorer(self.judge_for, self.redact)
-        self.replayer = CassetteReplayer(self.reader, self.steps, lambda provider, model: self.worker, scorer, self.generations.at)
-        self.admission = CandidateAdmission(
-            gate=Gate(self.gate, self.replayer, [SafetyReview(self.recorded.step, self.library, self.redactor)]),
+        config = self.config()
+        learning = Learning(
+            config,
+            database=database,
+            ledger=self,
             library=self.library,
-            candidates=self.candidates,
-            announce=self.announce,
-            redact=self.redact,
-            now=self.clock,
-            book=self.book,
+            providers=(),
+            words=words,
+            books=books,
+            book=AttemptLog(attempts),
+            budget=Purse(config, spending, self),
+            models=Speakers(self),
+            clock=LearningClock(self.clock, lambda: self.clock.now.timestamp()),
         )
-        self.uplift = UpliftReader(self.reader, self.generations)
-        messages = Messages(self.reader, self.recorded, self.steps)
-        self.listening = Listening(
-            reader=self.reader,
-            cursors=self.cursors,
-            candidates=self.candidates,
-            messages=messages,
-            rules=RuleWriter(
-                library=self.library,
-                candidates=self.candidates,
-                verdicts=self.verdicts,
-                announce=self.announce,
-                redact=self.redact,
-                foreign=messages.foreign,
-                teams=self.teams,
-                trial=CheckTrial(self.reader, self.recorded, self.redact, self.judge_for, self.may_ask),
-                now=self.clock,
-            ),
-            listener=lambda provider, model: self.listener,
-            timeout_s=5.0,
-            redact=self.redact,
-            today=lambda: self.clock.now.date(),
-            now=lambda: self.clock.now.timestamp(),
-            book=self.book,
-        )
-        self.fast = FastLoop(
-            failures=FailureReader(
-                reader=self.reader,
-                verdicts=self.verdicts,
-                candidates=self.candidates,
-                recorded=self.recorded,
-                library=self.library,
-                changes=SkillChanges(self.generations, self.teams),
-                book=self.book,
-            ),
-            candidates=self.candidates,
-            library=self.library,
-            admission=self.admission,
-            probes=self.probes,
-            writer_for=lambda model: self.writer(),
-            min_failures=self.min_failures,
-            teams=self.teams,
-            pauses_s=self.pauses_s,
-            book=self.book,
-            may_train=self.may_train,
-        )
-        self.outcomes = OutcomeLoop(
-            reader=self.reader,
-            cursors=self.cursors,
-            verdicts=self.verdicts,
-            steps=self.steps,
-            assessor=Assessment(judge_for=self.judge_for, skill=lambda name: self.library.view.get(name), calibration=Calibration),
-            allowance=self.allowance,
-            may_ask=self.may_ask,
-            failed=self.fast.wakeup.notify,
-            now=lambda: self.clock.now.timestamp(),
-            book=self.book,
-        )
-        self.maintenance = self.build_maintenance()
-        self.owner = OwnerActions(
-            reader=self.reader,
-            verdicts=self.verdicts,
-            candidates=self.candidates,
-            erasure=SessionErasure(database, self.library, self.library.folder.parent / "policies"),
-            library=self.library,
-            admission=self.admission,
-            uplift=self.uplift,
-            announce=self.announce,
-            failed=self.fast.wakeup.notify,
-            let_go=lambda session: self.replayer.forget(),
+        self.book = learning.book
+        self.reader = learning.reader
+        self.verdicts = learning.verdicts
+        self.candidates = learning.candidates
+        self.generations = learning.generations
+        self.steps = learning.steps
+        self.recorded = learning.recorded
+        self.probes = learning.probes
+        self.redactor = learning.redactor
+        self.redact = learning.redact
+        self.judge_for = learning.judge_for
+        self.allowance = learning.allowance
+        self.replayer = learning.replayer
+        self.admission = learning.admission
+        self.uplift = learning.uplift
+        self.listening = learning.listening
+        self.fast = learning.fast
+        self.outcomes = learning.outcomes
+        self.maintenance = learning.maintenance
+        self.compliance = learning.compliance
+        self.fast.pauses_s = self.pauses_s
+        self.owner = owner_of(learning, self.library, SessionErasure(database, self.library, self.folder / "policies"))
+
+    def config(self) -> Config:
+        """The settings of this installation."""
+        return Config.model_validate(
+            {
+                "skills": {"gate": self.gate.value},
+                "judge": {"max_share": self.share, "votes": VOTES},
+                "listen": {"timeout_s": 5.0},
+                "evolver": {"min_failures": self.min_failures},
+                "teams": [{"name": name, "users": users} for name, users in self.teams.items()],
+                "privacy": {"redact": False},
+            }
         )
 
-    def build_maintenance(self) -> Maintenance:
-        shared: dict[str, Any] = {"library": self.library, "candidates": self.candidates, "cursors": self.cursors}
-        tried: dict[str, Any] = {"probes": self.probes, "admission": self.admission}
-        skill_merge = SkillMerge(**shared, **tried, replayer=self.replayer, model_for=lambda model: self.evolver, now=self.clock)
-        scope_promotion = ScopePromotion(**shared, **tried, teams=self.teams)
-        expiry = Expiry(uses=self.uses, generations=self.generations, admission=self.admission, teams=self.teams, now=self.clock)
-        watch = RuleWatch(
-            uses=self.uses,
-            generations=self.generations,
-            cursors=self.cursors,
-            library=self.library,
-            announce=self.announce,
-            teams=self.teams,
-        )
-        retrial = Retrial(uses=self.uses, candidates=self.candidates, admission=self.admission, uplift=self.uplift, now=self.clock)
-        return Maintenance(
-            **shared,
-            reader=self.reader,
-            uses=self.uses,
-            admission=self.admission,
-            uplift=self.uplift,
-            chores=(expiry, skill_merge, scope_promotion, watch, *([retrial] if self.gate is GateMode.FULL else [])),
-            now=self.clock,
-            book=self.book,
-        )
-
-    async def may_ask(self) -> bool:
-        return self.can_pay
-
-    def judge_for(self, model: str) -> Judge | None:
-        return None if self.judge is None else Judge(self.judge, VOTES, self.render)
-
-    def writer(self) -> Evolver | None:
-        if self.evolver is None:
-            return None
-        return Evolver(
-            self.evolver, self.render, 3, redact=self.redact, is_taken=lambda name: self.library.view.get(name) is not None
-        )
-
-    def render(self, step: Step) -> str:
-        return render_step(step, self.redactor, 24_000)
-
-    def redact(self, text: str) -> str:
-        return self.redactor.text(text).text
-
-    async def announce(self, kind: str, data: dict[str, Json]) -> None:
+    async def announce(self, kind: str, data: dict[str, Json]) -> bool:
         self.told.append((kind, data))
+        return True
 
     def restart(self) -> None:
         """The program was killed, and started again."""

@@ -13,7 +13,6 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import BudgetError
 from metaclaw.learn.compliance import ComplianceLoop
-from metaclaw.store import SqlCompliance
 from tests.learn.house import House, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
@@ -29,19 +28,7 @@ ASK = "On which date was the release?"
 
 
 def loop_of(house: House, **fields: object) -> ComplianceLoop:
-    loop = ComplianceLoop(
-        reader=house.reader,
-        compliance=SqlCompliance(house.database),
-        recorded=house.recorded,
-        library=house.library,
-        generations=house.generations,
-        teams=house.teams,
-        redact=house.redact,
-        day_of=lambda at: at.date(),
-        judge_for=house.judge_for,
-        may_ask=house.may_ask,
-        absorbed=lambda version: (),
-    )
+    loop = house.compliance
     loop.prepare(0)
     return replace(loop, **fields)  # type: ignore[arg-type]  # any field of a loop
 

@@ -1,9 +1,11 @@
 """Assembly of the learning part from the configuration: models, gate, replays, and the loops that run beside serving."""
 
 import os
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, Protocol
@@ -54,6 +56,14 @@ _QUESTION_TOKENS: Final = 3_000
 _REMEMBERED: Final = 4_096
 
 
+@dataclass(frozen=True, slots=True)
+class LearningClock:
+    """What time it is: `now` by the calendar, `steady_s` in seconds that are never set back."""
+
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    steady_s: Callable[[], float] = time.monotonic
+
+
 class EventSink(Protocol):
     """Publishes events."""
 
@@ -94,10 +104,13 @@ class Learning:
         books: LearningStores | None = None,
         book: AttemptLog | None = None,
         budget: Budget | None = None,
+        models: Models | None = None,
+        clock: LearningClock | None = None,
     ) -> None:
         """`books` are the database's own unless others are given, and `budget` is one that counts into them.
-        `book` holds the failed attempts of earlier processes."""
+        `book` holds the failed attempts of earlier processes; `models` are those of the providers unless others are given."""
         books = books or LearningStores.of(database)
+        self._clock = clock or LearningClock()
         self._config = config
         self._ledger = ledger
         self.book = book or AttemptLog()
@@ -108,11 +121,11 @@ class Learning:
         self.reader = LedgerReader(database)
         self.verdicts = books.verdicts
         self.candidates = books.candidates
-        self.generations = SqlGenerations(database)
+        self.generations = SqlGenerations(database, self._clock.now)
         self.steps = StepBuilder(words)
         self.budget = budget or Budget(config, books.spending)
         timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
-        self.models = Models(providers, timeout_s, self.budget)
+        self.models = models or Models(providers, timeout_s, self.budget)
         self.redactor = Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
         self.allowance = JudgeAllowance(config.judge.max_share)
         self.calibration = CalibrationLoop(self.verdicts.graded)
@@ -129,6 +142,7 @@ class Learning:
             candidates=self.candidates,
             announce=self.announce,
             redact=self.redact,
+            now=self._clock.now,
             book=self.book,
         )
         self.uplift = UpliftReader(self.reader, self.generations)
@@ -204,6 +218,7 @@ class Learning:
             admission=self.admission,
             model_for=self.models.chosen(self._config.evolver),
             answered=self.unusable.of(EVOLVER),
+            now=self._clock.now,
         )
         scope_promotion = ScopePromotion(
             library=self._library,
@@ -213,7 +228,7 @@ class Learning:
             admission=self.admission,
             teams=self._teams,
         )
-        expiry = Expiry(uses=uses, generations=self.generations, admission=self.admission, teams=self._teams)
+        expiry = Expiry(uses=uses, generations=self.generations, admission=self.admission, teams=self._teams, now=self._clock.now)
         watch = RuleWatch(
             uses=uses,
             generations=self.generations,
@@ -222,7 +237,7 @@ class Learning:
             announce=self.announce,
             teams=self._teams,
         )
-        retrial = Retrial(uses=uses, candidates=self.candidates, admission=self.admission, uplift=self.uplift)
+        retrial = Retrial(uses=uses, candidates=self.candidates, admission=self.admission, uplift=self.uplift, now=self._clock.now)
         return Maintenance(
             reader=self.reader,
             uses=uses,
@@ -232,6 +247,7 @@ class Learning:
             admission=self.admission,
             uplift=self.uplift,
             book=self.book,
+            now=self._clock.now,
             chores=(expiry, skill_merge, scope_promotion, watch, *([retrial] if self._config.skills.gate == "full" else [])),
         )
 
@@ -247,6 +263,7 @@ class Learning:
             teams=self._teams,
             trial=CheckTrial(self.reader, self.recorded, self.redact, self.judge_for, self._may_judge),
             failed=self.failed,
+            now=self._clock.now,
         )
         return Listening(
             reader=self.reader,
@@ -259,6 +276,8 @@ class Learning:
             redact=self.redact,
             may_spend=self._may_listen,
             read=self.failed,
+            today=lambda: self._clock.now().date(),
+            now=self._clock.steady_s,
             book=self.book,
         )
 
@@ -343,6 +362,7 @@ class Learning:
             may_ask=self._may_judge,
             failed=self.failed,
             catch_up=self._library.follow,
+            now=self._clock.steady_s,
             book=self.book,
         )
 
