@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import msgspec
 
-from metaclaw.domain.chat import Finish, Text, ToolCall, ToolResult
+from metaclaw.domain.chat import Finish, ToolCall, ToolResult, text_of
 from metaclaw.domain.turn import Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Signal
 from metaclaw.outcome import phrases
@@ -343,7 +343,7 @@ def _key(call: ToolCall) -> str:
 
 
 def _text(result: ToolResult) -> str:
-    whole = "\n".join(part.text for part in result.parts if isinstance(part, Text))
+    whole = text_of(result.parts)
     # Codex adds a number and a time to every output.
     return whole.partition("\nOutput:\n")[2] or whole
 
