@@ -85,7 +85,7 @@ _LEFTOVERS = (
 )
 _WITHHELD = re.compile(
     r"<[A-Z][A-Z0-9_]*:[^<>\s]{1,60}>|<[A-Z_]*(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|REDACTED)[A-Z_]*>|\[REDACTED[^\]\n]{0,40}\]"
-    r"|\b(?:sk|pk|ghp|xox[bp])[-_][xX*.]{3,}|\b(?:YOUR|MY)[_-](?:API[_-]?KEY|TOKEN|SECRET|PASSWORD)\b|\*{6,}",
+    r"|\b(?:sk|pk|ghp|xox[bp])[-_][xX*.]{3,}|\b(?:YOUR|MY)[_-](?:API[_-]?KEY|TOKEN|SECRET|PASSWORD)\b|\*{6,}"
 )
 _HIDDEN = frozenset(("Cc", "Cf", "Co", "Cs", "Cn"))
 _ALLOWED = frozenset("\n\t\r\u200c\u200d\ufe0f")  # joiners that scripts and emoji need
