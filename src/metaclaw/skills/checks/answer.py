@@ -12,8 +12,7 @@ from importlib.resources import files
 from typing import Final
 
 from metaclaw.domain.chat import Json, Message, Part, Role, Text, ToolCall, ToolResult, text_of
-from metaclaw.domain.check import Conversation, PatternCheck, Place, Where
-from metaclaw.domain.tool_classes import ToolClass
+from metaclaw.domain.check import Conversation, PatternCheck, Place, ToolClass, Where
 from metaclaw.skills.checks.calls import SeenCall, seen_calls, strings_in
 from metaclaw.skills.checks.commands import SeenText, code_texts, commands_of, names_operator
 from metaclaw.text import json_documents
