@@ -270,7 +270,7 @@ def _open(path: Path) -> int:
 
 
 def _refuse_links_out(path: Path, folder: Path) -> None:
-    """Refuse a path that leads out of the skills folder by a link."""
+    """Raise SkillError if a link leads out of the skills folder."""
     try:
         inside = path.resolve(strict=True).is_relative_to(folder.resolve(strict=True))
     except (OSError, RuntimeError) as error:

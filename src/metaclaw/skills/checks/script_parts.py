@@ -396,7 +396,7 @@ class GitState:
             self._aliases[name] = value
 
     def _configured(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
-        """An alias outlives the script, so that it counts as what it stands for."""
+        """Keep an alias and give what it stands for, because it outlives the script."""
         for name, value in pairwise(texts[2:]):
             if name.startswith("alias.") and not value.startswith("-"):
                 self._keep(name[6:], value)

@@ -220,7 +220,7 @@ T = TypeVar("T")
 
 
 def _again(task: Callable[[], T]) -> T:
-    """The task again while workers turn out to have ended before it, such as those that the system killed for memory."""
+    """Run a task, again if its worker turns out to have ended before, such as one killed for its memory."""
     for _ in range(WORKERS):
         with contextlib.suppress(WorkerError):
             return task()
@@ -249,7 +249,7 @@ def _read(file: int) -> str:
 
 
 def _read_line(file: int, deadline: float) -> bytes | None:
-    """A line, or None where there is none in time. Raises WorkerError at the end of the file."""
+    """A line, or None if none comes in time. Raises WorkerError at the end of the file."""
     poll, read = select.poll(), b""
     poll.register(file, select.POLLIN)
     while not read.endswith(b"\n"):

@@ -227,7 +227,7 @@ class _Run:
         return any(one.probe.kind is kind and one.outcome is not Outcome.UNKNOWN for one in self.results)
 
     def _is_hopeless(self, probe: Probe) -> bool:
-        """It does not fit into the budget, or its outcome could not be told: it is not paid for again."""
+        """Whether a turn exceeds the budget or had an unknown outcome: it is not replayed again."""
         return probe.turn in self.too_dear or any(
             one.probe.turn == probe.turn and one.outcome is Outcome.UNKNOWN for one in self.results
         )

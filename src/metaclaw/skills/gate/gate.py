@@ -154,7 +154,7 @@ def _body(body: str) -> list[str]:
 
 
 def _leftovers(text: str) -> list[str]:
-    """At most one objection per kind; what stands there as an example is none."""
+    """Objections to ids, times and paths of one session, at most one per kind; those in examples are allowed."""
     objections: dict[str, str] = {}
     for what, pattern in _LEFTOVERS:
         for found in pattern.finditer(text):
@@ -298,7 +298,7 @@ class Gate:
 
 
 def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Objection]:
-    """Objections to what changes a person's rules or facts, or adds some, other than by their words."""
+    """Objections to a model's proposal that changes or adds a person's rules or facts."""
     skill = proposal.skill
     if skill.author is not Authorship.EVOLVER:
         return []
