@@ -183,4 +183,4 @@ def test_every_editor_of_the_command_line_is_read(editor: str, script: str) -> N
 
 @given(st.text(max_size=200), st.none() | st.text(max_size=200))
 def test_every_message_is_read_for_consent(said: str, asked: str | None) -> None:
-    assert all(clause in said for clause in deletion_consent(said, asked).refused)
+    assert all(clause in said for clause in deletion_consent(said, asked)[1])

@@ -11,7 +11,7 @@ from importlib.resources import files
 
 import msgspec
 
-from metaclaw.domain.chat import Finish, Text, ToolCall, ToolResult
+from metaclaw.domain.chat import Finish, ToolCall, ToolResult, text_of
 from metaclaw.domain.turn import Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Signal
 from metaclaw.outcome import phrases
@@ -97,27 +97,8 @@ _OWN_COMMAND = re.compile(r"<bash-input>([^<]{1,400})</bash-input>|<user_shell_c
 _MAX_ARGUMENTS = 100_000
 
 
-class _Edit(msgspec.Struct):
-    """The old and new text of an edit, under the names that clients use."""
-
-    old_string: str | None = None
-    new_string: str | None = None
-    oldString: str | None = None  # noqa: N815
-    newString: str | None = None  # noqa: N815
-    oldText: str | None = None  # noqa: N815
-    newText: str | None = None  # noqa: N815
-    old_str: str | None = None
-    new_str: str | None = None
-
-    @property
-    def texts(self) -> tuple[str, str] | None:
-        """Before and after."""
-        before = next((one for one in (self.old_string, self.oldString, self.oldText, self.old_str) if one is not None), None)
-        after = next((one for one in (self.new_string, self.newString, self.newText, self.new_str) if one is not None), None)
-        return (before, after) if before is not None and after is not None else None
-
-
-_edit = msgspec.json.Decoder(_Edit)
+_OLD_TEXT = ("old_string", "oldString", "oldText", "old_str")
+_NEW_TEXT = ("new_string", "newString", "newText", "new_str")
 
 
 def reverted_work(observed: ObservedStep) -> tuple[Signal, ...]:
@@ -148,12 +129,17 @@ def _undone_later(observed: ObservedStep) -> str | None:
 
 
 def _texts(call: ToolCall) -> tuple[str, str] | None:
+    """The text before and after an edit, under the names that clients use."""
     if tool_kind(call.name) is not ToolKind.EDIT or len(call.arguments) > _MAX_ARGUMENTS:
         return None
     try:
-        return _edit.decode(call.arguments).texts
+        fields = msgspec.json.decode(call.arguments, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
+    before, after = (
+        next((one for name in names if isinstance(one := fields.get(name), str)), None) for names in (_OLD_TEXT, _NEW_TEXT)
+    )
+    return (before, after) if before is not None and after is not None else None
 
 
 def acceptance(observed: ObservedStep) -> tuple[Signal, ...]:
@@ -343,7 +329,7 @@ def _key(call: ToolCall) -> str:
 
 
 def _text(result: ToolResult) -> str:
-    whole = "\n".join(part.text for part in result.parts if isinstance(part, Text))
+    whole = text_of(result.parts)
     # Codex adds a number and a time to every output.
     return whole.partition("\nOutput:\n")[2] or whole
 

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeVar
 
@@ -122,6 +122,7 @@ class _Ranking(msgspec.Struct):
     reason: str = ""
 
 
+@dataclass(eq=False)
 class Judge:
     """Asks a model for one vote, and for the rest of `votes` only if the first does not settle the question.
 
@@ -130,33 +131,25 @@ class Judge:
     be read, or None. All methods raise BudgetError where the model may not be paid for now; any other failure is an unknown vote.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        votes: int,
-        redact: Callable[[Step], str],
-        clock: Callable[[], float] = time.monotonic,
-        answered: Callable[[str, str | None], None] = lambda model, fault: None,
-    ) -> None:
-        self._model = model
-        self._votes = votes
-        self._redact = redact
-        self._clock = clock
-        self._answered = answered
-        self._is_unreadable = False
+    model: Model
+    votes: int
+    redact: Callable[[Step], str]
+    clock: Callable[[], float] = time.monotonic
+    answered: Callable[[str, str | None], None] = lambda model, fault: None
+    _is_unreadable: bool = field(default=False, init=False)
 
     async def judge(self, step: Step, *, is_suspect: bool = False) -> Votes:
         """Votes on a step. A clear pass settles it, unless it `is_suspect`; a failure may teach and needs all votes."""
         record = await self._redacted(step)
         if record is None:
-            return Votes(0, 0, 1, self._model.name)
+            return Votes(0, 0, 1, self.model.name)
         return await self._vote(_TURN_RULES, record, lambda one: one.outcome is Outcome.PASS and _is_clear(one) and not is_suspect)
 
     async def judge_answer(self, step: Step, answer: str) -> Votes:
         """Votes on whether a new answer, already redacted, does what was asked in a step. A clear vote settles it."""
         record = await self._redacted(_without_answer(step))
         if record is None:
-            return Votes(0, 0, 1, self._model.name)
+            return Votes(0, 0, 1, self.model.name)
         return await self._vote(_ANSWER_RULES, _requirement(record, answer), _is_clear)
 
     async def rank(self, step: Step, answers: Sequence[str]) -> list[float] | None:
@@ -173,7 +166,7 @@ class Judge:
     async def _redacted(self, step: Step) -> str | None:
         """A step as the text that may be sent; None where nothing may. In a thread: the event loop serves requests."""
         try:
-            return await run_sync(self._redact, step)
+            return await run_sync(self.redact, step)
         except (MetaClawError, ValueError) as error:
             log.warning("judge_not_asked turn=%s error=%s", step.turn, error)
             return None
@@ -188,7 +181,7 @@ class Judge:
         return await self._vote(_RULE_RULES, _requirement(requirement, answer), _is_known)
 
     async def _vote(self, rules: str, record: str, settles: Callable[[Vote], bool]) -> Votes:
-        begun = self._clock()
+        begun = self.clock()
         mark = _mark(record)
         found: dict[int, Vote | _NoVote] = {}
 
@@ -205,27 +198,27 @@ class Judge:
             wants_more = first is _NoVote.UNREADABLE and not self._is_unreadable
         if wants_more:
             async with anyio.create_task_group() as asking:
-                for number in range(1, self._votes):
+                for number in range(1, self.votes):
                     asking.start_soon(ask, number)
         if any(vote is not _NoVote.ABSENT for vote in found.values()):
             self._is_unreadable = all(vote is _NoVote.UNREADABLE for vote in found.values())
-        votes = _counted([found[number] for number in sorted(found)], self._model.name)
-        log.debug("judged passed=%d failed=%d unknown=%d s=%.1f", votes.passed, votes.failed, votes.unknown, self._clock() - begun)
+        votes = _counted([found[number] for number in sorted(found)], self.model.name)
+        log.debug("judged passed=%d failed=%d unknown=%d s=%.1f", votes.passed, votes.failed, votes.unknown, self.clock() - begun)
         return votes
 
     async def _ask(self, request: ChatRequest, read: Callable[[Completion], T]) -> T | _NoVote:
         try:
-            found = read(await self._model.ask(request, Purpose.JUDGE))
-            self._answered(self._model.name, None)
+            found = read(await self.model.ask(request, Purpose.JUDGE))
+            self.answered(self.model.name, None)
             return found
         except BudgetError:
             raise
         except JudgeError as error:
-            log.info("judge_answer_unreadable model=%s error=%s", self._model.name, error)
-            self._answered(self._model.name, str(error))
+            log.info("judge_answer_unreadable model=%s error=%s", self.model.name, error)
+            self.answered(self.model.name, str(error))
             return _NoVote.UNREADABLE
         except (MetaClawError, OSError, ValueError) as error:
-            log.info("judge_gave_no_answer model=%s error=%s", self._model.name, error)
+            log.info("judge_gave_no_answer model=%s error=%s", self.model.name, error)
         return _NoVote.ABSENT
 
 

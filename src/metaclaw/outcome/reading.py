@@ -8,7 +8,7 @@ from functools import cached_property
 
 import msgspec
 
-from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall, ToolResult
+from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall, ToolResult, text_of
 from metaclaw.domain.turn import Step
 from metaclaw.outcome import phrases
 from metaclaw.outcome.phrases import programs_of
@@ -166,7 +166,7 @@ def ends_of(text: str) -> str:
 
 def said_by(parts: Sequence[Part]) -> str:
     """The text of some parts."""
-    return "\n".join(part.text for part in parts if isinstance(part, Text))[:_MAX_CHARS]
+    return text_of(parts)[:_MAX_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class ToolRun:
 
 
 def _read_result(result: ToolResult, call: ToolCall | None) -> ToolRun:
-    whole = "\n".join(part.text for part in result.parts if isinstance(part, Text))
+    whole = text_of(result.parts)
     kind = tool_kind(call.name) if call else ToolKind.OTHER
     command = command_of(call) if call and kind is ToolKind.SHELL else ""
     # A file that was read may be any JSON; a failed read is short.

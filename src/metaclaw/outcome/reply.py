@@ -121,7 +121,7 @@ def remarks_against(
 
 
 def _outright(reading: StepReading, said: str) -> list[Remark]:
-    """Reproaches and resignation: they need no context."""
+    """Reproaches, resignation and shouting, which need no context."""
     raw = reading.raw
     found: list[Remark] = []
     if quote := phrases.REPROACHES.find(said):
@@ -177,7 +177,7 @@ def _reservations(reading: StepReading, said: str, glad: Remark | None) -> list[
 
 
 def _denials(reading: StepReading, said: str) -> list[Remark]:
-    """A no, or a contrast of two things."""
+    """A "no", or a contrast of two things."""
     found: list[Remark] = []
     if quote := phrases.DENIALS.opens(said):
         found.append(("no", quote))
@@ -188,7 +188,7 @@ def _denials(reading: StepReading, said: str) -> list[Remark]:
 
 
 def _asks(reading: StepReading, said: str) -> bool:
-    """Whether it is one question."""
+    """Whether the reply is a single question."""
     raw = reading.raw
     if not raw.endswith(("?", "？")) or _SENTENCE_END.search(raw[:-1][:_MAX_CHARS]):
         return False
@@ -330,7 +330,7 @@ def _gladness(reading: StepReading, said: str) -> Remark | None:
 
 
 def _redo(reading: StepReading, glad: Remark | None, *, begins_new: bool) -> tuple[Remark, ...]:
-    """A repeated request. Not if the user is content, answers a question or goes on to something else."""
+    """A repeated request, unless the user is content, answers a question or goes on to something else."""
     if (found := phrases.REDO.find(reading.said)) and (glad is None or glad[0] == "assent"):
         return (("words", found),)
     if glad or reading.asked_back or begins_new or phrases.NEXT.find(reading.said):

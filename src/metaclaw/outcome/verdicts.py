@@ -101,7 +101,7 @@ def _pooled(points: list[tuple[float, float, float]]) -> list[_Block]:
 
 
 def _joined(blocks: list[_Block]) -> Isotonic:
-    """Flat over each block, from its lowest score to its highest, and straight between blocks."""
+    """A map that is flat over each block, from its lowest score to its highest, and linear between blocks."""
     scores: list[float] = []
     shares: list[float] = []
     for block in blocks:

@@ -16,6 +16,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.skills.fields import ALWAYS, is_template, rule_text, rule_when
 from metaclaw.skills.files import SKILL_FILE
+from metaclaw.text import shorten
 
 RULES_BUDGET_TOKENS = 800
 """Default budget for the lines of rules and facts."""
@@ -88,26 +89,26 @@ def render_block(
 
 def render_reminder(rules: Sequence[Skill]) -> str:
     """One line that reminds of these rules, to be placed at the end of a conversation. `remove_blocks` takes it out again."""
-    texts = [_cut(rule_line(rule).removeprefix("- "), _MOST_REMINDER_CHARS) for rule in rules]
+    texts = [shorten(rule_line(rule).removeprefix("- "), _MOST_REMINDER_CHARS) for rule in rules]
     return _envelope(f"{_REMINDER} {' / '.join(texts)}").removeprefix("\n\n")
 
 
 def rule_line(rule: Skill) -> str:
     """The line of a rule or fact: what it says, and when it applies unless that is always."""
-    text, when = _one_line(rule_text(rule)), _one_line(rule_when(rule))
+    text, when = (" ".join(one.split()) for one in (rule_text(rule), rule_when(rule)))
     if when == ALWAYS or is_template(rule):
         return f"- {text}"
-    return f"- {text} [{_cut(when, _MOST_WHEN_CHARS)}]"
+    return f"- {text} [{shorten(when, _MOST_WHEN_CHARS)}]"
 
 
 def listed_line(skill: Skill) -> str:
     """The line that lists a skill: its name, when to use it, and the gist of what to do."""
-    return f"- {skill.name}: {_cut(_one_line(skill.trigger), _MOST_WHEN_CHARS)} — {gist(skill)}"
+    return f"- {skill.name}: {shorten(skill.trigger, _MOST_WHEN_CHARS)} — {gist(skill)}"
 
 
 def listed_briefly(skill: Skill) -> str:
     """The line that lists a skill where not all lines fit: its name and when to use it."""
-    return f"- {skill.name}: {_cut(_one_line(skill.trigger), _MOST_SHORT_CHARS)}"
+    return f"- {skill.name}: {shorten(skill.trigger, _MOST_SHORT_CHARS)}"
 
 
 def line_tokens(skill: Skill, form: Callable[[Skill], str]) -> int:
@@ -118,10 +119,9 @@ def line_tokens(skill: Skill, form: Callable[[Skill], str]) -> int:
 def gist(skill: Skill) -> str:
     """The first sentence or step of a skill's body, shortened."""
     lines = (_NUMBER_OR_BULLET.sub("", line).strip() for line in skill.body.splitlines() if not line.lstrip().startswith("#"))
-    first = next(filter(None, lines), skill.body.strip())
-    first = _one_line(first)
+    first = " ".join(next(filter(None, lines), skill.body).split())
     end = _SENTENCE_END.search(first, _LEAST_GIST_CHARS)
-    return _cut(first[: end.start()] if end else first, _MOST_GIST_CHARS)
+    return shorten(first[: end.start()] if end else first, _MOST_GIST_CHARS)
 
 
 def remove_blocks(text: str) -> str:
@@ -203,14 +203,6 @@ def _envelope(inner: str) -> str:
 
 def _render_skill(skill: Skill) -> str:
     return f"[{skill.name}] {skill.trigger}\n{skill.body}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def _checksum(inner: str) -> str:

@@ -76,9 +76,7 @@ def parse_skill(text: str, where: str) -> Skill:
     category, scope, _ = (None if fields.get(key) is None else _required(fields, key, where) for key in _TEXT_KEYS)
     if scope is not None and (fault := fault_of(scope)) is not None:
         raise SkillError(f"{where}: `scope` {fault}")
-    _check_overrides(fields.get("overrides"), where)
-    _check_kind(fields, where)
-    _check_enforcement(fields, where)
+    _check_rule_fields(fields, where)
     # Any other word than the program's own two is a person's name, as in published skills, and is kept.
     author = _LEARNED.get(str(fields.get("author")), Authorship.PERSON)
     extra = {key: value for key, value in fields.items() if key not in _TYPED_KEYS}
@@ -206,33 +204,29 @@ def _pinned(fields: dict[str, object], where: str) -> bool:
     return value
 
 
-def _check_overrides(value: object, where: str) -> None:
-    names = [value] if isinstance(value, str) else value
-    if value is not None and not (isinstance(names, list) and all(isinstance(name, str) and name.strip() for name in names)):
+def _check_rule_fields(fields: dict[str, object], where: str) -> None:
+    """Check the fields of rules. A date, and a bare `off`, which YAML reads as false, are put back into text."""
+    overrides, kind, examples, expires = (fields.get(key) for key in ("overrides", "kind", "examples", "expires"))
+    if overrides is not None and not _is_list_of_texts([overrides] if isinstance(overrides, str) else overrides):
         raise SkillError(f"{where}: `overrides` is not a skill's name or a list of such: write `overrides: other-skill`")
-
-
-def _check_kind(fields: dict[str, object], where: str) -> None:
-    """Check `kind`, `examples` and `expires`; a date that YAML has read as such is put back into text."""
-    kind, examples, expires = (fields.get(key) for key in ("kind", "examples", "expires"))
     if kind is not None and kind not in list(SkillKind):
         raise SkillError(f"{where}: `kind` is {kind!r}: write `skill`, `rule` or `fact`, or leave it out, which is a skill")
-    if examples is not None and not (isinstance(examples, list) and all(isinstance(one, str) and one.strip() for one in examples)):
+    if examples is not None and not _is_list_of_texts(examples):
         raise SkillError(f'{where}: `examples` is not a list of requests: write `examples: ["…", "…"]`')
     if expires is not None:
         try:
             fields["expires"] = date.fromisoformat(str(expires)).isoformat()
         except ValueError as error:
             raise SkillError(f"{where}: `expires` is {expires!r}: write the last day as 2027-01-31") from error
-
-
-def _check_enforcement(fields: dict[str, object], where: str) -> None:
-    """Check `enforce`, `on_error`, `on_break` and `check_state`. YAML reads a bare `off` as false: it is put back into text."""
     if fields.get("enforce") is False:
         fields["enforce"] = "off"
     for key, allowed in _CHOICES.items():
         if (fault := choice_fault(f"`{key}`", fields.get(key), allowed)) is not None:
             raise SkillError(f"{where}: {fault}")
+
+
+def _is_list_of_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) and one.strip() for one in value)
 
 
 def decode_skill(raw: bytes, path: Path | str) -> str:
@@ -276,7 +270,7 @@ def _open(path: Path) -> int:
 
 
 def _refuse_links_out(path: Path, folder: Path) -> None:
-    """Refuse a path that leads out of the skills folder by a link."""
+    """Raise SkillError if a link leads out of the skills folder."""
     try:
         inside = path.resolve(strict=True).is_relative_to(folder.resolve(strict=True))
     except (OSError, RuntimeError) as error:

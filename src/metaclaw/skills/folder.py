@@ -245,7 +245,7 @@ class FolderUpkeep:
 
 
 def _is_same_text(read: Skill | NoText | None, before: Skill | None) -> bool:
-    """Whether a file still means what it did before; pinning counts."""
+    """Whether a file still has its previous meaning; pinning counts."""
     if isinstance(read, NoText):
         return read is NoText.EMPTY
     if read is None or before is None:

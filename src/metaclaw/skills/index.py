@@ -280,7 +280,7 @@ class SkillIndex:
         return [FoundSkill(skill, score, score >= least) for score, skill in found[:limit]]
 
     def _evidence(self, wanted: SkillQuery, scopes: frozenset[str], limit: int) -> dict[int, int]:
-        """The evidence for the skills with the most of it."""
+        """The evidence for the skills that have the most."""
         evidence: dict[int, int] = {}
         get, added_up, rest = evidence.get, 0, []
         for weight, documents in self._lists(wanted):

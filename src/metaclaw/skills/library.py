@@ -162,14 +162,14 @@ class SkillLibrary:
             return self._view
 
     def _take_in_first(self, most: int | None, also: Iterable[str]) -> None:
-        """A person's edits come before the program's: they get a generation of their own."""
+        """Publish a person's edits first, as a generation of their own."""
         try:
             self._catch_up(most if self._shown else None, also, is_waited_for=self._shown)
         except OSError as error:
             raise SkillError(f"{self.folder} cannot be read: {error.strerror}: make it a folder that you may read") from error
 
     def _catch_up(self, most: int | None, also: Iterable[str] = (), *, is_waited_for: bool = False) -> None:
-        """Finish what is owed, read what changed, and have it numbered and shown. Raises OSError and StoreError."""
+        """Write files that are due, read what changed, and publish it. Raises OSError and StoreError."""
         if not self._began:
             latest = self._generations.latest()
             self._upkeep.recall(self._generations, latest)
@@ -207,7 +207,7 @@ class SkillLibrary:
         self._index = self._index.changed(put, removed)
 
     def _read(self, name: str) -> Skill | None:
-        """A skill from its file; where that is unreadable none, or for a moment what it was before."""
+        """A skill from its file; None if unreadable, or for a moment its last good version."""
         is_loose = name.endswith(".md")
         path = self.folder / name if is_loose else self.folder / name / SKILL_FILE
         self._half_written.discard(name)
@@ -248,7 +248,7 @@ class SkillLibrary:
         learned: LearnedFrom | None = None,
         reverted_to: int | None = None,
     ) -> LibraryView:
-        """The store first, then the files, then the view."""
+        """Publish a change: first the store, then the files, then the view."""
         before = self._index
         put = [skill for skill in put if skill != before.get(skill.name)]
         index = before.changed(put, removed)
@@ -307,7 +307,7 @@ class SkillLibrary:
 
 
 def _as_read(skill: Skill) -> Skill:
-    """The skill as its file will say it, so that a file we wrote is not taken for an edit."""
+    """The skill as it is read back from its file, so that a written file is not taken for an edit."""
     return parse_skill(render_skill(skill), f"skill {skill.name}")
 
 
@@ -327,5 +327,5 @@ def _told(edits: Mapping[str, str]) -> str:
 
 
 def _printable(text: str) -> str:
-    """A file name need not be UTF-8, but what is shown must be."""
+    """A text for display: a file name need not be UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from metaclaw.config import SkillsConfig
 from metaclaw.domain.skill import Nearness, Skill, SkillKind
@@ -44,8 +44,6 @@ _RULES = frozenset((SkillKind.RULE, SkillKind.FACT))
 Ranks = frozenset[tuple[str, int]]
 _FOR_EVERYONE: Ranks = frozenset()
 _NOTHING: frozenset[str] = frozenset()
-_K = TypeVar("_K", bound=Hashable)
-_T = TypeVar("_T")
 
 
 class Budgets(NamedTuple):
@@ -154,7 +152,9 @@ class LibraryView:
             request = _Request(wanted, nearness, None if scope is None else scope.workspace, today, without)
             found = self._select(request, budgets, speaker)
             found = found._replace(has_withholdable=any(map(may_be_withheld, (*found.full, *found.listed))))
-            _remember(speaker.cached, key, found, _CACHED_QUERIES)
+            if len(speaker.cached) >= _CACHED_QUERIES:
+                speaker.cached.clear()
+            speaker.cached[key] = found
         return found
 
     def retrieve(
@@ -173,7 +173,9 @@ class LibraryView:
         known = self._speakers.get((ranks, workspace))
         if known is None or (known.until is not None and today > known.until):
             known = self._in_scope(ranks, workspace, today)
-            _remember(self._speakers, (ranks, workspace), known, _CACHED_SCOPES)
+            if len(self._speakers) >= _CACHED_SCOPES:
+                self._speakers.clear()
+            self._speakers[ranks, workspace] = known
         return known
 
     def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
@@ -288,12 +290,6 @@ def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budge
                 kept.add(rule.name)
                 spent += tokens
     return tuple(rule for rule in rules if rule.name in kept)
-
-
-def _remember(cache: dict[_K, _T], key: _K, value: _T, most: int) -> None:
-    if len(cache) >= most:
-        cache.clear()
-    cache[key] = value
 
 
 MOST_CONSIDERED = 1000

@@ -163,7 +163,7 @@ class _Situations:
         )
 
     def _near(self, skill: Skill) -> list[Skill]:
-        """Skills that share one of its rarest words: two for the same situation share a third of all, the rare ones among them."""
+        """Skills that share one of its rarest words; two for the same situation share a third of all."""
         rarest = sorted(situation_terms(skill), key=lambda term: (len(self._having.get(term, ())), term))
         looked = dict.fromkeys(number for term in rarest[: 1 + 2 * len(rarest) // 3] for number in self._having.get(term, ()))
         return [self._skills[number] for number in looked]

@@ -172,7 +172,7 @@ def _without_blocks(text: str, *, begins_within: bool = False) -> str:
 
 
 def _without_history(text: str) -> str:
-    """Of a group chat's pending messages keep the one to be answered."""
+    """Keep only the message to be answered of a group chat's pending messages."""
     history = HISTORY.search(text)
     current = CURRENT.search(text, history.end() if history else 0)
     before = text[: history.start()] if history else ""
@@ -182,7 +182,7 @@ def _without_history(text: str) -> str:
 
 
 def _without_untrusted(text: str) -> str:
-    """Drop each heading that calls what follows untrusted, with the fenced block or the paragraph it heads."""
+    """Drop each heading that marks untrusted data, with its fenced block or paragraph."""
     kept: list[str] = []
     at = 0
     while heading := UNTRUSTED_HEADING.search(text, at):

@@ -208,7 +208,7 @@ class Rulebook:
         return found
 
     def _settle(self, skill: Skill, reason: str, before: Skill | None = None) -> Skill:
-        """Publish a skill as a person's decision; `before` is the skill as they saw it, where its text changes."""
+        """Publish a skill as a person's decision; `before` is the skill as they saw it, if its text changes."""
         self.library.publish([skill], (), reason, expected={skill.name: (before or skill).content_hash}, by_person=True)
         return skill
 

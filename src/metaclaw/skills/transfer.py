@@ -1,7 +1,7 @@
 """Rules and skills from and to other places: files of other programs (CLAUDE.md, AGENTS.md, .cursorrules), and packs of skills.
 
 In Markdown, each list item and each short paragraph is a rule; the heading above it says when it applies, unless it is a general
-one such as "Rules". What Markdown has no place for (for whom, which project) is kept in a comment behind the rule.
+one such as "Rules". What Markdown has no place for (scope, project, last day) is kept in a comment behind the rule.
 
 A pack is a folder of `<name>/SKILL.md`, or a .zip of one. It comes from outside: nothing in it is unpacked by the path it claims.
 Each SKILL.md is read, within limits, as any skill file is, and its folder is named after the skill. A person who adds a skill
@@ -202,7 +202,7 @@ def _pieces(text: str) -> Iterator[_Piece]:
 
 
 def _joined(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    """A code block belongs to the paragraph that announces it."""
+    """Join each code block to the paragraph that announces it."""
     last: _Piece | None = None
     for piece in pieces:
         if piece.kind == "code" and last is not None and last.text.endswith(":"):
@@ -341,7 +341,7 @@ def vouched(skill: Skill) -> Skill:
 
 
 def _entries(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Every SKILL.md with what it is called in messages; one that is too large is cut just beyond the limit."""
+    """Every SKILL.md with its name for messages; one that is too large is cut just beyond the limit."""
     try:
         if path.is_dir():
             files = (file for depth in range(_DEPTH) for file in sorted(path.glob("*/" * depth + SKILL_FILE)))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from metaclaw.text.excerpts import without_hidden_characters
-from metaclaw.text.terms import VERBS
+from metaclaw.text.terms import VERBS, WORD_LISTS
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _BREAK = re.compile(
@@ -34,31 +34,7 @@ _COMMAND = re.compile(
     r"|/)\S*[ \t]"
 )
 
-_MODAL = re.compile(
-    r"\b(?:must|shall|should|have to|has to|need(?:s)? to|ought to|required? to|is to|are to|supposed to|obliged|mandatory"
-    r"|make sure|be sure"
-    r"|remember to|don'?t forget|do not|don'?t|never|always|from now on|going forward|in (?:the )?future|henceforth"
-    r"|it is (?:important|critical"
-    r"|essential|necessary|imperative)|not allowed|forbidden|prohibited|only use|let'?s|no longer|(?:the )?(?:user|owner"
-    r"|admin\w*|operator"
-    r"|developer|customer|boss|team|policy|company|assistant|agent|ai|model|system)s?"
-    r" (?:want|wish|expect|prefer|require|like|ask|need|demand|instruct|request|order|will|would like|policy|has (?:asked"
-    r"|approved|authori[sz]ed|granted|requested))\w*"
-    r"|you(?:'re| are) (?:now|to|required|allowed|authori[sz]ed|expected)|you (?:can|may|will|want|might)|your (?:task|job"
-    r"|goal|role|new|instructions?)|new (?:rule|policy|instruction)|instead of|rather than|prefer(?:red|s)?"
-    r"|to (?:continue|proceed|fix|resolve|solve|install|avoid|complete|finish|enable|unlock)\b[^.\n]{0,60}?\b(?:run|use"
-    r"|execute|visit|open|call|add|set|type|go)"
-    r"|(?:run|execute|visit|install|download|open|paste|type)\b(?=\s*(?::|`|\$|https?:))"
-    r"|müssen|muss|musst|sollst|sollte[nst]?|soll|immer|nie(?:mals)?|ab (?:jetzt|sofort)|bitte|il faut|doi[st]|devez|devrait"
-    r"|toujours|jamais|ne pas|désormais"
-    r"|veuillez|debes?|deben|siempre|nunca|hay que|por favor|tienes que|deve[ms]?|sempre|mai|bisogna|moet(?:en)?|altijd|nooit"
-    r"|voortaan"
-    r"|всегда|никогда|должен|должна|должны|нужно|надо|нельзя|пожалуйста|используй\w*|отправ\w+)\b"
-    r"|必须|必須|务必|不要|请|請|总是|總是|永远|应该|應該|禁止|使用|发送|不得|今后|以后"
-    r"|てください|ください|必ず|しないで|べき|常に|今後|使って"
-    r"|하세요|반드시|항상|하지 ?마|앞으로|يجب|دائما|لا ت",
-    re.IGNORECASE,
-)
+_MODAL = re.compile(rf"\b(?:{''.join(WORD_LISTS['modal'])})\b|{''.join(WORD_LISTS['unspaced_modal'])}", re.IGNORECASE)
 _REPORTED = re.compile(
     r"\b(?:\w*error|\w*exception|traceback|warning|expected|got|failed|cannot|could not|couldn't|was|were|has been|exited?)\b",
     re.IGNORECASE,

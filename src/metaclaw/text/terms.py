@@ -18,11 +18,12 @@ from typing import Final
 
 from metaclaw.text.excerpts import without_hidden_characters
 
-_LISTS: dict[str, list[str]] = json.loads((files("metaclaw.text") / "words.json").read_text(encoding="utf-8"))
+WORD_LISTS: dict[str, list[str]] = json.loads((files("metaclaw.text") / "words.json").read_text(encoding="utf-8"))
+"""The contents of `words.json`: words, and in the lists named `modal` alternatives of a pattern."""
 
 
 def _words(name: str) -> tuple[str, ...]:
-    return tuple(" ".join(_LISTS[name]).split())
+    return tuple(" ".join(WORD_LISTS[name]).split())
 
 
 STOP_WORDS = frozenset(_words("stop"))

@@ -5,7 +5,7 @@ import pytest
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.skills import CheckKind, constant_parts, kind_of, lenience_trouble, parse_check
-from metaclaw.skills.checks.leniency import accepted_trifle
+from metaclaw.skills.checks.leniency import accepted_trivial_answer
 
 _LONG = "program: |\n  import json, sys\n  print(json.dumps({'score': min(1.0, len(json.load(sys.stdin)['text']) / 150)}))"
 _OTHER_TASK = "program: |\n  import sys\n  sys.exit(2)"
@@ -22,7 +22,7 @@ _OTHER_TASK = "program: |\n  import sys\n  sys.exit(2)"
     ],
 )
 def test_a_check_that_accepts_a_trivial_answer_is_found(check: str, accepted: str) -> None:
-    found = accepted_trifle(parse_check(check))
+    found = accepted_trivial_answer(parse_check(check))
     assert found is not None
     assert found.startswith(accepted)
     trouble = lenience_trouble(Skill(SkillName("rule"), "Always", "A rule.", extra={"check": check}))
@@ -42,7 +42,7 @@ def test_a_check_that_accepts_a_trivial_answer_is_found(check: str, accepted: st
     ],
 )
 def test_other_checks_are_not(check: str) -> None:
-    assert accepted_trifle(parse_check(check)) is None
+    assert accepted_trivial_answer(parse_check(check)) is None
 
 
 def test_an_unreadable_check_is_left_to_the_other_warning() -> None:
@@ -69,4 +69,4 @@ def test_what_few_answers_have_in_common_is_not_held_against_them() -> None:
 def test_a_letter_that_may_be_repeated_is_not_the_only_answer() -> None:
     share = "said.count('a') / max(1, len(said))"
     check = f"program: |\n  import json, sys\n  said = json.load(sys.stdin)['text']\n  print(json.dumps({{'score': {share}}}))"
-    assert accepted_trifle(parse_check(check, approved=True)) == "a"
+    assert accepted_trivial_answer(parse_check(check, approved=True)) == "a"

@@ -17,7 +17,7 @@ from metaclaw.domain.chat import Json, ToolCall
 from metaclaw.domain.check import ToolClass, is_named, runs_code, tool_class
 from metaclaw.skills.checks.code import literals_of, unescaped
 from metaclaw.skills.checks.commands import code_edits, commands_of
-from metaclaw.skills.checks.file_edits import PATCH_BEGIN, PATCH_FILE, patched_files
+from metaclaw.skills.checks.programs import PATCH_BEGIN, PATCH_FILE, patched_files
 from metaclaw.skills.checks.shell import read_script
 from metaclaw.skills.checks.shell_words import ShellSyntaxError
 
@@ -98,7 +98,7 @@ def decoded(arguments: str) -> Json:
 
 
 def _mended(arguments: str) -> Json:
-    """The texts by their keys of an object that is cut off, or has other quotes or escapes than JSON."""
+    """The texts by key of an object that is cut off, or has other quotes or escapes than JSON."""
     if not arguments.lstrip().startswith(("{", "```")):
         return arguments
     found: dict[str, list[str]] = {}
@@ -164,7 +164,7 @@ def _wrapped(arguments: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
 
 
 def _javascript(arguments: Json) -> str | None:
-    """The program, where a call takes one that calls tools by itself."""
+    """The JavaScript program in a call's arguments that calls tools itself, or None."""
     values = [arguments] if isinstance(arguments, str) else list(arguments.values()) if isinstance(arguments, dict) else []
     return next((one for one in values if isinstance(one, str) and _JAVASCRIPT_CALL.search(one)), None)
 
@@ -199,7 +199,7 @@ def _texts(kind: ToolClass, arguments: Json) -> Iterator[str]:
 
 
 def _commands(arguments: Json) -> list[str]:
-    """The commands that a call runs, behind the variables that it sets for them."""
+    """The commands that a call runs, after the variables that it sets for them."""
     if not isinstance(arguments, dict):
         return _lines(arguments)
     given = {plain_key(key): value for key, value in arguments.items() if value}
@@ -254,7 +254,7 @@ def _unwrapped(command: str) -> str:
 
 
 def _shell_edits(script: str) -> Iterator[str]:
-    """What a script does to files: what it writes by redirection, changes in place, or patches."""
+    """The files that a script writes by redirection, changes in place, or patches."""
     commands = commands_of(script)
     if PATCH_BEGIN in script:
         patches = [one.text for one in commands.texts if one.text.lstrip().startswith(PATCH_BEGIN)]
@@ -296,7 +296,7 @@ def _edits(arguments: Json) -> Iterator[str]:
 
 
 def _replacements(text: str) -> list[str]:
-    """What stands between `=====` and `REPLACE` in blocks of search and replacement."""
+    """The texts between `=====` and `REPLACE` in search-and-replace blocks."""
     found: list[str] = []
     begun: list[str] | None = None
     for line in text.splitlines() if "REPLACE" in text else ():

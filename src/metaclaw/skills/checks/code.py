@@ -67,7 +67,7 @@ def _literals(code: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _commands(code: str) -> Iterator[str]:
-    """Texts with several words; and rows of texts with commas between them, which are the words of a command."""
+    """Texts with several words, and rows of texts with commas between them, which are the words of a command."""
     row: list[str] = []
     last = -1
     for text, begin, end in _literals(code):
@@ -233,7 +233,7 @@ def _plain_modules(code: str) -> str:
 
 
 def _written_texts(code: str) -> Iterator[str]:
-    """The texts of a program without those that it only looks for."""
+    """The texts of a program, without those that it only searches for."""
     for match in _some(_TEXT, code):
         if _LOOKED_FOR.search(code, max(0, match.start() - 40), match.start()) is None and not re.match(
             r"\s+(?:not\s+)?in\b", code[match.end() : match.end() + 12]
@@ -272,7 +272,7 @@ def _arguments(code: str, at: int) -> list[str]:
 
 
 def _value(expression: str, names: dict[str, str]) -> str:
-    """The text that an expression comes to, with `$name` for what is not known."""
+    """The text of an expression, with `$name` for unknown values."""
     pieces: list[str] = []
     is_path = "Path" in expression or "path.join" in expression
     for match in _TOKEN.finditer(expression[:_MOST_ARGUMENT_CHARS]):

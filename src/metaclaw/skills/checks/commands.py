@@ -173,7 +173,7 @@ class _Walk:
         )
 
     def _add_script(self, script: Script, depth: int) -> tuple[tuple[int, int], ...]:
-        """Add what a script comes down to; the parts of it that are only quoted."""
+        """Add the commands of a script; return the parts of it that are only quoted."""
         quoted: list[tuple[int, int]] = []
         self._functions |= script.functions
         places = [(command, plain_words(command)) for command in script.commands]
@@ -310,7 +310,7 @@ class _Walk:
                     self._note(_PRINTED_SCRIPT)
 
     def _follow_files(self, command: Command, texts: list[str], roles: Roles) -> None:
-        """Add a download whose file a later command runs as a pipe into that, a redirection that empties a file as `truncate`."""
+        """Add the run of a downloaded file as a pipe into its runner, and a redirection that empties a file as `truncate`."""
         bare = bare_words(texts)
         if command.empties and not command.given and _prints_nothing(bare):
             for path in command.empties:
@@ -354,7 +354,7 @@ class _Walk:
                 self._add_steps(texts, depth)
 
     def _add_steps(self, texts: list[str], depth: int) -> None:
-        """Add what is left of a command, step by step, without what only starts it, and the scripts in its words."""
+        """Add a command again and again without what only starts it, and the scripts in its words."""
         for _ in range(_MOST_STEPS):
             is_code = bool(texts) and program_name(texts[0]) in INTERPRETERS
             self._guesses += is_code
@@ -419,7 +419,7 @@ def _without_comments(script: Script) -> str:
 
 
 def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
-    """A script with its words in plain spelling: signs of the language within them are blanks, and here documents are left out."""
+    """A script in plain spelling: operators within words are blanks, and here documents are left out."""
     written = _without_comments(script)
     places: dict[tuple[int, int], list[str]] = {}
     for command in script.commands:
@@ -476,6 +476,6 @@ def _is_download(command: Command) -> bool:
 
 
 def _shortest(command: Command) -> str:
-    """A command without what only starts it and what is only quoted."""
+    """A command without what only starts it and without quoted words."""
     texts = bare_words([word.text for word in plain_words(command)])
     return _without(texts, quoted_places(texts))

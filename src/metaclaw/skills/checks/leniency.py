@@ -46,13 +46,13 @@ def kind_of(checks: Sequence[Check]) -> CheckKind:
     return CheckKind.FORBIDS if is_forbidding else CheckKind.DEMANDS
 
 
-def accepted_trifle(check: Check) -> str | None:
+def accepted_trivial_answer(check: Check) -> str | None:
     """A trivial answer that passes a check, or None; also None where the check accepts nothing else or only forbids. Blocks."""
     if kind_of([check]) is not CheckKind.DEMANDS or (isinstance(check, ProgramCheck) and not check.approved):
         return None
-    for trifle, found in zip(TRIVIAL_ANSWERS, _strictly(check, TRIVIAL_ANSWERS), strict=True):
-        if found.score == 1.0 and any(one.score != 0.0 for one in _strictly(check, near_answers(trifle))):
-            return trifle
+    for trivial, found in zip(TRIVIAL_ANSWERS, _strictly(check, TRIVIAL_ANSWERS), strict=True):
+        if found.score == 1.0 and any(one.score != 0.0 for one in _strictly(check, near_answers(trivial))):
+            return trivial
     return None
 
 
@@ -62,10 +62,10 @@ def lenience_trouble(skill: Skill) -> str | None:
         check = check_of(skill)
     except SkillError:
         return None
-    trifle = None if check is None else accepted_trifle(check)
-    if trifle is None:
+    trivial = None if check is None else accepted_trivial_answer(check)
+    if trivial is None:
         return None
-    return f"accepts {trifle!r} to any request: training on it is useless, and it proves no weights without [judge]"
+    return f"accepts {trivial!r} to any request: training on it is useless, and it proves no weights without [judge]"
 
 
 def near_answers(text: str) -> list[str]:

@@ -44,7 +44,7 @@ class _LateError(Exception):
 
 
 def _match_all(patterns: list[Any], texts: list[str], until: float) -> list[object]:
-    """What is found of each pattern, or why it broke; None for one that took too long."""
+    """The result of each pattern, or its error; None for one that took too long."""
     signal.signal(signal.SIGALRM, _interrupt)
     found: list[object] = [None] * len(patterns)
     waiting = list(range(len(patterns)))
@@ -66,7 +66,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _match_or_error(pattern: str, texts: list[str], limit_s: float) -> object:
-    """The same for one pattern. Raises _LateError; a search looks for signals as it goes."""
+    """The result of one pattern. Raises _LateError: a search checks for signals as it goes."""
     if limit_s <= 0:
         raise _LateError
     try:
@@ -101,7 +101,7 @@ def match(pattern: str, texts: list[str]) -> list[dict[str, Any]]:
 
 @lru_cache(256)
 def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """The outermost named groups of a pattern, each as a pattern. One that cannot stand alone is left out."""
+    """The outermost named groups of a pattern, each as a pattern, without those that cannot be compiled alone."""
     flags = re.compile(pattern).flags
     found = []
     for source in _named_groups(pattern):
@@ -140,7 +140,7 @@ def _named_groups(pattern: str) -> list[str]:
 
 
 def _in_order(parts: tuple[re.Pattern[str], ...], text: str) -> int:
-    """How many parts stand one behind the other: the longest such chain, so that a missing part does not hide those after it."""
+    """The length of the longest chain of parts in order, so that a missing part does not hide those after it."""
     # reach[count] is the earliest place at which a chain of that many parts ends.
     reach = [0] + [len(text) + 1] * len(parts)
     for part in parts:

@@ -95,7 +95,7 @@ def main() -> int:
 
 
 def _wait(child: int, seconds: float, control: socket.socket) -> int | None:
-    """The exit status of a run, which is ended when its time is over; None where nothing is waiting for it any more."""
+    """The exit status of a run, which is killed when its time is over; None if the client is gone."""
     ended = os.pidfd_open(child)
     try:
         ready, _, _ = select.select([ended, control.fileno()], [], [], seconds)
@@ -110,7 +110,7 @@ def _wait(child: int, seconds: float, control: socket.socket) -> int | None:
 
 
 def _run(libc: ctypes.CDLL, files: list[int], seconds: float, memory_mib: int) -> int:
-    """Run what the first file says, in a fork: its exit status."""
+    """Run the task in the first file, in a fork, and return its exit status."""
     libc.prctl(_SET_DEATH_SIGNAL, ctypes.c_ulong(signal.SIGKILL))
     os.setsid()
     for number, file in enumerate(files):

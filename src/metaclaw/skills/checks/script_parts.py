@@ -10,8 +10,16 @@ from itertools import pairwise
 from typing import Final
 
 from metaclaw.skills.checks.code import code_files, code_scripts
-from metaclaw.skills.checks.file_edits import ed_texts, patched_files, sed_texts
-from metaclaw.skills.checks.programs import DATABASES, INTERPRETERS, SHELLS, program_name, shortened
+from metaclaw.skills.checks.programs import (
+    DATABASES,
+    INTERPRETERS,
+    SHELLS,
+    ed_texts,
+    patched_files,
+    program_name,
+    sed_texts,
+    shortened,
+)
 from metaclaw.skills.checks.programs import words as words_of
 from metaclaw.skills.checks.shell import KEYWORDS, Command, Script
 from metaclaw.skills.checks.shell_words import Word, decoded_text, printed_text
@@ -388,7 +396,7 @@ class GitState:
             self._aliases[name] = value
 
     def _configured(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
-        """An alias outlives the script, so that it counts as what it stands for."""
+        """Keep an alias and give what it stands for, because it outlives the script."""
         for name, value in pairwise(texts[2:]):
             if name.startswith("alias.") and not value.startswith("-"):
                 self._keep(name[6:], value)

@@ -180,7 +180,7 @@ class _Reader(WordReader):
                 self._script.pipelines.append([*self._closed, group.argument_of])
 
     def _pipeline(self) -> tuple[str, list[Command]]:
-        """Read commands with pipes between them; the sign behind them, and those that feed what follows it."""
+        """Read commands with pipes between them; return the sign after them, and those that feed what follows it."""
         feeders: list[Command] = []
         while True:
             self._skip_blanks()
@@ -211,7 +211,7 @@ class _Reader(WordReader):
             self._script.pipelines.append([*feeders[-_MOST_FED:], command])
 
     def _command(self, command: Command) -> str:
-        """Read the words of a command; the sign behind them."""
+        """Read the words of a command; return the sign after them."""
         source = self._source
         while True:
             self._skip_blanks()
@@ -365,7 +365,7 @@ class _Reader(WordReader):
         return line
 
     def _read_apart(self, text: str) -> None:
-        """The commands of another text count as the script's own, without places."""
+        """Add the commands of another text to the script, without places."""
         for command in _Reader(text, self._variables, self._depth).read().commands:
             command.begin = command.end = 0
             self._script.commands.append(command)

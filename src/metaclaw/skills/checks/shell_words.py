@@ -75,7 +75,7 @@ class WordReader(ABC):
         """The text that the commands from this one on print, where that is known."""
 
     def _words(self) -> list[Word]:
-        """The words that one written word comes to: none for an empty variable, several where a value has blanks."""
+        """The words that one written word expands to: none for an empty variable, several if a value has blanks."""
         source, begin, first = self._source, self._at, self._command_count()
         pieces: list[str] = []
         is_plain = True
@@ -118,7 +118,7 @@ class WordReader(ABC):
         return [Word(one, begin, self._at, inner) for one in words]
 
     def _word(self) -> Word:
-        """One word, whatever is in it."""
+        """One word, joined if it expands to several."""
         begin = self._at
         words = self._words()
         return words[0] if len(words) == 1 else Word(" ".join(word.text for word in words), begin, self._at)
@@ -178,7 +178,7 @@ class WordReader(ABC):
         return value if is_quoted else _split(value)
 
     def _parameter(self) -> str:
-        """`${…}`: the value, or what the script says in its place."""
+        """`${…}`: the value, or its default."""
         source, at = self._source, self._at
         head = _PARAMETER.match(source, at)
         self._at = at + 2 if head is None else head.end()
@@ -285,14 +285,14 @@ def unescaped(text: str) -> str:
 
 
 def _split(value: str) -> str:
-    """A value that stands without quotes: it falls into words at blanks, but not at those of a substitution within it."""
+    """Split an unquoted value at blanks, except those within a substitution."""
     if "$(" in value or "`" in value:
         return _SPACE_OUTSIDE.sub(lambda match: match[1] or _SPLIT, value)
     return _SPACE.sub(_SPLIT, value)
 
 
 def _expanded_braces(text: str) -> Sequence[str]:
-    """`{a,b}` as two words; braces that say nothing stay."""
+    """`{a,b}` as two words; other braces stay."""
     if "\x01" not in text or len(text) > _MOST_BRACED_CHARS:
         return (text.translate(_NO_BRACES) if "\x01" in text or "\x02" in text or "\x03" in text else text,)
     found, left = [text], _MOST_BRACES
@@ -311,7 +311,7 @@ def _alternatives(text: str) -> re.Match[str] | None:
 
 
 def _changed(value: str, rest: str) -> str:
-    """A value as the operator behind a variable's name changes it, as far as that needs no patterns."""
+    """A value changed by the operator behind a variable's name, where that needs no patterns."""
     if part := re.fullmatch(r":(\d{1,4})(?::(\d{1,4}))?", rest):
         return value[int(part[1]) :][: int(part[2]) if part[2] else None]
     if part := re.fullmatch(r"(//?)([^/*?\[]+)/?([^/]*)", rest):
@@ -342,7 +342,7 @@ def printed_text(name: str, texts: list[str]) -> str | None:
 
 
 def _formatted(form: str, values: list[str]) -> str:
-    """What `printf` prints, as far as texts go: a format is used again while values are left."""
+    """What `printf` prints for texts; the format is reused while values are left."""
     left = list(values)
 
     def value(match: re.Match[str]) -> str:

@@ -63,7 +63,7 @@ class Matcher:
         )
 
     def ask(self, task: dict[str, Json], limit_s: float) -> Json:
-        """What it finds; None if it takes too long. Raises ValueError if the check is at fault, WorkerError if the process ended.
+        """What it finds. Raises TimeoutError if it takes too long, ValueError if the check is at fault, WorkerError if it ended.
         Blocks."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
@@ -73,7 +73,7 @@ class Matcher:
         except OSError as error:
             raise WorkerError(str(error)) from error
         if line is None:
-            return None
+            raise TimeoutError
         reply = json.loads(line)
         if "error" in reply:
             raise ValueError(reply["error"])
@@ -181,10 +181,6 @@ class Pool(Generic[W]):
             self._idle.pop().close()
 
 
-class _SlowError(Exception):
-    pass
-
-
 _matchers: Final = Pool(Matcher)
 _programs: Final = Pool(ProgramServer)
 
@@ -194,16 +190,13 @@ def ask_matcher(task: dict[str, Json], limit_s: float) -> Json:
     started, WorkerError if each ends at once. Blocks."""
 
     def ask() -> Json:
-        try:
-            with _matchers.worker() as matcher:
-                found = matcher.ask(task, limit_s)
-                if found is None:
-                    raise _SlowError
-                return found
-        except _SlowError:
-            return None
+        with _matchers.worker() as matcher:
+            return matcher.ask(task, limit_s)
 
-    return _again(ask)
+    try:
+        return _again(ask)
+    except TimeoutError:
+        return None
 
 
 def run_program(source: str, answer: dict[str, Json], limit_s: float) -> Ended:
@@ -227,7 +220,7 @@ T = TypeVar("T")
 
 
 def _again(task: Callable[[], T]) -> T:
-    """The task again while workers turn out to have ended before it, such as those that the system killed for memory."""
+    """Run a task, again if its worker turns out to have ended before, such as one killed for its memory."""
     for _ in range(WORKERS):
         with contextlib.suppress(WorkerError):
             return task()
@@ -256,7 +249,7 @@ def _read(file: int) -> str:
 
 
 def _read_line(file: int, deadline: float) -> bytes | None:
-    """A line, or None where there is none in time. Raises WorkerError at the end of the file."""
+    """A line, or None if none comes in time. Raises WorkerError at the end of the file."""
     poll, read = select.poll(), b""
     poll.register(file, select.POLLIN)
     while not read.endswith(b"\n"):

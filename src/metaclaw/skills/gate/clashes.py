@@ -153,7 +153,7 @@ def asks_the_same(one: Skill, other: Skill, boilerplate: frozenset[str] = frozen
 
 
 def _steps(skill: Skill) -> list[str]:
-    """What the lines of a body ask, without their numbers and without the line that names the mistake."""
+    """The lines of a body without their numbers and without the line that names the mistake."""
     lines = (_LIST_MARK.sub("", line).strip().casefold() for line in skill.body.splitlines())
     return [line for line in lines if line and not _MISTAKE.match(line)]
 
@@ -172,7 +172,7 @@ def _boilerplate(skills: Iterable[Skill]) -> frozenset[str]:
 
 
 def _other_values(one: str, other: str) -> str | None:
-    """In words, which values with digits in them two texts disagree in that otherwise say the same; None where they do not."""
+    """In which values with digits two otherwise equal texts differ, in words; None if they do not."""
     mine, theirs = (set(_VALUE.findall(text)) for text in (one, other))
     subjects = (list_terms(_VALUE.sub(" ", text)) for text in (one, other))
     if mine == theirs or not mine or not theirs or overlap(*subjects) < _SAME_INSTRUCTION:
@@ -323,6 +323,6 @@ def _limits(text: str) -> dict[str, set[int]]:
 
 
 def _positive(text: str) -> str:
-    """What a text says to do: without the clauses that say what not to do."""
+    """A text without the clauses that say what not to do."""
     kept = (_INSTEAD.sub(" ", part) for part in _CLAUSE.split(text) if not _NOT.match(part.strip()) and "never" not in part.lower())
     return " . ".join(part for part in kept if part)

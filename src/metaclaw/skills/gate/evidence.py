@@ -100,9 +100,7 @@ async def prove(
     paid: Paid | None = None,
 ) -> SkillProof:
     """Replay until the decision is clear or the budget is used. What was replayed before counts, in tokens too."""
-    run = _Run(proposal, probes, START_LOSS if is_tried_live else LIVE_LOSS, model)
-    for result in () if earlier is None else earlier.replays:
-        run.learn(result)
+    run = _Run(proposal, probes, START_LOSS if is_tried_live else LIVE_LOSS, model, [*(earlier.replays if earlier else ())])
     spent = sum(result.tokens for result in run.results)
     while not run.is_decided and (probe := run.next_probe()) is not None:
         cost = await replayer.estimate(probe, proposal.skill)
@@ -115,7 +113,7 @@ async def prove(
         spent += result.tokens
         if result.is_unavailable:
             return SkillProof(Decision.WAIT, f"waits for the replay: {result.note}", run.certificate())
-        run.learn(result)
+        run.results.append(result)
         if paid is not None and not await paid(run.certificate()):
             return SkillProof(Decision.REJECT, "it is no longer wanted", run.certificate())
     return run.proof()
@@ -164,13 +162,10 @@ class _Run:
         if self._is_merge:
             return any(self._failed(probe) for probe in self.probes)
         belief = self._belief
-        is_tried = all(self._decided(kind) for kind in ProbeKind if self._untried(kind))
+        is_tried = all(self._decided(one.kind) for one in self.probes if not self._is_hopeless(one))
         if self._decided(ProbeKind.FAILING) and is_tried and belief.loss_if_kept <= self.accepted:
             return True
         return bool(self.results) and belief.loss_if_withdrawn <= REJECT_LOSS
-
-    def learn(self, result: ReplayResult) -> None:
-        self.results.append(result)
 
     def tries(self, probe: Probe) -> int:
         return sum(one.probe.turn == probe.turn for one in self.results)
@@ -231,12 +226,8 @@ class _Run:
     def _decided(self, kind: ProbeKind) -> bool:
         return any(one.probe.kind is kind and one.outcome is not Outcome.UNKNOWN for one in self.results)
 
-    def _untried(self, kind: ProbeKind) -> bool:
-        """Whether there are turns of this kind that may still tell something, or have."""
-        return any(one.kind is kind and not self._is_hopeless(one) for one in self.probes)
-
     def _is_hopeless(self, probe: Probe) -> bool:
-        """It does not fit into the budget, or its outcome could not be told: it is not paid for again."""
+        """Whether a turn exceeds the budget or had an unknown outcome: it is not replayed again."""
         return probe.turn in self.too_dear or any(
             one.probe.turn == probe.turn and one.outcome is Outcome.UNKNOWN for one in self.results
         )
@@ -314,15 +305,8 @@ class TaskCounts:
             return self
         if task.outcome is Outcome.UNKNOWN:
             return replace(self, unknown=self.unknown + 1)
-        match task.placed, task.outcome is Outcome.PASS:
-            case True, True:
-                return replace(self, placed_passed=self.placed_passed + 1)
-            case True, False:
-                return replace(self, placed_failed=self.placed_failed + 1)
-            case False, True:
-                return replace(self, withheld_passed=self.withheld_passed + 1)
-            case _:
-                return replace(self, withheld_failed=self.withheld_failed + 1)
+        count = f"{'placed' if task.placed else 'withheld'}_{'passed' if task.outcome is Outcome.PASS else 'failed'}"
+        return replace(self, **{count: getattr(self, count) + 1})
 
     @property
     def placed(self) -> int:

@@ -85,7 +85,7 @@ _LEFTOVERS = (
 )
 _WITHHELD = re.compile(
     r"<[A-Z][A-Z0-9_]*:[^<>\s]{1,60}>|<[A-Z_]*(?:KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|REDACTED)[A-Z_]*>|\[REDACTED[^\]\n]{0,40}\]"
-    r"|\b(?:sk|pk|ghp|xox[bp])[-_][xX*.]{3,}|\b(?:YOUR|MY)[_-](?:API[_-]?KEY|TOKEN|SECRET|PASSWORD)\b|\*{6,}",
+    r"|\b(?:sk|pk|ghp|xox[bp])[-_][xX*.]{3,}|\b(?:YOUR|MY)[_-](?:API[_-]?KEY|TOKEN|SECRET|PASSWORD)\b|\*{6,}"
 )
 _HIDDEN = frozenset(("Cc", "Cf", "Co", "Cs", "Cn"))
 _ALLOWED = frozenset("\n\t\r\u200c\u200d\ufe0f")  # joiners that scripts and emoji need
@@ -154,7 +154,7 @@ def _body(body: str) -> list[str]:
 
 
 def _leftovers(text: str) -> list[str]:
-    """At most one objection per kind; what stands there as an example is none."""
+    """Objections to ids, times and paths of one session, at most one per kind; those in examples are allowed."""
     objections: dict[str, str] = {}
     for what, pattern in _LEFTOVERS:
         for found in pattern.finditer(text):
@@ -219,13 +219,13 @@ class Replaying:
     budget: ReplayBudget | None = None
 
 
+@dataclass(frozen=True, eq=False)
 class Gate:
-    """Decides about proposals. Holds no state."""
+    """Decides about proposals."""
 
-    def __init__(self, mode: GateMode, replayer: Replayer | None = None, checks: Sequence[DraftCheck] = ()) -> None:
-        self.mode = mode
-        self._replayer = replayer
-        self._checks = tuple(checks)
+    mode: GateMode
+    replayer: Replayer | None = None
+    checks: Sequence[DraftCheck] = ()
 
     def replays(self, proposal: Proposal) -> bool:
         """Whether this gate replays such a proposal."""
@@ -252,12 +252,12 @@ class Gate:
             reason = "the gate is off" if self.mode is GateMode.OFF else reason
             model = "" if replaying is None else replaying.model
             return Admission(Standing.ACCEPTED, SkillState.LIVE, reason, untested(model, reason))
-        if self._replayer is None or replaying is None:
+        if self.replayer is None or replaying is None:
             return Admission(Standing.SHADOW, SkillState.SHADOW, "there is nothing to replay it with", untested("", ""))
         proof = await prove(
             proposal,
             replaying.probes,
-            self._replayer,
+            self.replayer,
             replaying.budget,
             model=replaying.model,
             is_tried_live=self.mode is GateMode.FULL,
@@ -279,7 +279,7 @@ class Gate:
                 return Admission(Standing.SHADOW, SkillState.SHADOW, proof.reason, proof.certificate)
 
     def _objections(self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]) -> list[Objection]:
-        objections = [objection for check in self._checks for objection in check(proposal)]
+        objections = [objection for check in self.checks for objection in check(proposal)]
         objections += _stated_objections(proposal, library)
         if self.mode is not GateMode.OFF:
             before = library.get(proposal.replaces[0]) if proposal.change is Change.EDIT and not proposal.is_rule else None
@@ -298,7 +298,7 @@ class Gate:
 
 
 def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Objection]:
-    """Objections to what changes a person's rules or facts, or adds some, other than by their words."""
+    """Objections to a model's proposal that changes or adds a person's rules or facts."""
     skill = proposal.skill
     if skill.author is not Authorship.EVOLVER:
         return []
