@@ -1,14 +1,16 @@
-"""State files: what was written is found again, and what is damaged is passed over for what was before it."""
+"""The files of a run are found again, damaged ones are skipped, and an incomplete adapter is recognised without loading it."""
 
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+import torch
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.training import RunProgress
-from metaclaw.engine.training.run_files import Pieces, remove_run
+from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, Pieces, is_whole, remove_run
 from metaclaw.errors import TrainingError
 
 _PLAN: dict[str, Json] = {"name": "night", "rank": 8, "seed": 1, "start": None}
@@ -201,3 +203,39 @@ def test_removing_a_run_leaves_what_is_not_its_own(tmp_path: Path) -> None:
     assert not run.exists()
     remove_run(run)
     assert not _names(tmp_path)
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    save_file({"a": torch.ones(3, 5), "b": torch.zeros(7)}, tmp_path / WEIGHTS_FILE, metadata={"format": "pt"})
+    (tmp_path / CONFIG_FILE).write_text("{}")
+    return tmp_path
+
+
+def test_what_is_all_there_is_whole(adapter: Path) -> None:
+    assert is_whole(adapter)
+
+
+@pytest.mark.parametrize("name", [CONFIG_FILE, WEIGHTS_FILE])
+def test_without_one_of_its_files_it_is_not(adapter: Path, name: str) -> None:
+    (adapter / name).unlink()
+    assert not is_whole(adapter)
+
+
+def test_nor_with_an_empty_configuration(adapter: Path) -> None:
+    (adapter / CONFIG_FILE).write_bytes(b"")
+    assert not is_whole(adapter)
+
+
+def test_nor_cut_at_any_byte(adapter: Path) -> None:
+    body = (adapter / WEIGHTS_FILE).read_bytes()
+    for length in range(len(body)):
+        (adapter / WEIGHTS_FILE).write_bytes(body[:length])
+        assert not is_whole(adapter)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.binary(max_size=64))
+def test_whatever_else_stands_there_is_no_adapter(adapter: Path, rubbish: bytes) -> None:
+    (adapter / WEIGHTS_FILE).write_bytes(len(rubbish).to_bytes(8, "little") + rubbish + b"more")
+    assert not is_whole(adapter)
