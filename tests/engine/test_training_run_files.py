@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.training import RunProgress
-from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, Pieces, is_whole, remove_run
+from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, RunFiles, is_whole, remove_run
 from metaclaw.errors import TrainingError
 
 _PLAN: dict[str, Json] = {"name": "night", "rank": 8, "seed": 1, "start": None}
@@ -24,8 +24,8 @@ class _Clock:
         return self.now
 
 
-def _claimed(folder: Path, clock: _Clock | None = None) -> Pieces:
-    pieces = Pieces(folder, clock or _Clock())
+def _claimed(folder: Path, clock: _Clock | None = None) -> RunFiles:
+    pieces = RunFiles(folder, clock or _Clock())
     pieces.claim(_PLAN)
     return pieces
 
@@ -34,7 +34,7 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def _write_two_steps(folder: Path) -> Pieces:
+def _write_two_steps(folder: Path) -> RunFiles:
     pieces = _claimed(folder)
     pieces.save_step(0, lambda: b"beginning")
     pieces.save_gradient(RunProgress(0, 1), lambda: b"one piece")
@@ -134,16 +134,16 @@ def test_what_a_killed_process_was_writing_is_swept_away(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("change", [{"name": "day"}, {"rank": 4}, {"seed": 2}, {"start": {"adapter": "x"}}])
 def test_another_runs_folder_is_refused_and_the_difference_named(change: dict[str, Json], tmp_path: Path) -> None:
-    _write_two_steps(tmp_path).let_go(discard=False)
+    _write_two_steps(tmp_path).release(discard=False)
     with pytest.raises(TrainingError, match=f"another {next(iter(change))}"):
-        Pieces(tmp_path).claim(_PLAN | change)
+        RunFiles(tmp_path).claim(_PLAN | change)
 
 
 def test_two_processes_cannot_have_one_run(tmp_path: Path) -> None:
     held = _claimed(tmp_path)
     with pytest.raises(TrainingError, match="another process"):
         _claimed(tmp_path)
-    held.let_go(discard=False)
+    held.release(discard=False)
     _claimed(tmp_path)
 
 
@@ -194,7 +194,7 @@ def test_a_full_disk_is_a_training_error_and_leaves_what_was_there(tmp_path: Pat
 
 def test_removing_a_run_leaves_what_is_not_its_own(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    _write_two_steps(run).let_go(discard=False)
+    _write_two_steps(run).release(discard=False)
     (run / "drawn").mkdir()
     remove_run(run)
     assert _names(run) == {"drawn"}
