@@ -24,6 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from benchmarks.scoring import score
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
@@ -116,7 +117,7 @@ def _verify(shape: Shape, tensors: dict[str, Tensor], device: str, dtype: torch.
         abs(one - other)
         for prompt, group in zip(prompts[:4], drawn, strict=False)
         for rollout in group[:2]
-        for one, other in zip(rollout.logprobs_T, teacher.score(prompt, rollout.tokens_T), strict=True)
+        for one, other in zip(rollout.logprobs_T, score(teacher, prompt, rollout.tokens_T), strict=True)
     ]
     mean = sum(apart) / len(apart)
     print(f"log-probabilities are {mean:.2e} off on average, {max(apart):.2e} at most")

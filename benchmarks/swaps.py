@@ -120,12 +120,12 @@ def judge(options: Options, adapters: Sequence[Weights], answers: Sequence[Answe
     """Score every distinct answer by its own version's weights, and by the other's, run alone and here."""
     import torch
 
+    from benchmarks.scoring import load_llama, score
     from metaclaw.engine.checkpoint import finish, map_tensors
-    from metaclaw.engine.llama import Llama
     from metaclaw.engine.versions import AdaptedWeights
 
     torch.set_num_threads(1)
-    base = Llama.load(options.folder)
+    base = load_llama(options.folder)
     recipes = [AdaptedWeights(base, map_tensors(options.folder), Path(weights.adapter)) for weights in adapters]
     truths = [finish(recipe.prepare()) for recipe in recipes]
     for recipe in recipes:
@@ -136,7 +136,7 @@ def judge(options: Options, adapters: Sequence[Weights], answers: Sequence[Answe
         tokens, own = answer.tokens, answer.version % len(adapters)
         key = (own, tokens.prompt_ids + tokens.sampled_ids)
         if key not in scored:
-            scored[key] = [truth.score(tokens.prompt_ids, tokens.sampled_ids) for truth in truths]
+            scored[key] = [score(truth, tokens.prompt_ids, tokens.sampled_ids) for truth in truths]
         misses = [_miss(tokens.logprobs, score) for score in scored[key]]
         mixed += misses[own] > TOLERANCE
         nearest = min(nearest, *(miss for number, miss in enumerate(misses) if number != own))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.scoring import load_llama
 from metaclaw.engine import MODEL_ID, EmbeddedModel
 from metaclaw.engine.convert import ensure_model
 from metaclaw.engine.llama import Llama
@@ -29,7 +30,7 @@ def folder() -> Path:
 @pytest.fixture(scope="session")
 def llama(folder: Path) -> Llama:
     torch.set_num_threads(1)
-    return Llama.load(folder)
+    return load_llama(folder)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from benchmarks.scoring import score
 from metaclaw.domain.chat import (
     Begin,
     ChatRequest,
@@ -67,7 +68,7 @@ async def test_an_answer_comes_whole_with_the_tokens_it_was_made_of(embedded: Em
     assert end.finish is Finish.STOP
     assert end.tokens is not None
     assert end.tokens.sampled_ids[-1] == 2
-    assert end.tokens.logprobs == pytest.approx(llama.score(end.tokens.prompt_ids, end.tokens.sampled_ids), abs=1e-4)
+    assert end.tokens.logprobs == pytest.approx(score(llama, end.tokens.prompt_ids, end.tokens.sampled_ids), abs=1e-4)
     assert end.usage is not None
     assert (end.usage.input_tokens, end.usage.output_tokens) == (len(end.tokens.prompt_ids), len(end.tokens.sampled_ids))
     assert embedded.state == "ready"

@@ -30,8 +30,8 @@ class Server(EmbeddingServer):
     def _search(self, query: frames.NearestQuery) -> frames.Near:
         raise NotImplementedError
 
-    def _index(self, name: str) -> None:
-        self._report()
+    def _index(self, put: frames.Put) -> None:
+        """Nothing is indexed here."""
 
     def _save(self) -> None:
         self._is_changed = False

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.scoring import load_llama
 from metaclaw.engine.attention import Span
 from metaclaw.engine.checkpoint import ALL_KINDS, finish, map_tensors, read_shape
-from metaclaw.engine.llama import Llama
 from metaclaw.engine.versions import AdaptedWeights
 from metaclaw.errors import EngineError
 from tests.engine.small import merge, write_adapter
@@ -53,7 +53,7 @@ def _expected(kind: str, folder: Path) -> torch.Tensor:
 @pytest.mark.parametrize("kind", _KINDS)
 def test_the_numbers_are_those_of_transformers_however_the_text_is_cut(kind: str, tmp_path: Path) -> None:
     _write(kind, tmp_path)
-    model, expected = Llama.load(tmp_path), _expected(kind, tmp_path)
+    model, expected = load_llama(tmp_path), _expected(kind, tmp_path)
     cache = model.new_cache(1, 40)
     whole = model.run(cache, [Span(0, 0, _TOKENS)], range(30))
     assert torch.allclose(whole, expected, atol=1e-4)
@@ -66,7 +66,7 @@ def test_the_numbers_are_those_of_transformers_however_the_text_is_cut(kind: str
 def test_an_adapter_works_beside_and_within_the_weights_of_any_of_them(kind: str, tmp_path: Path) -> None:
     _write(kind, tmp_path / "model")
     weights = write_adapter(tmp_path / "model", tmp_path / "adapter", seed=1, size=0.5)
-    base = Llama.load(tmp_path / "model")
+    base = load_llama(tmp_path / "model")
     recipe = AdaptedWeights(base, map_tensors(tmp_path / "model"), Path(weights.adapter))
     model = finish(recipe.prepare())
     expected = _expected(kind, merge(tmp_path / "model", weights, tmp_path / "merged"))
@@ -79,9 +79,9 @@ def test_an_adapter_works_beside_and_within_the_weights_of_any_of_them(kind: str
 
 def test_where_attention_forgets_no_text_is_longer_than_it_can_look_back(tmp_path: Path) -> None:
     _write("Mistral", tmp_path / "mistral", sliding_window=24)
-    assert Llama.load(tmp_path / "mistral").context == 24
+    assert load_llama(tmp_path / "mistral").context == 24
     _write("Qwen2", tmp_path / "qwen", sliding_window=24, use_sliding_window=False)
-    assert Llama.load(tmp_path / "qwen").context == 128
+    assert load_llama(tmp_path / "qwen").context == 128
 
 
 def test_whoever_knows_only_the_plain_family_is_not_given_another(tmp_path: Path) -> None:

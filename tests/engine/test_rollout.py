@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from benchmarks.scoring import score
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.attention import Span
 from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
@@ -73,7 +74,7 @@ def _make(shape: Shape, tensors: dict[str, Tensor], is_static: bool, dtype: torc
 def _assert_teacher_agrees(model: Llama, prompts: Sequence[Sequence[int]], drawn: list[list[Rollout]]) -> None:
     for prompt, group in zip(prompts, drawn, strict=True):
         for rollout in group:
-            assert rollout.logprobs_T == pytest.approx(model.score(prompt, rollout.tokens_T), abs=_TOLERANCE)
+            assert rollout.logprobs_T == pytest.approx(score(model, prompt, rollout.tokens_T), abs=_TOLERANCE)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
@@ -270,7 +271,7 @@ def test_half_precision_keeps_logprobs_close(shape: Shape, tensors: dict[str, Te
         abs(one - other)
         for prompt, group in zip(_PROMPTS, drawn, strict=True)
         for rollout in group
-        for one, other in zip(rollout.logprobs_T, model.score(prompt, rollout.tokens_T), strict=True)
+        for one, other in zip(rollout.logprobs_T, score(model, prompt, rollout.tokens_T), strict=True)
     ]
     assert sum(distances) / len(distances) < 0.05
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.scoring import load_llama, score
 from metaclaw.domain.policy import Weights
 from metaclaw.engine import frames
 from metaclaw.engine.llama import Llama
@@ -68,11 +69,11 @@ def adapters(small: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Weig
 @pytest.fixture(scope="module")
 def truths(small: Path, adapters: list[Weights], tmp_path_factory: pytest.TempPathFactory) -> list[Llama]:
     root = tmp_path_factory.mktemp("merged")
-    return [Llama.load(merge(small, weights, root / str(at))) for at, weights in enumerate(adapters)]
+    return [load_llama(merge(small, weights, root / str(at))) for at, weights in enumerate(adapters)]
 
 
 def _is_by(answer: frames.Finished, truth: Llama) -> bool:
-    scored = truth.score(tuple(answer.prompt_ids), tuple(answer.sampled_ids))
+    scored = score(truth, tuple(answer.prompt_ids), tuple(answer.sampled_ids))
     return list(answer.logprobs) == pytest.approx(scored, abs=1e-3)
 
 

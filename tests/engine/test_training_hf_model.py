@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
-from metaclaw.engine.training.hf_model import HfLearner, learner_for
+from metaclaw.engine.training.hf_model import HfLearner, learner_class
 from metaclaw.engine.training.learner import Learner
 from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
 from metaclaw.errors import TrainingError
@@ -194,10 +194,10 @@ def test_a_model_we_run_ourselves_says_and_learns_the_same_here(tmp_path: Path) 
 
 
 def test_each_model_gets_the_learner_that_runs_it(stranger: Path, tmp_path: Path) -> None:
-    assert isinstance(learner_for(make_tiny_model(tmp_path / "tiny"), rank=2, seed=0), Learner)
-    assert isinstance(learner_for(stranger, rank=2, seed=0), HfLearner)
+    assert learner_class(make_tiny_model(tmp_path / "tiny")) is Learner
+    assert learner_class(stranger) is HfLearner
     with pytest.raises(TrainingError, match=str(tmp_path)):
-        learner_for(tmp_path, rank=2, seed=0)
+        learner_class(tmp_path)(tmp_path, rank=2, seed=0)
 
 
 def _tokens_beyond(learner: HfLearner) -> object:

@@ -1,6 +1,8 @@
 """The training_pause: counted holds, and real processes that stand still while one is left."""
 
 import contextlib
+import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -13,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.engine.child_process import ProcessGroup
 from metaclaw.engine.trainer import TrainingPause
 from tests.support.pause import holding
 
@@ -42,6 +43,19 @@ class _Witness:
         self.goes = True
 
 
+class _Group:
+    """A member that stops a group of processes, as the trainer does."""
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+
+    def stop(self) -> None:
+        os.killpg(self._leader, signal.SIGSTOP)
+
+    def go(self) -> None:
+        os.killpg(self._leader, signal.SIGCONT)
+
+
 @pytest.fixture
 def spinner() -> Iterator[int]:
     """A process with two busy threads, leader of its own group."""
@@ -49,7 +63,7 @@ def spinner() -> Iterator[int]:
     assert process.stdout is not None
     process.stdout.readline()
     yield process.pid
-    ProcessGroup(process.pid).kill()
+    process.kill()
     process.wait()
     process.stdout.close()
 
@@ -129,7 +143,7 @@ def test_without_an_event_loop_nobody_settles() -> None:
 @needs_linux
 def test_a_held_group_has_less_than_a_millisecond_of_processor_time_left(spinner: int) -> None:
     training_pause = TrainingPause()
-    training_pause.attach(ProcessGroup(spinner))
+    training_pause.attach(_Group(spinner))
     overruns = []
     for _ in range(20):
         training_pause.hold("answer")
@@ -153,7 +167,7 @@ def _until_it_works(pid: int) -> None:
 def test_a_group_that_comes_while_training_is_paused_is_stopped_at_once(spinner: int) -> None:
     training_pause = TrainingPause()
     training_pause.hold("window shut")
-    training_pause.attach(ProcessGroup(spinner))
+    training_pause.attach(_Group(spinner))
     before = _used_s(spinner)
     time.sleep(0.03)
     assert _used_s(spinner) - before < 0.01
@@ -161,7 +175,7 @@ def test_a_group_that_comes_while_training_is_paused_is_stopped_at_once(spinner:
 
 def test_holding_costs_a_request_next_to_nothing(spinner: int) -> None:
     training_pause = TrainingPause()
-    training_pause.attach(ProcessGroup(spinner))
+    training_pause.attach(_Group(spinner))
     times = []
     for _ in range(300):
         started = time.perf_counter()
@@ -169,15 +183,3 @@ def test_holding_costs_a_request_next_to_nothing(spinner: int) -> None:
         times.append(time.perf_counter() - started)
         training_pause.release("answer")
     assert statistics.median(times) < 50e-6
-
-
-def test_a_group_that_has_ended_is_no_error() -> None:
-    process = subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE, process_group=0)
-    assert process.stdout is not None
-    process.stdout.read()  # to its end, which is the process's; nobody has waited for it yet
-    training_pause = TrainingPause()
-    training_pause.attach(ProcessGroup(process.pid))
-    with holding(training_pause, "answer"):
-        pass
-    assert process.wait() == 0
-    process.stdout.close()

@@ -1,14 +1,16 @@
-"""State files: what was written is found again, and what is damaged is passed over for what was before it."""
+"""The files of a run are found again, damaged ones are skipped, and an incomplete adapter is recognised without loading it."""
 
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+import torch
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.training import RunProgress
-from metaclaw.engine.training.run_files import Pieces, remove_run
+from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, RunFiles, is_whole, remove_run
 from metaclaw.errors import TrainingError
 
 _PLAN: dict[str, Json] = {"name": "night", "rank": 8, "seed": 1, "start": None}
@@ -22,8 +24,8 @@ class _Clock:
         return self.now
 
 
-def _claimed(folder: Path, clock: _Clock | None = None) -> Pieces:
-    pieces = Pieces(folder, clock or _Clock())
+def _claimed(folder: Path, clock: _Clock | None = None) -> RunFiles:
+    pieces = RunFiles(folder, clock or _Clock())
     pieces.claim(_PLAN)
     return pieces
 
@@ -32,7 +34,7 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def _write_two_steps(folder: Path) -> Pieces:
+def _write_two_steps(folder: Path) -> RunFiles:
     pieces = _claimed(folder)
     pieces.save_step(0, lambda: b"beginning")
     pieces.save_gradient(RunProgress(0, 1), lambda: b"one piece")
@@ -132,16 +134,16 @@ def test_what_a_killed_process_was_writing_is_swept_away(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("change", [{"name": "day"}, {"rank": 4}, {"seed": 2}, {"start": {"adapter": "x"}}])
 def test_another_runs_folder_is_refused_and_the_difference_named(change: dict[str, Json], tmp_path: Path) -> None:
-    _write_two_steps(tmp_path).let_go(discard=False)
+    _write_two_steps(tmp_path).release(discard=False)
     with pytest.raises(TrainingError, match=f"another {next(iter(change))}"):
-        Pieces(tmp_path).claim(_PLAN | change)
+        RunFiles(tmp_path).claim(_PLAN | change)
 
 
 def test_two_processes_cannot_have_one_run(tmp_path: Path) -> None:
     held = _claimed(tmp_path)
     with pytest.raises(TrainingError, match="another process"):
         _claimed(tmp_path)
-    held.let_go(discard=False)
+    held.release(discard=False)
     _claimed(tmp_path)
 
 
@@ -192,7 +194,7 @@ def test_a_full_disk_is_a_training_error_and_leaves_what_was_there(tmp_path: Pat
 
 def test_removing_a_run_leaves_what_is_not_its_own(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    _write_two_steps(run).let_go(discard=False)
+    _write_two_steps(run).release(discard=False)
     (run / "drawn").mkdir()
     remove_run(run)
     assert _names(run) == {"drawn"}
@@ -201,3 +203,39 @@ def test_removing_a_run_leaves_what_is_not_its_own(tmp_path: Path) -> None:
     assert not run.exists()
     remove_run(run)
     assert not _names(tmp_path)
+
+
+@pytest.fixture
+def adapter(tmp_path: Path) -> Path:
+    save_file({"a": torch.ones(3, 5), "b": torch.zeros(7)}, tmp_path / WEIGHTS_FILE, metadata={"format": "pt"})
+    (tmp_path / CONFIG_FILE).write_text("{}")
+    return tmp_path
+
+
+def test_what_is_all_there_is_whole(adapter: Path) -> None:
+    assert is_whole(adapter)
+
+
+@pytest.mark.parametrize("name", [CONFIG_FILE, WEIGHTS_FILE])
+def test_without_one_of_its_files_it_is_not(adapter: Path, name: str) -> None:
+    (adapter / name).unlink()
+    assert not is_whole(adapter)
+
+
+def test_nor_with_an_empty_configuration(adapter: Path) -> None:
+    (adapter / CONFIG_FILE).write_bytes(b"")
+    assert not is_whole(adapter)
+
+
+def test_nor_cut_at_any_byte(adapter: Path) -> None:
+    body = (adapter / WEIGHTS_FILE).read_bytes()
+    for length in range(len(body)):
+        (adapter / WEIGHTS_FILE).write_bytes(body[:length])
+        assert not is_whole(adapter)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.binary(max_size=64))
+def test_whatever_else_stands_there_is_no_adapter(adapter: Path, rubbish: bytes) -> None:
+    (adapter / WEIGHTS_FILE).write_bytes(len(rubbish).to_bytes(8, "little") + rubbish + b"more")
+    assert not is_whole(adapter)

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from benchmarks.scoring import load_llama, score
 from metaclaw.domain.chat import ChatRequest, Delta, End, Message, Role, SampledTokens, Sampling, Text, TextDelta, Wire
 from metaclaw.domain.policy import Weights
 from metaclaw.engine import EmbeddedModel
@@ -43,7 +44,7 @@ def truths(small: Path, adapters: dict[int, Weights], tmp_path_factory: pytest.T
     """Each version as a model of its own, with weights merged by other code."""
     root = tmp_path_factory.mktemp("merged")
     folders = {0: small} | {version: merge(small, weights, root / str(version)) for version, weights in adapters.items()}
-    return {version: Llama.load(folder) for version, folder in folders.items()}
+    return {version: load_llama(folder) for version, folder in folders.items()}
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ async def _answer(model: ModelProvider, version: int, text: str = "Tell me.", *,
 
 def _is_by(tokens: SampledTokens, truth: Llama) -> bool:
     """Whether these weights, and not others that are near, give the answer's log-probabilities."""
-    scored = truth.score(tokens.prompt_ids, tokens.sampled_ids)
+    scored = score(truth, tokens.prompt_ids, tokens.sampled_ids)
     return tokens.logprobs == pytest.approx(scored, abs=1e-3)
 
 
@@ -436,15 +437,15 @@ async def test_the_real_model_with_an_adapter_says_what_transformers_says_and_fr
 def test_a_version_says_the_same_before_between_and_after_its_layers_get_weights_of_their_own(
     small: Path, adapters: dict[int, Weights], truths: dict[int, Llama]
 ) -> None:
-    recipe = AdaptedWeights(Llama.load(small), map_tensors(small), Path(adapters[1].adapter))
+    recipe = AdaptedWeights(load_llama(small), map_tensors(small), Path(adapters[1].adapter))
     model = finish(recipe.prepare())
     tokens = list(range(100, 140))
-    truth = truths[1].score(tokens[:1], tokens[1:])
-    other = truths[2].score(tokens[:1], tokens[1:])
-    looks = [model.score(tokens[:1], tokens[1:])]
+    truth = score(truths[1], tokens[:1], tokens[1:])
+    other = score(truths[2], tokens[:1], tokens[1:])
+    looks = [score(model, tokens[:1], tokens[1:])]
     for number, _ in enumerate(recipe.merge()):
         if number % 5 == 0:
-            looks.append(model.score(tokens[:1], tokens[1:]))
+            looks.append(score(model, tokens[:1], tokens[1:]))
     assert len(looks) > 3
     assert all(look == pytest.approx(truth, abs=1e-4) for look in looks)
     assert other != pytest.approx(truth, abs=0.05)
@@ -456,13 +457,13 @@ def test_an_adapter_of_some_projections_changes_only_those(small: Path, tmp_path
             del tensors[name]
 
     weights = write_adapter(small, tmp_path / "adapter", seed=1, size=0.7, change=only_queries)
-    base = Llama.load(small)
+    base = load_llama(small)
     tokens = list(range(100, 140))
     recipe = AdaptedWeights(base, map_tensors(small), Path(weights.adapter))
     model = finish(recipe.prepare())
-    truth = Llama.load(merge(small, weights, tmp_path / "merged")).score(tokens[:1], tokens[1:])
-    assert model.score(tokens[:1], tokens[1:]) == pytest.approx(truth, abs=1e-4)
+    truth = score(load_llama(merge(small, weights, tmp_path / "merged")), tokens[:1], tokens[1:])
+    assert score(model, tokens[:1], tokens[1:]) == pytest.approx(truth, abs=1e-4)
     finish(recipe.merge())
-    assert model.score(tokens[:1], tokens[1:]) == pytest.approx(truth, abs=1e-4)
+    assert score(model, tokens[:1], tokens[1:]) == pytest.approx(truth, abs=1e-4)
     assert model.embedding.data_ptr() == base.embedding.data_ptr()
     assert len(load_file(Path(weights.adapter) / "adapter_model.safetensors")) == 4

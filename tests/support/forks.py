@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Final, Protocol
 
-from metaclaw.engine.child_process import _engine_environment
+from metaclaw.engine.child_process import _engine_environment, spawn
 
 MAIN = [sys.executable, "-m", "metaclaw"]
 _INTERPRETER = ("PYTHON", "LD_")
@@ -236,9 +236,11 @@ def _spawn_trainer(requests: Callable[[], socket.socket], arguments: Sequence[st
 
 
 async def _spawn_engine(
-    requests: Callable[[], socket.socket], arguments: Sequence[str], env: Mapping[str, str]
+    requests: Callable[[], socket.socket], module: str, arguments: Sequence[str], env: Mapping[str, str]
 ) -> tuple[_Awaitable, asyncio.StreamWriter, asyncio.StreamReader]:
-    """Stand in for the program's own way to start an engine."""
+    """Stand in for the program's own way to start an engine; other modules are started as the program does."""
+    if module != "metaclaw.engine":
+        return await spawn(module, arguments, env)  # type: ignore[return-value]
     told, stdin, stdout = _request_with_pipes(requests(), "engine", arguments, env)
     # In a thread, for the first one waits until torch is imported.
     starting = asyncio.ensure_future(asyncio.to_thread(ForkedEngine, told, stdin, stdout))
@@ -264,7 +266,7 @@ def fork_engines() -> None:
 def _fork_engines(requests: Callable[[], socket.socket]) -> None:
     import metaclaw.engine.child_process
 
-    metaclaw.engine.child_process._spawn_engine = partial(_spawn_engine, requests)  # type: ignore[assignment]
+    metaclaw.engine.child_process.spawn = partial(_spawn_engine, requests)  # type: ignore[assignment]
     metaclaw.engine.child_process._spawn_trainer = partial(_spawn_trainer, requests)  # type: ignore[assignment]
 
 

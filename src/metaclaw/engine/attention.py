@@ -1,8 +1,9 @@
-"""Attention over a ragged batch: single tokens of adjacent slots share one masked call, longer spans have a call of their own."""
+"""The cache of keys and values, and attention over a ragged batch: single tokens of adjacent slots share one masked call, each
+longer span has a call of its own."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import numpy as np
 import torch
@@ -13,12 +14,12 @@ from metaclaw.engine.checkpoint import Shape
 from metaclaw.errors import EngineError
 
 _WORTH_COPYING = 16
-"""Shared prefixes of fewer tokens are computed again instead of copied: that is cheaper."""
+"""Shorter shared prefixes are computed again, which is cheaper than copying."""
 
 
 @dataclass(slots=True)
 class Slot:
-    """One row of the cache: the tokens whose keys and values it holds, and whether a request is using it."""
+    """A row of the cache: the tokens whose keys and values it holds, and whether a request uses it."""
 
     index: int
     tokens: list[int] = field(default_factory=list)
@@ -27,10 +28,10 @@ class Slot:
 
 
 class Cache:
-    """Key-value memory for a fixed number of slots, each as long as the context.
+    """Keys and values for a fixed number of slots, each as long as the context.
 
-    The memory is reserved as untouched zero pages: what a slot has not used costs nothing, and what lies beyond a slot's length is
-    a finite number, so that masked attention over it stays finite.
+    The memory is reserved as untouched zero pages: unused parts of a slot cost nothing, and are finite numbers, as masked attention
+    needs.
     """
 
     def __init__(self, shape: Shape, slots: int, positions: int, dtype: torch.dtype = torch.float32) -> None:
@@ -51,7 +52,7 @@ class Cache:
         self._clock = 0
 
     def view(self, slots: slice, length: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """The first keys and the first values of some slots, per layer, as [slot, head, position, width]."""
+        """The first keys and values of some slots, per layer, as [slot, head, position, width]."""
         keys, values = self._split[:, :, slots, :, :length].unbind(0)
         return keys.unbind(0), values.unbind(0)
 
@@ -61,7 +62,7 @@ class Cache:
         return any(not slot.is_busy for slot in self.slots)
 
     def acquire(self, prompt: Sequence[int]) -> Slot:
-        """A free slot with the longest prefix of the prompt that any slot holds, but never the prompt's last token."""
+        """A free slot that holds the longest prefix of the prompt found in any slot, without the prompt's last token."""
         free = [slot for slot in self.slots if not slot.is_busy]
         source, shared = max(
             ((slot, shared_prefix(slot.tokens, prompt[:-1])) for slot in self.slots),
@@ -73,21 +74,18 @@ class Cache:
         elif not source.is_busy and (shared == len(source.tokens) or len(free) == 1):
             target = source
         elif source is not target:
-            self._copy(source, target, shared)
+            begin, end = source.index * self.positions, target.index * self.positions
+            for layer in self.rows:
+                layer[end : end + shared] = layer[begin : begin + shared]
         target.tokens = list(prompt[:shared])
         target.is_busy = True
         return target
 
     def release(self, slot: Slot) -> None:
-        """Free the slot; its contents stay until another request takes it."""
+        """Free the slot; its contents stay until another request uses it."""
         self._clock += 1
         slot.freed_at = self._clock
         slot.is_busy = False
-
-    def _copy(self, source: Slot, target: Slot, count: int) -> None:
-        begin, end = source.index * self.positions, target.index * self.positions
-        for layer in self.rows:
-            layer[end : end + count] = layer[begin : begin + count]
 
 
 def shared_prefix(left: Sequence[int], right: Sequence[int]) -> int:
@@ -100,12 +98,12 @@ def shared_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 _CALL_COST_TOKENS: Final = 300
-"""What one more attention call costs, in padded cache positions (measured: 40 µs a call, 0.14 µs a position and layer)."""
+"""The cost of one more attention call, in padded cache positions (measured: 40 µs a call, 0.14 µs a position and layer)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Consecutive tokens of one slot; the first stands at position `start`, everything before it is in the cache."""
+    """Consecutive tokens of one slot; the first is at position `start`, and all before it are in the cache."""
 
     slot: int
     start: int
@@ -117,16 +115,9 @@ class Span:
         return self.start + len(self.tokens)
 
 
-class AttentionWindow(Protocol):
-    """Rows that attend in one call."""
-
-    def attend(self, queries: Tensor, layer: int) -> Tensor:
-        """This window's output rows, from all rows' queries."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Neighbours:
-    """Single tokens of adjacent slots, each seeing its own slot up to itself."""
+    """Single tokens of adjacent slots; each attends to its own slot up to itself."""
 
     rows: slice
     keys: Sequence[Tensor]
@@ -136,7 +127,7 @@ class _Neighbours:
     def attend(self, queries: Tensor, layer: int) -> Tensor:
         keys = self.keys[layer]
         slots, kv_heads, _, width = keys.shape
-        # Query heads that share a key head are rows of that head, so that no key is read twice or copied.
+        # Query heads that share a key head become rows of that head, so that no key is read twice or copied.
         grouped = queries[self.rows].reshape(slots, kv_heads, -1, width)
         out = functional.scaled_dot_product_attention(grouped, keys, self.values[layer], attn_mask=self.mask)
         return out.reshape(slots, -1)
@@ -144,7 +135,7 @@ class _Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class _Stretch:
-    """Several tokens of one slot, each seeing everything up to itself."""
+    """Several tokens of one slot; each attends to everything up to itself."""
 
     rows: slice
     keys: Sequence[Tensor]
@@ -158,6 +149,10 @@ class _Stretch:
         return out.squeeze(0).transpose(0, 1).flatten(1)
 
 
+AttentionWindow: TypeAlias = _Neighbours | _Stretch
+"""Rows that attend in one call: from the queries of all rows to the output of these."""
+
+
 def plan_windows(cache: Cache, spans: Sequence[Span]) -> list[AttentionWindow]:
     """The windows that cover the spans' rows in order."""
     windows: list[AttentionWindow] = []
@@ -168,7 +163,7 @@ def plan_windows(cache: Cache, spans: Sequence[Span]) -> list[AttentionWindow]:
         slots = slice(group[0].slot, group[-1].slot + 1)
         keys, values = cache.view(slots, max(span.end for span in group))
         if count == len(group):
-            windows.append(_Neighbours(rows, keys, values, _padding_mask([span.end for span in group], cache.dtype)))
+            windows.append(_Neighbours(rows, keys, values, padding_mask([span.end for span in group], cache.dtype)))
         else:
             windows.append(_Stretch(rows, keys, values, _causal_mask(group[0], cache.dtype)))
         row += count
@@ -176,7 +171,7 @@ def plan_windows(cache: Cache, spans: Sequence[Span]) -> list[AttentionWindow]:
 
 
 def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
-    # Adjacent single-token spans join while the positions padded by joining cost less than another call.
+    # Adjacent single-token spans are joined while the padding costs less than another call.
     group: list[Span] = []
     for span in spans:
         if group and not _may_join(group, span):
@@ -195,7 +190,8 @@ def _may_join(group: list[Span], span: Span) -> bool:
     return padded < _CALL_COST_TOKENS
 
 
-def _padding_mask(lengths: Sequence[int], dtype: torch.dtype) -> Tensor | None:
+def padding_mask(lengths: Sequence[int], dtype: torch.dtype) -> Tensor | None:
+    """Hides what lies beyond each length, as [length, 1, 1, position]; None if all lengths are equal."""
     if len(set(lengths)) == 1:
         return None
     hidden = torch.arange(max(lengths)) >= torch.tensor(lengths).unsqueeze(1)

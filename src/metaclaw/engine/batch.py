@@ -48,7 +48,10 @@ class Sampler:
 
     def choose(self, logits: Tensor, weights: "NDArray[np.float32]", sums: "NDArray[np.float32]") -> int:
         """A token, given a row of logits, their exponentials and the sums of those by block."""
-        token = _pick(weights, sums, self._random.random()) if self._draws_as_it_is else self._choose_adjusted(logits.clone())
+        if self.options.temperature == 1.0 and not self._is_restricted and not self._is_penalised:
+            token = _pick(weights, sums, self._random.random())
+        else:
+            token = self._choose_adjusted(logits.clone())
         self._counts[token] += 1
         return token
 
@@ -65,10 +68,6 @@ class Sampler:
             _restrict(row, options.top_k, options.top_p)
         weights = (row - row.amax()).exp().numpy()
         return _pick(weights, _block_sums(weights), self._random.random())
-
-    @property
-    def _draws_as_it_is(self) -> bool:
-        return self.options.temperature == 1.0 and not self._is_restricted and not self._is_penalised
 
     @property
     def _is_penalised(self) -> bool:

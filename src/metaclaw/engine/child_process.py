@@ -84,7 +84,7 @@ _Pipes: TypeAlias = tuple[asyncio.subprocess.Process, asyncio.StreamWriter, asyn
 
 async def start_engine(arguments: Sequence[str], threads: int) -> EngineProcess:
     """Start the engine process."""
-    return ChildProcess(*await _spawn_engine(arguments, _engine_environment(threads)), frames.from_engine.decode)
+    return ChildProcess(*await spawn("metaclaw.engine", arguments, _engine_environment(threads)), frames.from_engine.decode)
 
 
 async def spawn(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> _Pipes:
@@ -99,10 +99,6 @@ async def spawn(module: str, arguments: Sequence[str], environment: Mapping[str,
     assert process.stdin is not None
     assert process.stdout is not None
     return process, process.stdin, process.stdout
-
-
-async def _spawn_engine(arguments: Sequence[str], environment: Mapping[str, str]) -> _Pipes:
-    return await spawn("metaclaw.engine", arguments, environment)
 
 
 def _engine_environment(threads: int) -> dict[str, str]:
@@ -120,30 +116,6 @@ def _engine_environment(threads: int) -> dict[str, str]:
     }
 
 
-class ProcessGroup:
-    """All processes of a group, stopped by signal. Detach it before its leader is waited for: process ids are reused."""
-
-    def __init__(self, leader: int) -> None:
-        self._leader = leader
-
-    def stop(self) -> None:
-        """Stop all processes at once; they cannot delay it."""
-        self._send(signal.SIGSTOP)
-
-    def go(self) -> None:
-        """Continue all processes."""
-        self._send(signal.SIGCONT)
-
-    def kill(self) -> None:
-        """End all processes, stopped ones too."""
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: signal.Signals) -> None:
-        # A group that has gone, or of which only a leader is left that was not waited for (macOS: not permitted), needs no signal.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._leader, number)
-
-
 class TrainerProcess:
     """The trainer process, its pipes, and a thread that waits for it, so that the event loop never does.
 
@@ -155,7 +127,6 @@ class TrainerProcess:
     def __init__(self, arguments: Sequence[str], threads: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._process = _spawn_trainer([*arguments, "--parent", str(os.getpid())], _trainer_environment(threads))
-        self._group = ProcessGroup(self._process.pid)
         self._is_over = False
         self._inbox: SimpleQueue[_Asked | None] = SimpleQueue()
         # A daemon: a program that ends without closing us must not wait for a trainer that is stopped.
@@ -169,18 +140,21 @@ class TrainerProcess:
 
     def stop(self) -> None:
         """Stop the process at once, whatever it is doing."""
-        if not self._is_over:
-            self._group.stop()
+        self._send_signal(signal.SIGSTOP)
 
     def go(self) -> None:
         """Let the process continue."""
-        if not self._is_over:
-            self._group.go()
+        self._send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         """End the process by force, also while it is stopped. A waiting request is answered with None."""
+        self._send_signal(signal.SIGKILL)
+
+    def _send_signal(self, number: signal.Signals) -> None:
         if not self._is_over:
-            self._group.kill()
+            # A group that has gone, or of which only the unreaped leader is left (macOS: not permitted), needs no signal.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
 
     async def ask(self, frame: bytes = b"") -> _Answer:
         """Send a message and wait for its answer; None if the process ended. A cancelled caller ends the process.
@@ -195,14 +169,14 @@ class TrainerProcess:
             self.kill()
             raise
 
-    async def bury(self) -> int:
+    async def reap(self) -> int:
         """End the process and wait until it is gone; its exit status."""
         self.kill()
-        self._is_over = True  # its number may soon be another's
+        self._is_over = True  # process ids are reused
         self._inbox.put(None)
-        return await asyncio.to_thread(self._bury)
+        return await asyncio.to_thread(self._wait)
 
-    def _bury(self) -> int:
+    def _wait(self) -> int:
         status = self._process.wait()
         self._thread.join()
         for pipe in (self._process.stdin, self._process.stdout):

@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,12 +48,10 @@ class _Unload:
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class HostedVersions:
-    """The versions that the engine process has, is loading, or is unloading. `ready_child` waits for a process that serves, or
-    raises EngineError."""
+class HostedVersions(ABC):
+    """The versions that the engine process has, is loading, or is unloading: a PolicyHost."""
 
-    def __init__(self, ready_child: Callable[[], Awaitable[EngineProcess]]) -> None:
-        self._ready_child = ready_child
+    def __init__(self) -> None:
         self._versions: dict[int, Weights] = {}
         self._expected: set[int] = set()
         self._ids = itertools.count(1)
@@ -60,22 +59,27 @@ class HostedVersions:
         self._one_at_a_time = asyncio.Lock()
         self._unloads: dict[int, _Unload] = {}
 
+    @abstractmethod
+    async def _ready_child(self) -> EngineProcess:
+        """Wait until the engine process serves. Raises EngineError."""
+
     @property
     def loaded(self) -> frozenset[int]:
-        """The versions that can be used; an expected one counts after `load` has waited for it."""
+        """The trained versions that can be used; an expected one counts after `load` has waited for it."""
         return frozenset(self._versions.keys() - self._expected)
 
-    def options(self) -> list[str]:
+    def _version_arguments(self) -> list[str]:
         """The arguments that make a new engine process load all versions before it is ready."""
         return [part for version, weights in self._versions.items() for part in ("--adapter", str(version), weights.adapter)]
 
     def expect(self, version: int, weights: Weights) -> None:
-        """Make the engine process, which is not started yet, load this version before it is ready."""
+        """Before the start: load this version before the engine is ready. If that fails, it is missing, and the log says why."""
         self._versions[version] = weights
         self._expected.add(version)
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Load a version. A loaded one is left as it is, and one that is being unloaded stays.
+        """Load a version while others serve. A loaded one is left as it is, and one that is being unloaded stays. After a crash of
+        the engine process all versions are loaded again before it answers.
 
         Raises TrainingError, and changes nothing, if it cannot be loaded: WeightsLostError if the engine cannot use it or dies,
         BackendDownError if there is no engine.
@@ -119,7 +123,8 @@ class HostedVersions:
             raise BackendDownError(f"version {version} cannot be loaded: {error}") from error
 
     async def unload(self, version: int) -> None:
-        """Unload a version; returns when its running answers are finished and its memory is free. Unknown versions are ignored."""
+        """Take no more requests for a version and unload it; returns when its running answers are finished and its memory is free.
+        Unknown versions are ignored."""
         if weights := self._versions.pop(version, None):
             self._unloads[version] = _Unload(weights)
         unload = self._unloads.get(version)
@@ -134,7 +139,7 @@ class HostedVersions:
             child.send(frames.pack(frames.Unload(version)))
         await unload.done.wait()
 
-    def receive(self, news: frames.Loaded | frames.NotLoaded | frames.Unloaded) -> None:
+    def _receive_news(self, news: frames.Loaded | frames.NotLoaded | frames.Unloaded) -> None:
         """Take a message of the engine process about a version."""
         match news:
             case frames.Loaded():
@@ -152,7 +157,7 @@ class HostedVersions:
             case _:
                 assert_never(news)
 
-    def restart(self, reason: str) -> None:
+    def _fail_loads(self, reason: str) -> None:
         """Fail the load and finish the unloads under way, since the engine process has ended."""
         if self._load is not None:
             _fail(self._load, reason)
@@ -165,8 +170,8 @@ def _fail(load: _Load, reason: str) -> None:
         load.done.set_exception(WeightsLostError(f"version {load.version} cannot be loaded: {reason}"))
 
 
-class EmbeddedModel:
-    """A ModelProvider and a PolicyHost: one model, and versions of it with adapters, in one process.
+class EmbeddedModel(HostedVersions):
+    """A ModelProvider and a PolicyHost: one model, and versions of it with adapters, in one child process.
 
     SmolLM2 is converted to `folder` once; with `convert=False` the folder holds any Llama-type model. `busy` is called with True
     before the first running request begins, and with False when the last one has ended.
@@ -184,6 +189,7 @@ class EmbeddedModel:
         start_timeout_s: float = 120.0,
         busy: Callable[[bool], None] | None = None,
     ) -> None:
+        super().__init__()
         self.name = name
         self._threads = threads or default_threads()
         self._arguments = [str(folder), "--threads", str(self._threads), "--slots", str(slots), "--dtype", dtype]
@@ -196,10 +202,8 @@ class EmbeddedModel:
         self._child: EngineProcess | None = None
         self._settled = asyncio.Event()
         self._broken: str | None = None
-        self._busy = busy
+        self._busy = busy or (lambda is_busy: None)
         self._inboxes: dict[int, asyncio.Queue[_Event]] = {}
-        self._ids = itertools.count(1)
-        self._hosted = HostedVersions(self._ready_child)
         self._supervisor: asyncio.Task[None] | None = None
 
     @property
@@ -225,24 +229,6 @@ class EmbeddedModel:
             self._set_state("stopped")
             self._settled.set()
 
-    @property
-    def loaded(self) -> frozenset[int]:
-        """The trained versions that can be used; the untrained model always can."""
-        return self._hosted.loaded
-
-    def expect(self, version: int, weights: Weights) -> None:
-        """Before `start`: load this version before the engine is ready. If that fails, it is missing, and the log says why."""
-        self._hosted.expect(version, weights)
-
-    async def load(self, version: int, weights: Weights) -> None:
-        """Load a version while others serve. Raises TrainingError, and changes nothing, if it cannot be loaded. After a crash of
-        the engine process all versions are loaded again before it answers."""
-        await self._hosted.load(version, weights)
-
-    async def unload(self, version: int) -> None:
-        """Take no more requests for a version, and unload it when its running answers are finished."""
-        await self._hosted.unload(version)
-
     async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
         """Answer with exactly these weights. Closing the iterator early stops the engine's work within one decode step.
 
@@ -258,7 +244,9 @@ class EmbeddedModel:
             raise EngineError(f"the embedded model is busy with {len(self._inboxes)} requests", retryable=True)
         child = await self._ready_child()
         inbox: asyncio.Queue[_Event] = asyncio.Queue()
-        self._begin(number, inbox)
+        if not self._inboxes:
+            self._busy(True)
+        self._inboxes[number] = inbox
         try:
             child.send(frame)
             async for delta in self._deltas(inbox, request, prompt):
@@ -266,17 +254,9 @@ class EmbeddedModel:
         finally:
             # For a finished request the engine ignores this.
             child.send(frames.pack(frames.Cancel(number)))
-            self._end(number)
-
-    def _begin(self, number: int, inbox: "asyncio.Queue[_Event]") -> None:
-        if self._busy is not None and not self._inboxes:
-            self._busy(True)
-        self._inboxes[number] = inbox
-
-    def _end(self, number: int) -> None:
-        del self._inboxes[number]
-        if self._busy is not None and not self._inboxes:
-            self._busy(False)
+            del self._inboxes[number]
+            if not self._inboxes:
+                self._busy(False)
 
     async def _deltas(self, inbox: "asyncio.Queue[_Event]", request: ChatRequest, prompt: Prompt) -> AsyncGenerator[Delta, None]:
         parser = CallParser(prompt.tool_names, prompt.beginning) if prompt.tool_names else None
@@ -336,7 +316,7 @@ class EmbeddedModel:
         """Run the engine until it ends; return whether it ever was ready, and how it ended."""
         was_ready = False
         try:
-            child = await start_engine([*self._arguments, *self._hosted.options()], self._threads)
+            child = await start_engine([*self._arguments, *self._version_arguments()], self._threads)
         except OSError as error:
             return False, f"the engine process cannot be started: {error}"
         try:
@@ -347,7 +327,7 @@ class EmbeddedModel:
             self._child = None
             self._settled.clear()
             status = await child.close()
-            self._hosted.restart(f"the engine process ended with status {status}")
+            self._fail_loads(f"the engine process ended with status {status}")
         return was_ready, f"the engine process ended with status {status}"
 
     def _receive(self, child: EngineProcess, message: frames.FromEngine) -> None:
@@ -364,7 +344,7 @@ class EmbeddedModel:
             case frames.StartFailed():
                 self._broken = message.message
             case frames.Loaded() | frames.NotLoaded() | frames.Unloaded():
-                self._hosted.receive(message)
+                self._receive_news(message)
             case frames.Accepted() | frames.Refused() | frames.Unserved() | frames.Piece() | frames.Finished():
                 if inbox := self._inboxes.get(message.id):
                     inbox.put_nowait(message)

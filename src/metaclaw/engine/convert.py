@@ -6,8 +6,7 @@ import importlib.util
 import json
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -65,7 +64,9 @@ def ensure_model(folder: Path, progress: Progress, gguf: Path | None = None) -> 
     if _is_complete(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(folder.parent / f".{folder.name}.lock"):
+    with (folder.parent / f".{folder.name}.lock").open("w") as lock:
+        # The kernel releases the lock when its holder dies, so a killed conversion never blocks the next one.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_complete(folder):
             _convert(gguf or find_gguf(), folder, progress)
     return folder
@@ -73,14 +74,6 @@ def ensure_model(folder: Path, progress: Progress, gguf: Path | None = None) -> 
 
 def _is_complete(folder: Path) -> bool:
     return all((folder / name).is_file() for name in _REQUIRED_FILES)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    # flock is released by the kernel when its holder dies, so a killed conversion never blocks the next one.
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _convert(source: Path, folder: Path, progress: Progress) -> None:

@@ -7,7 +7,6 @@ projections run over all tokens of all spans at once, only attention runs for ea
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 import torch
@@ -15,7 +14,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from metaclaw.engine.attention import AttentionWindow, Cache, Span, plan_windows
-from metaclaw.engine.checkpoint import ALL_KINDS, Shape, Steps, finish, read_shape, read_tensors
+from metaclaw.engine.checkpoint import Shape, Steps, finish
 from metaclaw.errors import EngineError
 
 Linear: TypeAlias = Callable[[Tensor], Tensor]
@@ -114,11 +113,6 @@ class Llama:
         self.context = min(shape.positions, MAX_CONTEXT)
         self._turns = rotary_turns(shape, self.context)
 
-    @classmethod
-    def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> "Llama":
-        """The model in a Hugging Face folder."""
-        return cls(read_shape(folder, ALL_KINDS), read_tensors(folder, dtype))
-
     def changed(self, changes: Iterable[Changes]) -> "Steps[Llama]":
         """The same model with changes added to the products of its layers. The weights are shared."""
         other = copy(self)
@@ -169,21 +163,6 @@ class Llama:
             rows = rows + layer.down(functional.silu(gate) * up)
         last = rows if len(wanted) == len(rows) else rows[torch.tensor(wanted)]
         return self._head(self._normalise(last, self._norm)).float()
-
-    def score(self, prompt: Sequence[int], completion: Sequence[int]) -> list[float]:
-        """Teacher-forced natural log-probabilities of the completion's tokens after the prompt."""
-        tokens = [*prompt, *completion]
-        if not prompt or len(tokens) > self.context:
-            raise ValueError(f"cannot score {len(prompt)} + {len(completion)} tokens: the prompt is empty or beyond {self.context}")
-        cache = self.new_cache(1, len(tokens))
-        logprobs: list[float] = []
-        for start in range(0, len(tokens) - 1, CHUNK_TOKENS):
-            chunk = tokens[start : min(start + CHUNK_TOKENS, len(tokens) - 1)]
-            wanted = [row for row in range(len(chunk)) if start + row + 1 >= len(prompt)]
-            logits = self.run(cache, [Span(0, start, chunk)], wanted or [0])
-            targets = torch.tensor([tokens[start + row + 1] for row in wanted], dtype=torch.long)
-            logprobs += logits[: len(wanted)].log_softmax(-1).gather(1, targets.unsqueeze(1)).squeeze(1).tolist()
-        return logprobs
 
     def _normalise(self, rows: Tensor, weight: Tensor) -> Tensor:
         return torch.rms_norm(rows, (self.shape.width,), weight, self.shape.norm_epsilon)

@@ -24,7 +24,6 @@ _HURRY: Final = 3.0
 notice, or `_HURRY` times as much if a request waits for it. The work is done in steps, and a step that has begun is finished."""
 _LOOK_S: Final = 0.002
 
-
 Line: TypeAlias = Pipe[frames.ToEngine, frames.FromEngine]
 
 
@@ -33,15 +32,15 @@ class Engine:
 
     def __init__(self, pipe: Line, folder: Path, slots: int, dtype: torch.dtype) -> None:
         self._pipe = pipe
-        self._folder = folder
         self._slots = slots
         self._vocabulary = Vocabulary(folder)
         self._tensors = map_tensors(folder)
         self._model = Llama(read_shape(folder, ALL_KINDS), {name: tensor.to(dtype) for name, tensor in self._tensors.items()})
-        self._versions = {BASE_POLICY: self._version(self._model, None)}
+        self._versions = {BASE_POLICY: Version(self._model, self._vocabulary, slots, None)}
         self._leaving: dict[int, Version] = {}
         self._displaced: list[Version] = []
-        self._loads: dict[int, Steps[None]] = {}
+        self._changes: dict[int, Steps[None]] = {}
+        """Versions being loaded, or being freed."""
         self._merges: dict[int, Steps[None]] = {}
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
 
@@ -55,13 +54,16 @@ class Engine:
             began = time.monotonic()
             # Versions take turns, pass by pass. Those with requests that wait for a first token come first.
             for version in sorted(self._present, key=lambda version: not version.is_reading):
-                self._step(version)
+                if not version.is_idle:
+                    for message in version.step():
+                        self._pipe.send(message)
+                    self._listen(wait=False)
             self._dismiss()
             self._work(time.monotonic() - began)
 
     @property
     def _is_idle(self) -> bool:
-        has_work = self._loads or self._merges or self._leaving or self._displaced
+        has_work = self._changes or self._merges or self._leaving or self._displaced
         return not has_work and all(version.is_idle for version in self._versions.values())
 
     @property
@@ -73,9 +75,6 @@ class Engine:
         while message is not None:
             self._take(message)
             message = self._pipe.look()
-
-    def _version(self, model: Llama, adapter: Path | None) -> Version:
-        return Version(model, self._vocabulary, self._slots, adapter)
 
     def _take(self, message: frames.ToEngine) -> None:
         match message:
@@ -100,12 +99,6 @@ class Engine:
         except WireError as error:
             return frames.Refused(message.id, str(error), error.code, error.param)
 
-    def _step(self, version: Version) -> None:
-        if not version.is_idle:
-            for message in version.step():
-                self._pipe.send(message)
-            self._listen(wait=False)
-
     def _admit(self, message: frames.Load) -> None:
         number, adapter = message.version, Path(message.adapter)
         if leaving := self._leaving.pop(number, None):
@@ -119,7 +112,7 @@ class Engine:
             self._pipe.send(frames.Loaded(message.id))
         else:
             # If the memory of its predecessor is being freed step by step, this frees the rest at once.
-            self._loads[number] = self._load(message.id, number, adapter)
+            self._changes[number] = self._load(message.id, number, adapter)
 
     def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
         # A thread waits for the disk. All else is done between passes: in a thread it would take the interpreter, and a core, from
@@ -131,7 +124,7 @@ class Engine:
             yield
         # A bad adapter must not abort running answers.
         try:
-            self._versions[number] = self._version((yield from recipe.prepare()), adapter)
+            self._versions[number] = Version((yield from recipe.prepare()), self._vocabulary, self._slots, adapter)
         except (MetaClawError, MemoryError, RuntimeError, ArithmeticError, ValueError) as error:
             self._pipe.send(frames.NotLoaded(id, number, str(error)))
             return
@@ -144,7 +137,7 @@ class Engine:
             self._leaving[number] = version
         elif number not in self._leaving:
             # If it is being loaded, the load is dropped.
-            self._loads.pop(number, None)
+            self._changes.pop(number, None)
             self._pipe.send(frames.Unloaded(number))
 
     def _dismiss(self) -> None:
@@ -154,7 +147,7 @@ class Engine:
             if version.is_idle:
                 del self._leaving[number]
                 self._merges.pop(number, None)
-                self._loads[number] = self._free(number, version)
+                self._changes[number] = self._free(number, version)
 
     def _free(self, number: int, version: Version) -> Steps[None]:
         yield from version.dissolve()
@@ -163,14 +156,14 @@ class Engine:
     def _work(self, serving_s: float) -> None:
         """Do some steps of loading, freeing and merging after a round of passes that took `serving_s`."""
         began, most = time.monotonic(), min(_SHARE * serving_s, _MOST_S)
-        while self._loads or self._merges:
+        while self._changes or self._merges:
             # Requests wait for loads and unloads, but not for merges.
-            works = self._loads or self._merges
-            number = next(iter(works)) if self._loads else max(works)
+            works = self._changes or self._merges
+            number = next(iter(works)) if self._changes else max(works)
             try:
                 next(works[number])
             except (StopIteration, MemoryError):
                 # Without memory for merged weights, a version continues unmerged.
                 del works[number]
-            if time.monotonic() - began >= (_HURRY * most if self._loads else most):
+            if time.monotonic() - began >= (_HURRY * most if self._changes else most):
                 return

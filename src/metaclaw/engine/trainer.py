@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _A = TypeVar("_A", bound=frames.FromTrainer)
+_Pairs: TypeAlias = Sequence[tuple[Sequence[int], Sequence[int]]]
 
 
 class Pausable(Protocol):
@@ -143,7 +144,7 @@ class EmbeddedTrainer:
         self._release_s = release_memory_after_s
         self._one_at_a_time = asyncio.Lock()
         self._child: TrainerProcess | None = None
-        self._burial: asyncio.Task[int] | None = None
+        self._reaping: asyncio.Task[int] | None = None
         self._releasing: asyncio.TimerHandle | None = None
         self._plan: RunPlan | None = None
         self.is_open = False
@@ -176,13 +177,11 @@ class EmbeddedTrainer:
         """Rollouts from the untrained model."""
         return await self._sample(prompts, drawing, frames.Base())
 
-    async def score(
-        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], weights: Weights | None = None
-    ) -> list[tuple[float, ...]]:
+    async def score(self, pairs: _Pairs, weights: Weights | None = None) -> list[tuple[float, ...]]:
         """Log-probabilities of each pair's second part after its first."""
         return await self._score(pairs, self._source(weights))
 
-    async def score_base(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
+    async def score_base(self, pairs: _Pairs) -> list[tuple[float, ...]]:
         """The same under the untrained model."""
         return await self._score(pairs, frames.Base())
 
@@ -258,12 +257,12 @@ class EmbeddedTrainer:
 
     def _release(self, child: TrainerProcess) -> None:
         log.info("trainer_released pid=%d after_s=%g", child.pid, self._release_s)
-        self._let_go(child)
+        self._kill(child)
 
     async def _sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, source: frames.Source) -> list[list[Rollout]]:
         return (await self._ask(frames.Sample([list(prompt) for prompt in prompts], drawing, source), frames.Sampled)).groups
 
-    async def _score(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], source: frames.Source) -> list[tuple[float, ...]]:
+    async def _score(self, pairs: _Pairs, source: frames.Source) -> list[tuple[float, ...]]:
         asked = frames.Score([(list(before), list(after)) for before, after in pairs], source)
         return (await self._ask(asked, frames.Scored)).logprobs
 
@@ -293,7 +292,7 @@ class EmbeddedTrainer:
         try:
             answer = await child.ask(frame)
         except asyncio.CancelledError:
-            self._let_go(child)
+            self._kill(child)
             raise
         if answer is None:
             raise TrainingError(f"the trainer process ended with status {await self._end(child)}")
@@ -305,8 +304,8 @@ class EmbeddedTrainer:
         return answer
 
     async def _start(self) -> TrainerProcess:
-        if self._burial is not None:
-            await asyncio.shield(self._burial)  # two processes must not work in one folder
+        if self._reaping is not None:
+            await asyncio.shield(self._reaping)  # two processes must not work in one folder
         try:
             child = TrainerProcess(self._arguments, self._threads)
         except OSError as error:
@@ -324,10 +323,10 @@ class EmbeddedTrainer:
     async def _end(self, child: TrainerProcess | None) -> int | None:
         """End the process and wait until it is gone; its exit status, or None if there was none."""
         if child is not None:
-            self._let_go(child)
-        return None if self._burial is None else await asyncio.shield(self._burial)
+            self._kill(child)
+        return None if self._reaping is None else await asyncio.shield(self._reaping)
 
-    def _let_go(self, child: TrainerProcess) -> None:
+    def _kill(self, child: TrainerProcess) -> None:
         """Kill the process and reap it. Callers that wait for its answer get an error."""
         if child is not self._child:
             return
@@ -335,7 +334,7 @@ class EmbeddedTrainer:
         self._child, self.is_open = None, False
         self._watch_memory()
         child.kill()
-        self._burial = asyncio.get_running_loop().create_task(child.bury(), name="trainer's end")
+        self._reaping = asyncio.get_running_loop().create_task(child.reap(), name="trainer's end")
 
 
 def is_gpu(device: str) -> bool:

@@ -211,7 +211,9 @@ class MeaningSearch:
             digest = hashlib.blake2b(f"{key}\0{embeddings.name}".encode(), digest_size=8).hexdigest()
             self._arguments += ["--vectors", f"vectors-{digest}.npz"]
             self._fetcher = VectorFetcher(
-                embeddings, self._is_in_library, lambda texts, vectors: self._send(frames.Vectors(texts, vectors))
+                embeddings,
+                lambda text: text in self._text_counts or text in _ORDINARY,
+                lambda texts, vectors: self._send(frames.Vectors(texts, vectors)),
             )
         self._text_counts: Counter[str] = Counter()
         self._askers: set[asyncio.Task[None]] = set()
@@ -333,9 +335,6 @@ class MeaningSearch:
                 self._send(msgspec.structs.replace(query, vector=vector))
             else:
                 _settle(self._asked.pop(query.id).answer, None)
-
-    def _is_in_library(self, text: str) -> bool:
-        return text in self._text_counts or text in _ORDINARY
 
     def _count_texts(self, known: _Known | None, by: int) -> None:
         """Count the library's texts, so that texts that were removed are not sent to a provider."""

@@ -1,10 +1,10 @@
-"""all-MiniLM-L6-v2 with numpy alone: six layers of BERT, mean of the tokens, unit length.
+"""all-MiniLM-L6-v2 in numpy: six layers of BERT, mean of the tokens, unit length.
 
-numpy takes 30 ms and 30 MB to import where torch takes seconds and 200 MB, and for one short text its matrix products are as fast.
+Importing numpy takes 30 ms and 30 MB, torch seconds and 200 MB, and for one short text numpy's products are as fast.
 
-A text must be embedded within milliseconds on one slow core, and two thirds of the work are the layers' wide halves of 1,536
-neurons, most of which hardly vary from text to text. `trim` keeps the 640 of each layer that matter most for a set of short texts,
-and fits the others' part in the result to them (ridge regression): a third less work, and on `benchmarks/meaning` the same ranking.
+A text must be embedded within milliseconds on one slow core. Two thirds of the work are the 1,536 neurons of each layer, most of
+which hardly vary between texts. `trim` keeps the 640 of each layer that matter most for a set of short texts, and approximates the
+others by these (ridge regression): a third less work, and the same ranking on `benchmarks/meaning`.
 """
 
 import json
@@ -57,14 +57,14 @@ class MiniLM:
         self._layers = [_read_layer(tensors, f"encoder.layer.{number}.") for number in range(_LAYERS)]
 
     def trim(self, texts: Sequence[str]) -> None:
-        """Leave out the neurons that matter least for these texts."""
+        """Remove the neurons that matter least for these texts."""
         seen: list[list[Floats]] = [[] for _ in self._layers]
         for text in texts:
             self._run(np.array([self.words.encode(text, _MOST_TOKENS)]), seen)
         self._layers = [_trim(layer, np.concatenate(parts)) for layer, parts in zip(self._layers, seen, strict=True)]
 
     def save(self, path: Path) -> None:
-        """Keep the layers as they are now."""
+        """Write the layers to a file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".part.npz")
         np.savez(
@@ -73,7 +73,7 @@ class MiniLM:
         partial.replace(path)
 
     def restore(self, path: Path) -> None:
-        """Take up layers that were saved. Raises OSError, KeyError or ValueError where there are none."""
+        """Read saved layers. Raises OSError, KeyError or ValueError if the file is absent or damaged."""
         with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             self._layers = [_Layer(*(stored[f"{at}.{name}"] for name in _Layer._fields)) for at in range(_LAYERS)]
 
@@ -130,7 +130,7 @@ def _normalise(x: Floats, weight: Floats, bias: Floats) -> Floats:
 
 
 def _gelu(x: Floats) -> Floats:
-    """GELU in its usual tanh form; the vectors differ from the exact one's by less than 1e-3."""
+    """GELU in its tanh form; the vectors differ from those of the exact form by less than 1e-3."""
     inner = x * x
     inner *= 0.0356774081
     inner += 0.7978845608

@@ -42,11 +42,11 @@ _NICENESS: Final = 10
 _ENGLISH: Final = ORDINARY_REQUESTS.index("Guten Tag")
 # The ordinary requests are indexed under this name, which no skill has.
 _ORDINARY_NAME: Final = ""
-# While vectors still arrive, the file is written this often: each was paid for.
+# While vectors still arrive, the file is written this often, since each was paid for.
 _SAVED_EVERY_S: Final = 30.0
-# How alike two ordinary requests in English are to all-MiniLM-L6-v2, for which the constants of the score were chosen.
+# The mean similarity of two ordinary requests in English under all-MiniLM-L6-v2, for which the constants of the score were chosen.
 _USUAL_LIKENESS: Final = 0.107
-# Where a model finds all texts alike, its similarities say nothing.
+# The similarities of a model that finds all texts alike are not used.
 _LEAST_SPREAD: Final = 0.01
 
 _ModelPipe: TypeAlias = Pipe[frames.ToModel, frames.FromModel]
@@ -206,7 +206,10 @@ class EmbeddingServer(ABC):
             if message is not None:
                 self._hear(message)
             elif self._waiting:
-                self._index(self._waiting.popleft())
+                if put := self._texts.get(self._waiting.popleft()):
+                    self._index(put)
+                if len(self._waiting) % REPORTED_EVERY == 0:
+                    self._report()
             else:
                 self._save()
 
@@ -241,7 +244,7 @@ class EmbeddingServer(ABC):
     def _search(self, query: frames.NearestQuery) -> frames.Near: ...
 
     @abstractmethod
-    def _index(self, name: str) -> None: ...
+    def _index(self, put: frames.Put) -> None: ...
 
     def _put(self, put: frames.Put, vectors: Floats) -> None:
         self._table.put(put.name, IndexedTexts(put.scope, put.kind, vectors))
@@ -282,12 +285,8 @@ class LocalServer(EmbeddingServer):
             self._token_s += 0.2 * ((perf_counter() - began) / len(tokens) - self._token_s)
         return vector
 
-    def _index(self, name: str) -> None:
-        put = self._texts.get(name)
-        if put is not None:
-            self._put(put, self._aside.submit(self._embed, put.texts).result())
-        if len(self._waiting) % REPORTED_EVERY == 0:
-            self._report()
+    def _index(self, put: frames.Put) -> None:
+        self._put(put, self._aside.submit(self._embed, put.texts).result())
 
     def _embed(self, texts: list[str]) -> Floats:
         known = [self._file.get(text) for text in texts]
@@ -376,7 +375,7 @@ class ProviderServer(EmbeddingServer):
         return frames.Near(query.id, [(name, self._standard(similarity)) for name, similarity in similar], background)
 
     def _standard(self, similarity: float) -> float:
-        """The similarity on the scale of the score's constants: 1 stays 1, that of ordinary requests becomes the usual likeness."""
+        """The similarity on the scale of all-MiniLM-L6-v2: 1 stays 1, the mean of ordinary requests becomes its mean."""
         return 1.0 - (1.0 - similarity) * self._scale
 
     def _accept(self, message: frames.Vectors) -> None:
@@ -391,19 +390,13 @@ class ProviderServer(EmbeddingServer):
                 if not any(other in self._wanted for other in self._texts[name].texts):
                     self._waiting.append(name)
 
-    def _index(self, name: str) -> None:
-        put = self._texts.get(name)
-        if put is not None:
-            vectors = [self._file.get(text) for text in put.texts]
-            if missing := [text for text, vector in zip(put.texts, vectors, strict=True) if vector is None]:
-                self._ask_for(name, missing)
-            else:
-                self._incomplete.discard(name)
-                self._complete(put, np.array(vectors, np.float32))
-        if len(self._waiting) % REPORTED_EVERY == 0:
-            self._report()
-
-    def _complete(self, put: frames.Put, vectors: Floats) -> None:
+    def _index(self, put: frames.Put) -> None:
+        found = [self._file.get(text) for text in put.texts]
+        if missing := [text for text, vector in zip(put.texts, found, strict=True) if vector is None]:
+            self._ask_for(put.name, missing)
+            return
+        self._incomplete.discard(put.name)
+        vectors = np.array(found, np.float32)
         if put.name == _ORDINARY_NAME:
             english = vectors[:_ENGLISH]
             likeness = float((english @ english.T)[np.triu_indices(len(english), 1)].mean())
@@ -455,7 +448,7 @@ def load_provider_server(pipe: _ModelPipe, path: Path) -> ProviderServer:
 
 
 def _unit(raw: bytes) -> Floats:
-    """The vector with length 1, or zeros where it has no direction."""
+    """The vector scaled to length 1, or zeros if it has no direction."""
     vector = np.frombuffer(raw, np.float32)
     length = float(np.linalg.norm(vector.astype(np.float64)))
     return (vector / length).astype(np.float32) if np.isfinite(length) and length > 0 else np.zeros_like(vector)

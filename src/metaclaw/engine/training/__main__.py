@@ -69,7 +69,7 @@ def _lower_priority(nice: int) -> None:
 def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     for name in ("torch", "safetensors", "tokenizers"):
         require(name)
-    from metaclaw.engine.training.hf_model import learner_for
+    from metaclaw.engine.training.hf_model import learner_class
     from metaclaw.engine.training.process import Trainer
 
     pipe.listen()
@@ -79,8 +79,10 @@ def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     device, dtype = _place(options.device, options.dtype)
     pipe.send(frames.TrainerReady(device, dtype))
 
+    kind = learner_class(options.folder)
+
     def make(rank: int, seed: int) -> "AdapterLearner":
-        return learner_for(options.folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=options.threads)
+        return kind(options.folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=options.threads)
 
     Trainer(make, model, str(options.folder)).serve(pipe)
 

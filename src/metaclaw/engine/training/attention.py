@@ -1,12 +1,12 @@
 """Attention over packed sequences in which the rollouts of a prompt share its keys and values, forward and backward.
 
-A row sees all of the nodes above its own, such as its prompt, and its own node up to itself. Each of these is an ordinary attention
-call, and their outputs O and log-sum-exps L join exactly:
+A row attends to all nodes above its own, such as its prompt, and to its own node up to itself. Each of these is an ordinary
+attention call, and their outputs O and log-sum-exps L are joined exactly:
 
     L = log(exp(L_1) + exp(L_2))        O = exp(L_1 - L) * O_1 + exp(L_2 - L) * O_2
 
-Backward, a call that is given the joined O and L instead of its own computes its share of the joined gradient: its probabilities
-are then exp(score - L), and O enters only through its product with the gradient. No key of a prompt is copied for its rollouts.
+Backward, a call that gets the joined O and L instead of its own computes its share of the joined gradient: its probabilities are
+then exp(score - L), and O is used only in its product with the gradient. No key of a prompt is copied for its rollouts.
 """
 
 from typing import NamedTuple, Protocol, TypeAlias
@@ -19,7 +19,7 @@ from metaclaw.engine.training.packing import Level, Packed, Spans
 
 
 class Context(Protocol):
-    """What a forward pass keeps for its backward pass. Functions add what else they keep."""
+    """The context of an autograd function: what a forward pass keeps for its backward pass. Functions add attributes."""
 
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
@@ -33,7 +33,7 @@ Turns: TypeAlias = tuple[Tensor, Tensor]
 
 
 class Heads(NamedTuple):
-    """Queries, keys and values by row and head; there may be several query heads for one of the others."""
+    """Queries, keys and values by row and head; several query heads may share a key head."""
 
     q: Tensor
     k: Tensor
@@ -41,7 +41,7 @@ class Heads(NamedTuple):
 
 
 class Kernel(Protocol):
-    """One attention call over stretches of rows: query stretch i sees key stretch i."""
+    """One attention call over segments of rows: the queries of segment i attend to the keys of segment i."""
 
     def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
         """The output by row and head, and the log-sum-exp by head and row."""
@@ -53,7 +53,7 @@ class Kernel(Protocol):
 
 
 class FlashOnCpu:
-    """Torch's flash attention for CPUs, one stretch at a time."""
+    """Torch's flash attention for CPUs, one segment at a time."""
 
     def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
         out = torch.empty_like(heads.q)
@@ -90,10 +90,10 @@ def _batch(heads: Heads, mine: slice, theirs: slice) -> tuple[Tensor, Tensor, Te
 
 
 class FlashOnCuda:
-    """Flash attention over all stretches in one launch; half precision only."""
+    """Flash attention over all segments in one launch; half precision only."""
 
     def __init__(self, device: torch.device) -> None:
-        # Backward wants the state of a random generator, which only dropout would read.
+        # The backward kernel takes the state of a random generator, which only dropout would use.
         self._randomness = torch.zeros(2, dtype=torch.uint64, device=device)
         self._unused = torch.empty(0, device=device)
 
@@ -114,7 +114,7 @@ class FlashOnCuda:
 
 
 class Plain:
-    """Attention as it is written in books, for devices and dtypes that have no flash attention, and to test the others with."""
+    """Attention in plain operations, for devices and dtypes without flash attention, and to test the others with."""
 
     def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
         out = torch.empty_like(heads.q)
@@ -171,7 +171,7 @@ def rotary_turns(shape: Shape, positions: Tensor) -> Turns:
 
 
 def rotate(rows: Tensor, turns: Turns, *, back: bool = False) -> Tensor:
-    """Rows of heads turned by their position; a head's pairs are its two halves."""
+    """Rotate rows of heads by their position; the pairs of a head are its two halves."""
     cosines, sines = turns
     one, two = rows.chunk(2, dim=-1)
     turned = torch.empty(rows.shape, dtype=cosines.dtype, device=rows.device)
@@ -182,7 +182,7 @@ def rotate(rows: Tensor, turns: Turns, *, back: bool = False) -> Tensor:
 
 
 def attend(mixed: Tensor, turns: Turns, packed: Packed, shape: Shape, kernel: Kernel) -> Tensor:
-    """From rows of queries, keys and values (unturned, side by side) to rows of attention's output."""
+    """Attention's output for rows of queries, keys and values (not rotated, side by side)."""
     out: Tensor = _Attention.apply(mixed, turns, packed, shape, kernel)  # type: ignore[no-untyped-call]
     return out
 

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from metaclaw.engine.attention import shared_prefix
+from metaclaw.engine.attention import padding_mask, shared_prefix
 from metaclaw.engine.training.decode import Heat, Stack, Wave, choose
 
 _CHUNK_TOKENS: Final = 256
@@ -78,7 +78,7 @@ class _WaveCache:
         self._prefix = torch.zeros(shape.layers, 2, self._groups, shape.kv_heads, longest, shape.head_width, dtype=stack.dtype)
         self._own = torch.zeros(shape.layers, 2, self._groups, shape.kv_heads, count, room, shape.head_width, dtype=stack.dtype)
         self._live = torch.arange(self._groups * count)
-        self._mask = self._padding_mask()
+        self._mask = padding_mask(self._lengths.tolist(), stack.dtype)
         self._slots = torch.zeros(len(self._live), shape.query_width + shape.kv_width, dtype=stack.dtype)
 
     def read(self) -> Tensor:
@@ -132,15 +132,8 @@ class _WaveCache:
         self._lengths, self._groups, self._count = self._lengths[kept], len(kept), count
         self._prefix = self._prefix[:, :, kept, :, : int(self._lengths.max())]
         self._live = is_live.flatten().nonzero().squeeze(1)
-        self._mask = self._padding_mask()
+        self._mask = padding_mask(self._lengths.tolist(), before.dtype)
         self._slots = torch.zeros(len(kept) * count, self._slots.shape[1], dtype=before.dtype)
-
-    def _padding_mask(self) -> Tensor | None:
-        longest = int(self._lengths.max())
-        if bool((self._lengths == longest).all()):
-            return None
-        hidden = torch.arange(longest) >= self._lengths.unsqueeze(1)
-        return torch.zeros(hidden.shape, dtype=self._stack.dtype).masked_fill_(hidden, float("-inf"))[:, None, None, :]
 
     def _read_pieces(self, pieces: Sequence["_Piece"]) -> Tensor:
         lengths = [len(piece.tokens) for piece in pieces]

@@ -263,14 +263,12 @@ class StaticDecoder:
         buffers = self._buffers.pop(size, None)
         if buffers is None:
             while self._buffers and size.positions + sum(kept.positions for kept in self._buffers) > self._most_positions:
-                self._drop(next(iter(self._buffers)))
+                oldest = next(iter(self._buffers))
+                self._recorder.forget(oldest)
+                del self._buffers[oldest]
             buffers = DecodeBuffers(self._stack, size)
         self._buffers[size] = buffers  # the one used last stands last
         return buffers
-
-    def _drop(self, size: Size) -> None:
-        self._recorder.forget(size)
-        del self._buffers[size]
 
 
 def _memory_for_keys(device: torch.device) -> float:

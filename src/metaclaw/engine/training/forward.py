@@ -1,7 +1,7 @@
 """The trainable forward pass: a frozen Llama-type model with LoRA on every projection, over packed sequences.
 
-Products run on merged weights (base + scale * B @ A), exactly those that draw the rollouts, so a forward pass costs nothing more
-than the base model's; only the backward pass looks at A and B. With dY the gradient of an output Y = X W^T, per projection:
+Products use merged weights (base + scale * B @ A), the same that draw the rollouts, so a forward pass costs no more than that of
+the base model; only the backward pass uses A and B. With dY the gradient of an output Y = X W^T, per projection:
 
     dX = dY W        dB = dY^T (X (scale A)^T)        dA = (dY (scale B))^T X
 """
@@ -22,11 +22,11 @@ from metaclaw.engine.training.packing import Packed
 from metaclaw.errors import TrainingError
 
 _CHUNK_BYTES: Final = {"cpu": 24 << 20, "cuda": 1 << 30}
-"""How large one chunk of logits may be: about a cache on a CPU, a small part of the memory on a GPU."""
+"""The size of one chunk of logits: about a cache on a CPU, a small part of the memory on a GPU."""
 
 
 class DrawnLogprobs(NamedTuple):
-    """Each drawn token's natural log-probability, and the entropy of the distribution it was drawn from (without gradient)."""
+    """The natural log-probability of each drawn token, and the entropy of its distribution (without gradient)."""
 
     logprobs_D: Tensor
     entropy_D: Tensor
@@ -38,10 +38,10 @@ def drawn_logprobs(rows_D: Tensor, targets_D: Tensor, head: Tensor) -> DrawnLogp
 
 
 class _DrawnLogprobs(torch.autograd.Function):
-    """Log-probabilities of drawn tokens, a chunk of rows at a time: the whole vocabulary is never held for all rows.
+    """Log-probabilities of drawn tokens, a chunk of rows at a time, so that the logits of all rows are never in memory together.
 
-    A log-probability's gradient by its row is E[target] - sum_v p_v E[v], whatever the loss does with it. The forward pass keeps
-    that one row and lets the logits go, so nothing is computed twice.
+    The gradient of a log-probability by its row is E[target] - sum_v p_v E[v] for every loss. The forward pass keeps that row and
+    drops the logits, so nothing is computed twice.
     """
 
     @staticmethod
@@ -70,14 +70,14 @@ class _DrawnLogprobs(torch.autograd.Function):
 
 def _logits(rows: Tensor, head: Tensor) -> Tensor:
     if rows.is_cuda and rows.dtype != torch.float32:
-        # Rounded to half precision, logits around 20 would be wrong by several hundredths.
+        # In half precision, logits around 20 would be wrong by several hundredths.
         return torch.mm(rows, head.mT, out_dtype=torch.float32)
     return functional.linear(rows, head).float()
 
 
 @dataclass(frozen=True, slots=True)
 class _Frozen:
-    """One layer of the base: norms in the dtype of the run, and each bundle's weights as one matrix in single precision."""
+    """A layer of the base: norms in the dtype of the run, and the weights of each bundle as one matrix in single precision."""
 
     attention_norm: Tensor
     mlp_norm: Tensor
@@ -86,7 +86,7 @@ class _Frozen:
 
 @dataclass(frozen=True, slots=True)
 class _Working:
-    """A bundle in the dtype of the run: merged weight, and A and B times the scale, each projection's B in columns of its own."""
+    """A bundle in the dtype of the run: merged weight, and A and B times the scale, the B of each projection in own columns."""
 
     weight: Tensor
     a: Tensor
@@ -95,7 +95,7 @@ class _Working:
     bundle: Bundle
 
     def take(self) -> None:
-        """Round what was learned to the dtype of the run."""
+        """Copy the trained values, rounded to the dtype of the run."""
         self.a.copy_(self.bundle.a * self.scale)
         row, column = 0, 0
         for b in self.bundle.bs:
@@ -104,7 +104,7 @@ class _Working:
 
 
 class TrainedModel:
-    """The frozen base, what was learned beside it, and the merged weights of both."""
+    """The frozen base, the adapter, and the merged weights of both."""
 
     def __init__(self, shape: Shape, tensors: Mapping[str, Tensor], parameters: Parameters, dtype: torch.dtype) -> None:
         self.shape, self.dtype, self.parameters = shape, dtype, parameters
@@ -145,7 +145,7 @@ class TrainedModel:
 
     @torch.no_grad()
     def refresh(self, adapter: Adapter | AdapterVector) -> None:
-        """Merge anew, in place: what was learned, or an adapter that is only drawn from."""
+        """Merge again, in place: the trained values, or an adapter that is only drawn from."""
         for base, layer in zip(self._base, self._layers, strict=True):
             for frozen, working in zip(base.weights, layer, strict=True):
                 working.take()
@@ -156,7 +156,7 @@ class TrainedModel:
                     merged.copy_(add_change(weight, *adapter.pairs[module], adapter.scale))
 
     def tensors(self) -> dict[str, Tensor]:
-        """The merged weights by their Hugging Face names: views that follow every refresh."""
+        """The merged weights by their Hugging Face names, as views that change with every refresh."""
         named = {"model.embed_tokens.weight": self.embedding, "model.norm.weight": self._norm}
         if self.head is not self.embedding:
             named["lm_head.weight"] = self.head
@@ -170,9 +170,9 @@ class TrainedModel:
         return named
 
     def hidden(self, packed: Packed, *, is_base: bool = False, recomputes: bool = False) -> Tensor:
-        """The normalised last rows that predict the drawn tokens; of the base model without what was learned, if so wished.
+        """The normalised last rows that predict the drawn tokens; those of the untrained model if `is_base`.
 
-        A pass that recomputes keeps only each layer's input for the backward pass, and runs each layer twice.
+        With `recomputes` only the input of each layer is kept for the backward pass, and each layer runs twice.
         """
         turns = rotary_turns(self.shape, packed.positions)
         rows = functional.embedding(packed.ids, self.embedding)
@@ -207,7 +207,7 @@ class _Context(Context, Protocol):
 
 
 class _Projection(torch.autograd.Function):
-    """A product with merged weights whose backward pass gives the gradients of A and B."""
+    """A product with merged weights; its backward pass gives the gradients of A and B."""
 
     @staticmethod
     def forward(ctx: _Context, rows: Tensor, weight: Tensor, a: Tensor, b: Tensor, *trained: Tensor) -> Tensor:
@@ -231,7 +231,7 @@ def _gated(gate_up: Tensor) -> Tensor:
 
 
 class _Gated(torch.autograd.Function):
-    """silu(gate) * up, keeping nothing but its input."""
+    """silu(gate) * up, which keeps only its input."""
 
     @staticmethod
     def forward(ctx: Context, gate_up: Tensor) -> Tensor:

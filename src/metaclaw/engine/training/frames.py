@@ -1,4 +1,4 @@
-"""What the program and its trainer process say to each other: one message asked, one answered, in msgpack behind its length."""
+"""The messages between the program and its trainer process: each request has one answer."""
 
 from typing import Final, TypeAlias
 
@@ -27,7 +27,7 @@ Source: TypeAlias = Base | Present | Kept
 
 
 class Open(msgspec.Struct, tag="open", frozen=True):
-    """Begin a run or go on with it."""
+    """Begin or continue a run."""
 
     name: str
     start: Weights | None
@@ -66,7 +66,7 @@ class Apply(msgspec.Struct, tag="apply", frozen=True):
 
 
 class Keep(msgspec.Struct, tag="keep", frozen=True):
-    """Write the present weights into a folder that appears whole."""
+    """Write the present weights into a folder, which appears complete."""
 
     folder: str
 
@@ -80,26 +80,26 @@ class Shrink(msgspec.Struct, tag="shrink", frozen=True):
 
 
 class Close(msgspec.Struct, tag="close", frozen=True):
-    """End the run; unless its pieces go, what was not on disk yet is put there first."""
+    """End the run. Unless it is discarded, what is not on disk yet is written first."""
 
     discard: bool
 
 
 class TrainerReady(msgspec.Struct, tag="ready", frozen=True):
-    """The trainer has started and listens."""
+    """The trainer has started and takes messages."""
 
     device: str
     dtype: str
 
 
 class Preparing(msgspec.Struct, tag="preparing", frozen=True):
-    """How far the trainer is with making its model folder."""
+    """The progress of the conversion of the model."""
 
     share: float
 
 
 class Opened(msgspec.Struct, tag="opened", frozen=True):
-    """Where the run stands, and what a person should know about how it got there."""
+    """The progress of the run, and notes for the owner."""
 
     progress: RunProgress
     notes: list[str]
@@ -130,12 +130,12 @@ class Applied(msgspec.Struct, tag="applied", frozen=True):
 
 
 class Done(msgspec.Struct, tag="done", frozen=True):
-    """It is done; there is nothing more to say."""
+    """The request is done."""
 
 
 class RequestFailed(msgspec.Struct, tag="failed", frozen=True):
-    """It was not done, and changed nothing. `needs_package`: it can be done once a package is installed; `needs_memory`: once there
-    is more memory, by a new process."""
+    """The request failed and changed nothing. `needs_package`: a package must be installed; `needs_memory`: a new process with more
+    memory is needed."""
 
     message: str
     needs_package: bool = False

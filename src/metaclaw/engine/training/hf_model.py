@@ -1,7 +1,7 @@
-"""Any other causal model of a Hugging Face folder, taught like our own.
+"""Training of any other causal model of a Hugging Face folder.
 
-`HfLearner` has the methods of `Learner`, its adapters are in the same format, and its rollouts use the same random numbers. It
-is slower: `transformers` runs the model, one prompt at a time. Training and drawing run the same unmerged layers, so they agree.
+Adapters have the same format and rollouts use the same random numbers as those of `Learner`. It is slower: `transformers` runs the
+model, one prompt at a time. Training and drawing run the same unmerged layers, so they agree.
 """
 
 import inspect
@@ -59,7 +59,7 @@ class HookedPairs(AdapterVector):
 
 
 class HfModel:
-    """The frozen model, ready to be hooked into. Raises TrainingError if the folder holds none that `transformers` can run."""
+    """The frozen model. Raises TrainingError if the folder holds none that `transformers` can run."""
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
         with _translated(folder):
@@ -68,7 +68,8 @@ class HfModel:
             transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
             model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
             self._tokeniser = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        self._model, self._device = _frozen(model, device), device
+        frozen: nn.Module = model
+        self._model, self._device = frozen.to(device).eval().requires_grad_(False), device
         head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self.layers = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear) and part is not head}
         if not self.layers:
@@ -79,22 +80,22 @@ class HfModel:
         self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The tokens as text, without special ones."""
+        """The text of tokens, without special ones."""
         return str(self._tokeniser.decode(list(tokens), skip_special_tokens=True))
 
     def logits(self, prompt: Sequence[int], drawn: Sequence[Sequence[int]]) -> Tensor:
-        """For each sequence drawn after the prompt, the logits of its tokens in single precision: [sequence, token, vocabulary].
+        """The logits of each sequence drawn after the prompt, in single precision: [sequence, token, vocabulary].
 
-        Sequences that are shorter than the longest have meaningless rows at their end.
+        Shorter sequences have meaningless rows at their end.
         """
         longest = max(map(len, drawn))
-        # What stands behind a sequence is padding, which no token before it can see; so no mask is needed.
+        # Behind a sequence is padding, which no token before it can see; so no mask is needed.
         rows = [[*prompt, *tokens[:-1], *([0] * (longest - len(tokens)))] for tokens in drawn]
         return self._run(torch.tensor(rows, device=self._device), longest, use_cache=False).logits[:, -longest:].float()
 
     @torch.no_grad()
     def draw(self, prompt: Sequence[int], shares: Tensor, temperature: float) -> tuple[list[list[int]], list[list[float]]]:
-        """Tokens and log-probabilities of rollouts with these random numbers: [rollout, token]. What follows an end is void."""
+        """Tokens and log-probabilities of rollouts with these random numbers: [rollout, token]; void after an end."""
         heat, ends = Heat.of(temperature), torch.tensor(sorted(self.end_ids), dtype=torch.long, device=self._device)
         count, room = shares.shape
         shares = shares.to(self._device)
@@ -125,14 +126,14 @@ class HfModel:
 
 
 class _Cache(Protocol):
-    """What transformers' caches can do, as far as it is used here."""
+    """The methods of transformers' caches that are used here."""
 
     def batch_repeat_interleave(self, repeats: int) -> None: ...
     def batch_select_indices(self, indices: Tensor) -> None: ...
 
 
 class _Output(Protocol):
-    """What a causal model of transformers returns, as far as it is used here."""
+    """The attributes of the output of transformers' causal models that are used here."""
 
     logits: Tensor
     past_key_values: _Cache | None
@@ -143,10 +144,6 @@ def _shareable(read: _Output) -> _Cache:
     if cache is None or not hasattr(cache, "batch_repeat_interleave") or not hasattr(cache, "batch_select_indices"):
         raise TrainingError("the model keeps what it has read in a way that rollouts cannot share")
     return cache
-
-
-def _frozen(model: nn.Module, device: torch.device) -> nn.Module:
-    return model.to(device).eval().requires_grad_(False)
 
 
 def _rows(embedding: nn.Module) -> int:
@@ -173,21 +170,9 @@ def _translated(folder: Path) -> Iterator[None]:
 
 
 _ROWS_AT_ONCE: Final = {"cpu": 2048, "cuda": 32_768}
-"""Tokens of one pass, padding included."""
+"""Tokens of one pass, with padding."""
 _LOGITS_AT_ONCE: Final = {"cpu": 1 << 26, "cuda": 1 << 29}
 _ROLLOUTS_AT_ONCE: Final = 256
-
-
-def learner_for(
-    folder: Path, *, rank: int, seed: int, device: str = "cpu", dtype: str = "float32", threads: int | None = None
-) -> AdapterLearner:
-    """Our own learner for a model that it runs exactly, this one for any other."""
-    try:
-        read_shape(folder)
-        kind: type[AdapterLearner] = Learner
-    except EngineError:
-        kind = HfLearner
-    return kind(folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=threads)
 
 
 class HfLearner(AdapterLearner):
@@ -207,7 +192,6 @@ class HfLearner(AdapterLearner):
         """The hooks read the adapter's values each time."""
 
     def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
-        """Draw `drawing.count` rollouts for each prompt from the present weights."""
         for index, prompt in enumerate(prompts):
             self._check_tokens(f"prompt {index}", prompt, (), drawing.max_tokens)
         return [self._work.run(partial(self._draw, index, prompt, drawing)) for index, prompt in enumerate(prompts)]
@@ -257,3 +241,12 @@ class HfLearner(AdapterLearner):
                     portion, longest = [], len(pairs[number][1])
                 portion.append(number)
             yield portion
+
+
+def learner_class(folder: Path) -> type[AdapterLearner]:
+    """`Learner` for a model that it runs exactly, `HfLearner` for any other."""
+    try:
+        read_shape(folder)
+    except EngineError:
+        return HfLearner
+    return Learner

@@ -273,7 +273,6 @@ class Learner(AdapterLearner):
         self._rollouts = None
 
     def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
-        """Draw `drawing.count` rollouts for each prompt from the present weights."""
         return self._work.run(lambda: self._sampler().sample(prompts, drawing))
 
     def _sampler(self) -> Rollouts:
@@ -301,12 +300,10 @@ class Learner(AdapterLearner):
         return drawn_logprobs(rows_D, packed.targets_D, self._model.head)
 
     def accumulate(self, data: Sequence[Datum], loss: Loss, *, measures_kl: bool = False) -> PieceStats:
-        """Add the gradient of these data, summed over drawn tokens. Data of one prompt share its rows."""
         self._refuse_guest()
         return super().accumulate(data, loss, measures_kl=measures_kl)
 
     def apply(self, adam: Adam, normaliser: float) -> StepStats:
-        """One step of AdamW with what was accumulated, divided by `normaliser`; the next step begins with no gradient."""
         self._refuse_guest()
         return super().apply(adam, normaliser)
 
@@ -319,14 +316,9 @@ class Learner(AdapterLearner):
         self._is_stale = True
 
     def adapter(self) -> Adapter:
-        """A copy of the present adapter, on the CPU."""
         return self._guest or super().adapter()
 
     def adopt(self, adapter: Adapter | None) -> None:
-        """Go on with the weights of this adapter, or of the untrained model. Gradient, moments and counts stay as they are.
-
-        An adapter with more ranks than this learner's can be drawn from and scored with, but not be trained.
-        """
         if adapter is None or adapter.rank <= self._parameters.rank:
             super().adopt(adapter)
             return

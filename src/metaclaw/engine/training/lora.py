@@ -7,9 +7,11 @@ zero, so a fresh adapter changes nothing.
 import json
 import math
 import os
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,7 +24,8 @@ from torch.linalg import vector_norm
 from metaclaw.domain.chat import Json
 from metaclaw.engine.checkpoint import Steps, finish
 from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, sync_path, write_synced
-from metaclaw.errors import TrainingError
+from metaclaw.engine.vocabulary import read_json
+from metaclaw.errors import EngineError, TrainingError
 
 BUNDLES: Final = (
     ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -37,7 +40,7 @@ Shapes = Mapping[str, tuple[int, int]]
 
 
 class Pair(NamedTuple):
-    """A module's change: `a` is rank × columns, `b` is rows × rank."""
+    """The change of a module: `a` is rank × columns, `b` is rows × rank."""
 
     a: Tensor
     b: Tensor
@@ -58,7 +61,7 @@ class Adapter:
 
 
 def projection_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, int]]:
-    """The shapes of all seven projections of every layer, by module, in the order of the layers."""
+    """The shapes of the seven projections of every layer, by module, in the order of the layers."""
     ends = [projection for bundle in BUNDLES for projection in bundle]
     layers = sorted({int(name.split(".")[2]) for name in tensors if name.startswith("model.layers.")})
     shapes = {}
@@ -72,24 +75,21 @@ def projection_shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, int
 
 
 def fresh_adapter(shapes: Shapes, rank: int, alpha: float, seed: int) -> Adapter:
-    """An adapter that changes nothing yet; the same on every device for the same seed."""
+    """An adapter that changes nothing yet; the same for the same seed on every device."""
     generator = torch.Generator().manual_seed(seed)
-    pairs = {
-        module: Pair(_first_a(rank, columns, generator), torch.zeros(rows, rank)) for module, (rows, columns) in shapes.items()
-    }
+    pairs = {}
+    for module, (rows, columns) in shapes.items():
+        # Kaiming's uniform distribution as LoRA uses it: bounded by one over the root of the columns.
+        bound = 1.0 / math.sqrt(columns)
+        a = torch.empty(rank, columns).uniform_(-bound, bound, generator=generator)
+        pairs[module] = Pair(a, torch.zeros(rows, rank))
     return Adapter(rank, alpha, pairs)
 
 
-def _first_a(rank: int, columns: int, generator: torch.Generator) -> Tensor:
-    # Kaiming's uniform distribution as LoRA uses it: bounded by one over the root of the columns.
-    bound = 1.0 / math.sqrt(columns)
-    return torch.empty(rank, columns).uniform_(-bound, bound, generator=generator)
-
-
 def refitted(adapter: Adapter, shapes: Shapes, rank: int, alpha: float, seed: int) -> Adapter:
-    """The same change with another scale and at least as many ranks; new ranks begin as a fresh adapter's do.
+    """The same change with another scale and rank; added ranks begin like those of a fresh adapter.
 
-    Raises TrainingError where the adapter belongs to another model or has more ranks.
+    Raises TrainingError if the adapter belongs to another model or has more ranks.
     """
     check_modules(adapter, shapes)
     if adapter.rank > rank:
@@ -107,9 +107,9 @@ def refitted(adapter: Adapter, shapes: Shapes, rank: int, alpha: float, seed: in
 
 def check_modules(adapter: Adapter, shapes: Shapes) -> None:
     """Raises TrainingError unless the adapter changes exactly these modules."""
-    strangers = sorted(set(adapter.pairs) ^ set(shapes))
-    if strangers:
-        raise TrainingError(f"adapter and model differ in {len(strangers)} modules, such as {strangers[0]}")
+    differing = sorted(set(adapter.pairs) ^ set(shapes))
+    if differing:
+        raise TrainingError(f"adapter and model differ in {len(differing)} modules, such as {differing[0]}")
     for module, (a, b) in adapter.pairs.items():
         if (b.shape[0], a.shape[1]) != tuple(shapes[module]):
             raise TrainingError(f"{module}: a change of {b.shape[0]} × {a.shape[1]} does not fit a weight of {shapes[module]}")
@@ -193,7 +193,7 @@ _ENDS: Final = {".lora_A.weight": "a", ".lora_B.weight": "b"}
 _AT_ONCE: Final = 14
 _LARGEST: Final = torch.finfo(torch.float32).max / 2
 _CHANGES_NUMBERS: Final = ("use_dora", "use_rslora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern")
-"""Settings that make an adapter mean something else than scale * B @ A on whole modules of one rank."""
+"""Settings with which an adapter means something else than scale * B @ A."""
 
 
 def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
@@ -238,26 +238,27 @@ def _config(adapter: Adapter, base: str) -> dict[str, Json]:
     }
 
 
-def read_adapter(folder: Path, shapes: Shapes | None = None) -> Adapter:
-    """The adapter in a folder, for exactly these modules if their shapes are given.
-
-    Raises TrainingError if it is unreadable, incomplete, not finite, of other shapes or more than plain LoRA.
-    """
-    return finish(reading_adapter(folder, shapes))
+def read_adapter(folder: Path) -> Adapter:
+    """The adapter in a folder. Raises TrainingError if it is unreadable, incomplete, not finite or more than plain LoRA."""
+    return finish(reading_adapter(folder))
 
 
-def reading_adapter(folder: Path, shapes: Shapes | None = None) -> Steps[Adapter]:
+def reading_adapter(folder: Path) -> Steps[Adapter]:
     """The same in small steps."""
-    config = _read_config(folder / CONFIG_FILE)
+    try:
+        config = read_json(folder / CONFIG_FILE)
+    except EngineError as error:
+        raise TrainingError(str(error)) from error
     rank, alpha = _plain_lora(config, folder)
     tensors = yield from _read_tensors(folder / WEIGHTS_FILE)
     pairs = _pair_up(tensors, folder)
     for number, (module, pair) in enumerate(pairs.items()):
-        _check(module, pair, rank, None if shapes is None else shapes.get(module), alpha / rank)
+        _check(module, pair, rank, alpha / rank)
         if number % _AT_ONCE == 0:
             yield
-    targets = {module.rpartition(".")[2] for module in pairs}
-    _refuse_gaps(set(pairs), _promised(targets, pairs) if shapes is None else set(shapes), folder)
+    missing = sorted(_expected_modules(pairs) - set(pairs))
+    if missing:
+        raise TrainingError(f"{folder} lacks {len(missing)} modules, such as {missing[0]}")
     return Adapter(rank, alpha, pairs)
 
 
@@ -272,16 +273,6 @@ def _read_tensors(path: Path) -> Steps[dict[str, Tensor]]:
     except (OSError, SafetensorError) as error:
         raise TrainingError(f"cannot read {path}: {error}") from error
     return tensors
-
-
-def _read_config(path: Path) -> dict[str, Json]:
-    try:
-        config: Json = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise TrainingError(f"cannot read {path}: {error}") from error
-    if not isinstance(config, dict):
-        raise TrainingError(f"{path} does not hold a JSON object")
-    return config
 
 
 def _plain_lora(config: Mapping[str, Json], folder: Path) -> tuple[int, float]:
@@ -307,36 +298,22 @@ def _pair_up(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Pair]:
     return {module: Pair(**found) for module, found in sides.items()}
 
 
-def _check(module: str, pair: Pair, rank: int, shape: tuple[int, int] | None, scale: float) -> None:
+def _check(module: str, pair: Pair, rank: int, scale: float) -> None:
     if pair.a.dim() != 2 or pair.b.dim() != 2 or pair.a.shape[0] != rank or pair.b.shape[1] != rank:
         raise TrainingError(f"{module}: {tuple(pair.b.shape)} × {tuple(pair.a.shape)} is no change of rank {rank}")
-    if shape is not None and (pair.b.shape[0], pair.a.shape[1]) != shape:
-        raise TrainingError(f"{module}: a change of {pair.b.shape[0]} × {pair.a.shape[1]} does not fit a weight of {shape}")
-    # No number of the change is larger than this product. Finite factors can have one that is not.
+    # No number of the change is larger than this product, which can be infinite for finite factors.
     largest = float(vector_norm(pair.a)) * float(vector_norm(pair.b)) * abs(scale)
     if not largest <= _LARGEST:
         raise TrainingError(f"{module}: the adapter holds numbers that are not finite, or makes such")
 
 
-def _promised(targets: set[str], pairs: Mapping[str, Pair]) -> set[str]:
-    # What an adapter does to one layer it does to all: a layer that lacks a target which others have was lost.
-    layers = {tuple(part for part in module.split(".") if part.isdigit()): module for module in pairs}
-    ends = {_unnumbered(module) for module in pairs if module.rpartition(".")[2] in targets}
-    return {_numbered(end, layer) for end in ends for layer in layers if end.count("#") == len(layer)}
-
-
-def _unnumbered(module: str) -> str:
-    return ".".join("#" if part.isdigit() else part for part in module.split("."))
-
-
-def _numbered(end: str, numbers: tuple[str, ...]) -> str:
-    rest = iter(numbers)
-    return ".".join(next(rest) if part == "#" else part for part in end.split("."))
-
-
-def _refuse_gaps(found: set[str], wanted: set[str], folder: Path) -> None:
-    missing, odd = sorted(wanted - found), sorted(found - wanted)
-    if missing:
-        raise TrainingError(f"{folder} lacks {len(missing)} modules, such as {missing[0]}")
-    if odd:
-        raise TrainingError(f"{folder} changes {len(odd)} modules that the model does not have, such as {odd[0]}")
+def _expected_modules(pairs: Iterable[str]) -> set[str]:
+    """The modules of all layers: an adapter that changes a module in one layer changes it in all."""
+    split = [re.split(r"(?<=\.)(\d+)(?=\.)", module) for module in pairs]  # every second part is a number
+    kinds, layers = {tuple(parts[::2]) for parts in split}, {tuple(parts[1::2]) for parts in split}
+    return {
+        "".join(chain.from_iterable(zip_longest(kind, layer, fillvalue="")))
+        for kind in kinds
+        for layer in layers
+        if len(kind) == len(layer) + 1
+    }

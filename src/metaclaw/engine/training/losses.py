@@ -1,5 +1,7 @@
-"""What is minimised, as a sum over drawn tokens. With l a token's log-probability now and o when it was drawn, r = exp(l - o), A
-its advantage and clip(r) = r held within [1 - clip_low, 1 + clip_high]:
+"""Losses as sums over drawn tokens, and the optimiser.
+
+With l a token's log-probability now and o when it was drawn, r = exp(l - o), A its advantage and clip(r) = r limited to
+[1 - clip_low, 1 + clip_high]:
 
     importance_sampling   -r A
     ppo                   -min(r A, clip(r) A)
@@ -27,7 +29,7 @@ from metaclaw.errors import TrainingError
 
 @dataclass(frozen=True, slots=True)
 class DrawnTokens:
-    """What a loss is made of, by drawn token. `old_D` may be None for cross entropy, `reference_D` where the KL is not needed."""
+    """The inputs of a loss, by drawn token. `old_D` may be None for cross entropy, `reference_D` if the KL is not needed."""
 
     logprobs_D: Tensor
     advantages_D: Tensor
@@ -68,13 +70,13 @@ def _ratio(drawn: DrawnTokens) -> Tensor:
 
 
 def k3(logprobs_D: Tensor, reference_D: Tensor) -> Tensor:
-    """An estimate of each token's share in the distance from the reference, never negative and right on average."""
+    """An unbiased estimate of each token's share in the KL divergence from the reference, never negative."""
     apart_D = reference_D - logprobs_D
     return torch.expm1(apart_D) - apart_D
 
 
 def sums(loss: Loss, losses_D: Tensor, drawn: DrawnTokens) -> Tensor:
-    """What a piece's statistics are made of: sums over drawn tokens and, last, the largest ratio; nan where there is none."""
+    """The sums over drawn tokens for the statistics of a piece and, last, the largest ratio; nan if there is none."""
     with torch.no_grad():
         nothing = torch.full((), float("nan"), device=losses_D.device)
         kl = nothing if drawn.reference_D is None else k3(drawn.logprobs_D, drawn.reference_D).sum()
@@ -82,12 +84,9 @@ def sums(loss: Loss, losses_D: Tensor, drawn: DrawnTokens) -> Tensor:
         if drawn.old_D is not None:
             ratio_D = _ratio(drawn)
             ratio, largest = ratio_D.sum(), ratio_D.max()
-            clipped = _is_clipped(loss, ratio_D, drawn.advantages_D).float().sum() if _clips(loss) else nothing
+            if loss.kind in (LossKind.PPO, LossKind.CISPO):
+                clipped = _is_clipped(loss, ratio_D, drawn.advantages_D).float().sum()
         return torch.stack([part.float() for part in (losses_D.sum(), kl, drawn.entropy_D.sum(), ratio, clipped, largest)])
-
-
-def _clips(loss: Loss) -> bool:
-    return loss.kind in (LossKind.PPO, LossKind.CISPO)
 
 
 def _is_clipped(loss: Loss, ratio_D: Tensor, advantages_D: Tensor) -> Tensor:
@@ -110,7 +109,7 @@ def _known(value: float) -> float | None:
 
 
 class AdamW:
-    """The moments of one vector, and how many steps were made with them."""
+    """The moments of one vector, and the number of steps."""
 
     def __init__(self, values: Tensor) -> None:
         self.first = torch.zeros_like(values)
@@ -143,13 +142,13 @@ class AdamW:
 
 
 def save_state(values: Tensor, gradient: Tensor, adamw: AdamW, pieces: int) -> dict[str, Tensor]:
-    """Everything that was learned and accumulated, as copies on the CPU."""
+    """The adapter, the moments, the gradient and the counts, as copies on the CPU."""
     copies = {name: vector.detach().cpu().clone() for name, vector in _vectors(values, gradient, adamw).items()}
     return copies | {"steps": torch.tensor(adamw.steps), "pieces": torch.tensor(pieces)}
 
 
 def restore_state(values: Tensor, gradient: Tensor, adamw: AdamW, state: Mapping[str, Tensor]) -> int:
-    """Fill all of it from a state that `save` gave, in place, and return the pieces; one of another shape is refused."""
+    """Restore a state of `save_state` in place, and return the pieces; raises TrainingError for one of another shape."""
     vectors = _vectors(values, gradient, adamw)
     if set(state) != {*vectors, "steps", "pieces"}:
         raise TrainingError(f"a learner's state does not consist of {', '.join(sorted(state)) or 'nothing'}")

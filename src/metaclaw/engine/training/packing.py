@@ -1,4 +1,4 @@
-"""Layout of sequences for one pass: shared prefixes run once, and nothing is padded.
+"""The layout of sequences for one pass: shared prefixes run once, and nothing is padded.
 
 Sequences are a forest of token spans (nodes). A row attends to all rows of the nodes above its own, and to its own node's rows up
 to itself. Nodes of one depth are contiguous, in the order of their parents. A drawn token is predicted by the row of the token
@@ -21,7 +21,7 @@ Pairs: TypeAlias = Sequence[tuple[Tokens, Tokens]]
 Path: TypeAlias = tuple[int, ...]
 
 _WORTH: Final = 0.05
-"""Least share of all rows that one more depth must save: each depth costs attention calls in every layer."""
+"""The share of all rows that one more depth must save at least, since each depth costs attention calls in every layer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,10 +54,10 @@ class Stem:
 
 
 def grow(pairs: Pairs) -> tuple[list[TokenNode], list[TokenNode]]:
-    """The roots of a forest of token spans in which shared beginnings occur once, and the last node but one token of each sequence.
+    """The roots of a forest of token spans in which shared beginnings occur once, and the last node of each sequence.
 
-    A prompt hangs from what it has in common with other prompts, and a rollout from its prompt, possibly by way of a beginning
-    that several rollouts share. Equal rollouts are one node.
+    The parent of a prompt is its common beginning with other prompts; the parent of a rollout is its prompt, or a beginning that
+    several rollouts share. Equal rollouts are one node. The last token of a sequence is left out.
     """
     tails: dict[Path, dict[Path, None]] = {}
     for prompt, drawn in pairs:
@@ -136,7 +136,7 @@ def _split(common: Sequence[int], begin: int, end: int) -> tuple[int, tuple[tupl
 
 
 class _Way(NamedTuple):
-    """The rows saved, the stems that save them, and the paths left to a shorter stem, counted as if it were there."""
+    """The rows saved, the stems that save them, and the paths left for a shorter stem, counted as if it existed."""
 
     saved: int
     stems: tuple[Stem, ...]

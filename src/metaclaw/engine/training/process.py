@@ -17,7 +17,7 @@ from metaclaw.engine.frames import Pipe
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.learner import AdapterLearner, describe_memory_error, is_out_of_memory
 from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
-from metaclaw.engine.training.run_files import Pieces, sync_path, write_synced
+from metaclaw.engine.training.run_files import RunFiles, sync_path, write_synced
 from metaclaw.errors import MetaClawError, MissingPackageError, TrainerMemoryError, TrainingError
 
 BACKEND: Final = "embedded"
@@ -43,9 +43,9 @@ class Plan:
 class Run:
     """An open run: a learner, its progress, and the files that survive a crash. `open_run` makes one."""
 
-    def __init__(self, learner: AdapterLearner, pieces: Pieces, progress: RunProgress) -> None:
+    def __init__(self, learner: AdapterLearner, files: RunFiles, progress: RunProgress) -> None:
         self._learner = learner
-        self._pieces = pieces
+        self._files = files
         self.progress = progress
         """Whole steps of this run, and pieces towards the next."""
         self._saved = progress
@@ -55,7 +55,7 @@ class Run:
         # The distance from the untrained weights is measured once a step, for the gate and for the watch over drift.
         stats = self._learner.accumulate(data, loss, measures_kl=self.progress.pieces == 0)
         self.progress = RunProgress(self.progress.steps, self.progress.pieces + 1)
-        if self._pieces.is_due:
+        if self._files.is_due:
             self._flush()
         return stats
 
@@ -63,7 +63,7 @@ class Run:
         """One optimiser step, on disk when this returns. Steps are counted from the beginning of the run."""
         stats = self._learner.apply(adam, normaliser)
         self.progress = RunProgress(self.progress.steps + 1, 0)
-        self._pieces.save_step(self.progress.steps, lambda: _step_part(self._learner))
+        self._files.save_step(self.progress.steps, lambda: _step_part(self._learner))
         self._saved = self.progress
         return replace(stats, step=self.progress.steps)
 
@@ -71,28 +71,28 @@ class Run:
         """End the run; it can be opened again unless it is discarded."""
         if not discard:
             self._flush()
-        self._pieces.let_go(discard=discard)
+        self._files.release(discard=discard)
 
     def abandon(self) -> None:
         """End the run as a crash would: the files on disk stay as they are."""
-        self._pieces.let_go(discard=False)
+        self._files.release(discard=False)
 
     def _flush(self) -> None:
         if self._saved != self.progress:
-            self._pieces.save_gradient(self.progress, lambda: _gradient_part(self._learner))
+            self._files.save_gradient(self.progress, lambda: _gradient_part(self._learner))
             self._saved = self.progress
 
 
-def open_run(learner: AdapterLearner, pieces: Pieces, plan: Plan) -> tuple[Run, list[str]]:
+def open_run(learner: AdapterLearner, files: RunFiles, plan: Plan) -> tuple[Run, list[str]]:
     """Continue a run, or begin it. Returns notes for the owner, too."""
-    pieces.claim(asdict(plan))
-    found = pieces.recover()
+    files.claim(asdict(plan))
+    found = files.recover()
     if found is not None:
         _restore(learner, found.step, found.gradient)
-        return Run(learner, pieces, found.progress), found.notes
+        return Run(learner, files, found.progress), found.notes
     notes = _begin(learner, plan)
-    pieces.save_step(0, lambda: _step_part(learner))
-    return Run(learner, pieces, RunProgress()), notes
+    files.save_step(0, lambda: _step_part(learner))
+    return Run(learner, files, RunProgress()), notes
 
 
 def _begin(learner: AdapterLearner, plan: Plan) -> list[str]:
@@ -235,12 +235,12 @@ class Trainer:
             return frames.Opened(self._run.progress, [])
         self._close(discard=False)
         plan = Plan(message.name, message.start, message.rank, message.seed, self._model)
-        pieces = Pieces(Path(message.folder))
+        files = RunFiles(Path(message.folder))
         try:
             # A learner that was trained is not a fresh one, even if it was made for the same rank and seed.
-            self._run, notes = open_run(self._new_learner(plan.rank, plan.seed), pieces, plan)
+            self._run, notes = open_run(self._new_learner(plan.rank, plan.seed), files, plan)
         except MetaClawError:
-            pieces.let_go(discard=False)
+            files.release(discard=False)
             raise
         self._asked = message
         return frames.Opened(self._run.progress, notes)

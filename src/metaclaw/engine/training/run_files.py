@@ -42,7 +42,7 @@ _LONGEST_HEADER: Final = 100_000_000  # the limit of safetensors itself
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SavedState:
     """The latest state that can be read, and notes about damaged files."""
 
     progress: RunProgress
@@ -51,7 +51,7 @@ class Found:
     notes: list[str]
 
 
-class Pieces:
+class RunFiles:
     """The state files of one run, locked by one process for as long as it lives."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
@@ -74,7 +74,7 @@ class Pieces:
             for torn in self._folder.glob("*.tmp"):
                 torn.unlink()
 
-    def recover(self) -> Found | None:
+    def recover(self) -> SavedState | None:
         """The latest complete state, or None if the run has none yet. Damaged files are skipped and named in the notes."""
         notes: list[str] = []
         steps = self._steps()
@@ -85,8 +85,8 @@ class Pieces:
             for pieces in self._gradients(step):
                 gradient = _read(self._gradient_path(step, pieces), notes)
                 if gradient is not None:
-                    return Found(RunProgress(step, pieces), body, gradient, notes)
-            return Found(RunProgress(step, 0), body, None, notes)
+                    return SavedState(RunProgress(step, pieces), body, gradient, notes)
+            return SavedState(RunProgress(step, 0), body, None, notes)
         if steps:
             raise TrainingError(f"no state of the run in {self._folder} can be read: {'; '.join(notes)}")
         return None
@@ -113,7 +113,7 @@ class Pieces:
         # The least of the recent costs: one of them may include a pause of training.
         return not self._costs_s or min(self._costs_s) <= _SHARE * (self._clock() - self._saved_at)
 
-    def let_go(self, *, discard: bool) -> None:
+    def release(self, *, discard: bool) -> None:
         """Unlock the folder; with `discard` remove the run's files first."""
         if discard:
             remove_run(self._folder)
