@@ -81,7 +81,7 @@ class Passthrough:
     async def _relay(
         self, method: str, path: str, query: str, caller: Mapping[str, str], body: bytes, client: Client, wire: Wire
     ) -> None:
-        provider, model = self._meant(wire, body)
+        provider, model = self._provider_for(wire, body)
         if provider is None:
             raise WireError(
                 f"no configured provider serves /v1{path}; the embedded model answers only chat, responses and messages",
@@ -90,7 +90,7 @@ class Passthrough:
             )
         await self._pass_on(provider, Call(method, path, query, list(caller.items()), _renamed(body, model)), caller, client)
 
-    def _meant(self, wire: Wire, body: bytes) -> tuple[HttpProvider | None, str]:
+    def _provider_for(self, wire: Wire, body: bytes) -> tuple[HttpProvider | None, str]:
         """Who this request is meant for, and the model's name as they know it. What we do not understand has no fallback."""
         for candidate in self._providers.candidates(wire, _model_named(body)):
             provider = self._providers.named(candidate.name)

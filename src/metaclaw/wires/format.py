@@ -11,7 +11,7 @@ from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_or_text, object_of, text_of
 
 if TYPE_CHECKING:  # these look formats up
-    from metaclaw.wires.deltas import Reader
+    from metaclaw.wires.deltas import StreamReader
     from metaclaw.wires.relay import AttemptMessages, CallRules, FooterRules, HeldCall
     from metaclaw.wires.translation import Document, ToolOffer
 from metaclaw.errors import UpstreamError
@@ -121,7 +121,7 @@ class WireFormat:
     """A provider's answer. Raises UpstreamError."""
     render_answer: Callable[[Completion, ChatRequest], bytes]
     """A client's answer to its request."""
-    reader: "Callable[[], Reader]"
+    reader: "Callable[[], StreamReader]"
     """Reads one stream of a provider."""
     writer: Callable[[ChatRequest], StreamWriter]
     """Writes one stream to a client."""

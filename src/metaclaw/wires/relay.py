@@ -297,7 +297,7 @@ class Footer:
             return raw
         return self._rules.add_to_event(self, raw, event_body(raw) or {})
 
-    def hear(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Take in what the answer says, to see how it begins."""
         if len(self._begins) < 16:
             self._begins = (self._begins + text).lstrip()[:16]

@@ -1,4 +1,4 @@
-"""A request in the words every wire has: what is left of it when its own wire's peculiarities are translated or refused."""
+"""Requests for providers of another wire: what only the client's wire can say is translated or refused."""
 
 import hashlib
 import math
@@ -58,7 +58,7 @@ class ToolOffer:
     """A tool as other wires are offered it, and as its client knows it."""
 
     tool: Tool
-    spoken: ClientTool
+    client_tool: ClientTool
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -84,15 +84,15 @@ class ClientTools:
     """The client's own names and kinds for the tools that were offered under flat names."""
 
     def __init__(self, request: ChatRequest) -> None:
-        self._spoken = {offer.tool.name: offer.spoken for offer in _offers(request, lenient=True)}
+        self._client_tools = {offer.tool.name: offer.client_tool for offer in _offers(request, lenient=True)}
 
-    def spoken(self, name: str) -> ClientTool:
+    def client_tool(self, name: str) -> ClientTool:
         """How the client calls the tool that the model called `name`."""
-        return self._spoken.get(name) or ClientTool(Kind.FUNCTION, name)
+        return self._client_tools.get(name) or ClientTool(Kind.FUNCTION, name)
 
     def is_custom(self, name: str) -> bool:
         """Whether the client expects free text for this tool, and not JSON."""
-        return self.spoken(name).kind is Kind.CUSTOM
+        return self.client_tool(name).kind is Kind.CUSTOM
 
 
 def custom_arguments(text: str) -> str:
@@ -162,7 +162,7 @@ def plain(request: ChatRequest) -> ChatRequest:
 
 
 def refuse_indispensable(request: ChatRequest) -> None:
-    """Raise WireError if a field is set that another wire has no word for and that changes the meaning."""
+    """Raise WireError if a field is set that another wire does not have and that changes the meaning."""
     for name in wire_format(request.wire).indispensable:
         if request.extra.get(name):
             raise _untranslatable(f"`{name}`", name)
@@ -276,33 +276,36 @@ def anthropic_effort(effort: str) -> str | None:
 
 
 _REDACTED = "redacted:"
-_SEALS = {wire: f"{wire.value}:" for wire in Wire}
+_TAGS = {wire: f"{wire.value}:" for wire in Wire}
 
 
-def seal(wire: Wire, shown: str | None) -> tuple[str | None, bool]:
-    """What a client or provider of this wire sent, sealed, and whether a foreign proof was of redacted thinking."""
+# Providers sign reasoning, and take back only what they signed themselves. In the domain a signature begins with the wire of the
+# provider that made it; clients of another wire keep it with that tag.
+
+
+def tagged_signature(wire: Wire, shown: str | None) -> tuple[str | None, bool]:
+    """The signature that a client or provider of this wire sent, tagged, and whether it is another wire's, of redacted thinking."""
     if not shown:
         return None, False
-    redacted = shown.startswith(_REDACTED)
     bare = shown.removeprefix(_REDACTED)
-    if bare.startswith(tuple(_SEALS.values())):
-        return bare, redacted
-    return _SEALS[wire] + shown, False
+    if bare.startswith(tuple(_TAGS.values())):
+        return bare, bare != shown
+    return _TAGS[wire] + shown, False
 
 
-def show(wire: Wire, signature: str, *, redacted: bool = False) -> str:
-    """A sealed proof as a client of this wire shall keep it."""
-    own = unseal(wire, signature)
+def client_signature(wire: Wire, signature: str, *, redacted: bool = False) -> str:
+    """A tagged signature as a client of this wire keeps it."""
+    own = provider_signature(wire, signature)
     if own is not None:
         return own
     return _REDACTED + signature if redacted else signature
 
 
-def unseal(wire: Wire, signature: str | None) -> str | None:
-    """The provider's own bytes, if a provider of this wire made the proof."""
-    if signature is None or not signature.startswith(_SEALS[wire]):
+def provider_signature(wire: Wire, signature: str | None) -> str | None:
+    """The provider's own signature, if a provider of this wire made it."""
+    if signature is None or not signature.startswith(_TAGS[wire]):
         return None
-    return signature.removeprefix(_SEALS[wire])
+    return signature.removeprefix(_TAGS[wire])
 
 
 _IMAGE_TOKENS = 1_600

@@ -204,7 +204,7 @@ class TrueAnswers:
                 self._index(stored.turn, stored.session, stored.user, stored.answer)
 
     def add(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
-        """A client has been shown this."""
+        """Keep the true answer of a turn whose client was shown another."""
         self._index(turn, session, user, answer)
         self._keep(turn, answer)
 
@@ -214,7 +214,7 @@ class TrueAnswers:
             self._kept.popitem(last=False)
 
     def forget(self, sessions: Iterable[SessionId]) -> None:
-        """These sessions were forgotten."""
+        """Forget what belongs to these sessions."""
         gone = {turn for session in sessions for turn in self._of_session.pop(session, ())}
         self._of_id = {key: turn for key, turn in self._of_id.items() if turn not in gone} if gone else self._of_id
         for turn in gone:
@@ -258,7 +258,7 @@ class TrueAnswers:
         return list(dict.fromkeys(turn for turn in found if turn is not None))
 
     async def read(self, turns: Sequence[TurnId]) -> tuple[TrueAnswer, ...]:
-        """The true answers of these turns; one that cannot be read is left out, loudly."""
+        """The true answers of these turns; one that cannot be read is left out and logged."""
         found = []
         for turn in turns:
             answer = self._kept.get(turn)
@@ -315,7 +315,7 @@ class Enforcer:
         return await self.answers.read(turns) if turns else ()
 
     async def recorded(self, turn: Turn, failed: Sequence[tuple[HeldRule, str]], not_held: Sequence[HeldRule] = ()) -> None:
-        """Tell of what was held, and of rules that could not hold, once the turn is recorded."""
+        """Announce what was held, and rules that could not hold, once the turn is recorded."""
         found = turn.enforcement
         told: dict[str, Json]
         if not_held:
@@ -339,7 +339,7 @@ class Enforcer:
             await self._tell("rule_held", told)
 
     def remember(self, turn: Turn) -> None:
-        """From now on the true answer takes the place of what the client was shown."""
+        """From now on put the turn's true answer in the place of what the client was shown."""
         if turn.enforcement is not None and turn.enforcement.answer is not None:
             self.answers.add(turn.id, turn.session, turn.scope.user, turn.enforcement.answer)
 

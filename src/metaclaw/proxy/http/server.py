@@ -1,4 +1,4 @@
-"""The front door: one table of routes, errors in the shape of the wire that was spoken."""
+"""HTTP routing: the key is checked, the body read, and errors have the shape of the client's wire."""
 
 import asyncio
 import hmac
@@ -168,7 +168,7 @@ class Server:
     _serving: int = field(default=0, init=False)
 
     async def serve(self, client: Client) -> None:
-        """Answer one request. Whatever goes wrong is told to the client in its own wire."""
+        """Answer one request. Every error is reported to the client in its own wire."""
         began = time.perf_counter()
         path, wire = "", Wire.CHAT
         try:
@@ -240,7 +240,7 @@ class Server:
     def _refuse(self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None) -> None:
         self.metrics.refused(status)
         if client.started:
-            return  # an end that looks clean would be a lie: the connection is closed without one
+            return  # the connection is closed without the response's end, so that it does not look whole
         headers = _JSON + ERROR_HEADERS.get(status, [])
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
@@ -285,7 +285,7 @@ def _is_page(path: str) -> bool:
 
 
 def _tidy(path: str) -> str:
-    """The path without doubled or trailing slashes. One that climbs is refused: it would leave the provider's base URL."""
+    """The path without doubled or trailing slashes. One with `..` is refused: it would leave the provider's base URL."""
     if path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path:
         return path
     segments = [segment for segment in path.split("/") if segment]

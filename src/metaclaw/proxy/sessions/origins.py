@@ -53,13 +53,13 @@ from metaclaw.wires import wire_format
 log = logging.getLogger(__name__)
 
 _TRUE: Final = frozenset(("true", "1", "yes", "on"))
-# An answer may take long, but not for ever: after so many silences a session is over even if its last turn never ended.
-_PATIENCE: Final = 8
+# After so many times the allowed silence a session ends even if an answer is still running.
+_MAX_SILENCES: Final = 8
 
 
 @dataclass(slots=True)
-class _Sighting:
-    """One request, read."""
+class _ReadRequest:
+    """A request, and what it says of its sender."""
 
     request: Request
     client: AgentClient
@@ -102,7 +102,7 @@ class Origins:
         self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None = None, *, path: str = ""
     ) -> Origin:
         """Say whose request this is. `headers` have lower-case names; no body is too odd."""
-        sighting = self._see(wire, headers, body, peer, path)
+        sighting = self._read(wire, headers, body, peer, path)
         key = sighting.key
         if key is not None and not key.shared:
             place = self._place_by_key(sighting, key)
@@ -110,7 +110,7 @@ class Origins:
             place = self._place_aside(sighting)
         else:
             place = self._place_by_chain(sighting)
-        place.session.flying += 1
+        place.session.in_flight += 1
         return self._side(sighting, place) if sighting.kind is TurnKind.SIDE else self._main(sighting, place)
 
     def finished(self, origin: Origin, turn: TurnId | None, end: TurnEnd) -> None:
@@ -119,22 +119,22 @@ class Origins:
         session = self._memory.get(origin.session)
         if session is None:
             return
-        session.flying = max(0, session.flying - 1)
+        session.in_flight = max(0, session.in_flight - 1)
         if not session.ended:
             self._memory.touch(session, self._now())
         thread = session.thread_at(origin.head) if origin.kind is TurnKind.MAIN else None
         if thread is None:
             return
-        thread.flying = max(0, thread.flying - 1)
+        thread.in_flight = max(0, thread.in_flight - 1)
         thread.turn = turn
-        thread.failed = end is not TurnEnd.COMPLETED and not thread.flying
+        thread.failed = end is not TurnEnd.COMPLETED and not thread.in_flight
         if thread.failed:
             session.heads.fail(thread)
 
     def withdraw(self, origin: Origin) -> bool:
         """A request was refused. If it began its session, and nothing else is under way there, forget the session: True."""
         session = self._memory.get(origin.session)
-        if session is None or not origin.session_began or session.flying > 1:
+        if session is None or not origin.session_began or session.in_flight > 1:
             return False
         self._memory.forget(session)
         return True
@@ -175,7 +175,7 @@ class Origins:
             age = now - session.last_at
             if age <= self._silence:
                 return None
-            return not session.flying or age > self._silence * _PATIENCE
+            return not session.in_flight or age > self._silence * _MAX_SILENCES
 
         return self._memory.end_silent(is_silent)
 
@@ -195,7 +195,7 @@ class Origins:
             thread.segment, thread.turn = trace.segment, trace.last_turn
             self._memory.move(thread, trace.head, None)
 
-    def _see(self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None, path: str) -> _Sighting:
+    def _read(self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None, path: str) -> _ReadRequest:
         earlier, linked = self._earlier(wire, body)
         request = Request(wire, headers, body, self._digests, earlier)
         client = self._clients.recognise(request)
@@ -204,7 +204,7 @@ class Origins:
         key = find_key(request, client)
         said = scope_of(headers)
         scope = said if said.workspace is None else identity(said)
-        return _Sighting(request, client, kind, reason, scope, said, credential_of(headers), key, hints, self._now())
+        return _ReadRequest(request, client, kind, reason, scope, said, credential_of(headers), key, hints, self._now())
 
     def _earlier(self, wire: Wire, body: Mapping[str, Json]) -> tuple[bytes | None, SessionId | None]:
         """The history that a request only refers to: its digest, and the session it belongs to where we know it."""
@@ -216,15 +216,15 @@ class Origins:
             return known[1], known[0]
         return sha256(response_id.encode("utf-8", "replace")).digest(), None
 
-    def _place_by_key(self, seen: _Sighting, key: Key) -> _Place:
+    def _place_by_key(self, seen: _ReadRequest, key: Key) -> _Place:
         sessions = self._memory.keyed(seen.scope, key)
         if seen.said.workspace is not None:
             sessions = [one for one in sessions if one.speaker.workspace in (None, seen.said.workspace)]
         admitting = [session for session in sessions if session.admits(seen.credential)]
         if not admitting and looks_unique(key.value):
             # A token that was renewed: another credential, but it goes on exactly where the session stands.
-            spoken = seen.request.conversation
-            admitting = [session for session in sessions if continued(session.heads, spoken, seen.hints, session.credential)]
+            chain = seen.request.conversation
+            admitting = [session for session in sessions if continued(session.heads, chain, seen.hints, session.credential)]
         places = [self._place_in(session, seen) for session in admitting]
         place = next((place for place in places if place.match is not None), places[-1] if places else None)
         if place is None:
@@ -234,53 +234,51 @@ class Origins:
         return place
 
     @staticmethod
-    def _place_in(session: Session, seen: _Sighting) -> _Place:
+    def _place_in(session: Session, seen: _ReadRequest) -> _Place:
         if seen.kind is TurnKind.SIDE:
             return _Place(session)
-        heads, spoken, credential = session.heads, seen.request.conversation, session.credential
-        match = repeated(heads, spoken, seen.hints, credential, failed_only=False) or continued(
-            heads, spoken, seen.hints, credential
-        )
+        heads, chain, credential = session.heads, seen.request.conversation, session.credential
+        match = repeated(heads, chain, seen.hints, credential, failed_only=False) or continued(heads, chain, seen.hints, credential)
         return _Place(session, match=match)
 
-    def _place_by_chain(self, seen: _Sighting) -> _Place:
-        spoken = seen.request.conversation
+    def _place_by_chain(self, seen: _ReadRequest) -> _Place:
+        chain = seen.request.conversation
         heads = self._memory.space(seen.scope, seen.key.value if seen.key else None)
-        again = repeated(heads, spoken, seen.hints, seen.credential, failed_only=True)
-        onward = continued(heads, spoken, seen.hints, seen.credential)
+        again = repeated(heads, chain, seen.hints, seen.credential, failed_only=True)
+        onward = continued(heads, chain, seen.hints, seen.credential)
         if again is not None and (onward is None or again.score >= onward.score):
             return self._joined(again, seen)
-        doubtful = onward is not None and onward.thread.answer_fits(spoken, onward.position) < 0
+        doubtful = onward is not None and onward.thread.answer_fits(chain, onward.position) < 0
         if onward is not None and not doubtful:
             return self._joined(onward, seen)
         parent = seen.hints.linked
         if parent is None:
-            branch = self._memory.branch(spoken, seen.scope, seen.credential, onward.position if onward is not None else -1)
+            branch = self._memory.branch(chain, seen.scope, seen.credential, onward.position if onward is not None else -1)
             parent = branch.id if branch is not None else None
         if onward is not None and parent is None:
             return self._joined(onward, seen)
         return _Place(self._begin(seen, parent), began=True)
 
     @staticmethod
-    def _joined(match: Match, seen: _Sighting) -> _Place:
+    def _joined(match: Match, seen: _ReadRequest) -> _Place:
         session = match.thread.session
         if session.credential is None:
             session.credential = seen.credential
         return _Place(session, match=match)
 
-    def _place_aside(self, seen: _Sighting) -> _Place:
+    def _place_aside(self, seen: _ReadRequest) -> _Place:
         """Housekeeping without a key belongs to the session whose history it shows; else it stands alone."""
-        spoken = seen.request.conversation
+        chain = seen.request.conversation
         heads = self._memory.space(seen.scope, seen.key.value if seen.key else None)
-        found = repeated(heads, spoken, seen.hints, seen.credential, failed_only=False) or continued(
-            heads, spoken, seen.hints, seen.credential
+        found = repeated(heads, chain, seen.hints, seen.credential, failed_only=False) or continued(
+            heads, chain, seen.hints, seen.credential
         )
         if found is not None:
             return _Place(found.thread.session)
-        branch = self._memory.branch(spoken, seen.scope, seen.credential)
+        branch = self._memory.branch(chain, seen.scope, seen.credential)
         return _Place(branch) if branch is not None else _Place(self._begin(seen, None), began=True)
 
-    def _begin(self, seen: _Sighting, parent: SessionId | None) -> Session:
+    def _begin(self, seen: _ReadRequest, parent: SessionId | None) -> Session:
         key = seen.key
         wanted = new_session_id() if key is None or key.shared else session_id(seen.scope, key)
         if key is not None and self._memory.get(wanted) is not None:
@@ -299,8 +297,8 @@ class Origins:
         known = self._memory.keyed(scope, above)
         return known[-1].id if known else session_id(scope, above)
 
-    def _side(self, seen: _Sighting, place: _Place) -> Origin:
-        session, spoken = place.session, seen.request.conversation
+    def _side(self, seen: _ReadRequest, place: _Place) -> Origin:
+        session, chain = place.session, seen.request.conversation
         self._memory.touch(session, seen.now)
         known = frozenset[bytes]().union(*(thread.anchors for thread in session.threads if thread.anchors))
         return self._origin(
@@ -309,16 +307,16 @@ class Origins:
             segment=max(0, session.segment),
             segment_began=False,
             task=session.task,
-            anchors=known_anchors(spoken, known),
+            anchors=known_anchors(chain, known),
         )
 
-    def _main(self, seen: _Sighting, place: _Place) -> Origin:
-        session, match, spoken = place.session, place.match, seen.request.conversation
-        revived = session.ended or (not place.began and session.flying <= 1 and seen.now - session.last_at > self._silence)
+    def _main(self, seen: _ReadRequest, place: _Place) -> Origin:
+        session, match, chain = place.session, place.match, seen.request.conversation
+        revived = session.ended or (not place.began and session.in_flight <= 1 and seen.now - session.last_at > self._silence)
         thread = match.thread if match is not None else self._memory.open_thread(session)
         upto = match.position if match is not None else -1
         retry_of = thread.turn if match is not None and match.repeats and thread.failed else None
-        tasks = Tasks(spoken, seen.client, thread.anchors, upto)
+        tasks = Tasks(chain, seen.client, thread.anchors, upto)
         segment_began = match is None or (retry_of is None and (tasks.began or revived))
         if segment_began:
             session.segment += 1
@@ -339,33 +337,33 @@ class Origins:
             retry_of=retry_of,
         )
 
-    def _find_workspace(self, seen: _Sighting, session: Session) -> None:
+    def _find_workspace(self, seen: _ReadRequest, session: Session) -> None:
         """Take the project from the request, else from the session this one works for."""
         parent = self._memory.get(session.parent) if session.parent is not None else None
         workspace = self._workspaces.find(seen.request, seen.client) or (None if parent is None else parent.speaker.workspace)
         if workspace is not None:
             session.speaker = Scope(session.speaker.user, workspace)
 
-    def _advance(self, seen: _Sighting, place: _Place, thread: Thread) -> None:
+    def _advance(self, seen: _ReadRequest, place: _Place, thread: Thread) -> None:
         """The thread now stands at this request, and waits for its answer."""
-        match, spoken = place.match, seen.request.conversation
+        match, chain = place.match, seen.request.conversation
         if match is not None and match.repeats:
-            thread.flying += 1
+            thread.in_flight += 1
             thread.session.heads.retry(thread)
         else:
-            thread.flying = 1
-            thread.fits = thread.answer_fits(spoken, match.position) if match is not None else 0
+            thread.in_flight = 1
+            thread.fits = thread.answer_fits(chain, match.position) if match is not None else 0
             thread.said, thread.calls = None, frozenset()
-            self._memory.move(thread, spoken.head, spoken.digests[match.position] if match is not None else None)
+            self._memory.move(thread, chain.head, chain.digests[match.position] if match is not None else None)
         thread.failed = False
-        thread.tail = spoken.tail_at(len(spoken.digests) - 1) if spoken.digests else 0
+        thread.tail = chain.tail_at(len(chain.digests) - 1) if chain.digests else 0
         thread.hints = seen.hints
         if not place.began:
             self._memory.touch(thread.session, seen.now)
 
     @staticmethod
     def _origin(
-        seen: _Sighting,
+        seen: _ReadRequest,
         place: _Place,
         *,
         segment: int,

@@ -1,8 +1,8 @@
 """What a request says of its sender: the client program, its session identifier, whether it is work or housekeeping, the person's
 own words, and the project.
 
-What only one client does is written in its own file under `clients`; the rules here hold for unknown ones as well. They rather miss
-than be wrong: a request without tools is not housekeeping for that reason alone.
+What only one client does is in `coding_agents` and `assistants`; the rules here hold for unknown clients as well. They rather miss
+something than be wrong: a request without tools is not housekeeping for that reason alone.
 """
 
 import re
@@ -23,7 +23,7 @@ CLIENTS: Final = (
     Codex("codex", ({"x-codex-turn-metadata": ("",)}, {"originator": ("codex",)}, {"user-agent": ("codex_", "codex-", "codex/")})),
     OpenCode("opencode", ({"x-session-affinity": ("",)}, {"user-agent": ("opencode",)})),
     QwenCode("qwen-code", ({"user-agent": ("QwenCode/",)},)),
-    # A browser's name, but an encoding that no browser asks for: the standard library's urllib in disguise.
+    # urllib of the standard library with a browser's name: no browser asks for this encoding.
     AutoResearchClaw(
         "autoresearchclaw",
         ({"user-agent": ("Mozilla/5.0 (Macintosh",), "accept-encoding": ("identity",)}, {"x-session-id": ("arc-",)}),
@@ -354,34 +354,34 @@ class Tasks:
 
     __slots__ = ("anchors", "began", "last")
 
-    def __init__(self, spoken: MessageChain, client: AgentClient, known: frozenset[bytes] | None, upto: int) -> None:
+    def __init__(self, chain: MessageChain, client: AgentClient, known: frozenset[bytes] | None, upto: int) -> None:
         anchors: list[Anchor] = []
         self.began = False
         self.last = ""
-        for position in spoken.users:
-            digest = spoken.digests[position]
+        for position in chain.users:
+            digest = chain.digests[position]
             if known is not None and position <= upto:
                 if digest not in known:
                     continue
-            elif said := words(client, spoken.text_at(position)):
+            elif said := words(client, chain.text_at(position)):
                 self.last = said
                 self.began = self.began or position > upto
             else:
                 continue
-            anchors.append(Anchor(spoken.indices[position], digest))
+            anchors.append(Anchor(chain.indices[position], digest))
         self.anchors = tuple(anchors)
 
 
-def known_anchors(spoken: MessageChain, known: frozenset[bytes]) -> tuple[Anchor, ...]:
+def known_anchors(chain: MessageChain, known: frozenset[bytes]) -> tuple[Anchor, ...]:
     """The tasks of a session that are visible in a request that begins none."""
-    return tuple(Anchor(spoken.indices[at], spoken.digests[at]) for at in spoken.users if spoken.digests[at] in known)
+    return tuple(Anchor(chain.indices[at], chain.digests[at]) for at in chain.users if chain.digests[at] in known)
 
 
 _BY_NAME: Final = {client.name: client for client in CLIENTS}
 
 
 def own_words(agent: str, text: str) -> str:
-    """What the person said, without what the agent or a channel glued to it; empty where a program wrote all of it."""
+    """What the person said, without what the agent or a channel added to it; empty where a program wrote all of it."""
     return words(_BY_NAME.get(agent, _UNKNOWN), without_ephemeral(text))
 
 
@@ -441,12 +441,12 @@ def _find_in(texts: Iterable[str]) -> str | None:
 
 
 def _messages_of_programs(request: Request, client: AgentClient) -> Iterator[str]:
-    spoken = request.conversation
-    for position in spoken.users[:_MOST_MESSAGES]:
-        text = spoken.text_at(position)
+    chain = request.conversation
+    for position in chain.users[:_MOST_MESSAGES]:
+        text = chain.text_at(position)
         if words(client, text):
             # The environment may stand before the person's words in the same message, in a part of its own.
-            yield from _marked(spoken.texts_at(position), client)
+            yield from _marked(chain.texts_at(position), client)
             return
         yield _ends(text)
 

@@ -187,13 +187,13 @@ def _message(completion: Completion, tools: ClientTools) -> Object:
 
 def render_call(name: str, arguments: str, tools: ClientTools) -> Object:
     """A call in the kind the client asked for."""
-    spoken = tools.spoken(name)
+    spoken = tools.client_tool(name)
     if spoken.kind is Kind.CUSTOM:
         return {"type": "custom", "custom": {"name": spoken.name, "input": custom_input(arguments)}}
     return {"type": "function", "function": {"name": spoken.name, "arguments": arguments}}
 
 
-class ChatMeaning:
+class ChatEventReader:
     """What chunks mean. The counts come after the reason to finish, so the End waits for `[DONE]` or the close."""
 
     def __init__(self) -> None:

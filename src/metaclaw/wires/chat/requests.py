@@ -274,7 +274,7 @@ def _render_tool_choice(request: ChatRequest) -> Json:
     choice = request.tool_choice
     if choice is None or choice.name is None:
         return None if choice is None else choice.mode.value
-    kind = ClientTools(request).spoken(choice.name).kind.value
+    kind = ClientTools(request).client_tool(choice.name).kind.value
     return {"type": kind, kind: {"name": choice.name}}
 
 

@@ -36,7 +36,7 @@ from metaclaw.wires.deltas import TRUNCATED
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.format import NO_REASON, Facts, error_of, facts_of, missing, reported_error
 from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
-from metaclaw.wires.translation import ClientTools, Kind, call_name, custom_input, flat_name, show
+from metaclaw.wires.translation import ClientTools, Kind, call_name, client_signature, custom_input, flat_name
 
 ID_PREFIX = "resp_"
 _REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_filter"}
@@ -188,13 +188,13 @@ def reasoning_item(identity: str, part: Reasoning) -> Object:
     summary: list[Json] = [{"type": "summary_text", "text": part.text}] if part.text else []
     item: Object = {"id": identity, "type": "reasoning", "summary": summary}
     if part.signature is not None:
-        item["encrypted_content"] = show(Wire.RESPONSES, part.signature, redacted=part.redacted)
+        item["encrypted_content"] = client_signature(Wire.RESPONSES, part.signature, redacted=part.redacted)
     return item
 
 
 def call_item(identity: str, call: ToolCall, tools: ClientTools, status: str) -> Object:
     """A call in the kind and under the name the client knows."""
-    spoken = tools.spoken(call.name)
+    spoken = tools.client_tool(call.name)
     space: Object = {"namespace": spoken.namespace} if spoken.namespace else {}
     if spoken.kind is Kind.CUSTOM:
         text = custom_input(call.arguments) if call.arguments else ""
@@ -302,7 +302,7 @@ class _Item:
     pieces: int = 0
 
 
-class ResponsesMeaning:
+class ResponsesEventReader:
     """What the events of a response mean. Items that arrive whole, without deltas, are said when they are done."""
 
     def __init__(self) -> None:
@@ -383,7 +383,7 @@ class ResponsesMeaning:
                     self._text_before = True
                     deltas.append(TextDelta(part.text))
                 case Reasoning():
-                    deltas += self._sealed(item, part)
+                    deltas += self._signed(item, part)
                 case ToolCall():
                     deltas += self._whole_call(item, part)
                 case Opaque():
@@ -392,7 +392,7 @@ class ResponsesMeaning:
                     pass
         return deltas
 
-    def _sealed(self, item: _Item, part: Reasoning) -> list[Delta]:
+    def _signed(self, item: _Item, part: Reasoning) -> list[Delta]:
         text = "" if item.said else part.text
         return [ReasoningDelta(text, part.signature, part.redacted)] if text or part.signature else []
 

@@ -202,7 +202,7 @@ class ResponsesWriter:
 
     def _finish_call(self, call: PendingCall) -> bytes:
         item = self._item
-        self._calls.shut()
+        self._calls.close()
         if item is None:
             return b""
         body = call_item(item.id, ToolCall(call.id, call.name, call.arguments), self._tools, self._status)
@@ -456,13 +456,13 @@ class ResponsesFooter:
             return False
         for item in output:
             for part in list_of(object_of(item).get("content")):
-                footer.hear(text_of(object_of(part).get("text")))
+                footer.note(text_of(object_of(part).get("text")))
         output.append(self._item(footer.line))
         return footer.may_add
 
     def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
         if body.get("type") == "response.output_text.delta":
-            footer.hear(text_of(body.get("delta")))
+            footer.note(text_of(body.get("delta")))
         if body.get("type") != "response.completed":
             return raw
         response = object_of(body.get("response"))
