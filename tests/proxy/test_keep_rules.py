@@ -6,8 +6,7 @@ from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.check import PatternCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.enforcement.enforcer import keep_rules
-from metaclaw.skills import screen_of
-from metaclaw.skills.checks import run_check
+from metaclaw.skills import run_check, screen_of
 from tests.skills.checks.spellings import call, edit_call
 
 

@@ -10,8 +10,7 @@ from metaclaw.domain.chat import Message, Part, Role, Text
 from metaclaw.domain.check import Check, Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.enforcement.enforcer import keep_rules
-from metaclaw.skills import rule_example, rule_examples
-from metaclaw.skills.checks import examine, parse_check, run_check
+from metaclaw.skills import examine, parse_check, rule_example, rule_examples, run_check
 from metaclaw.skills.checks.commands import commands_of
 from tests.skills.checks.spellings import call, edit_call, shell_call
 
