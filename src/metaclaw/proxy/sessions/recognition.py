@@ -81,17 +81,10 @@ def _place_by_system(system: str) -> int:
 
 
 _MAX_CHARS: Final = 200
-_OTHER_HEADERS: Final = frozenset(
-    (
-        "session-id",
-        "session_id",
-        "thread-id",
-        "x-session-affinity",
-        "x-conversation-id",
-        "x-litellm-session-id",
-        "helicone-session-id",
-    )
-)
+_OTHER_HEADERS: Final = {
+    *("session-id", "session_id", "thread-id", "x-session-affinity", "x-conversation-id", "x-litellm-session-id"),
+    "helicone-session-id",
+}
 _BODY_PATHS: Final = (
     ("client_metadata", "session_id"),
     ("session_id",),
@@ -290,22 +283,9 @@ def _by_chat_task(last: str) -> str | None:
 
 
 _MACHINE_TAGS: Final = (
-    "environment_context",
-    "user_instructions",
-    "turn_aborted",
-    "subagent_notification",
-    "task-notification",
-    "local-command-caveat",
-    "local-command-stdout",
-    "local-command-stderr",
-    "command-name",
-    "command-message",
-    "bash-input",
-    "bash-stdout",
-    "bash-stderr",
-    "ide_opened_file",
-    "ide_selection",
-    "user-prompt-submit-hook",
+    *("environment_context", "user_instructions", "turn_aborted", "subagent_notification", "task-notification"),
+    *("local-command-caveat", "local-command-stdout", "local-command-stderr", "command-name", "command-message"),
+    *("bash-input", "bash-stdout", "bash-stderr", "ide_opened_file", "ide_selection", "user-prompt-submit-hook"),
 )
 _MACHINE_SPAN: Final = re.compile(rf"<({'|'.join(_MACHINE_TAGS)})\b[^>]{{0,200}}>.*?(?:</\1>|\Z)", re.DOTALL)
 _NOT_A_PERSON: Final = (
@@ -391,14 +371,8 @@ _HEAD_SEARCHED, _TAIL_SEARCHED = 48_000, 48_000
 _MOST_MESSAGES: Final = 3
 # What agents call it, without the first letter, which some write large; what follows the name, and the path itself.
 _NAMES: Final = (
-    "orking directory",
-    "orking Directory",
-    "cwd",
-    "urrent directory",
-    "working in the directory",
-    "orkspace",
-    "roject root",
-    "orking_directory",
+    *("orking directory", "orking Directory", "cwd", "urrent directory", "working in the directory"),
+    *("orkspace", "roject root", "orking_directory"),
 )
 _STATED: Final = re.compile(
     r"(?i:[ _](?:root|folder|directory|path)){0,2}(?:\*\*)?[\"']?(?: is:?|[ \t]?(?:is)?[:=(>]\*{0,2})\s{0,4}[`\"']?"
@@ -446,15 +420,9 @@ def _messages_of_programs(request: Request, client: AgentClient) -> Iterator[str
         text = chain.text_at(position)
         if words(client, text):
             # The environment may stand before the person's words in the same message, in a part of its own.
-            yield from _marked(chain.texts_at(position), client)
+            yield from (_ends(part) for part in chain.texts_at(position) if not words(client, part))
             return
         yield _ends(text)
-
-
-def _marked(parts: Iterable[str], client: AgentClient) -> Iterator[str]:
-    for part in parts:
-        if not words(client, part):
-            yield _ends(part)
 
 
 def _ends(text: str) -> str:

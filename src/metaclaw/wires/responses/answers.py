@@ -43,13 +43,7 @@ _REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_
 _FINISHES = {reason: finish for finish, reason in _REASONS.items()}
 # Fields of the request that a response repeats.
 _REPEATED = (
-    "metadata",
-    "previous_response_id",
-    "prompt_cache_key",
-    "safety_identifier",
-    "service_tier",
-    "truncation",
-    "user",
+    *("metadata", "previous_response_id", "prompt_cache_key", "safety_identifier", "service_tier", "truncation", "user"),
     "max_tool_calls",
 )
 
