@@ -239,7 +239,9 @@ class Opener:
         purpose: Purpose | None = None,
     ) -> Translated:
         incoming = builder.incoming
-        call = Call("POST", wire_format(wire).path, "", _portable_headers(incoming.forward), body, purpose, builder.origin.session)
+        # Header fields that belong to the client's own wire are left out.
+        headers = [field for field in incoming.forward if not field[0].startswith(("anthropic-", "openai-", "x-stainless-"))]
+        call = Call("POST", wire_format(wire).path, "", headers, body, purpose, builder.origin.session)
         reply = await provider.call(call, incoming.headers)
         if reply.status >= 400:
             return Translated(reply, request, wire, body)
@@ -308,11 +310,6 @@ async def _chain(first: Delta, rest: AsyncGenerator[Delta, None]) -> AsyncGenera
         yield first
         async for delta in deltas:
             yield delta
-
-
-def _portable_headers(headers: Headers) -> Headers:
-    """A client's header fields for a provider of another vendor: those that belong to its own wire stay behind."""
-    return [(name, value) for name, value in headers if not name.startswith(("anthropic-", "openai-", "x-stainless-"))]
 
 
 def is_stream(headers: Headers, *, asked: bool) -> bool:

@@ -251,17 +251,12 @@ class CallQueue:
         call.unsaid += delta.arguments
 
     def is_next_due(self) -> bool:
-        """Whether another call waits and this one cannot get longer."""
-        return len(self._calls) > 1 and _is_whole(self._calls[0].arguments)
+        """Whether another call waits and this one cannot get longer: an object that is closed, not a number or a word."""
+        return len(self._calls) > 1 and isinstance(decode_or_text(self._calls[0].arguments), dict)
 
     def close(self) -> None:
         """The open call is over."""
         self._closed.add(self._calls.pop(0).index)
-
-
-def _is_whole(arguments: str) -> bool:
-    """An object that is closed cannot get longer; a number or a word could."""
-    return isinstance(decode_or_text(arguments), dict)
 
 
 def read_answer(wire: Wire, stream: bool, body: bytes) -> Completion:

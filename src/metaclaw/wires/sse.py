@@ -342,7 +342,7 @@ class TailHold:
             if data.startswith(self._beginnings, at):
                 self.terminal = True
                 return start
-            if self._may_still_be_terminal(data, at):
+            if size - at < self._longest and data[at:] in self._openings:  # may still be terminal
                 return start
             if data.startswith(_UNDECIDED, at) or (kept_from >= 0 and byte == _COLON):
                 end = _line_end(data, at)
@@ -354,9 +354,6 @@ class TailHold:
                 return start
             self._inside_line, kept_from = True, -1
         return size if kept_from < 0 else kept_from
-
-    def _may_still_be_terminal(self, data: bytes, at: int) -> bool:
-        return len(data) - at < self._longest and data[at:] in self._openings
 
     def _must_wait(self, data: bytes, at: int) -> bool:
         """Whether this line, which does not begin like a terminal one, is terminal all the same or may yet turn out so."""

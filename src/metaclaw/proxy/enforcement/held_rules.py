@@ -71,14 +71,10 @@ class Ruling(NamedTuple):
 _COMPLIES = Ruling()
 
 
-def _as_they_are(texts: Sequence[str]) -> Sequence[str]:
-    return texts
-
-
 class CallJudge:
     """Tries the checks of held rules on tool calls, off the event loop."""
 
-    def __init__(self, redact: Callable[[Sequence[str]], Sequence[str]] = _as_they_are, limit_s: float = LIMIT_S) -> None:
+    def __init__(self, redact: Callable[[Sequence[str]], Sequence[str]] = list, limit_s: float = LIMIT_S) -> None:
         """`redact` replaces secrets in what is said of broken rules; it is called in a thread."""
         self._redact = redact
         self._limit_s = limit_s

@@ -172,7 +172,8 @@ class Retries:
                 return await self._release(writer, received.waiting)
         if not self.attempts.warns:
             return await self._stop_stream(writer, "")
-        waiting = received.waiting or _call_deltas(self.attempts.last.completion)
+        last = deltas_of(self.attempts.last.completion)
+        waiting = received.waiting or [delta for delta in last if isinstance(delta, ToolCallDelta)]
         self._settle(HoldEnd.WARNED)
         await self.sender.say(writer, TextDelta(self._break() + warning_text(self.attempts.last.ruling.broken) + _BREAK))
         return await self._release(writer, waiting)
@@ -303,7 +304,3 @@ def end_of(completion: Completion, usage: Usage | None = None) -> End:
 
 async def _all_of(deltas: AsyncIterator[Delta]) -> list[Delta]:
     return [delta async for delta in deltas]
-
-
-def _call_deltas(completion: Completion) -> list[Delta]:
-    return [delta for delta in deltas_of(completion) if isinstance(delta, ToolCallDelta)]

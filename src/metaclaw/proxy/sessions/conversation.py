@@ -130,7 +130,7 @@ class DigestCache:
         if payload is None:
             found = (None, False, parts)
         else:
-            has_words = payload[0] == "user" and _has_words(payload)
+            has_words = payload[0] == "user" and any(type(part) is str for part in payload[1:])
             try:
                 found = (sha256(_encode(payload)).digest(), has_words, parts)
             except _UNENCODABLE:
@@ -311,10 +311,6 @@ def _payload(item: Json) -> list[Json] | None:
         for call in calls:
             _add_call(payload, call)
     return payload if len(payload) > 1 or not content else None
-
-
-def _has_words(payload: list[Json]) -> bool:
-    return type(payload[-1]) is str or any(type(part) is str for part in payload[1:])
 
 
 def _add_block(payload: list[Json], role: str, block: Json) -> None:

@@ -57,7 +57,8 @@ class Recogniser:
         if place is None:
             if len(self._by_system) >= _MAX_KNOWN:
                 self._by_system.clear()
-            place = self._by_system[root] = _place_by_system(request.system)
+            places = (at for at, client in enumerate(CLIENTS) if client.is_system_text(request.system))
+            place = self._by_system[root] = next(places, len(CLIENTS))
         place = min(place, _place_by_headers(request.headers))
         return CLIENTS[place] if place < len(CLIENTS) else _UNKNOWN
 
@@ -74,10 +75,6 @@ def _place_by_headers(headers: Mapping[str, str]) -> int:
         else:
             return place
     return len(CLIENTS)
-
-
-def _place_by_system(system: str) -> int:
-    return next((place for place, client in enumerate(CLIENTS) if client.is_system_text(system)), len(CLIENTS))
 
 
 _MAX_CHARS: Final = 200

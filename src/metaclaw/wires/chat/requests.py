@@ -316,13 +316,9 @@ def _foreign_messages(request: ChatRequest) -> Iterator[Object]:
         if shown:
             yield {"role": "user", **_spoken(shown, joined=False)}
             shown = []
-        yield _foreign_message(message)
+        yield {"role": Role(message.role).value, **_spoken(message.parts, joined=message.role is not Role.USER)}
     if shown:
         yield {"role": "user", **_spoken(shown, joined=False)}
-
-
-def _foreign_message(message: Message) -> Object:
-    return {"role": Role(message.role).value, **_spoken(message.parts, joined=message.role is not Role.USER)}
 
 
 def _spoken(parts: Sequence[Part], *, joined: bool) -> Object:

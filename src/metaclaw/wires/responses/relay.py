@@ -329,7 +329,11 @@ def _places(objects: Sequence[Object], answer: TrueAnswer, known: Mapping[str, s
     """Where the calls stand that the client was shown, or the message with the mark."""
     if not answer.calls:
         return _marked(objects, answer)
-    places = [place for place, item in enumerate(objects) if plain_id(text_of(item.get("call_id"))) in known and _is_call(item)]
+    places = [
+        place
+        for place, item in enumerate(objects)
+        if plain_id(text_of(item.get("call_id"))) in known and text_of(item.get("type")) in CALLS
+    ]
     if not places:
         return _referred(objects, known)
     calls = _held_calls(objects[place] for place in places)
@@ -358,10 +362,6 @@ def _referred(objects: Sequence[Object], known: Mapping[str, str]) -> list[int]:
     while before and objects[before - 1].get("type") == "item_reference":
         before -= 1
     return list(range(before, results[0]))
-
-
-def _is_call(item: Object) -> bool:
-    return text_of(item.get("type")) in CALLS
 
 
 def _is_said(item: Object) -> bool:

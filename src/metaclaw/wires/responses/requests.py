@@ -372,17 +372,14 @@ def _render_item(part: Part, *, own: bool) -> Object | None:
 
 def _reasoning(part: Reasoning, *, own: bool) -> Object | None:
     """Reasoning that an OpenAI model did not sign would be refused by another provider, so only a client's own keeps it."""
-    item: Object = {"type": "reasoning", "summary": _summary(part.text)}
+    summary: list[Json] = [{"type": "summary_text", "text": part.text}] if part.text else []
+    item: Object = {"type": "reasoning", "summary": summary}
     if not own:
         signature = provider_signature(Wire.RESPONSES, part.signature)
         return None if signature is None else {**item, "encrypted_content": signature}
     if not part.signature:
         return {**item, **part.extra}
     return {**item, **part.extra, "encrypted_content": client_signature(Wire.RESPONSES, part.signature, redacted=part.redacted)}
-
-
-def _summary(text: str) -> list[Json]:
-    return [{"type": "summary_text", "text": text}] if text else []
 
 
 def _call(call: ToolCall) -> Object:
