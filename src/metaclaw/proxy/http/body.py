@@ -11,13 +11,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias, TypedDict, cast, overload
+from typing import TypeAlias, cast, overload
 
 import msgspec
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.errors import WireError
-from metaclaw.wires import wire_format
+from metaclaw.wires import wire_format, wire_formats
 
 Span: TypeAlias = tuple[int, int]
 """Begin and end of a value, in bytes."""
@@ -29,17 +29,11 @@ _BLANKS = b" \t\n\r"
 _SPACE, _COMMA, _COLON, _BACKSLASH, _BRACE, _BRACKET = b" ,:\\{["
 
 
-class _Messages(TypedDict, total=False):
-    messages: list[msgspec.Raw]
-
-
-class _Input(TypedDict, total=False):
-    input: list[msgspec.Raw]
-
-
+_LISTS = {
+    key: msgspec.json.Decoder(msgspec.defstruct("Body", [(key, list[msgspec.Raw], msgspec.field(default_factory=list))])).decode
+    for key in {format_.list_key for format_ in wire_formats()}
+}
 _encode = msgspec.json.Encoder().encode
-_messages = msgspec.json.Decoder(_Messages).decode
-_input = msgspec.json.Decoder(_Input).decode
 
 
 class UnsafeBytesError(Exception):
@@ -95,7 +89,8 @@ class JsonDocument:
 
 def raw_items(body: bytes, key: str) -> list[msgspec.Raw]:
     """The items of the list under a top-level key (`messages` or `input`), as bytes; where the key stands twice, of the last."""
-    return (_messages(body).get("messages") if key == "messages" else _input(body).get("input")) or []
+    raws: list[msgspec.Raw] = getattr(_LISTS[key](body), key)
+    return raws
 
 
 def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
