@@ -7,8 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from metaclaw.domain.chat import ToolCall
-from metaclaw.domain.check import Conversation, Place, Where
-from metaclaw.domain.tool_classes import CLIENT_TOOLS, ToolClass
+from metaclaw.domain.check import CLIENT_TOOLS, Conversation, Place, ToolClass, Where
 from metaclaw.skills.checks.answer import deletion_consent, program_input, texts_at
 from metaclaw.skills.checks.calls import seen_calls
 from metaclaw.skills.checks.commands import commands_of

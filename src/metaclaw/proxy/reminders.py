@@ -20,11 +20,10 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Json
-from metaclaw.domain.check import PatternCheck, Place, SchemaCheck
+from metaclaw.domain.check import PatternCheck, Place, SchemaCheck, is_named, tool_class
 from metaclaw.domain.compliance import COMPARED_DAYS, CountedResult, ReminderState, RuleResult, measured_hash, reminder_effect
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.tool_classes import is_named, tool_class
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.skills import check_of, enforce_of, rule_text, rule_when

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from metaclaw.domain.chat import ToolCall
-from metaclaw.domain.tool_classes import CLIENT_TOOLS, ToolClass, tool_class
+from metaclaw.domain.check import CLIENT_TOOLS, ToolClass, tool_class
 from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.sessions.recognition import CLIENTS
 from metaclaw.skills import parse_check, run_check, sample_answer

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from metaclaw.domain.chat import Json, Message, Part, Role, Text, ToolCall, ToolResult
-from metaclaw.domain.check import Conversation, PatternCheck, Place, Where
-from metaclaw.domain.tool_classes import ToolClass
+from metaclaw.domain.check import Conversation, PatternCheck, Place, ToolClass, Where
 from metaclaw.skills.checks.calls import SeenCall, seen_calls, strings_in
 from metaclaw.skills.checks.commands import SeenText, code_texts, commands_of, names_operator
 from metaclaw.text import json_documents

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from metaclaw.domain.chat import Json, ToolCall
-from metaclaw.domain.tool_classes import ToolClass, is_named, runs_code, tool_class
+from metaclaw.domain.check import ToolClass, is_named, runs_code, tool_class
 from metaclaw.skills.checks.code import literals_of, unescaped
 from metaclaw.skills.checks.commands import code_edits, commands_of
 from metaclaw.skills.checks.file_edits import PATCH_BEGIN, PATCH_FILE, patched_files

@@ -8,9 +8,8 @@ from enum import StrEnum
 from typing import Final
 
 from metaclaw.domain.chat import Json, Part, Text, ToolCall
-from metaclaw.domain.check import Check, Finding, PatternCheck, Place, ProgramCheck
+from metaclaw.domain.check import Check, Finding, PatternCheck, Place, ProgramCheck, ToolClass
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.tool_classes import ToolClass
 from metaclaw.errors import SkillError
 from metaclaw.skills.checks.calls import decoded
 from metaclaw.skills.checks.run import examine_many

@@ -2,8 +2,8 @@
 
 import pytest
 
+from metaclaw.domain.status import attempt_word, audience, client_got, money, outcome_word, reason_words, session_words
 from metaclaw.domain.verdict import Outcome
-from metaclaw.domain.wording import attempt_word, audience, client_got, money, outcome_word, reason_words, session_words
 
 
 @pytest.mark.parametrize(

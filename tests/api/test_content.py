@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from metaclaw.api.web.problems import problems
+from metaclaw.api.web.content import problems
 
 
 def status(**changed: Any) -> dict[str, Any]:
