@@ -20,7 +20,7 @@ _MOST_CHARS: Final = 300
 
 
 class Acknowledgements:
-    """What is to be acknowledged in which session. `session_of` finds the session of a turn; it blocks."""
+    """Notes that wait to be acknowledged, by session. `session_of` finds the session of a turn; it blocks."""
 
     def __init__(self, session_of: Callable[[TurnId], SessionId | None]) -> None:
         self._session_of = session_of
@@ -41,7 +41,7 @@ class Acknowledgements:
             self._notes.popitem(last=False)
 
     def footer(self, incoming: Incoming, origin: Origin) -> Footer | None:
-        """What adds the line to the answer to this request; None where there is nothing to acknowledge, or not here."""
+        """The footer with the line for the answer to this request; None where nothing is to be acknowledged."""
         if not self._notes or origin.kind is not TurnKind.MAIN or origin.parent is not None:
             return None
         notes = self._notes.get(origin.session)

@@ -91,7 +91,7 @@ class Passthrough:
         await self._pass_on(provider, Call(method, path, query, list(caller.items()), _renamed(body, model)), caller, client)
 
     def _provider_for(self, wire: Wire, body: bytes) -> tuple[HttpProvider | None, str]:
-        """Who this request is meant for, and the model's name as they know it. What we do not understand has no fallback."""
+        """The provider that a request is for, and its name for the model. A request that we do not parse has no fallback."""
         for candidate in self._providers.candidates(wire, _model_named(body)):
             provider = self._providers.named(candidate.name)
             if is_http(provider):

@@ -233,7 +233,7 @@ class _Count:
 
 @dataclass(slots=True)
 class _Spread:
-    """How often a duration fell between two bounds."""
+    """A histogram of durations."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
     total_s: float = 0.0

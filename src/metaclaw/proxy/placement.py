@@ -110,7 +110,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Adopted(msgspec.Struct, frozen=True, gc=False):
-    """What a session took over when its current segment began. `until` is the last day on which all of it holds."""
+    """The blocks of a session since its current segment began. `until` is the last day on which all of them hold."""
 
     segment: int
     generation: int
@@ -148,7 +148,7 @@ class Placer:
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
     def query(self, origin: Origin) -> str:
-        """What to search for by meaning before this request is placed; empty where it begins no task."""
+        """The text to search for by meaning before this request is placed; empty where it begins no task."""
         if not self.enabled or origin.kind is TurnKind.SIDE or not origin.task:
             return ""
         adopted = None if origin.session_began else self._adopted.get(origin.session)
@@ -235,7 +235,7 @@ class Placer:
     def _select(
         self, incoming: Incoming, origin: Origin, view: LibraryView, version: int, query: str, nearness: Nearness | None
     ) -> Selection:
-        """What is for the task and its speaker, without what the weights that will answer have absorbed."""
+        """Select what is for the task and its speaker, without what the weights that will answer have absorbed."""
         absorbed = self.policy.absorbed(version) if self.policy is not None else _NO_NAMES
         if absorbed and not self.policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
@@ -388,7 +388,7 @@ _WRITTEN: Final = (("commit-message", _COMMIT), ("title", _TITLE), ("summary", _
 
 
 def words_for(reason: str) -> tuple[str, ...]:
-    """How rules name what a side turn with this reason writes; nothing where it writes nothing that a rule could be about."""
+    """The words by which rules name what a side turn with this reason writes; empty where no rule could be about it."""
     return next((words for end, words in _WRITTEN if reason.endswith(end)), ())
 
 
@@ -403,7 +403,7 @@ def _names(words: tuple[str, ...], rule: Skill) -> bool:
 
 
 def brought_by_client(skills: Sequence[Skill], body: bytes) -> list[Skill]:
-    """Those of the skills that the client has put into its request itself."""
+    """The skills that the client has put into its request itself."""
     named = [skill for skill in skills if skill.name.encode() in body]
     return [skill for skill in named if already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))]
 
@@ -439,7 +439,7 @@ class LibrarySimilarity:
             self._search.follow(view.index.skills() if view.count <= MOST_SEARCHED else ())
 
     async def near(self, query: str, scope: Scope) -> Nearness | None:
-        """What is near a request for this speaker; None where only words can tell in time."""
+        """The skills near a request in meaning, for this speaker; None where only words can be compared in time."""
         self.follow()
         view = self._view()
         if not view.count:

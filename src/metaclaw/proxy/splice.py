@@ -79,7 +79,7 @@ def _splices(
 
 
 def _sort_out(placements: Sequence[Placement], anchors: Sequence[Anchor]) -> tuple[dict[int, str], list[Placement]]:
-    """What is to be said at which message, and the placements that makes."""
+    """The text to add at each message, and the placements this makes."""
     index_of = {anchor.digest: anchor.index for anchor in anchors}
     texts: dict[int, str] = {}
     placed: list[Placement] = []

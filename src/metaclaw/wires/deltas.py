@@ -265,7 +265,7 @@ def read_answer(wire: Wire, stream: bool, body: bytes) -> Completion:
 
 
 def said_parts(wire: Wire, stream: bool, shown: bytes, *, partial: bool = False) -> tuple[Part, ...]:
-    """What an answer said; nothing where that cannot be read. With `partial`, a stream that broke off said what had come."""
+    """The parts of an answer; none where it cannot be read. With `partial`, those of a stream that broke off, as far as it came."""
     try:
         if stream and partial:
             return collect([*takewhile(lambda delta: not isinstance(delta, Failed), _deltas(wire, shown)), End(Finish.OTHER)]).parts

@@ -40,7 +40,7 @@ class Fields:
         self._at = at
 
     def path(self, key: str) -> str:
-        """Where a field stands in the whole body."""
+        """The path of a field in the whole body."""
         return f"{self._at}.{key}" if self._at else key
 
     def pop(self, key: str) -> Json:
@@ -105,7 +105,7 @@ class Fields:
         return tuple([read(item, f"{at}[{number}]") for number, item in enumerate(self.maybe_list(key) or ())])
 
     def content(self, key: str, read: Callable[[Json, str], T], of: str = "parts") -> tuple[T | Text, ...]:
-        """What is said: a string, or an array of parts, each read together with its path; absent or empty is nothing."""
+        """Content: a string, or an array of parts, each read together with its path; absent or empty is nothing."""
         value, at = self.pop(key), self.path(key)
         if isinstance(value, str) or value is None:
             return (Text(value),) if value else ()

@@ -47,7 +47,7 @@ class RequestEdit(Protocol):
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What the ledger wants to know of an answer; None where it does not say."""
+    """Facts of an answer for the ledger; None where the answer does not tell."""
 
     id: str | None = None
     model: str | None = None

@@ -48,7 +48,7 @@ class AttemptMessages:
 
 
 class CallRules(Protocol):
-    """How tool calls are found in the answers of one wire."""
+    """Finds tool calls in the answers of one wire."""
 
     marks: tuple[bytes, ...]
     """One of these is in every answer, and in every first event of a call, that has calls."""
@@ -145,7 +145,7 @@ class CallHold:
         return not (events.startswith(b":") or b"\n:" in events) and self._rules.all_wait(events)
 
     def close(self) -> bytes:
-        """What is left when the stream has ended."""
+        """The rest, when the stream has ended."""
         rest, self._buffer = self._buffer, b""
         if not rest or self._passes(rest):
             return rest
@@ -253,7 +253,7 @@ _JSON_BEGINS: Final = ("{", "[", "```json")
 
 
 class FooterRules(Protocol):
-    """How a line is added to the answers of one wire."""
+    """Adds a line to the answers of one wire."""
 
     def add_to_answer(self, footer: "Footer", answer: Object) -> bool:
         """Add the line to a whole answer; False where it must stay as it is."""
@@ -288,7 +288,7 @@ class Footer:
         return b"".join(map(self._event, events))
 
     def close(self) -> bytes:
-        """What is left when the stream has ended."""
+        """The rest, when the stream has ended."""
         rest, self._buffer = self._buffer, b""
         return self._event(rest) if rest else b""
 

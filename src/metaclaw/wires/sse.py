@@ -300,7 +300,7 @@ class TailHold:
         return data[:cut]
 
     def held(self) -> bytes:
-        """What was not released: the tail, or a line that is still undecided."""
+        """The bytes that were not released: the tail, or a line that is still undecided."""
         return bytes(self._held)
 
     def _only_longer(self, data: bytes) -> bool:
@@ -381,7 +381,7 @@ class TailHold:
 
 
 def _line_end(data: bytes, at: int) -> int:
-    """Where the line ends, or -1 while it goes on."""
+    """The end of the line, or -1 while it goes on."""
     end = data.find(b"\n", at)
     carriage = data.find(b"\r", at, end if end >= 0 else len(data))
     return end if carriage < 0 else carriage

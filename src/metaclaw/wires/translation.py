@@ -38,7 +38,7 @@ _INPUT: Mapping[str, Json] = {
 
 
 class Kind(StrEnum):
-    """How a client wants a tool to be called."""
+    """The kinds of tools that a client may offer."""
 
     FUNCTION = "function"
     CUSTOM = "custom"
@@ -87,7 +87,7 @@ class ClientTools:
         self._client_tools = {offer.tool.name: offer.client_tool for offer in _offers(request, lenient=True)}
 
     def client_tool(self, name: str) -> ClientTool:
-        """How the client calls the tool that the model called `name`."""
+        """The client's tool that was offered under this name."""
         return self._client_tools.get(name) or ClientTool(Kind.FUNCTION, name)
 
     def is_custom(self, name: str) -> bool:

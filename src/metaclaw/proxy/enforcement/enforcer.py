@@ -99,7 +99,7 @@ _NONE: tuple[HeldRule, ...] = ()
 
 
 class HeldRules:
-    """Which rules hold, for each speaker."""
+    """Finds the rules that hold for a speaker."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class HeldRules:
     def _placed(
         self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
     ) -> tuple[HeldRule, ...]:
-        """Those for every task, and of the others those placed in the prompt."""
+        """The rules for every task, and of the others those placed in the prompt."""
         if names.issuperset(name for name in placed if name in self._held) and all(rule.is_always for rule in in_force):
             return in_force
         found = [rule for rule in in_force if rule.is_always or rule.name in placed]
@@ -181,7 +181,7 @@ class Stored(Protocol):
 
 
 class AnswerStore(Protocol):
-    """Where true answers are kept. Blocks; raises StoreError."""
+    """The store of true answers. Blocks; raises StoreError."""
 
     def newest(self) -> Iterable[Stored]: ...
     def read(self, turn: TurnId) -> TrueAnswer | None: ...
@@ -310,7 +310,7 @@ class Enforcer:
         return not wire_format(incoming.wire).is_kept_by_provider(incoming.json)
 
     async def histories(self, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:
-        """What must be put back into this request's history."""
+        """The true answers to put back into this request's history."""
         turns = self.answers.concerns(incoming, origin)
         return await self.answers.read(turns) if turns else ()
 

@@ -79,7 +79,7 @@ class RelayedStream:
         self._release(self.hold.close())
 
     def facts(self) -> Facts:
-        """What the stream says of itself. Raises UpstreamError where it broke off."""
+        """The facts of the stream. Raises UpstreamError where it broke off."""
         facts = streamed_facts(self._builder.incoming.wire, self._builder.said)
         if facts.error is not None:
             raise UpstreamError(facts.error)

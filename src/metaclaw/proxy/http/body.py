@@ -57,7 +57,7 @@ class JsonDocument:
         return self._fields[key]
 
     def item(self, key: str, index: int) -> Span:
-        """Where an item of the list under a top-level key (`messages` or `input`) stands."""
+        """The span of an item of the list under a top-level key (`messages` or `input`)."""
         found = self._items.get(key)
         if found is None:
             found = self._items[key] = self._find_items(key)
@@ -80,7 +80,7 @@ class JsonDocument:
 
     @property
     def last_field_end(self) -> int:
-        """Where a further field can be written."""
+        """The offset at which a further field can be written."""
         begin, end = self._span
         if self._body[begin : begin + 1] + self._body[end - 1 : end] != b"{}":
             raise UnsafeBytesError("the body is not an object")
@@ -94,7 +94,7 @@ def raw_items(body: bytes, key: str) -> list[msgspec.Raw]:
 
 
 def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
-    """Where each item of the list that begins at `begin` stands, if `raws` are its items: each length leads to the next."""
+    """The span of each item of the list that begins at `begin`, if `raws` are its items: each length leads to the next."""
     if body[begin] != _BRACKET:
         raise _surprise(begin)
     spans: list[Span] = []
@@ -115,7 +115,7 @@ def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
 
 
 def value_span(body: bytes, span: Span, key: str) -> Span:
-    """Where the value of `key` stands in the object at `span`."""
+    """The span of the value of `key` in the object at `span`."""
     begin = _only_value(body, span, key)
     if begin is not None:
         raw = _FIELDS.decode(body[span[0] : span[1]]).get(key)
@@ -305,7 +305,7 @@ def check_items(wire: Wire, fields: Mapping[str, Json], max_items: int) -> None:
 
 
 def count_parts(item: Json) -> int:
-    """How many parts a message has: blocks of content, also those inside tool results, and tool calls."""
+    """Count the parts of a message: blocks of content, also those inside tool results, and tool calls."""
     if not isinstance(item, dict):
         return 0
     content = item.get("content")

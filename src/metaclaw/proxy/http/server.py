@@ -55,7 +55,7 @@ class Gatekeeper:
         return kept if found else None
 
     def refusal(self, headers: Mapping[str, str], path_key: str | None) -> str:
-        """What to tell a caller who is not admitted."""
+        """The message for a caller who is not admitted."""
         given = [name for name in _CREDENTIALS if _bare(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
         if given:
             return f"the key in this request ({', '.join(given)}) is not the MetaClaw key; {_HOW}"
@@ -147,7 +147,7 @@ _MAX_FORM_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What may come in."""
+    """Limits of incoming requests."""
 
     max_body_bytes: int
     body_timeout_s: float = 120.0

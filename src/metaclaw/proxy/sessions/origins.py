@@ -75,7 +75,7 @@ class _ReadRequest:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a request belongs: its session, whether it is new, and how it relates to what was said there."""
+    """The session of a request, whether it is new, and how the request relates to its conversations."""
 
     session: Session
     began: bool = False
@@ -95,7 +95,7 @@ class Origins:
 
     @property
     def active(self) -> int:
-        """How many sessions have not ended."""
+        """The number of sessions that have not ended."""
         return self._memory.active
 
     def identify(
@@ -397,7 +397,7 @@ def _says_done(request: Request) -> bool:
 
 
 def _key_of(trace: SessionTrace) -> Key | None:
-    """How a session of an earlier run was found, told from its id."""
+    """The key of a session of an earlier run, told from its id."""
     if not trace.key:
         return None
     called = safe_id(trace.key)

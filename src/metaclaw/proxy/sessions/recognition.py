@@ -358,7 +358,7 @@ _BY_NAME: Final = {client.name: client for client in CLIENTS}
 
 
 def own_words(agent: str, text: str) -> str:
-    """What the person said, without what the agent or a channel added to it; empty where a program wrote all of it."""
+    """The person's own words, without what the agent or a channel added; empty where a program wrote all of it."""
     return words(_BY_NAME.get(agent, _UNKNOWN), without_ephemeral(text))
 
 

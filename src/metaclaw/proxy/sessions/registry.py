@@ -161,7 +161,7 @@ class Session:
 
 
 class ThreadHeads:
-    """Which threads stand at which digest, and which of them wait for a failed request to come again."""
+    """The threads at each digest, and those that wait for a failed request to come again."""
 
     __slots__ = ("_failed", "_standing")
 
@@ -227,7 +227,7 @@ def _discard(places: dict[bytes, dict[Thread, None]], digest: bytes, thread: Thr
 
 @dataclass(slots=True)
 class Match:
-    """How a request relates to what is known: the thread it continues and from which position, or whose repetition it is."""
+    """The thread that a request continues, and from which position, or whose request it repeats."""
 
     thread: Thread
     position: int
@@ -279,7 +279,7 @@ def _best(threads: Iterable[Thread], chain: MessageChain, position: int, hints: 
 
 
 def _score(thread: Thread, chain: MessageChain, position: int, hints: SenderHints) -> int:
-    """How well a thread that stands at this position fits the request; the answer it was given counts most."""
+    """A score of how well a thread at this position fits the request; the answer it was given counts most."""
     known = thread.hints
     score = 0 if thread.in_flight else 1
     if thread.failed and thread.head != chain.digests[position]:
@@ -321,7 +321,7 @@ class SessionRegistry:
 
     @property
     def active(self) -> int:
-        """How many sessions have not ended."""
+        """The number of sessions that have not ended."""
         return len(self._active)
 
     def get(self, session: SessionId) -> Session | None:
@@ -333,7 +333,7 @@ class SessionRegistry:
         return self._keyed.get((scope.user, scope.workspace, key.named, key.value), [])
 
     def space(self, scope: Scope, shared: str | None) -> ThreadHeads:
-        """Where the conversations without a key of their own stand: one space for each scope and shared identifier."""
+        """The heads of conversations without a key of their own: one space for each scope and shared identifier."""
         heads = self._spaces.get((scope.user, scope.workspace, shared))
         return NO_HEADS if heads is None else heads
 

@@ -80,7 +80,7 @@ def _parts(message: Fields) -> Iterable[Part]:
 
 
 def finish_of(word: Json, *, called: bool) -> Finish | None:
-    """Why an answer ended; some servers say `stop` after tool calls."""
+    """The reason why an answer ended; some servers say `stop` after tool calls."""
     if not isinstance(word, str) or not word:
         return None
     finish = _FINISHES.get(word) or Finish.OTHER
@@ -194,7 +194,7 @@ def render_call(name: str, arguments: str, tools: ClientTools) -> Object:
 
 
 class ChatEventReader:
-    """What chunks mean. The counts come after the reason to finish, so the End waits for `[DONE]` or the close."""
+    """Turns chunks into deltas. The counts come after the reason to finish, so the End waits for `[DONE]` or the close."""
 
     def __init__(self) -> None:
         self._id = ""

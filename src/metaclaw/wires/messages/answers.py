@@ -174,7 +174,7 @@ class _Block:
 
 
 class MessagesEventReader:
-    """What the events of a message mean."""
+    """Turns the events of a message into deltas."""
 
     def __init__(self) -> None:
         self._blocks: dict[Json, _Block] = {}

@@ -267,7 +267,7 @@ def whole_facts(body: Object) -> Facts:
 
 
 def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
-    """What a stream says about itself: its last event holds the whole answer."""
+    """The facts of a stream: its last event holds the whole answer."""
     final = next((body for body in last if body.get("type") in _ENDS), None)
     if final is None:
         return Facts(error=failure)
@@ -297,7 +297,7 @@ class _Item:
 
 
 class ResponsesEventReader:
-    """What the events of a response mean. Items that arrive whole, without deltas, are said when they are done."""
+    """Turns the events of a response into deltas. Items that arrive whole are written when they are done."""
 
     def __init__(self) -> None:
         self._items: dict[Json, _Item] = {}

@@ -183,7 +183,7 @@ class ResponsesWriter:
         return said
 
     def _say_call(self, call: PendingCall) -> bytes:
-        """What is new about the open call. A custom tool's text is known only when its arguments are whole."""
+        """The events for what is new about the open call. A custom tool's text is known only when its arguments are whole."""
         said, item = b"", self._item
         if item is None:
             custom = self._tools.is_custom(call.name)
@@ -326,7 +326,7 @@ def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json])
 
 
 def _places(objects: Sequence[Object], answer: TrueAnswer, known: Mapping[str, str]) -> list[int]:
-    """Where the calls stand that the client was shown, or the message with the mark."""
+    """The places of the calls that the client was shown, or of the message with the mark."""
     if not answer.calls:
         return _marked(objects, answer)
     places = [
@@ -341,7 +341,7 @@ def _places(objects: Sequence[Object], answer: TrueAnswer, known: Mapping[str, s
 
 
 def _marked(objects: Sequence[Object], answer: TrueAnswer) -> list[int]:
-    """Where an answer without calls stands: a run of items that the provider said."""
+    """The places of an answer without calls: a run of items that the provider said."""
     run: list[int] = []
     for place in range(len(objects) + 1):
         if place < len(objects) and _is_said(objects[place]):
@@ -354,7 +354,7 @@ def _marked(objects: Sequence[Object], answer: TrueAnswer) -> list[int]:
 
 
 def _referred(objects: Sequence[Object], known: Mapping[str, str]) -> list[int]:
-    """Where a client that names stored items only by their ids refers to the answer: right before the results of its calls."""
+    """The places where a client that names stored items by id refers to the answer: right before the results of its calls."""
     results = [place for place, item in enumerate(objects) if plain_id(text_of(item.get("call_id"))) in known]
     if {plain_id(text_of(objects[place].get("call_id"))) for place in results} != set(known):
         return []
