@@ -23,6 +23,7 @@ from metaclaw.domain.chat import (
     ToolResult,
     Wire,
 )
+from metaclaw.domain.ids import new_id
 from metaclaw.errors import WireError
 from metaclaw.wires.fields import Object, decode_or_text, encode_text, list_of, object_of, text_of
 from metaclaw.wires.format import wire_format
@@ -245,6 +246,13 @@ def _portable_opaque(part: Opaque, param: str) -> Opaque | None:
     if read_document(part) is None:
         raise _untranslatable(f"a part of type {kind!r}", param)
     return part
+
+
+def prefixed_id(prefix: str, identity: str) -> str:
+    """An answer's id as a client of the wire with this prefix expects it."""
+    if not identity:
+        return new_id(prefix)
+    return identity if identity.startswith(prefix) else f"{prefix}{identity}"
 
 
 def opaque_value(part: Opaque) -> dict[str, Json]:

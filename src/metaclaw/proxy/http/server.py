@@ -19,6 +19,7 @@ from metaclaw.proxy.http.body import MAX_ITEMS, read
 from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
 from metaclaw.proxy.passthrough import Passthrough
 from metaclaw.proxy.pipeline import ERROR_HEADERS, Metrics, Pipeline
+from metaclaw.proxy.response import JSON_HEADERS
 from metaclaw.wires import signed_wire, wire_format, wire_formats
 
 log = logging.getLogger(__name__)
@@ -139,7 +140,6 @@ class _Bridge:
 
 _WIRES = {format_.path: format_.wire for format_ in wire_formats()}
 _BARE = (*_WIRES, "/messages/count_tokens", "/models", "/completions", "/embeddings")
-_JSON: RawHeaders = [(b"content-type", b"application/json")]
 _MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
 _MAX_FORM_BYTES = 256 * 1024
@@ -192,7 +192,7 @@ class Server:
         method, headers = client.method, client.headers
         inner = _inner_path(path)
         if inner is None and (path == "/healthz" or (method, path) in _PROBES):
-            client.respond(200, _JSON, b"" if method == "HEAD" else b'{"ok":true}')
+            client.respond(200, JSON_HEADERS, b"" if method == "HEAD" else b'{"ok":true}')
             return
         caller = self.gatekeeper.admit(headers, path_key)
         if caller is None and inner is None and _is_page(path) and path_key is None:
@@ -241,7 +241,7 @@ class Server:
         self.metrics.refused(status)
         if client.started:
             return  # the connection is closed without the response's end, so that it does not look whole
-        headers = _JSON + ERROR_HEADERS.get(status, [])
+        headers = JSON_HEADERS + ERROR_HEADERS.get(status, [])
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
 

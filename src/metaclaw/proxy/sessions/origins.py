@@ -53,8 +53,6 @@ from metaclaw.wires import wire_format
 log = logging.getLogger(__name__)
 
 _TRUE: Final = frozenset(("true", "1", "yes", "on"))
-# After so many times the allowed silence a session ends even if an answer is still running.
-_MAX_SILENCES: Final = 8
 
 
 @dataclass(slots=True)
@@ -87,7 +85,7 @@ class Origins:
 
     def __init__(self, *, silence_s: float = 1800.0, max_sessions: int = 4096, now: Callable[[], datetime]) -> None:
         self._silence = timedelta(seconds=silence_s)
-        self._memory = SessionRegistry(max_sessions)
+        self._sessions = SessionRegistry(max_sessions)
         self._digests = DigestCache()
         self._clients = Recogniser()
         self._workspaces = Workspaces()
@@ -96,7 +94,7 @@ class Origins:
     @property
     def active(self) -> int:
         """The number of sessions that have not ended."""
-        return self._memory.active
+        return self._sessions.active
 
     def identify(
         self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None = None, *, path: str = ""
@@ -116,12 +114,12 @@ class Origins:
     def finished(self, origin: Origin, turn: TurnId | None, end: TurnEnd) -> None:
         """The answer has ended; `turn` is None if none was recorded. After a failure the client may send the same again, or go on
         from where it was before."""
-        session = self._memory.get(origin.session)
+        session = self._sessions.get(origin.session)
         if session is None:
             return
         session.in_flight = max(0, session.in_flight - 1)
         if not session.ended:
-            self._memory.touch(session, self._now())
+            self._sessions.touch(session, self._now())
         thread = session.thread_at(origin.head) if origin.kind is TurnKind.MAIN else None
         if thread is None:
             return
@@ -133,10 +131,10 @@ class Origins:
 
     def withdraw(self, origin: Origin) -> bool:
         """A request was refused. If it began its session, and nothing else is under way there, forget the session: True."""
-        session = self._memory.get(origin.session)
+        session = self._sessions.get(origin.session)
         if session is None or not origin.session_began or session.in_flight > 1:
             return False
-        self._memory.forget(session)
+        self._sessions.forget(session)
         return True
 
     def answered(self, origin: Origin, response_id: str, parts: Sequence[Part] = ()) -> None:
@@ -145,8 +143,8 @@ class Origins:
         if origin.kind is not TurnKind.MAIN:
             return
         if response_id:
-            self._memory.answered(response_id, origin.session, origin.head)
-        session = self._memory.get(origin.session) if parts else None
+            self._sessions.answered(response_id, origin.session, origin.head)
+        session = self._sessions.get(origin.session) if parts else None
         thread = session.thread_at(origin.head) if session is not None else None
         if thread is not None:
             thread.calls = frozenset(bare_id(part.id) for part in parts if isinstance(part, ToolCall))
@@ -154,46 +152,36 @@ class Origins:
 
     def has_double(self, origin: Origin) -> bool:
         """Whether another conversation stands exactly where this one does, so that only their answers can tell them apart."""
-        session = self._memory.get(origin.session)
+        session = self._sessions.get(origin.session)
         return session is not None and origin.key is None and session.heads.is_shared(origin.head)
 
     def is_active(self, session: SessionId) -> bool:
-        known = self._memory.get(session)
+        known = self._sessions.get(session)
         return known is not None and not known.ended
 
     def end(self, session: SessionId) -> bool:
         """End a session; False if it is unknown or has ended already."""
-        return self._memory.end(session)
+        return self._sessions.end(session)
 
     def sweep(self) -> list[SessionId]:
         """End what has been silent for too long; return the sessions that ended so since the last sweep."""
-        now = self._now()
-
-        def is_silent(session: Session) -> bool | None:
-            if session.last_at > now:
-                session.last_at = now  # the clock was ahead then; it must not keep this session, and those behind it, open
-            age = now - session.last_at
-            if age <= self._silence:
-                return None
-            return not session.in_flight or age > self._silence * _MAX_SILENCES
-
-        return self._memory.end_silent(is_silent)
+        return self._sessions.end_silent(self._now(), self._silence)
 
     def restore(self, traces: Iterable[SessionTrace]) -> None:
         """Take up the sessions of an earlier run, oldest first."""
         for trace in sorted(traces, key=lambda trace: trace.last_at):
-            if self._memory.get(trace.session) is None:
+            if self._sessions.get(trace.session) is None:
                 self._restore(trace)
 
     def _restore(self, trace: SessionTrace) -> None:
         session = Session(trace.session, identity(trace.scope), None, trace.agent, trace.last_at)
         session.speaker = trace.scope
-        self._memory.add(session, _key_of(trace))
+        self._sessions.add(session, _key_of(trace))
         session.segment = trace.segment
         if trace.head:
-            thread = self._memory.open_thread(session)
+            thread = self._sessions.open_thread(session)
             thread.segment, thread.turn = trace.segment, trace.last_turn
-            self._memory.move(thread, trace.head, None)
+            self._sessions.move(thread, trace.head, None)
 
     def _read(self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None, path: str) -> _ReadRequest:
         earlier, linked = self._earlier(wire, body)
@@ -211,13 +199,13 @@ class Origins:
         response_id = body.get(wire_format(wire).previous_key)
         if not isinstance(response_id, str) or not response_id:
             return None, None
-        known = self._memory.response(response_id)
+        known = self._sessions.response(response_id)
         if known is not None:
             return known[1], known[0]
         return sha256(response_id.encode("utf-8", "replace")).digest(), None
 
     def _place_by_key(self, seen: _ReadRequest, key: Key) -> _Place:
-        sessions = self._memory.keyed(seen.scope, key)
+        sessions = self._sessions.keyed(seen.scope, key)
         if seen.said.workspace is not None:
             sessions = [one for one in sessions if one.speaker.workspace in (None, seen.said.workspace)]
         admitting = [session for session in sessions if session.admits(seen.credential)]
@@ -238,12 +226,12 @@ class Origins:
         if seen.kind is TurnKind.SIDE:
             return _Place(session)
         heads, chain, credential = session.heads, seen.request.conversation, session.credential
-        match = repeated(heads, chain, seen.hints, credential, failed_only=False) or continued(heads, chain, seen.hints, credential)
+        match = repeated(heads, chain, seen.hints, credential) or continued(heads, chain, seen.hints, credential)
         return _Place(session, match=match)
 
     def _place_by_chain(self, seen: _ReadRequest) -> _Place:
         chain = seen.request.conversation
-        heads = self._memory.space(seen.scope, seen.key.value if seen.key else None)
+        heads = self._sessions.space(seen.scope, seen.key.value if seen.key else None)
         again = repeated(heads, chain, seen.hints, seen.credential, failed_only=True)
         onward = continued(heads, chain, seen.hints, seen.credential)
         if again is not None and (onward is None or again.score >= onward.score):
@@ -253,7 +241,7 @@ class Origins:
             return self._joined(onward, seen)
         parent = seen.hints.linked
         if parent is None:
-            branch = self._memory.branch(chain, seen.scope, seen.credential, onward.position if onward is not None else -1)
+            branch = self._sessions.branch(chain, seen.scope, seen.credential, onward.position if onward is not None else -1)
             parent = branch.id if branch is not None else None
         if onward is not None and parent is None:
             return self._joined(onward, seen)
@@ -269,24 +257,22 @@ class Origins:
     def _place_aside(self, seen: _ReadRequest) -> _Place:
         """Housekeeping without a key belongs to the session whose history it shows; else it stands alone."""
         chain = seen.request.conversation
-        heads = self._memory.space(seen.scope, seen.key.value if seen.key else None)
-        found = repeated(heads, chain, seen.hints, seen.credential, failed_only=False) or continued(
-            heads, chain, seen.hints, seen.credential
-        )
+        heads = self._sessions.space(seen.scope, seen.key.value if seen.key else None)
+        found = repeated(heads, chain, seen.hints, seen.credential) or continued(heads, chain, seen.hints, seen.credential)
         if found is not None:
             return _Place(found.thread.session)
-        branch = self._memory.branch(chain, seen.scope, seen.credential)
+        branch = self._sessions.branch(chain, seen.scope, seen.credential)
         return _Place(branch) if branch is not None else _Place(self._begin(seen, None), began=True)
 
     def _begin(self, seen: _ReadRequest, parent: SessionId | None) -> Session:
         key = seen.key
         wanted = new_session_id() if key is None or key.shared else session_id(seen.scope, key)
-        if key is not None and self._memory.get(wanted) is not None:
+        if key is not None and self._sessions.get(wanted) is not None:
             # Another session has this key already.
             wanted = SessionId(f"{wanted}.{new_session_id()[-10:]}") if key.named else new_session_id()
         session = Session(wanted, seen.scope, seen.credential, seen.client.name, seen.now, parent)
         session.speaker = seen.said
-        self._memory.add(session, key)
+        self._sessions.add(session, key)
         log.debug("session_began session=%s agent=%s keyed=%s", session.id, session.agent, key is not None)
         return session
 
@@ -294,12 +280,12 @@ class Origins:
         if key.parent is None:
             return None
         above = Key(key.parent, key.named)
-        known = self._memory.keyed(scope, above)
+        known = self._sessions.keyed(scope, above)
         return known[-1].id if known else session_id(scope, above)
 
     def _side(self, seen: _ReadRequest, place: _Place) -> Origin:
         session, chain = place.session, seen.request.conversation
-        self._memory.touch(session, seen.now)
+        self._sessions.touch(session, seen.now)
         known = frozenset[bytes]().union(*(thread.anchors for thread in session.threads if thread.anchors))
         return self._origin(
             seen,
@@ -313,7 +299,7 @@ class Origins:
     def _main(self, seen: _ReadRequest, place: _Place) -> Origin:
         session, match, chain = place.session, place.match, seen.request.conversation
         revived = session.ended or (not place.began and session.in_flight <= 1 and seen.now - session.last_at > self._silence)
-        thread = match.thread if match is not None else self._memory.open_thread(session)
+        thread = match.thread if match is not None else self._sessions.open_thread(session)
         upto = match.position if match is not None else -1
         retry_of = thread.turn if match is not None and match.repeats and thread.failed else None
         tasks = Tasks(chain, seen.client, thread.anchors, upto)
@@ -339,7 +325,7 @@ class Origins:
 
     def _find_workspace(self, seen: _ReadRequest, session: Session) -> None:
         """Take the project from the request, else from the session this one works for."""
-        parent = self._memory.get(session.parent) if session.parent is not None else None
+        parent = self._sessions.get(session.parent) if session.parent is not None else None
         workspace = self._workspaces.find(seen.request, seen.client) or (None if parent is None else parent.speaker.workspace)
         if workspace is not None:
             session.speaker = Scope(session.speaker.user, workspace)
@@ -354,12 +340,12 @@ class Origins:
             thread.in_flight = 1
             thread.fits = thread.answer_fits(chain, match.position) if match is not None else 0
             thread.said, thread.calls = None, frozenset()
-            self._memory.move(thread, chain.head, chain.digests[match.position] if match is not None else None)
+            self._sessions.move(thread, chain.head, chain.digests[match.position] if match is not None else None)
         thread.failed = False
         thread.tail = chain.tail_at(len(chain.digests) - 1) if chain.digests else 0
         thread.hints = seen.hints
         if not place.began:
-            self._memory.touch(thread.session, seen.now)
+            self._sessions.touch(thread.session, seen.now)
 
     @staticmethod
     def _origin(

@@ -2,9 +2,9 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
@@ -14,6 +14,8 @@ from metaclaw.domain.turn import Scope
 from metaclaw.proxy.sessions.conversation import MessageChain
 
 MAX_THREADS: Final = 8
+# After so many times the allowed silence a session ends even if an answer is still running.
+_MAX_SILENCES: Final = 8
 # Thousands of conversations may stand at the same digest (a load test); only the newest are compared with each other.
 _MAX_COMPARED: Final = 64
 _SAFE_CHARS: Final = 96
@@ -249,7 +251,7 @@ def continued(heads: ThreadHeads, chain: MessageChain, hints: SenderHints, crede
 
 
 def repeated(
-    heads: ThreadHeads, chain: MessageChain, hints: SenderHints, credential: int | None, *, failed_only: bool
+    heads: ThreadHeads, chain: MessageChain, hints: SenderHints, credential: int | None, *, failed_only: bool = False
 ) -> Match | None:
     """The thread whose last request said exactly the same, tool outputs included."""
     if not chain.digests:
@@ -373,14 +375,16 @@ class SessionRegistry:
         self._ended[session] = found
         return True
 
-    def end_silent(self, is_silent: Callable[[Session], bool | None]) -> list[SessionId]:
-        """End sessions, the longest silent first; `is_silent` says None at the first one that was active too recently."""
+    def end_silent(self, now: datetime, silence: timedelta) -> list[SessionId]:
+        """End sessions without activity for this long; return those that ended so, or were forgotten, since the last call."""
         silent: list[SessionId] = []
         for session in self._active.values():
-            verdict = is_silent(session)
-            if verdict is None:
+            # A clock that was ahead must not keep this session, and those behind it, open.
+            session.last_at = min(session.last_at, now)
+            age = now - session.last_at
+            if age <= silence:
                 break
-            if verdict:
+            if not session.in_flight or age > silence * _MAX_SILENCES:
                 silent.append(session.id)
         for session_id in silent:
             self.end(session_id)

@@ -25,13 +25,12 @@ from metaclaw.domain.chat import (
     Usage,
     Wire,
 )
-from metaclaw.domain.ids import new_id
 from metaclaw.wires.deltas import TRUNCATED, CallQueue, PendingCall
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, encode_text, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.format import Facts, anthropic_error, error_of, facts_of, first_event, missing, reported_error
 from metaclaw.wires.messages.requests import thinking, tool_input, tool_use
 from metaclaw.wires.sse import event_bytes
-from metaclaw.wires.translation import client_signature, provider_signature, tagged_signature
+from metaclaw.wires.translation import client_signature, prefixed_id, provider_signature, tagged_signature
 
 ID_PREFIX = "msg_"
 _FINISHES = {
@@ -127,9 +126,8 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
 
 def envelope(identity: str, model: str, usage: Usage | None) -> Object:
     """A message with nothing in it yet."""
-    own = identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
     return {
-        "id": own if identity else new_id(ID_PREFIX),
+        "id": prefixed_id(ID_PREFIX, identity),
         "type": "message",
         "role": "assistant",
         "model": model,

@@ -31,12 +31,12 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.ids import new_id
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.chat.answers import render_logprobs, token_logprob
+from metaclaw.wires.chat.answers import render_logprobs, token_logprob, usage_of
 from metaclaw.wires.deltas import TRUNCATED
-from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of
 from metaclaw.wires.format import NO_REASON, Facts, error_of, facts_of, missing, reported_error
 from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
-from metaclaw.wires.translation import ClientTools, Kind, call_name, client_signature, custom_input, flat_name
+from metaclaw.wires.translation import ClientTools, Kind, call_name, client_signature, custom_input, flat_name, prefixed_id
 
 ID_PREFIX = "resp_"
 _REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_filter"}
@@ -65,7 +65,7 @@ def parse_answer(body: bytes) -> Completion:
             model=fields.maybe_text("model") or "",
             parts=parts,
             finish=finish_of(value, called=any(isinstance(part, ToolCall) for part in parts)),
-            usage=usage_of(fields.pop("usage")),
+            usage=_usage_of(fields.pop("usage")),
             logprobs=tuple(_logprobs(output)),
         )
 
@@ -120,17 +120,8 @@ def failure_of(response: Object) -> tuple[str, str] | None:
     return message or (f"the provider reported status {status}" if failed else NO_REASON), code or "upstream_error"
 
 
-def usage_of(value: Json) -> Usage | None:
-    if not isinstance(value, dict):
-        return None
-    read, written = object_of(value.get("input_tokens_details")), object_of(value.get("output_tokens_details"))
-    return Usage(
-        input_tokens=whole(value.get("input_tokens")),
-        output_tokens=whole(value.get("output_tokens")),
-        cached_tokens=whole(read.get("cached_tokens")),
-        cache_write_tokens=whole(read.get("cache_write_tokens")),
-        reasoning_tokens=whole(written.get("reasoning_tokens")),
-    )
+def _usage_of(value: Json) -> Usage | None:
+    return usage_of(value, "input_tokens", "output_tokens")
 
 
 def render_usage(usage: Usage) -> Object:
@@ -202,9 +193,8 @@ class Envelope:
 
     def __init__(self, request: ChatRequest, identity: str, model: str) -> None:
         sampling = request.sampling
-        own = identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
         self._head: Object = {
-            "id": own if identity else new_id(ID_PREFIX),
+            "id": prefixed_id(ID_PREFIX, identity),
             "object": "response",
             "created_at": int(time.time()),
             "background": False,
@@ -281,7 +271,7 @@ def _facts(body: Object, error: str | None = None) -> Facts:
     kinds = {text_of(object_of(item).get("type")) for item in output} if isinstance(output, list) else set()
     called = bool(kinds & {"function_call", "custom_tool_call"})
     failure = failure_of(body)
-    return facts_of(body, finish_of(body, called=called), usage_of(body.get("usage")), failure[0] if failure else error)
+    return facts_of(body, finish_of(body, called=called), _usage_of(body.get("usage")), failure[0] if failure else error)
 
 
 _BREAK = "\n\n"
@@ -402,7 +392,7 @@ class ResponsesEventReader:
         if failure := failure_of(response):
             return [Failed(*failure)]
         finish = finish_of(response, called=self._call_count > 0) or Finish.OTHER
-        return [_begin(response), End(finish, usage_of(response.get("usage")))]
+        return [_begin(response), End(finish, _usage_of(response.get("usage")))]
 
 
 def _begin(response: Object) -> Begin:
