@@ -117,7 +117,7 @@ class Fields:
 def decode_object(body: bytes | str, what: str) -> Object:
     """A provider's JSON object, or an UpstreamError that says what was wrong with it."""
     try:
-        value = decode(body)
+        value = decode_json(body)
     except (ValueError, RecursionError) as error:
         raise UpstreamError(f"the provider sent {what} that is not JSON: {error}", code="upstream_garbage") from error
     if not isinstance(value, dict):
@@ -125,7 +125,7 @@ def decode_object(body: bytes | str, what: str) -> Object:
     return value
 
 
-def decode(body: bytes | str) -> Json:
+def decode_json(body: bytes | str) -> Json:
     """Any JSON. Servers that cut text between the halves of a surrogate pair send halves, which only the slower parser takes.
 
     Raises ValueError or RecursionError.
@@ -140,7 +140,7 @@ def decode(body: bytes | str) -> Json:
 def decode_or_text(data: bytes | str) -> Json:
     """Any JSON; what is none, as text. Never raises."""
     try:
-        return decode(data)
+        return decode_json(data)
     except (ValueError, RecursionError):
         return data if isinstance(data, str) else data.decode("utf-8", "replace").strip()
 
@@ -154,7 +154,7 @@ def provider_at_fault(what: str) -> Iterator[None]:
         raise UpstreamError(f"the provider sent {what} that cannot be understood: {error}", code="upstream_garbage") from error
 
 
-def encode(value: Json) -> bytes:
+def encode_json(value: Json) -> bytes:
     """Compact JSON; a lone surrogate, which UTF-8 cannot carry, becomes a question mark."""
     try:
         return msgspec.json.encode(value)
@@ -163,13 +163,13 @@ def encode(value: Json) -> bytes:
 
 
 @lru_cache(maxsize=512)
-def literal(text: str) -> bytes:
+def literal_json(text: str) -> bytes:
     """A JSON string. Raises UnicodeEncodeError for a lone surrogate."""
     return msgspec.json.encode(text)
 
 
 def encode_text(value: Json) -> str:
-    return encode(value).decode()
+    return encode_json(value).decode()
 
 
 def json_text(value: Json) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # these look formats up
     from metaclaw.wires.relay import AttemptMessages, CallRules, FooterRules, HeldCall
     from metaclaw.wires.translation import Document, ToolOffer
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.fields import encode
+from metaclaw.wires.fields import encode_json
 
 
 class StreamWriter(Protocol):
@@ -279,7 +279,7 @@ def openai_error(status: int, message: str, code: str, param: str | None = None)
 
 
 def openai_body(status: int, message: str, code: str, param: str | None) -> bytes:
-    return encode(openai_error(status, message, code, param))
+    return encode_json(openai_error(status, message, code, param))
 
 
 def anthropic_error(status: int, message: str) -> Object:

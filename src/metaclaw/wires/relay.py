@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.turn import ShownCall, TrueAnswer
-from metaclaw.wires.fields import Object, decode, decode_or_text, encode, list_of, object_of
+from metaclaw.wires.fields import Object, decode_json, decode_or_text, encode_json, list_of, object_of
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import EventParser, has_any, last_event_end, split_events
 
@@ -180,7 +180,7 @@ def events_of(said: bytes) -> Iterator[Object]:
     parser = EventParser()
     for event in (*parser.feed(said), *parser.close()):
         try:
-            body = decode(event.data) if event.data.startswith("{") else None
+            body = decode_json(event.data) if event.data.startswith("{") else None
         except (ValueError, RecursionError):
             continue
         if isinstance(body, dict):
@@ -280,7 +280,7 @@ class Footer:
         """A whole answer with the line behind it, or as it is."""
         answer = object_of(decode_or_text(body))
         self.is_added = self._rules.add_to_answer(self, answer)
-        return encode(answer) if self.is_added else body
+        return encode_json(answer) if self.is_added else body
 
     def feed(self, chunk: bytes) -> bytes:
         """The bytes that the client is shown for these; an event that is not whole yet waits for its end."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.fields import Object, decode, decode_or_text, encode, object_of
+from metaclaw.wires.fields import Object, decode_json, decode_or_text, encode_json, object_of
 from metaclaw.wires.format import reported_error, wire_format
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
@@ -150,7 +150,7 @@ def events_with(data: bytes, marks: tuple[bytes, ...]) -> list[bytes]:
 
 def event_bytes(body: Object, name: str | None = None) -> bytes:
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
-    return head + b"data: " + encode(body) + b"\n\n"
+    return head + b"data: " + encode_json(body) + b"\n\n"
 
 
 MAX_LOOK_BYTES = 16 * 1024
@@ -375,7 +375,7 @@ class TailHold:
         if not has_any(said, self._marks):
             return False
         try:
-            return object_of(decode(said.decode("utf-8", "replace"))).get("type") in self._finals
+            return object_of(decode_json(said.decode("utf-8", "replace"))).get("type") in self._finals
         except (ValueError, RecursionError):
             return False
 

@@ -26,7 +26,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.wires.chat.requests import tool_call
 from metaclaw.wires.deltas import TRUNCATED
-from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.fields import Fields, Object, decode_object, encode_json, list_of, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.format import Facts, error_of, facts_of, first_event, first_object, missing, openai_error, reported_error
 from metaclaw.wires.sse import event_bytes
 from metaclaw.wires.translation import ClientTools, Kind, custom_input, prefixed_id
@@ -161,7 +161,7 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
     }
     if completion.usage is not None:
         body["usage"] = render_usage(completion.usage)
-    return encode(body)
+    return encode_json(body)
 
 
 def _message(completion: Completion, tools: ClientTools) -> Object:

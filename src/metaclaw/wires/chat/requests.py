@@ -21,7 +21,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, literal, object_of
+from metaclaw.wires.fields import Fields, Object, literal_json, object_of
 from metaclaw.wires.format import RequestEdit
 from metaclaw.wires.translation import (
     JSON_OBJECT,
@@ -399,4 +399,4 @@ def place_in_system(edit: RequestEdit, text: str) -> None:
     if leading:
         edit.append_to_item(leading - 1, text)
     else:
-        edit.insert_before_item(0, b'{"role":"system","content":' + literal(text) + b"}")
+        edit.insert_before_item(0, b'{"role":"system","content":' + literal_json(text) + b"}")

@@ -26,7 +26,17 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.wires.deltas import TRUNCATED, CallQueue, PendingCall
-from metaclaw.wires.fields import Fields, Object, decode_object, encode, encode_text, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.fields import (
+    Fields,
+    Object,
+    decode_object,
+    encode_json,
+    encode_text,
+    object_of,
+    provider_at_fault,
+    text_of,
+    whole,
+)
 from metaclaw.wires.format import Facts, anthropic_error, error_of, facts_of, first_event, missing, reported_error
 from metaclaw.wires.messages.requests import thinking, tool_input, tool_use
 from metaclaw.wires.sse import event_bytes
@@ -121,7 +131,7 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
     body["content"] = [block for part in completion.parts if (block := _block(part)) is not None]
     body["stop_reason"] = finish_word(completion.finish, completion.stop_sequence)
     body["stop_sequence"] = completion.stop_sequence
-    return encode(body)
+    return encode_json(body)
 
 
 def envelope(identity: str, model: str, usage: Usage | None) -> Object:

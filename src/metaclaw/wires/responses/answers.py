@@ -33,7 +33,7 @@ from metaclaw.domain.ids import new_id
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.chat.answers import render_logprobs, token_logprob, usage_of
 from metaclaw.wires.deltas import TRUNCATED
-from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of
+from metaclaw.wires.fields import Fields, Object, decode_object, encode_json, list_of, object_of, provider_at_fault, text_of
 from metaclaw.wires.format import NO_REASON, Facts, error_of, facts_of, missing, reported_error
 from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
 from metaclaw.wires.translation import ClientTools, Kind, call_name, client_signature, custom_input, flat_name, prefixed_id
@@ -138,7 +138,7 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
     status = "incomplete" if completion.finish in _REASONS else "completed"
     output = list(_output(completion, ClientTools(request), status))
     head = Envelope(request, completion.id, completion.model)
-    return encode(head.render(output, finish=completion.finish or Finish.STOP, usage=completion.usage))
+    return encode_json(head.render(output, finish=completion.finish or Finish.STOP, usage=completion.usage))
 
 
 def _output(completion: Completion, tools: ClientTools, status: str) -> Iterable[Object]:

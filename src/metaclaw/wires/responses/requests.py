@@ -22,7 +22,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.errors import WireError
 from metaclaw.wires.chat.requests import tool_mode
-from metaclaw.wires.fields import Fields, Object, list_of, literal, object_of, text_of, wrong_type
+from metaclaw.wires.fields import Fields, Object, list_of, literal_json, object_of, text_of, wrong_type
 from metaclaw.wires.format import RequestEdit
 from metaclaw.wires.translation import (
     JSON_OBJECT,
@@ -488,4 +488,4 @@ def _insert_developer_item(edit: RequestEdit, item: bytes, spoken: Sequence[Json
 
 
 def _developer_item(text: str) -> bytes:
-    return b'{"type":"message","role":"developer","content":[{"type":"input_text","text":' + literal(text) + b"}]}"
+    return b'{"type":"message","role":"developer","content":[{"type":"input_text","text":' + literal_json(text) + b"}]}"
