@@ -254,21 +254,6 @@ class TailHold:
     not begin with its type, the line is held to its end and read. From the terminal event on, everything is held.
     """
 
-    __slots__ = (
-        "_after_return",
-        "_awaits_end",
-        "_beginnings",
-        "_finals",
-        "_fresh",
-        "_held",
-        "_inside_line",
-        "_longest",
-        "_marks",
-        "_named",
-        "_openings",
-        "terminal",
-    )
-
     def __init__(self, wire: Wire) -> None:
         self._beginnings, self._openings, self._finals, self._marks = _terminal(wire)
         self._longest = max(map(len, self._beginnings))

@@ -99,8 +99,6 @@ class DigestCache:
     it came; the digest itself does not depend on it. Two generations bound the memory.
     """
 
-    __slots__ = ("_limit", "_new", "_old")
-
     def __init__(self, limit: int = 8_192) -> None:
         self._limit = limit
         self._new: dict[int, _Known] = {}

@@ -45,8 +45,6 @@ _TRIAL_CHARS: Final = 500
 class Recogniser:
     """Finds the client that a request comes from. What a system text shows is remembered by its digest."""
 
-    __slots__ = ("_by_system",)
-
     def __init__(self) -> None:
         self._by_system: dict[bytes, int] = {}
 
@@ -379,8 +377,6 @@ _STATED: Final = re.compile(
 
 class Workspaces:
     """Finds the working directory that requests name. Remembers it for each system text."""
-
-    __slots__ = ("_known",)
 
     def __init__(self) -> None:
         self._known: dict[bytes, str | None] = {}
