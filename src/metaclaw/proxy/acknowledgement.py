@@ -1,7 +1,7 @@
-"""What was noted in a session, to be told in one line at the end of its next answer in words (`learning.acknowledge`).
+"""Acknowledgements: one line at the end of a session's next answer that says which rules were noted (`learning.acknowledge`).
 
-Kept in memory: an acknowledgement that is lost with the process is only a courtesy. The line is added to what the client is shown;
-what the model said is recorded as it was, and so are the tokens that weights may be trained on.
+They are kept in memory only; one that is lost with the process does no harm. The line is added to what the client is shown; the
+model's own answer is recorded as it was, and so are the tokens that weights may be trained on.
 """
 
 from collections import OrderedDict
@@ -20,7 +20,7 @@ _MOST_CHARS: Final = 300
 
 
 class Acknowledgements:
-    """Sessions that are still to be told what was noted. `session_of` finds the session of a turn; it blocks."""
+    """Notes that wait to be acknowledged, by session. `session_of` finds the session of a turn; it blocks."""
 
     def __init__(self, session_of: Callable[[TurnId], SessionId | None]) -> None:
         self._session_of = session_of
@@ -41,7 +41,7 @@ class Acknowledgements:
             self._notes.popitem(last=False)
 
     def footer(self, incoming: Incoming, origin: Origin) -> Footer | None:
-        """What puts the line behind the answer to this request; None where there is nothing to tell, or not here."""
+        """The footer with the line for the answer to this request; None where nothing is to be acknowledged."""
         if not self._notes or origin.kind is not TurnKind.MAIN or origin.parent is not None:
             return None
         notes = self._notes.get(origin.session)
@@ -50,7 +50,7 @@ class Acknowledgements:
         return Footer(incoming.wire, _line(list(notes.values())))
 
     def told(self, session: SessionId) -> None:
-        """The line was added."""
+        """The session's line was added."""
         self._notes.pop(session, None)
 
 

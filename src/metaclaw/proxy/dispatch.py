@@ -1,4 +1,4 @@
-"""Finding who answers: candidates in order, each asked in a wire it speaks, until one gives something to relay."""
+"""Dispatch: candidates are asked in order, each in a wire it speaks, until one gives something to relay."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
@@ -48,8 +48,8 @@ Provider: TypeAlias = HttpProvider | ModelProvider
 _T = TypeVar("_T")
 
 
-FAREWELL = "session-end"
-"""The kind of turn by which a client only says that it is done; no provider hears of it."""
+SESSION_END = "session-end"
+"""The kind of turn by which a client only says that it is done; no provider is asked."""
 
 _KEY_REFUSED = (401, 402, 403)
 
@@ -75,9 +75,9 @@ class Providers:
         self._named = {provider.name: provider for provider in providers}
         self._passthrough = passthrough
         destinations = tuple(self._destination(provider) for provider in providers)
-        # Clients name few models; the bound is against those who name a new one every time.
+        # Clients name few models; the bound is for those that name a new one every time.
         self.candidates = lru_cache(256)(partial(candidates, destinations))
-        """Who may answer a request of this wire for this model, in the order they are tried."""
+        """The providers that may answer a request of this wire for this model, in the order they are tried."""
 
     def _destination(self, provider: Provider) -> Destination:
         if self._policy is not None and self._policy.leads and provider.name == self._policy.provider:
@@ -135,10 +135,10 @@ class Opener:
         self.health = health or ProviderHealth()
 
     async def open(self, builder: TurnBuilder) -> Opened:
-        """The first answer worth relaying; the builder learns who gives it and what was sent."""
-        if builder.origin.kind_reason == FAREWELL:
+        """The first answer to relay; the builder records its provider and what was sent."""
+        if builder.origin.kind_reason == SESSION_END:
             builder.provider = "metaclaw"
-            return Generated(_farewell(builder.incoming.model), _understood(builder))
+            return Generated(_session_end(builder.incoming.model), _understood(builder))
         incoming = builder.incoming
         chosen = self._providers.for_caller(incoming.wire, incoming.model, incoming.headers)
         candidate, opened = await open_first(chosen, partial(self._ask, builder), self.health)
@@ -239,7 +239,9 @@ class Opener:
         purpose: Purpose | None = None,
     ) -> Translated:
         incoming = builder.incoming
-        call = Call("POST", wire_format(wire).path, "", _foreign(incoming.forward), body, purpose, builder.origin.session)
+        # Header fields that belong to the client's own wire are left out.
+        headers = [field for field in incoming.forward if not field[0].startswith(("anthropic-", "openai-", "x-stainless-"))]
+        call = Call("POST", wire_format(wire).path, "", headers, body, purpose, builder.origin.session)
         reply = await provider.call(call, incoming.headers)
         if reply.status >= 400:
             return Translated(reply, request, wire, body)
@@ -297,7 +299,7 @@ def _understood(builder: TurnBuilder) -> ChatRequest:
     return wire_format(incoming.wire).parse_request(parse_object(body))
 
 
-async def _farewell(model: str) -> AsyncGenerator[Delta, None]:
+async def _session_end(model: str) -> AsyncGenerator[Delta, None]:
     yield Begin("session-end", model)
     yield TextDelta("The session has ended.")
     yield End(Finish.STOP, Usage(0, 0))
@@ -308,11 +310,6 @@ async def _chain(first: Delta, rest: AsyncGenerator[Delta, None]) -> AsyncGenera
         yield first
         async for delta in deltas:
             yield delta
-
-
-def _foreign(headers: Headers) -> Headers:
-    """A client's header fields for a provider of another vendor: those that belong to its own wire stay behind."""
-    return [(name, value) for name, value in headers if not name.startswith(("anthropic-", "openai-", "x-stainless-"))]
 
 
 def is_stream(headers: Headers, *, asked: bool) -> bool:

@@ -11,13 +11,13 @@ from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider
 from metaclaw.proxy.dispatch import Provider, Providers, is_http, replace_model
 from metaclaw.proxy.http.body import MAX_ITEMS, check_items, parse_object
-from metaclaw.proxy.http.client import Client, RawHeaders
+from metaclaw.proxy.http.client import Client
+from metaclaw.proxy.response import JSON_HEADERS
 from metaclaw.upstream import ProviderHealth, gather_body, reply_headers
 from metaclaw.wires import estimate_tokens, wire_format
 
 log = logging.getLogger(__name__)
 
-_JSON: RawHeaders = [(b"content-type", b"application/json")]
 _MODELS_TIMEOUT_S = 5.0
 
 
@@ -34,7 +34,7 @@ class Passthrough:
     ) -> None:
         """Answer locally where we know better, else relay to the provider this request is meant for."""
         if method in ("GET", "HEAD") and path == "/models":
-            client.respond(200, _JSON, await self._models(caller))
+            client.respond(200, JSON_HEADERS, await self._models(caller))
         elif method == "POST" and path == "/messages/count_tokens":
             await self._count_tokens(query, caller, body, client)
         else:
@@ -76,12 +76,12 @@ class Passthrough:
             await self._pass_on(first, Call("POST", "/messages/count_tokens", query, list(caller.items()), named), caller, client)
             return
         count = estimate_tokens(wire_format(Wire.MESSAGES).parse_request({"max_tokens": 1, **json}))
-        client.respond(200, _JSON, msgspec.json.encode({"input_tokens": count}))
+        client.respond(200, JSON_HEADERS, msgspec.json.encode({"input_tokens": count}))
 
     async def _relay(
         self, method: str, path: str, query: str, caller: Mapping[str, str], body: bytes, client: Client, wire: Wire
     ) -> None:
-        provider, model = self._meant(wire, body)
+        provider, model = self._provider_for(wire, body)
         if provider is None:
             raise WireError(
                 f"no configured provider serves /v1{path}; the embedded model answers only chat, responses and messages",
@@ -90,8 +90,8 @@ class Passthrough:
             )
         await self._pass_on(provider, Call(method, path, query, list(caller.items()), _renamed(body, model)), caller, client)
 
-    def _meant(self, wire: Wire, body: bytes) -> tuple[HttpProvider | None, str]:
-        """Who this request is meant for, and the model's name as they know it. What we do not understand has no fallback."""
+    def _provider_for(self, wire: Wire, body: bytes) -> tuple[HttpProvider | None, str]:
+        """The provider that a request is for, and its name for the model. A request that we do not parse has no fallback."""
         for candidate in self._providers.candidates(wire, _model_named(body)):
             provider = self._providers.named(candidate.name)
             if is_http(provider):

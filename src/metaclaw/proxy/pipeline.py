@@ -41,7 +41,7 @@ ERROR_HEADERS: Final[dict[int, RawHeaders]] = {
 
 
 class Attendant(Protocol):
-    """Told of every request at once, so that what learns can make room for it. Must not block."""
+    """Called at the beginning and end of every request, so that training can make room for it. Must not block."""
 
     def began(self, kind: TurnKind) -> None: ...
     def ended(self) -> None: ...
@@ -55,7 +55,7 @@ class Similarity(Protocol):
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Pipeline:
-    """Serves requests for answers. Sessions, library, providers and ledger each have one owner elsewhere."""
+    """Serves requests for answers."""
 
     origins: Origins
     placer: Placer
@@ -181,7 +181,7 @@ class Pipeline:
 
 
 def _failure(builder: TurnBuilder, client: Client, error: WireError | UpstreamError) -> bytes:
-    """The client hears of a failure in its own wire: as a response if none has begun, else as an event in the stream."""
+    """Report a failure in the client's wire: as a response if none has begun, else as an event in the stream."""
     builder.fail(error.status, str(error))
     log.info("turn_failed turn=%s provider=%s status=%d error=%s", builder.id, builder.provider or "-", error.status, error)
     wire = wire_format(builder.incoming.wire)
@@ -211,7 +211,7 @@ def _stopped() -> UpstreamError:
 
 
 def _forgive_cancellation() -> None:
-    """Stop waiting when cancelled; the task goes on to record the turn, which takes no time."""
+    """Clear the task's cancellation: it goes on only to record the turn, which takes no time."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
@@ -233,7 +233,7 @@ class _Count:
 
 @dataclass(slots=True)
 class _Spread:
-    """How often a duration fell between two bounds."""
+    """A histogram of durations."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
     total_s: float = 0.0

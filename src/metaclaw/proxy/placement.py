@@ -20,7 +20,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import date
 from hashlib import blake2b
 from typing import Final, Protocol
@@ -110,7 +110,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Adopted(msgspec.Struct, frozen=True, gc=False):
-    """What a session took over when its current segment began. `until` is the last day on which all of it holds."""
+    """The blocks of a session since its current segment began. `until` is the last day on which all of them hold."""
 
     segment: int
     generation: int
@@ -120,45 +120,36 @@ class _Adopted(msgspec.Struct, frozen=True, gc=False):
     draws: tuple[Draw, ...] = ()
 
 
+@dataclass(eq=False)
 class Placer:
     """Chooses skills at the beginning of a segment and repeats the choice until its end."""
 
-    def __init__(
-        self,
-        view: Callable[[], LibraryView],
-        budgets: Budgets,
-        *,
-        enabled: bool = True,
-        canary_share: float = 1.0,
-        holdout_share: float = 0.0,
-        teams: Teams | None = None,
-        policy: PolicySlot | None = None,
-        policy_answers: Callable[[Wire, str], bool] = lambda wire, model: True,
-        is_embedded: Callable[[Wire, str], bool] = lambda wire, model: False,
-        today: Callable[[], date] = date.today,
-        max_sessions: int = 4096,
-        reminders: Reminders | None = None,
-    ) -> None:
-        """`policy_answers` says whether the policy's weights are the first that are asked for a model, `is_embedded` whether the
-        embedded model is."""
-        self._view = view
-        self._budgets = budgets
+    view: Callable[[], LibraryView]
+    budgets: Budgets
+    _: KW_ONLY
+    enabled: bool = True
+    canary_share: float = 1.0
+    holdout_share: float = 0.0
+    teams: Teams | None = None
+    policy: PolicySlot | None = None
+    policy_answers: Callable[[Wire, str], bool] = lambda wire, model: True
+    """Whether the policy's weights are the first that are asked for a model."""
+    is_embedded: Callable[[Wire, str], bool] = lambda wire, model: False
+    """Whether the embedded model is the first that is asked for a model."""
+    today: Callable[[], date] = date.today
+    max_sessions: int = 4096
+    reminders: Reminders | None = None
+
+    def __post_init__(self) -> None:
+        budgets = self.budgets
         self._brief = budgets._replace(rules_tokens=min(budgets.rules_tokens, _BRIEF_RULES_TOKENS), is_brief=True)
-        self._enabled = enabled
-        self._chance = SkillAssignment(canary_share, holdout_share)
-        self._teams = teams
-        self._policy = policy
-        self._policy_answers = policy_answers
-        self._is_embedded = is_embedded
-        self._today = today
-        self._max_sessions = max_sessions
-        self._reminders = reminders
+        self._chance = SkillAssignment(self.canary_share, self.holdout_share)
         self._adopted: OrderedDict[SessionId, _Adopted] = OrderedDict()
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
     def query(self, origin: Origin) -> str:
-        """What to search for by meaning before this request is placed; empty where it begins no task."""
-        if not self._enabled or origin.kind is TurnKind.SIDE or not origin.task:
+        """The text to search for by meaning before this request is placed; empty where it begins no task."""
+        if not self.enabled or origin.kind is TurnKind.SIDE or not origin.task:
             return ""
         adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is not None and not origin.segment_began and adopted.segment == origin.segment:
@@ -168,8 +159,8 @@ class Placer:
     def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None, *, query: str = "") -> Placed:
         """Read the library once, and settle stamp and placements of this request. `nearness` says how near each skill is to the
         task in meaning; it is needed only where a segment begins. `query` is the result of `query`, if it has been called."""
-        view = self._view()
-        version = BASE_POLICY if self._policy is None else self._policy.pick(origin.session)
+        view = self.view()
+        version = BASE_POLICY if self.policy is None else self.policy.pick(origin.session)
         if origin.kind is TurnKind.SIDE:
             return self._place_aside(incoming, origin, view, version)
         # State kept for a session that begins only now belongs to another session with its id.
@@ -181,7 +172,7 @@ class Placer:
         if not wanted and not held:
             return Placed(Stamp(adopted.generation, version, adopted.hash, ()), (), (), _in_effect(adopted.draws, ()))
         standing: Sequence[Placement] = (*held, *wanted)
-        due = _NOTHING_DUE if self._reminders is None else self._reminders.due(incoming, _names_in(standing))
+        due = _NOTHING_DUE if self.reminders is None else self.reminders.due(incoming, _names_in(standing))
         tail = render_reminder(due.placed) if due.placed else ""
         spliced = placement_splices(incoming.wire, incoming.body, incoming.json, wanted, origin.anchors, tail)
         if spliced.refused is not None:
@@ -195,8 +186,8 @@ class Placer:
 
     def _place_aside(self, incoming: Incoming, origin: Origin, view: LibraryView, version: int) -> Placed:
         """A side turn gets the rules about what it writes. Its session's blocks stay as they are."""
-        words = words_for(origin.kind_reason) if self._enabled else ()
-        found = view.select("", self._budgets, origin.scope, self._teams, today=self._today()).rules if words else ()
+        words = words_for(origin.kind_reason) if self.enabled else ()
+        found = view.select("", self.budgets, origin.scope, self.teams, today=self.today()).rules if words else ()
         block = self._render(Selection(rules_about(words, found)))
         if not block.text:
             return Placed(Stamp(view.generation, version, view.hash, ()), (), ())
@@ -227,8 +218,8 @@ class Placer:
         query: str,
         nearness: Nearness | None,
     ) -> _Adopted:
-        found = self._select(incoming, origin, view, version, query, nearness) if self._enabled else _NOTHING
-        kept = () if before is None or not self._enabled else self._still_valid(before, origin, view, found.replaced)
+        found = self._select(incoming, origin, view, version, query, nearness) if self.enabled else _NOTHING
+        kept = () if before is None or not self.enabled else self._still_valid(before, origin, view, found.replaced)
         chosen, draws = self._choose(incoming, origin, found, kept)
         if len(kept) > 1 and self._is_too_much(kept[1:], chosen, view):
             # The first block stays for its cached prefix; the later ones make room.
@@ -244,13 +235,13 @@ class Placer:
     def _select(
         self, incoming: Incoming, origin: Origin, view: LibraryView, version: int, query: str, nearness: Nearness | None
     ) -> Selection:
-        """What is for the task and its speaker, without what the weights that will answer have absorbed."""
-        absorbed = self._policy.absorbed(version) if self._policy is not None else _NO_NAMES
-        if absorbed and not self._policy_answers(incoming.wire, incoming.model):
+        """Select what is for the task and its speaker, without what the weights that will answer have absorbed."""
+        absorbed = self.policy.absorbed(version) if self.policy is not None else _NO_NAMES
+        if absorbed and not self.policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
-        budgets = self._brief if self._is_embedded(incoming.wire, incoming.model) else self._budgets
-        today = self._today()
-        return view.select(query, budgets, origin.scope, self._teams, today=today, without=absorbed, nearness=nearness)
+        budgets = self._brief if self.is_embedded(incoming.wire, incoming.model) else self.budgets
+        today = self.today()
+        return view.select(query, budgets, origin.scope, self.teams, today=today, without=absorbed, nearness=nearness)
 
     def _choose(
         self, incoming: Incoming, origin: Origin, found: Selection, kept: Sequence[Placement]
@@ -284,7 +275,7 @@ class Placer:
         is for this speaker. A block behind one that must go goes too, since the cached prefix ends there."""
         kept: list[Placement] = []
         present = {anchor.digest for anchor in origin.anchors}
-        today = self._today()
+        today = self.today()
         is_same = before.generation == view.generation and before.hash == view.hash
         is_same = is_same and (before.until is None or today <= before.until)
         for placement in before.placements:
@@ -308,16 +299,16 @@ class Placer:
 
     def _is_for(self, skill: Skill, scope: Scope, today: date) -> bool:
         is_here = skill.is_for_workspace(scope.workspace) and not skill.is_expired(today)
-        return is_here and applies(skill.scope, scope, self._teams)
+        return is_here and applies(skill.scope, scope, self.teams)
 
     def _is_too_much(self, later: Sequence[Placement], new: Selection, view: LibraryView) -> bool:
         """Whether the blocks behind the first would hold too many skills, or grow too long."""
         skills = [skill for placement in later for name in placement.skills if (skill := view.get(name)) is not None]
         counted = sum(skill.is_skill and not skill.applies_always for skill in (*skills, *new.full))
-        if new.full and counted > self._budgets.max_placed:
+        if new.full and counted > self.budgets.max_placed:
             return True
         tokens = sum(estimate_tokens(placement.text) for placement in later)
-        return bool(new.rules or new.full) and tokens > self._budgets.rules_tokens + self._budgets.skills_tokens
+        return bool(new.rules or new.full) and tokens > self.budgets.rules_tokens + self.budgets.skills_tokens
 
     def _render(self, selection: Selection) -> Block:
         """The block of a selection, cached: the same selection must give the same bytes."""
@@ -328,7 +319,7 @@ class Placer:
         key = (len(listed), *map(id, skills))
         known = self._blocks.get(key)
         if known is None or known[0] != skills:
-            budgets = self._budgets
+            budgets = self.budgets
             block = render_block((*rules, *full), budgets.skills_tokens, listed=listed, rules_budget_tokens=budgets.rules_tokens)
             # The caller that appends it adds the blank line; one string is shared by all sessions that have this block.
             known = self._blocks[key] = (skills, Block(block.text.removeprefix("\n\n"), block.skills, block.listed))
@@ -339,7 +330,7 @@ class Placer:
     def _remember(self, session: SessionId, adopted: _Adopted) -> None:
         self._adopted[session] = adopted
         self._adopted.move_to_end(session)
-        while len(self._adopted) > self._max_sessions:
+        while len(self._adopted) > self.max_sessions:
             self._adopted.popitem(last=False)
 
 
@@ -397,7 +388,7 @@ _WRITTEN: Final = (("commit-message", _COMMIT), ("title", _TITLE), ("summary", _
 
 
 def words_for(reason: str) -> tuple[str, ...]:
-    """How rules name what a side turn with this reason writes; nothing where it writes nothing that a rule could be about."""
+    """The words by which rules name what a side turn with this reason writes; empty where no rule could be about it."""
     return next((words for end, words in _WRITTEN if reason.endswith(end)), ())
 
 
@@ -412,7 +403,7 @@ def _names(words: tuple[str, ...], rule: Skill) -> bool:
 
 
 def brought_by_client(skills: Sequence[Skill], body: bytes) -> list[Skill]:
-    """Those of the skills that the client has put into its request itself."""
+    """The skills that the client has put into its request itself."""
     named = [skill for skill in skills if skill.name.encode() in body]
     return [skill for skill in named if already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))]
 
@@ -448,7 +439,7 @@ class LibrarySimilarity:
             self._search.follow(view.index.skills() if view.count <= MOST_SEARCHED else ())
 
     async def near(self, query: str, scope: Scope) -> Nearness | None:
-        """What is near a request for this speaker; None where only words can tell in time."""
+        """The skills near a request in meaning, for this speaker; None where only words can be compared in time."""
         self.follow()
         view = self._view()
         if not view.count:

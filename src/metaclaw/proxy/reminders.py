@@ -41,7 +41,7 @@ _LEFT_WITH_PROVIDER: Final = ("previous_response_id", "conversation")
 
 
 class Counts(Protocol):
-    """Where it is counted how rules are followed. Blocks; raises StoreError."""
+    """The counts of how rules are followed. Blocks; raises StoreError."""
 
     def counted(self, rules: None = None, since: str = "") -> list[CountedResult]: ...
     def last_broken(self, since: str = "") -> Mapping[tuple[SkillName, str], int]: ...

@@ -58,28 +58,28 @@ def _splices(
     if not placed and not tail:
         return Spliced()
     try:
-        sketch = _Sketch(wire, body, parsed)
+        edit = _BodyEdit(wire, body, parsed)
         if tail:
-            last = sketch.last_index()
+            last = edit.last_index()
             if last is None:
                 return Spliced()
             texts[last] = f"{texts[last]}{_BLANK_LINE}{tail}" if last in texts else tail
         for index, text in texts.items():
             if index == _SYSTEM:
-                sketch.place_in_system(text)
+                edit.place_in_system(text)
             else:
-                sketch.place_in_message(index, text)
+                edit.place_in_message(index, text)
     except (_RefusedError, UnsafeBytesError) as refusal:
         return Spliced(refused=str(refusal))
     except (msgspec.MsgspecError, UnicodeError, IndexError, RecursionError) as trouble:
         return Spliced(refused=f"the body cannot be walked: {trouble}")
-    if len(sketch.splices) > 1:
-        sketch.splices.sort(key=_OFFSET)
-    return Spliced(tuple(sketch.splices), tuple(placed), None, bool(tail))
+    if len(edit.splices) > 1:
+        edit.splices.sort(key=_OFFSET)
+    return Spliced(tuple(edit.splices), tuple(placed), None, bool(tail))
 
 
 def _sort_out(placements: Sequence[Placement], anchors: Sequence[Anchor]) -> tuple[dict[int, str], list[Placement]]:
-    """What is to be said at which message, and the placements that makes."""
+    """The text to add at each message, and the placements this makes."""
     index_of = {anchor.digest: anchor.index for anchor in anchors}
     texts: dict[int, str] = {}
     placed: list[Placement] = []
@@ -95,7 +95,7 @@ class _RefusedError(Exception):
     """The bytes do not allow a safe insertion."""
 
 
-class _Sketch:
+class _BodyEdit:
     """A body, the spans found in it, and the insertions decided so far."""
 
     def __init__(self, wire: Wire, body: bytes, parsed: Mapping[str, Json]) -> None:

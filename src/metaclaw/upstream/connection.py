@@ -20,7 +20,7 @@ LOW_WATER_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long to wait: for a connection, for the first byte of an answer, and between two reads of it."""
+    """Timeouts: for a connection, for the first byte of an answer, and between two reads of it."""
 
     connect_s: float = 10.0
     first_byte_s: float = 600.0

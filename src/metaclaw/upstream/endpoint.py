@@ -405,7 +405,7 @@ async def gather_body(reply: Reply, provider: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class WireProbe:
-    """What a provider said to empty requests: wires whose path it does not have, and why it would not serve at all."""
+    """A provider's answers to empty requests: wires whose path it does not have, and why it would not serve at all."""
 
     missing: frozenset[Wire]
     trouble: str | None

@@ -306,21 +306,16 @@ async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
     named = {name.lower(): value for name, value in reply.headers}
     if reply.status >= 400:
         message, code = parse_error(reply.status, body)
-        after_s = _seconds(named.get("retry-after", ""))
+        after = named.get("retry-after", "")  # a date is ignored: those are for longer pauses than we wait
         raise _RefusedError(
             f"provider {provider} refused: {message}",
             status=reply.status,
             code=code,
-            after_s=after_s,
+            after_s=float(after) if after.isdecimal() else None,
             is_missing_route=is_missing_route(reply.status, body),
         )
     # Some servers stream without being asked.
     return read_answer(wire, named.get("content-type", "").startswith("text/event-stream"), body)
-
-
-def _seconds(word: str) -> float | None:
-    """A Retry-After in seconds. Dates are ignored: they are for longer pauses than we wait."""
-    return float(word) if word.isdecimal() else None
 
 
 def _without_seed(request: ChatRequest) -> ChatRequest:

@@ -19,7 +19,7 @@ _CLOSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """How many connections at once, how long an unused one is kept, and how long a call may queue for one."""
+    """Limits: connections at once, how long an unused one is kept, and how long a call may queue for one."""
 
     connections: int = 1024
     keep_s: float = 30.0

@@ -273,7 +273,7 @@ class ProviderReachability:
         return self._known_at is not None and time.monotonic() - self._known_at < self._keep_s + self._within_s
 
     async def trouble(self) -> str | None:
-        """Why it accepts no connection, as far as is known; None where it does."""
+        """The reason why it accepts no connection, as far as is known; None where it does."""
         if self._provider.open_connections:
             self._trouble, self._known_at = None, time.monotonic()
         elif self._known_at is None or time.monotonic() - self._known_at >= self._keep_s:
@@ -345,7 +345,7 @@ class AssumedWires:
         log.warning("wire_missing provider=%s wire=%s note=%s", provider.name, wire.value, self.remedy(provider, wire))
 
     def remedy(self, provider: HttpProvider, wire: Wire) -> str:
-        """What the owner should set."""
+        """The setting that the owner should change."""
         left = ", ".join(f'"{one.value}"' for one in sorted(provider.wires - {wire}))
         return (
             f"provider {provider.name} does not serve {wire.value}; "

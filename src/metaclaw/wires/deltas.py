@@ -32,7 +32,7 @@ from metaclaw.wires.sse import Event, EventParser
 TRUNCATED = Failed("the provider's stream ended before the answer was whole", "upstream_truncated")
 
 
-class Meaning(Protocol):
+class EventReader(Protocol):
     """What the events of one wire mean: the deltas of each event, of `[DONE]`, and of the end of the stream, where an End is due if
     the answer was whole, else a Failed."""
 
@@ -41,13 +41,13 @@ class Meaning(Protocol):
     def close(self) -> list[Delta]: ...
 
 
-class Reader:
+class StreamReader:
     """Bytes of a provider's stream to deltas; any split of the bytes gives the same ones. Garbage gives a Failed. After an End or
     a Failed there is nothing more."""
 
-    def __init__(self, meaning: Meaning) -> None:
+    def __init__(self, reader: EventReader) -> None:
         self._events = EventParser()
-        self._meaning = meaning
+        self._reader = reader
         self._begun = False
         self._over = False
 
@@ -68,7 +68,7 @@ class Reader:
         except UpstreamError:
             deltas = []  # the end of the stream is missing, and so is the end of its last event
         if not deltas or not isinstance(deltas[-1], End | Failed):
-            deltas += self._meaning.close()
+            deltas += self._reader.close()
         self._over = True
         return self._in_order(deltas)
 
@@ -100,11 +100,11 @@ class Reader:
 
     def _understand(self, event: Event) -> list[Delta]:
         if event.data.startswith("[DONE]"):
-            return self._meaning.done()
+            return self._reader.done()
         if not event.data:
             return []
         with provider_at_fault("an event"):
-            return self._meaning.event(event.name, decode_object(event.data, "an event"))
+            return self._reader.event(event.name, decode_object(event.data, "an event"))
 
     def _fail(self, error: UpstreamError) -> list[Delta]:
         self._over = True
@@ -231,7 +231,7 @@ class CallQueue:
 
     def __init__(self) -> None:
         self._calls: list[PendingCall] = []
-        self._shut: set[int] = set()
+        self._closed: set[int] = set()
 
     @property
     def open(self) -> PendingCall | None:
@@ -241,9 +241,9 @@ class CallQueue:
         """Take in a piece. Raises UpstreamError for a piece of a call that is over or never began."""
         call = next((call for call in self._calls if call.index == delta.index), None)
         if call is None:
-            if delta.index in self._shut and not delta.arguments.strip():
+            if delta.index in self._closed and not delta.arguments.strip():
                 return
-            if delta.name is None or delta.index in self._shut:
+            if delta.name is None or delta.index in self._closed:
                 raise UpstreamError("the provider sent a piece of a tool call that is not being made", code="upstream_garbage")
             call = PendingCall(delta.index, delta.id or f"call_{delta.index}", delta.name)
             self._calls.append(call)
@@ -251,17 +251,12 @@ class CallQueue:
         call.unsaid += delta.arguments
 
     def is_next_due(self) -> bool:
-        """Whether another call waits and this one cannot get longer."""
-        return len(self._calls) > 1 and _is_whole(self._calls[0].arguments)
+        """Whether another call waits and this one cannot get longer: an object that is closed, not a number or a word."""
+        return len(self._calls) > 1 and isinstance(decode_or_text(self._calls[0].arguments), dict)
 
-    def shut(self) -> None:
+    def close(self) -> None:
         """The open call is over."""
-        self._shut.add(self._calls.pop(0).index)
-
-
-def _is_whole(arguments: str) -> bool:
-    """An object that is closed cannot get longer; a number or a word could."""
-    return isinstance(decode_or_text(arguments), dict)
+        self._closed.add(self._calls.pop(0).index)
 
 
 def read_answer(wire: Wire, stream: bool, body: bytes) -> Completion:
@@ -270,7 +265,7 @@ def read_answer(wire: Wire, stream: bool, body: bytes) -> Completion:
 
 
 def said_parts(wire: Wire, stream: bool, shown: bytes, *, partial: bool = False) -> tuple[Part, ...]:
-    """What an answer said; nothing where that cannot be read. With `partial`, a stream that broke off said what had come."""
+    """The parts of an answer; none where it cannot be read. With `partial`, those of a stream that broke off, as far as it came."""
     try:
         if stream and partial:
             return collect([*takewhile(lambda delta: not isinstance(delta, Failed), _deltas(wire, shown)), End(Finish.OTHER)]).parts

@@ -40,7 +40,7 @@ class Fields:
         self._at = at
 
     def path(self, key: str) -> str:
-        """Where a field stands in the whole body."""
+        """The path of a field in the whole body."""
         return f"{self._at}.{key}" if self._at else key
 
     def pop(self, key: str) -> Json:
@@ -105,7 +105,7 @@ class Fields:
         return tuple([read(item, f"{at}[{number}]") for number, item in enumerate(self.maybe_list(key) or ())])
 
     def content(self, key: str, read: Callable[[Json, str], T], of: str = "parts") -> tuple[T | Text, ...]:
-        """What is said: a string, or an array of parts, each read together with its path; absent or empty is nothing."""
+        """Content: a string, or an array of parts, each read together with its path; absent or empty is nothing."""
         value, at = self.pop(key), self.path(key)
         if isinstance(value, str) or value is None:
             return (Text(value),) if value else ()
@@ -117,7 +117,7 @@ class Fields:
 def decode_object(body: bytes | str, what: str) -> Object:
     """A provider's JSON object, or an UpstreamError that says what was wrong with it."""
     try:
-        value = decode(body)
+        value = decode_json(body)
     except (ValueError, RecursionError) as error:
         raise UpstreamError(f"the provider sent {what} that is not JSON: {error}", code="upstream_garbage") from error
     if not isinstance(value, dict):
@@ -125,7 +125,7 @@ def decode_object(body: bytes | str, what: str) -> Object:
     return value
 
 
-def decode(body: bytes | str) -> Json:
+def decode_json(body: bytes | str) -> Json:
     """Any JSON. Servers that cut text between the halves of a surrogate pair send halves, which only the slower parser takes.
 
     Raises ValueError or RecursionError.
@@ -140,7 +140,7 @@ def decode(body: bytes | str) -> Json:
 def decode_or_text(data: bytes | str) -> Json:
     """Any JSON; what is none, as text. Never raises."""
     try:
-        return decode(data)
+        return decode_json(data)
     except (ValueError, RecursionError):
         return data if isinstance(data, str) else data.decode("utf-8", "replace").strip()
 
@@ -154,7 +154,7 @@ def provider_at_fault(what: str) -> Iterator[None]:
         raise UpstreamError(f"the provider sent {what} that cannot be understood: {error}", code="upstream_garbage") from error
 
 
-def encode(value: Json) -> bytes:
+def encode_json(value: Json) -> bytes:
     """Compact JSON; a lone surrogate, which UTF-8 cannot carry, becomes a question mark."""
     try:
         return msgspec.json.encode(value)
@@ -163,13 +163,13 @@ def encode(value: Json) -> bytes:
 
 
 @lru_cache(maxsize=512)
-def literal(text: str) -> bytes:
+def literal_json(text: str) -> bytes:
     """A JSON string. Raises UnicodeEncodeError for a lone surrogate."""
     return msgspec.json.encode(text)
 
 
 def encode_text(value: Json) -> str:
-    return encode(value).decode()
+    return encode_json(value).decode()
 
 
 def json_text(value: Json) -> str:

@@ -11,11 +11,11 @@ from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_or_text, object_of, text_of
 
 if TYPE_CHECKING:  # these look formats up
-    from metaclaw.wires.deltas import Reader
+    from metaclaw.wires.deltas import StreamReader
     from metaclaw.wires.relay import AttemptMessages, CallRules, FooterRules, HeldCall
     from metaclaw.wires.translation import Document, ToolOffer
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.fields import encode
+from metaclaw.wires.fields import encode_json
 
 
 class StreamWriter(Protocol):
@@ -47,7 +47,7 @@ class RequestEdit(Protocol):
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What the ledger wants to know of an answer; None where it does not say."""
+    """Facts of an answer for the ledger; None where the answer does not tell."""
 
     id: str | None = None
     model: str | None = None
@@ -121,7 +121,7 @@ class WireFormat:
     """A provider's answer. Raises UpstreamError."""
     render_answer: Callable[[Completion, ChatRequest], bytes]
     """A client's answer to its request."""
-    reader: "Callable[[], Reader]"
+    reader: "Callable[[], StreamReader]"
     """Reads one stream of a provider."""
     writer: Callable[[ChatRequest], StreamWriter]
     """Writes one stream to a client."""
@@ -279,7 +279,7 @@ def openai_error(status: int, message: str, code: str, param: str | None = None)
 
 
 def openai_body(status: int, message: str, code: str, param: str | None) -> bytes:
-    return encode(openai_error(status, message, code, param))
+    return encode_json(openai_error(status, message, code, param))
 
 
 def anthropic_error(status: int, message: str) -> Object:

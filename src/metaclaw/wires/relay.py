@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.turn import ShownCall, TrueAnswer
-from metaclaw.wires.fields import Object, decode, decode_or_text, encode, list_of, object_of
+from metaclaw.wires.fields import Object, decode_json, decode_or_text, encode_json, list_of, object_of
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import EventParser, has_any, last_event_end, split_events
 
@@ -48,7 +48,7 @@ class AttemptMessages:
 
 
 class CallRules(Protocol):
-    """How tool calls are found in the answers of one wire."""
+    """Finds tool calls in the answers of one wire."""
 
     marks: tuple[bytes, ...]
     """One of these is in every answer, and in every first event of a call, that has calls."""
@@ -145,7 +145,7 @@ class CallHold:
         return not (events.startswith(b":") or b"\n:" in events) and self._rules.all_wait(events)
 
     def close(self) -> bytes:
-        """What is left when the stream has ended."""
+        """The rest, when the stream has ended."""
         rest, self._buffer = self._buffer, b""
         if not rest or self._passes(rest):
             return rest
@@ -180,7 +180,7 @@ def events_of(said: bytes) -> Iterator[Object]:
     parser = EventParser()
     for event in (*parser.feed(said), *parser.close()):
         try:
-            body = decode(event.data) if event.data.startswith("{") else None
+            body = decode_json(event.data) if event.data.startswith("{") else None
         except (ValueError, RecursionError):
             continue
         if isinstance(body, dict):
@@ -253,7 +253,7 @@ _JSON_BEGINS: Final = ("{", "[", "```json")
 
 
 class FooterRules(Protocol):
-    """How a line is added to the answers of one wire."""
+    """Adds a line to the answers of one wire."""
 
     def add_to_answer(self, footer: "Footer", answer: Object) -> bool:
         """Add the line to a whole answer; False where it must stay as it is."""
@@ -280,7 +280,7 @@ class Footer:
         """A whole answer with the line behind it, or as it is."""
         answer = object_of(decode_or_text(body))
         self.is_added = self._rules.add_to_answer(self, answer)
-        return encode(answer) if self.is_added else body
+        return encode_json(answer) if self.is_added else body
 
     def feed(self, chunk: bytes) -> bytes:
         """The bytes that the client is shown for these; an event that is not whole yet waits for its end."""
@@ -288,7 +288,7 @@ class Footer:
         return b"".join(map(self._event, events))
 
     def close(self) -> bytes:
-        """What is left when the stream has ended."""
+        """The rest, when the stream has ended."""
         rest, self._buffer = self._buffer, b""
         return self._event(rest) if rest else b""
 
@@ -297,7 +297,7 @@ class Footer:
             return raw
         return self._rules.add_to_event(self, raw, event_body(raw) or {})
 
-    def hear(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Take in what the answer says, to see how it begins."""
         if len(self._begins) < 16:
             self._begins = (self._begins + text).lstrip()[:16]

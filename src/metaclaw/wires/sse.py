@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.fields import Object, decode, decode_or_text, encode, object_of
+from metaclaw.wires.fields import Object, decode_json, decode_or_text, encode_json, object_of
 from metaclaw.wires.format import reported_error, wire_format
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
@@ -150,7 +150,7 @@ def events_with(data: bytes, marks: tuple[bytes, ...]) -> list[bytes]:
 
 def event_bytes(body: Object, name: str | None = None) -> bytes:
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
-    return head + b"data: " + encode(body) + b"\n\n"
+    return head + b"data: " + encode_json(body) + b"\n\n"
 
 
 MAX_LOOK_BYTES = 16 * 1024
@@ -254,21 +254,6 @@ class TailHold:
     not begin with its type, the line is held to its end and read. From the terminal event on, everything is held.
     """
 
-    __slots__ = (
-        "_after_return",
-        "_awaits_end",
-        "_beginnings",
-        "_finals",
-        "_fresh",
-        "_held",
-        "_inside_line",
-        "_longest",
-        "_marks",
-        "_named",
-        "_openings",
-        "terminal",
-    )
-
     def __init__(self, wire: Wire) -> None:
         self._beginnings, self._openings, self._finals, self._marks = _terminal(wire)
         self._longest = max(map(len, self._beginnings))
@@ -300,7 +285,7 @@ class TailHold:
         return data[:cut]
 
     def held(self) -> bytes:
-        """What was not released: the tail, or a line that is still undecided."""
+        """The bytes that were not released: the tail, or a line that is still undecided."""
         return bytes(self._held)
 
     def _only_longer(self, data: bytes) -> bool:
@@ -342,7 +327,7 @@ class TailHold:
             if data.startswith(self._beginnings, at):
                 self.terminal = True
                 return start
-            if self._may_still_be_terminal(data, at):
+            if size - at < self._longest and data[at:] in self._openings:  # may still be terminal
                 return start
             if data.startswith(_UNDECIDED, at) or (kept_from >= 0 and byte == _COLON):
                 end = _line_end(data, at)
@@ -354,9 +339,6 @@ class TailHold:
                 return start
             self._inside_line, kept_from = True, -1
         return size if kept_from < 0 else kept_from
-
-    def _may_still_be_terminal(self, data: bytes, at: int) -> bool:
-        return len(data) - at < self._longest and data[at:] in self._openings
 
     def _must_wait(self, data: bytes, at: int) -> bool:
         """Whether this line, which does not begin like a terminal one, is terminal all the same or may yet turn out so."""
@@ -378,13 +360,13 @@ class TailHold:
         if not has_any(said, self._marks):
             return False
         try:
-            return object_of(decode(said.decode("utf-8", "replace"))).get("type") in self._finals
+            return object_of(decode_json(said.decode("utf-8", "replace"))).get("type") in self._finals
         except (ValueError, RecursionError):
             return False
 
 
 def _line_end(data: bytes, at: int) -> int:
-    """Where the line ends, or -1 while it goes on."""
+    """The end of the line, or -1 while it goes on."""
     end = data.find(b"\n", at)
     carriage = data.find(b"\r", at, end if end >= 0 else len(data))
     return end if carriage < 0 else carriage

@@ -1,4 +1,4 @@
-"""A request in the words every wire has: what is left of it when its own wire's peculiarities are translated or refused."""
+"""Requests for providers of another wire: what only the client's wire can say is translated or refused."""
 
 import hashlib
 import math
@@ -23,6 +23,7 @@ from metaclaw.domain.chat import (
     ToolResult,
     Wire,
 )
+from metaclaw.domain.ids import new_id
 from metaclaw.errors import WireError
 from metaclaw.wires.fields import Object, decode_or_text, encode_text, list_of, object_of, text_of
 from metaclaw.wires.format import wire_format
@@ -38,7 +39,7 @@ _INPUT: Mapping[str, Json] = {
 
 
 class Kind(StrEnum):
-    """How a client wants a tool to be called."""
+    """The kinds of tools that a client may offer."""
 
     FUNCTION = "function"
     CUSTOM = "custom"
@@ -58,7 +59,7 @@ class ToolOffer:
     """A tool as other wires are offered it, and as its client knows it."""
 
     tool: Tool
-    spoken: ClientTool
+    client_tool: ClientTool
 
 
 def flat_name(namespace: str | None, name: str) -> str:
@@ -84,15 +85,15 @@ class ClientTools:
     """The client's own names and kinds for the tools that were offered under flat names."""
 
     def __init__(self, request: ChatRequest) -> None:
-        self._spoken = {offer.tool.name: offer.spoken for offer in _offers(request, lenient=True)}
+        self._client_tools = {offer.tool.name: offer.client_tool for offer in _offers(request, lenient=True)}
 
-    def spoken(self, name: str) -> ClientTool:
-        """How the client calls the tool that the model called `name`."""
-        return self._spoken.get(name) or ClientTool(Kind.FUNCTION, name)
+    def client_tool(self, name: str) -> ClientTool:
+        """The client's tool that was offered under this name."""
+        return self._client_tools.get(name) or ClientTool(Kind.FUNCTION, name)
 
     def is_custom(self, name: str) -> bool:
         """Whether the client expects free text for this tool, and not JSON."""
-        return self.spoken(name).kind is Kind.CUSTOM
+        return self.client_tool(name).kind is Kind.CUSTOM
 
 
 def custom_arguments(text: str) -> str:
@@ -162,7 +163,7 @@ def plain(request: ChatRequest) -> ChatRequest:
 
 
 def refuse_indispensable(request: ChatRequest) -> None:
-    """Raise WireError if a field is set that another wire has no word for and that changes the meaning."""
+    """Raise WireError if a field is set that another wire does not have and that changes the meaning."""
     for name in wire_format(request.wire).indispensable:
         if request.extra.get(name):
             raise _untranslatable(f"`{name}`", name)
@@ -247,6 +248,13 @@ def _portable_opaque(part: Opaque, param: str) -> Opaque | None:
     return part
 
 
+def prefixed_id(prefix: str, identity: str) -> str:
+    """An answer's id as a client of the wire with this prefix expects it."""
+    if not identity:
+        return new_id(prefix)
+    return identity if identity.startswith(prefix) else f"{prefix}{identity}"
+
+
 def opaque_value(part: Opaque) -> dict[str, Json]:
     """A part of this wire's own kind, as it came."""
     return dict(object_of(part.value))
@@ -276,33 +284,36 @@ def anthropic_effort(effort: str) -> str | None:
 
 
 _REDACTED = "redacted:"
-_SEALS = {wire: f"{wire.value}:" for wire in Wire}
+_TAGS = {wire: f"{wire.value}:" for wire in Wire}
 
 
-def seal(wire: Wire, shown: str | None) -> tuple[str | None, bool]:
-    """What a client or provider of this wire sent, sealed, and whether a foreign proof was of redacted thinking."""
+# Providers sign reasoning, and take back only what they signed themselves. In the domain a signature begins with the wire of the
+# provider that made it; clients of another wire keep it with that tag.
+
+
+def tagged_signature(wire: Wire, shown: str | None) -> tuple[str | None, bool]:
+    """The signature that a client or provider of this wire sent, tagged, and whether it is another wire's, of redacted thinking."""
     if not shown:
         return None, False
-    redacted = shown.startswith(_REDACTED)
     bare = shown.removeprefix(_REDACTED)
-    if bare.startswith(tuple(_SEALS.values())):
-        return bare, redacted
-    return _SEALS[wire] + shown, False
+    if bare.startswith(tuple(_TAGS.values())):
+        return bare, bare != shown
+    return _TAGS[wire] + shown, False
 
 
-def show(wire: Wire, signature: str, *, redacted: bool = False) -> str:
-    """A sealed proof as a client of this wire shall keep it."""
-    own = unseal(wire, signature)
+def client_signature(wire: Wire, signature: str, *, redacted: bool = False) -> str:
+    """A tagged signature as a client of this wire keeps it."""
+    own = provider_signature(wire, signature)
     if own is not None:
         return own
     return _REDACTED + signature if redacted else signature
 
 
-def unseal(wire: Wire, signature: str | None) -> str | None:
-    """The provider's own bytes, if a provider of this wire made the proof."""
-    if signature is None or not signature.startswith(_SEALS[wire]):
+def provider_signature(wire: Wire, signature: str | None) -> str | None:
+    """The provider's own signature, if a provider of this wire made it."""
+    if signature is None or not signature.startswith(_TAGS[wire]):
         return None
-    return signature.removeprefix(_SEALS[wire])
+    return signature.removeprefix(_TAGS[wire])
 
 
 _IMAGE_TOKENS = 1_600

@@ -119,7 +119,7 @@ def test_only_so_many_conversations_run_side_by_side_under_one_key(origins: Orig
     newest = ask(origins, chat("talk 11", "ok", "on"), x_session_id="s")
     oldest = ask(origins, chat("talk 0", "ok", "on"), x_session_id="s")
     assert newest.task == oldest.task == "on"
-    session = origins._memory.get(newest.session)
+    session = origins._sessions.get(newest.session)
     assert session is not None
     assert len(session.threads) == 8
 

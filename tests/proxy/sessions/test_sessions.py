@@ -96,7 +96,7 @@ def test_a_renewed_token_keeps_the_session_it_continues(desk: Desk) -> None:
 def test_no_credential_is_kept_as_it_came() -> None:
     desk = Desk()
     desk.ask("hi", headers={"authorization": "Bearer very-secret"})
-    session = next(iter(desk.origins._memory._active.values()))
+    session = next(iter(desk.origins._sessions._active.values()))
     assert all("very-secret" not in repr(getattr(session, name)) for name in session.__slots__)
 
 
@@ -442,7 +442,7 @@ def test_memory_is_bounded_and_what_was_forgotten_is_reported_as_ended() -> None
     assert desk.ask("0", "ok", "on").session != first.session
     for number in range(50):
         desk.origins.answered(desk.ask(f"n{number}"), f"r{number}")
-    memory = desk.origins._memory
+    memory = desk.origins._sessions
     assert len(memory._past) <= 24
     assert len(memory._responses) <= 12
     assert sum(len(heads._standing) for heads in memory._spaces.values()) <= 3
@@ -453,7 +453,7 @@ def test_keyed_sessions_are_forgotten_whole_and_come_back_under_the_same_id() ->
     first = desk.ask("hi", headers={"x-claude-code-session-id": UUID})
     for number in range(4):
         desk.ask("hi", headers={"x-session-id": f"s{number}"})
-    assert len(desk.origins._memory._keyed) == 2
+    assert len(desk.origins._sessions._keyed) == 2
     assert desk.ask("hi", "ho", "on", headers={"x-claude-code-session-id": UUID}).session == first.session
 
 

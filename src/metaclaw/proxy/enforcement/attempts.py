@@ -71,7 +71,7 @@ class Attempts:
         return all(one.rule.warns for one in self.last.ruling.broken)
 
     def next_body(self) -> bytes | None:
-        """What the provider is asked next; None if it is not asked again."""
+        """The body of the next request to the provider; None if it is not asked again."""
         if len(self.made) > MOST_RETRIES or not all(self._is_exact(made) for made in self.made):
             return None
         return append_items(self.builder.provider_wire, self.made[0].sent, self._sequence(len(self.made)))
@@ -209,7 +209,7 @@ def refusal_text(rules: Sequence[HeldRule]) -> str:
 
 
 def stop_text(rules: Mapping[SkillName, HeldRule], turn: TurnId, asked_again: int, trouble: str) -> str:
-    """What the client gets in place of calls that break these rules. `trouble` says why the model could not be asked again."""
+    """The text in place of calls that break these rules. `trouble` says why the model could not be asked again."""
     named = "; ".join(f"`{name}` ({_short(rule.text)})" for name, rule in rules.items())
     again = f", and the model could not be asked again: {trouble}" if trouble else _AGAIN[min(asked_again, len(_AGAIN) - 1)]
     return (
@@ -219,7 +219,7 @@ def stop_text(rules: Mapping[SkillName, HeldRule], turn: TurnId, asked_again: in
 
 
 def silence_text(rules: Mapping[SkillName, HeldRule], turn: TurnId) -> str:
-    """What the client gets instead of an empty message, which providers refuse in later requests."""
+    """The text instead of an empty message, which providers refuse in later requests."""
     named = ", ".join(f"`{name}`" for name in rules)
     return (
         f"{STOPPED_BY_US}, because it breaks the rule {named}, and the model had nothing else to say. "
@@ -228,7 +228,7 @@ def silence_text(rules: Mapping[SkillName, HeldRule], turn: TurnId) -> str:
 
 
 def warning_text(broken: Sequence[Broken]) -> str:
-    """What stands before calls that break rules and are let through."""
+    """The text before calls that break rules and are let through."""
     named = "; ".join(f"`{one.rule.name}` ({_short(one.rule.text)})" for one in broken)
     return f"MetaClaw warning: the next tool call breaks the rule {named}."
 

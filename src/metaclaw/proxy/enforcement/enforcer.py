@@ -99,7 +99,7 @@ _NONE: tuple[HeldRule, ...] = ()
 
 
 class HeldRules:
-    """Which rules hold, for each speaker."""
+    """Finds the rules that hold for a speaker."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class HeldRules:
     def _placed(
         self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
     ) -> tuple[HeldRule, ...]:
-        """Those for every task, and of the others those placed in the prompt."""
+        """The rules for every task, and of the others those placed in the prompt."""
         if names.issuperset(name for name in placed if name in self._held) and all(rule.is_always for rule in in_force):
             return in_force
         found = [rule for rule in in_force if rule.is_always or rule.name in placed]
@@ -181,7 +181,7 @@ class Stored(Protocol):
 
 
 class AnswerStore(Protocol):
-    """Where true answers are kept. Blocks; raises StoreError."""
+    """The store of true answers. Blocks; raises StoreError."""
 
     def newest(self) -> Iterable[Stored]: ...
     def read(self, turn: TurnId) -> TrueAnswer | None: ...
@@ -204,7 +204,7 @@ class TrueAnswers:
                 self._index(stored.turn, stored.session, stored.user, stored.answer)
 
     def add(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
-        """A client has been shown this."""
+        """Keep the true answer of a turn whose client was shown another."""
         self._index(turn, session, user, answer)
         self._keep(turn, answer)
 
@@ -214,7 +214,7 @@ class TrueAnswers:
             self._kept.popitem(last=False)
 
     def forget(self, sessions: Iterable[SessionId]) -> None:
-        """These sessions were forgotten."""
+        """Forget what belongs to these sessions."""
         gone = {turn for session in sessions for turn in self._of_session.pop(session, ())}
         self._of_id = {key: turn for key, turn in self._of_id.items() if turn not in gone} if gone else self._of_id
         for turn in gone:
@@ -258,7 +258,7 @@ class TrueAnswers:
         return list(dict.fromkeys(turn for turn in found if turn is not None))
 
     async def read(self, turns: Sequence[TurnId]) -> tuple[TrueAnswer, ...]:
-        """The true answers of these turns; one that cannot be read is left out, loudly."""
+        """The true answers of these turns; one that cannot be read is left out and logged."""
         found = []
         for turn in turns:
             answer = self._kept.get(turn)
@@ -310,12 +310,12 @@ class Enforcer:
         return not wire_format(incoming.wire).is_kept_by_provider(incoming.json)
 
     async def histories(self, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:
-        """What must be put back into this request's history."""
+        """The true answers to put back into this request's history."""
         turns = self.answers.concerns(incoming, origin)
         return await self.answers.read(turns) if turns else ()
 
     async def recorded(self, turn: Turn, failed: Sequence[tuple[HeldRule, str]], not_held: Sequence[HeldRule] = ()) -> None:
-        """Tell of what was held, and of rules that could not hold, once the turn is recorded."""
+        """Announce what was held, and rules that could not hold, once the turn is recorded."""
         found = turn.enforcement
         told: dict[str, Json]
         if not_held:
@@ -339,7 +339,7 @@ class Enforcer:
             await self._tell("rule_held", told)
 
     def remember(self, turn: Turn) -> None:
-        """From now on the true answer takes the place of what the client was shown."""
+        """From now on put the turn's true answer in the place of what the client was shown."""
         if turn.enforcement is not None and turn.enforcement.answer is not None:
             self.answers.add(turn.id, turn.session, turn.scope.user, turn.enforcement.answer)
 

@@ -62,7 +62,7 @@ class Broken(NamedTuple):
 
 
 class Ruling(NamedTuple):
-    """What the rules say of the calls of one answer. `failed` are rules whose check could not be tried, with the reason."""
+    """The rules that the calls of one answer break. `failed` are rules whose check could not be run, with the reason."""
 
     broken: tuple[Broken, ...] = ()
     failed: tuple[tuple[HeldRule, str], ...] = ()
@@ -71,14 +71,10 @@ class Ruling(NamedTuple):
 _COMPLIES = Ruling()
 
 
-def _as_they_are(texts: Sequence[str]) -> Sequence[str]:
-    return texts
-
-
 class CallJudge:
     """Tries the checks of held rules on tool calls, off the event loop."""
 
-    def __init__(self, redact: Callable[[Sequence[str]], Sequence[str]] = _as_they_are, limit_s: float = LIMIT_S) -> None:
+    def __init__(self, redact: Callable[[Sequence[str]], Sequence[str]] = list, limit_s: float = LIMIT_S) -> None:
         """`redact` replaces secrets in what is said of broken rules; it is called in a thread."""
         self._redact = redact
         self._limit_s = limit_s
@@ -87,7 +83,7 @@ class CallJudge:
     async def judge(
         self, rules: Sequence[HeldRule], calls: Sequence[HeldCall], text: str = "", conversation: Conversation | None = None
     ) -> Ruling:
-        """Which rules the calls break. Never raises for a check."""
+        """Find the rules that the calls break. Never raises for a check."""
         parts = [ToolCall(call.id, call.name, call.arguments) for call in calls]
         if len(rules) > _MOST_AT_ONCE or sum(len(part.arguments) for part in parts) > _MOST_CHARS_AT_ONCE:
             concerned = await anyio.to_thread.run_sync(_concerned, rules, parts)
@@ -183,7 +179,7 @@ def _try_all(
 def _try(
     check: Check, parts: Sequence[ToolCall], text: str, conversation: Conversation, limit_s: float
 ) -> tuple[Outcome | None, str]:
-    """What a check says; None where it could not be tried."""
+    """The outcome of a check; None where it could not be run."""
     match check:
         case SchemaCheck() if documents_at(parts, check.where) is None:
             return Outcome.PASS, ""
@@ -200,7 +196,7 @@ def _outcome(found: Finding) -> tuple[Outcome | None, str]:
 
 
 def _culprits(check: Check, parts: Sequence[ToolCall], until: float) -> frozenset[int]:
-    """Which of the calls break a check that all of them together do not pass; all, where that cannot be told."""
+    """The calls that break a check which all of them together do not pass; all, where that cannot be told."""
     everything = frozenset(range(len(parts)))
     if len(parts) == 1 or isinstance(check, ProgramCheck):
         return everything

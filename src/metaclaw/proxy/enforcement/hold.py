@@ -12,7 +12,7 @@ from metaclaw.proxy.dispatch import Opener
 from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, text_of
 from metaclaw.proxy.enforcement.enforcer import Enforcer
 from metaclaw.proxy.enforcement.held_rules import HeldRule, Ruling
-from metaclaw.proxy.enforcement.retries import AskAgain, Heard, Outlet, end_of
+from metaclaw.proxy.enforcement.retries import ReceivedDeltas, ResponseSender, Retries, end_of
 from metaclaw.proxy.http.body import parse_object
 from metaclaw.proxy.http.client import Client
 from metaclaw.proxy.response import (
@@ -53,33 +53,33 @@ class RelayedStream:
     `hold` has the bytes of the calls, `tail` those of the end, and `passed` went to the client.
     """
 
-    def __init__(self, builder: TurnBuilder, outlet: Outlet) -> None:
+    def __init__(self, builder: TurnBuilder, sender: ResponseSender) -> None:
         wire = builder.incoming.wire
         self.hold, self.tail = CallHold(wire), TailHold(wire)
         self.passed: list[bytes] = []
         self._builder = builder
-        self._outlet = outlet
+        self._sender = sender
         self._watch: TailHold | None = None
         self._is_whole = False
 
     async def take_in(self, opened: Relayed, opening: bytes) -> None:
         """Read the stream up to its end, and pass on what is not held."""
-        builder, outlet = self._builder, self._outlet
+        builder, sender = self._builder, self._sender
         builder.streamed = True
-        builder.status = outlet.status = opened.status
-        outlet.headers = raw_headers(opened.headers)
+        builder.status = sender.status = opened.status
+        sender.headers = raw_headers(opened.headers)
         chunks = opened.reply.chunks()
         must_pause = not self._pass_on(opening)
         while must_pause or await pour(chunks, self._take):
             must_pause = False
-            await outlet.client.drain()
+            await sender.client.drain()
             if self._is_whole:
                 await linger(chunks)
                 break
         self._release(self.hold.close())
 
     def facts(self) -> Facts:
-        """What the stream says of itself. Raises UpstreamError where it broke off."""
+        """The facts of the stream. Raises UpstreamError where it broke off."""
         facts = streamed_facts(self._builder.incoming.wire, self._builder.said)
         if facts.error is not None:
             raise UpstreamError(facts.error)
@@ -88,32 +88,32 @@ class RelayedStream:
         return facts
 
     def release_held(self) -> None:
-        """Let the calls go."""
+        """Send the calls on."""
         held, watch = self.hold.held, self._watch
         is_known = self._builder.footer is None and watch is not None and watch.terminal and not self.tail.held()
         if is_known and watch is not None and held.endswith(end := watch.held()):
             # Where the end begins is known already.
             self.tail, held = watch, held[: -len(end)]
             self._builder.relayed_bytes += len(held)
-            self._outlet.send(held)
+            self._sender.send(held)
         else:
             self._release(held)
 
     def finish(self, facts: Facts | None) -> bytes:
-        """Everything but the tail is sent; the tail."""
+        """Send everything but the tail; return the tail."""
         builder, footer = self._builder, self._builder.footer
         if footer is not None:
             rest = footer.close()
             builder.show(rest)
-            self._outlet.send(self.tail.feed(rest))
+            self._sender.send(self.tail.feed(rest))
             if not footer.is_added:
                 builder.show_as_said()
         settle_relayed(builder, terminal=self.tail.terminal, facts=facts)
-        self._outlet.send(b"", now=True)
+        self._sender.send(b"", now=True)
         return self.tail.held()
 
     def _take(self, chunk: bytes) -> bool:
-        builder, client, tail = self._builder, self._outlet.client, self.tail
+        builder, client, tail = self._builder, self._sender.client, self.tail
         builder.say(chunk)
         if builder.footer is not None or not self.hold.has_words or not self.hold.is_free_of_calls(chunk):
             return self._pass_on(chunk)
@@ -151,7 +151,7 @@ class RelayedStream:
             self._builder.show(data)
         released = self.tail.feed(data)
         self._builder.relayed_bytes += len(released)
-        return self._outlet.send(released, now=self.hold.has_words)
+        return self._sender.send(released, now=self.hold.has_words)
 
 
 class Hold:
@@ -165,8 +165,8 @@ class Hold:
         self._enforcer = enforcer
         self._rules = rules
         self._attempts = Attempts(builder)
-        self._outlet = Outlet(builder, client, self._attempts)
-        self._ask_again = AskAgain(builder, opener, self._outlet, self._attempts, self._judge)
+        self._sender = ResponseSender(builder, client, self._attempts)
+        self._retries = Retries(builder, opener, self._sender, self._attempts, self._judge)
         self.failed: list[tuple[HeldRule, str]] = []
         """Rules whose check could not be run, and why."""
 
@@ -186,34 +186,34 @@ class Hold:
                 case Translated() | Generated():
                     return await self._render(opened)
         finally:
-            self._outlet.close()
+            self._sender.close()
 
     # The provider speaks the client's wire: its bytes are the answer unless a rule is broken.
 
     async def _relay_stream(self, opened: Relayed, opening: bytes) -> bytes:
-        stream = RelayedStream(self._builder, self._outlet)
+        stream = RelayedStream(self._builder, self._sender)
         await stream.take_in(opened, opening)
         facts: Facts | None = None
         if stream.hold.has_calls:
-            self._outlet.has_text = stream.hold.has_words
+            self._sender.has_text = stream.hold.has_words
             facts = stream.facts()
             calls = stream.hold.calls
             ruling = await self._judge(calls, self._text_for_programs(calls))
             if ruling.broken:
-                return await self._insist(stream, calls, ruling)
+                return await self._retry_stream(stream, calls, ruling)
             stream.release_held()
         return stream.finish(facts)
 
-    async def _insist(self, stream: RelayedStream, calls: Sequence[HeldCall], ruling: Ruling) -> bytes:
+    async def _retry_stream(self, stream: RelayedStream, calls: Sequence[HeldCall], ruling: Ruling) -> bytes:
         """Go on with a stream whose calls break a rule."""
         builder, wire = self._builder, self._builder.incoming.wire
         shown = b"".join(stream.passed)
         if builder.footer is None:
             builder.show(shown)
-        self._outlet.send(stream.tail.held())
+        self._sender.send(stream.tail.held())
         completion = _read(wire, builder.said, calls, stream=True)
         self._attempts.made.append(Attempt(self._sent(), builder.said, True, completion, calls, ruling, builder.incoming.began))
-        return await self._ask_again.streaming(wire_format(wire).resumed_writer(self._request(), shown))
+        return await self._retries.streaming(wire_format(wire).resumed_writer(self._request(), shown))
 
     async def _relay_whole(self, opened: Relayed) -> bytes:
         builder, wire = self._builder, self._builder.incoming.wire
@@ -223,33 +223,33 @@ class Hold:
         if not ruling.broken:
             return await relay(builder, opened, self._client)
         builder.streamed = False
-        self._outlet.headers = raw_headers(opened.headers)
+        self._sender.headers = raw_headers(opened.headers)
         completion = _read(wire, body, calls, stream=False)
         self._attempts.made.append(Attempt(self._sent(), body, False, completion, calls, ruling, builder.incoming.began))
-        return await self._ask_again.whole(self._request())
+        return await self._retries.whole(self._request())
 
     # The answer arrives in deltas, from a provider of another wire or from a model.
 
     async def _render(self, opened: Translated | Generated) -> bytes:
         builder, request = self._builder, opened.request
         began, sent = time.perf_counter(), self._sent()
-        deltas = self._ask_again.deltas(opened)
+        deltas = self._retries.deltas(opened)
         builder.status = 200
         if not request.stream:
             completion = collect([delta async for delta in deltas])
-            attempt = await self._ask_again.judge_rendered(opened, sent, completion, began)
-            return await self._ask_again.whole(request) if attempt.is_broken else self._outlet.finish_whole(completion, request)
-        self._outlet.headers = [*SSE_HEADERS]
+            attempt = await self._retries.judge_rendered(opened, sent, completion, began)
+            return await self._retries.whole(request) if attempt.is_broken else self._sender.finish_whole(completion, request)
+        self._sender.headers = [*SSE_HEADERS]
         writer = wire_format(builder.incoming.wire).writer(request)
-        heard = Heard()
-        await self._ask_again.hear(deltas, writer, heard, is_first=True)
+        received = ReceivedDeltas()
+        await self._retries.receive(deltas, writer, received, is_first=True)
         if isinstance(opened, Translated):
             await linger(opened.reply.chunks())
-        completion = collect(heard.all)
-        attempt = await self._ask_again.judge_rendered(opened, sent, completion, began)
+        completion = collect(received.all)
+        attempt = await self._retries.judge_rendered(opened, sent, completion, began)
         if attempt.is_broken:
-            return await self._ask_again.streaming(writer)
-        return await self._outlet.finish_stream(writer, heard.waiting, end_of(completion))
+            return await self._retries.streaming(writer)
+        return await self._sender.finish_stream(writer, received.waiting, end_of(completion))
 
     async def _judge(self, calls: Sequence[HeldCall], text: str) -> Ruling:
         ruling = await self._enforcer.judge.judge(self._rules, calls, text, self._conversation() if self._has_programs() else None)

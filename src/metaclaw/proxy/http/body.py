@@ -11,13 +11,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TypeAlias, TypedDict, cast, overload
+from typing import TypeAlias, cast, overload
 
 import msgspec
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.errors import WireError
-from metaclaw.wires import wire_format
+from metaclaw.wires import wire_format, wire_formats
 
 Span: TypeAlias = tuple[int, int]
 """Begin and end of a value, in bytes."""
@@ -29,17 +29,11 @@ _BLANKS = b" \t\n\r"
 _SPACE, _COMMA, _COLON, _BACKSLASH, _BRACE, _BRACKET = b" ,:\\{["
 
 
-class _Messages(TypedDict, total=False):
-    messages: list[msgspec.Raw]
-
-
-class _Input(TypedDict, total=False):
-    input: list[msgspec.Raw]
-
-
+_LISTS = {
+    key: msgspec.json.Decoder(msgspec.defstruct("Body", [(key, list[msgspec.Raw], msgspec.field(default_factory=list))])).decode
+    for key in {format_.list_key for format_ in wire_formats()}
+}
 _encode = msgspec.json.Encoder().encode
-_messages = msgspec.json.Decoder(_Messages).decode
-_input = msgspec.json.Decoder(_Input).decode
 
 
 class UnsafeBytesError(Exception):
@@ -63,7 +57,7 @@ class JsonDocument:
         return self._fields[key]
 
     def item(self, key: str, index: int) -> Span:
-        """Where an item of the list under a top-level key (`messages` or `input`) stands."""
+        """The span of an item of the list under a top-level key (`messages` or `input`)."""
         found = self._items.get(key)
         if found is None:
             found = self._items[key] = self._find_items(key)
@@ -86,7 +80,7 @@ class JsonDocument:
 
     @property
     def last_field_end(self) -> int:
-        """Where a further field can be written."""
+        """The offset at which a further field can be written."""
         begin, end = self._span
         if self._body[begin : begin + 1] + self._body[end - 1 : end] != b"{}":
             raise UnsafeBytesError("the body is not an object")
@@ -95,11 +89,12 @@ class JsonDocument:
 
 def raw_items(body: bytes, key: str) -> list[msgspec.Raw]:
     """The items of the list under a top-level key (`messages` or `input`), as bytes; where the key stands twice, of the last."""
-    return (_messages(body).get("messages") if key == "messages" else _input(body).get("input")) or []
+    raws: list[msgspec.Raw] = getattr(_LISTS[key](body), key)
+    return raws
 
 
 def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
-    """Where each item of the list that begins at `begin` stands, if `raws` are its items: each length leads to the next."""
+    """The span of each item of the list that begins at `begin`, if `raws` are its items: each length leads to the next."""
     if body[begin] != _BRACKET:
         raise _surprise(begin)
     spans: list[Span] = []
@@ -120,7 +115,7 @@ def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
 
 
 def value_span(body: bytes, span: Span, key: str) -> Span:
-    """Where the value of `key` stands in the object at `span`."""
+    """The span of the value of `key` in the object at `span`."""
     begin = _only_value(body, span, key)
     if begin is not None:
         raw = _FIELDS.decode(body[span[0] : span[1]]).get(key)
@@ -310,7 +305,7 @@ def check_items(wire: Wire, fields: Mapping[str, Json], max_items: int) -> None:
 
 
 def count_parts(item: Json) -> int:
-    """How many parts a message has: blocks of content, also those inside tool results, and tool calls."""
+    """Count the parts of a message: blocks of content, also those inside tool results, and tool calls."""
     if not isinstance(item, dict):
         return 0
     content = item.get("content")

@@ -56,7 +56,7 @@ class ClientGone(Exception):  # noqa: N818 - an event, not a failure
 
 
 class Line(Protocol):
-    """What a client needs of the connection it is on (`connection.Connection`)."""
+    """The connection as a client needs it (`connection.Connection`)."""
 
     peer: str | None
     is_full: bool

@@ -257,7 +257,8 @@ class Connection(asyncio.Protocol):
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
-        if self._fed_bytes > MAX_HEAD_BYTES and self._head_bytes() > MAX_HEAD_BYTES:
+        fields = self._headers.items()
+        if self._fed_bytes > MAX_HEAD_BYTES and len(self._target) + sum(len(a) + len(b) for a, b in fields) > MAX_HEAD_BYTES:
             self._fault = f"The request's head is larger than {MAX_HEAD_BYTES} bytes."
             raise ValueError(self._fault)
         self._in_head = False
@@ -289,9 +290,6 @@ class Connection(asyncio.Protocol):
             client.close_body()
             if client.ended and self._transport is not None:
                 self._transport.close()
-
-    def _head_bytes(self) -> int:
-        return len(self._target) + sum(len(name) + len(value) for name, value in self._headers.items())
 
     def _begin(self, client: Client) -> None:
         self._at_work = client

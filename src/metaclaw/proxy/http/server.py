@@ -1,4 +1,4 @@
-"""The front door: one table of routes, errors in the shape of the wire that was spoken."""
+"""HTTP routing: the key is checked, the body read, and errors have the shape of the client's wire."""
 
 import asyncio
 import hmac
@@ -19,6 +19,7 @@ from metaclaw.proxy.http.body import MAX_ITEMS, read
 from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
 from metaclaw.proxy.passthrough import Passthrough
 from metaclaw.proxy.pipeline import ERROR_HEADERS, Metrics, Pipeline
+from metaclaw.proxy.response import JSON_HEADERS
 from metaclaw.wires import signed_wire, wire_format, wire_formats
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class Gatekeeper:
         return kept if found else None
 
     def refusal(self, headers: Mapping[str, str], path_key: str | None) -> str:
-        """What to tell a caller who is not admitted."""
+        """The message for a caller who is not admitted."""
         given = [name for name in _CREDENTIALS if _bare(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
         if given:
             return f"the key in this request ({', '.join(given)}) is not the MetaClaw key; {_HOW}"
@@ -139,7 +140,6 @@ class _Bridge:
 
 _WIRES = {format_.path: format_.wire for format_ in wire_formats()}
 _BARE = (*_WIRES, "/messages/count_tokens", "/models", "/completions", "/embeddings")
-_JSON: RawHeaders = [(b"content-type", b"application/json")]
 _MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
 _MAX_FORM_BYTES = 256 * 1024
@@ -147,7 +147,7 @@ _MAX_FORM_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What may come in."""
+    """Limits of incoming requests."""
 
     max_body_bytes: int
     body_timeout_s: float = 120.0
@@ -168,7 +168,7 @@ class Server:
     _serving: int = field(default=0, init=False)
 
     async def serve(self, client: Client) -> None:
-        """Answer one request. Whatever goes wrong is told to the client in its own wire."""
+        """Answer one request. Every error is reported to the client in its own wire."""
         began = time.perf_counter()
         path, wire = "", Wire.CHAT
         try:
@@ -192,7 +192,7 @@ class Server:
         method, headers = client.method, client.headers
         inner = _inner_path(path)
         if inner is None and (path == "/healthz" or (method, path) in _PROBES):
-            client.respond(200, _JSON, b"" if method == "HEAD" else b'{"ok":true}')
+            client.respond(200, JSON_HEADERS, b"" if method == "HEAD" else b'{"ok":true}')
             return
         caller = self.gatekeeper.admit(headers, path_key)
         if caller is None and inner is None and _is_page(path) and path_key is None:
@@ -240,8 +240,8 @@ class Server:
     def _refuse(self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None) -> None:
         self.metrics.refused(status)
         if client.started:
-            return  # an end that looks clean would be a lie: the connection is closed without one
-        headers = _JSON + ERROR_HEADERS.get(status, [])
+            return  # the connection is closed without the response's end, so that it does not look whole
+        headers = JSON_HEADERS + ERROR_HEADERS.get(status, [])
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
 
@@ -285,7 +285,7 @@ def _is_page(path: str) -> bool:
 
 
 def _tidy(path: str) -> str:
-    """The path without doubled or trailing slashes. One that climbs is refused: it would leave the provider's base URL."""
+    """The path without doubled or trailing slashes. One with `..` is refused: it would leave the provider's base URL."""
     if path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path:
         return path
     segments = [segment for segment in path.split("/") if segment]

@@ -54,8 +54,8 @@ class OpenClaw(AgentClient):
 
 def _runtime_line(request: Request) -> str:
     """The line of the first message that says who runs where."""
-    spoken = request.conversation
-    text = spoken.text_at(spoken.users[0]) if spoken.users else ""
+    chain = request.conversation
+    text = chain.text_at(chain.users[0]) if chain.users else ""
     at = text.rfind("Runtime: agent=")
     return text[at:] if at >= 0 else ""
 

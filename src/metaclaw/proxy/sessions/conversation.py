@@ -51,7 +51,7 @@ _HEARTBEATS: Final = (
 
 
 def lasting(role: str, text: str) -> str:
-    """What of a message's text its client will send again, as it is and where it is, in the next request."""
+    """The part of a message's text that its client sends again unchanged in the next request."""
     if role != "user":
         return "" if len(text) < 60 and text in _CANNED_REPLIES else text
     if "<" in text:
@@ -99,8 +99,6 @@ class DigestCache:
     it came; the digest itself does not depend on it. Two generations bound the memory.
     """
 
-    __slots__ = ("_limit", "_new", "_old")
-
     def __init__(self, limit: int = 8_192) -> None:
         self._limit = limit
         self._new: dict[int, _Known] = {}
@@ -130,7 +128,7 @@ class DigestCache:
         if payload is None:
             found = (None, False, parts)
         else:
-            has_words = payload[0] == "user" and _has_words(payload)
+            has_words = payload[0] == "user" and any(type(part) is str for part in payload[1:])
             try:
                 found = (sha256(_encode(payload)).digest(), has_words, parts)
             except _UNENCODABLE:
@@ -190,14 +188,14 @@ class MessageChain:
         return self.digests[-1] if self.digests else self.root
 
     def system_messages(self, most: int) -> list[str]:
-        """What system messages between other messages say, as far as they are among the first `most` entries."""
+        """The texts of system messages between other messages, among the first `most` entries."""
         counted = self.indices[:most]
         early = [self.items[index] for index in range(self._first, min(most, len(self.items))) if index not in counted]
         spoken = [item for item in early if isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES]
         return [text for item in spoken for text in _plain_texts(item.get("content"))]
 
     def texts_at(self, position: int) -> list[str]:
-        """What is said in the entry at this position, without ephemeral parts. Several ask for the newest."""
+        """The texts of the entry at this position, without ephemeral parts; kept, because the newest is needed several times."""
         texts = self._texts.get(position)
         if texts is None:
             texts = self._texts[position] = item_texts(self.items[self.indices[position]])
@@ -286,7 +284,7 @@ def _leading_system(items: Sequence[Json], texts: list[str]) -> int:
 
 
 def _payload(item: Json) -> list[Json] | None:
-    """What counts of one entry: its role, then its texts, calls and results; None if nothing does."""
+    """The part of an entry that counts: its role, then its texts, calls and results; None if nothing does."""
     if isinstance(item, str):
         return ["user", item]
     if not isinstance(item, dict):
@@ -311,10 +309,6 @@ def _payload(item: Json) -> list[Json] | None:
         for call in calls:
             _add_call(payload, call)
     return payload if len(payload) > 1 or not content else None
-
-
-def _has_words(payload: list[Json]) -> bool:
-    return type(payload[-1]) is str or any(type(part) is str for part in payload[1:])
 
 
 def _add_block(payload: list[Json], role: str, block: Json) -> None:
@@ -356,7 +350,7 @@ def _typed_item(item: dict[str, Json]) -> list[Json] | None:
 
 
 def _raws(items: Sequence[Json]) -> list[bytes]:
-    """What the entries are known by: the bytes they came in, where those are at hand, else the same written anew."""
+    """The bytes by which entries are recognised: as they came, where those are at hand, else encoded again."""
     if isinstance(items, Listed):
         return items.raws
     try:
@@ -510,5 +504,5 @@ class AgentClient:
 
 
 def reason_of(beginnings: Mapping[str, str], *texts: str) -> str | None:
-    """What `beginnings` says of the first beginning that one of the texts has."""
+    """The reason of the first of the `beginnings` that one of the texts has; None where none has any."""
     return next((reason for begins, reason in beginnings.items() if any(text.startswith(begins) for text in texts)), None)

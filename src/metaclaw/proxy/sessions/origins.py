@@ -53,13 +53,11 @@ from metaclaw.wires import wire_format
 log = logging.getLogger(__name__)
 
 _TRUE: Final = frozenset(("true", "1", "yes", "on"))
-# An answer may take long, but not for ever: after so many silences a session is over even if its last turn never ended.
-_PATIENCE: Final = 8
 
 
 @dataclass(slots=True)
-class _Sighting:
-    """One request, read."""
+class _ReadRequest:
+    """A request, and what it says of its sender."""
 
     request: Request
     client: AgentClient
@@ -75,7 +73,7 @@ class _Sighting:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a request belongs: its session, whether it is new, and how it relates to what was said there."""
+    """The session of a request, whether it is new, and how the request relates to its conversations."""
 
     session: Session
     began: bool = False
@@ -87,7 +85,7 @@ class Origins:
 
     def __init__(self, *, silence_s: float = 1800.0, max_sessions: int = 4096, now: Callable[[], datetime]) -> None:
         self._silence = timedelta(seconds=silence_s)
-        self._memory = SessionRegistry(max_sessions)
+        self._sessions = SessionRegistry(max_sessions)
         self._digests = DigestCache()
         self._clients = Recogniser()
         self._workspaces = Workspaces()
@@ -95,14 +93,14 @@ class Origins:
 
     @property
     def active(self) -> int:
-        """How many sessions have not ended."""
-        return self._memory.active
+        """The number of sessions that have not ended."""
+        return self._sessions.active
 
     def identify(
         self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None = None, *, path: str = ""
     ) -> Origin:
         """Say whose request this is. `headers` have lower-case names; no body is too odd."""
-        sighting = self._see(wire, headers, body, peer, path)
+        sighting = self._read(wire, headers, body, peer, path)
         key = sighting.key
         if key is not None and not key.shared:
             place = self._place_by_key(sighting, key)
@@ -110,33 +108,33 @@ class Origins:
             place = self._place_aside(sighting)
         else:
             place = self._place_by_chain(sighting)
-        place.session.flying += 1
+        place.session.in_flight += 1
         return self._side(sighting, place) if sighting.kind is TurnKind.SIDE else self._main(sighting, place)
 
     def finished(self, origin: Origin, turn: TurnId | None, end: TurnEnd) -> None:
         """The answer has ended; `turn` is None if none was recorded. After a failure the client may send the same again, or go on
         from where it was before."""
-        session = self._memory.get(origin.session)
+        session = self._sessions.get(origin.session)
         if session is None:
             return
-        session.flying = max(0, session.flying - 1)
+        session.in_flight = max(0, session.in_flight - 1)
         if not session.ended:
-            self._memory.touch(session, self._now())
+            self._sessions.touch(session, self._now())
         thread = session.thread_at(origin.head) if origin.kind is TurnKind.MAIN else None
         if thread is None:
             return
-        thread.flying = max(0, thread.flying - 1)
+        thread.in_flight = max(0, thread.in_flight - 1)
         thread.turn = turn
-        thread.failed = end is not TurnEnd.COMPLETED and not thread.flying
+        thread.failed = end is not TurnEnd.COMPLETED and not thread.in_flight
         if thread.failed:
             session.heads.fail(thread)
 
     def withdraw(self, origin: Origin) -> bool:
         """A request was refused. If it began its session, and nothing else is under way there, forget the session: True."""
-        session = self._memory.get(origin.session)
-        if session is None or not origin.session_began or session.flying > 1:
+        session = self._sessions.get(origin.session)
+        if session is None or not origin.session_began or session.in_flight > 1:
             return False
-        self._memory.forget(session)
+        self._sessions.forget(session)
         return True
 
     def answered(self, origin: Origin, response_id: str, parts: Sequence[Part] = ()) -> None:
@@ -145,8 +143,8 @@ class Origins:
         if origin.kind is not TurnKind.MAIN:
             return
         if response_id:
-            self._memory.answered(response_id, origin.session, origin.head)
-        session = self._memory.get(origin.session) if parts else None
+            self._sessions.answered(response_id, origin.session, origin.head)
+        session = self._sessions.get(origin.session) if parts else None
         thread = session.thread_at(origin.head) if session is not None else None
         if thread is not None:
             thread.calls = frozenset(bare_id(part.id) for part in parts if isinstance(part, ToolCall))
@@ -154,48 +152,38 @@ class Origins:
 
     def has_double(self, origin: Origin) -> bool:
         """Whether another conversation stands exactly where this one does, so that only their answers can tell them apart."""
-        session = self._memory.get(origin.session)
+        session = self._sessions.get(origin.session)
         return session is not None and origin.key is None and session.heads.is_shared(origin.head)
 
     def is_active(self, session: SessionId) -> bool:
-        known = self._memory.get(session)
+        known = self._sessions.get(session)
         return known is not None and not known.ended
 
     def end(self, session: SessionId) -> bool:
         """End a session; False if it is unknown or has ended already."""
-        return self._memory.end(session)
+        return self._sessions.end(session)
 
     def sweep(self) -> list[SessionId]:
         """End what has been silent for too long; return the sessions that ended so since the last sweep."""
-        now = self._now()
-
-        def is_silent(session: Session) -> bool | None:
-            if session.last_at > now:
-                session.last_at = now  # the clock was ahead then; it must not keep this session, and those behind it, open
-            age = now - session.last_at
-            if age <= self._silence:
-                return None
-            return not session.flying or age > self._silence * _PATIENCE
-
-        return self._memory.end_silent(is_silent)
+        return self._sessions.end_silent(self._now(), self._silence)
 
     def restore(self, traces: Iterable[SessionTrace]) -> None:
         """Take up the sessions of an earlier run, oldest first."""
         for trace in sorted(traces, key=lambda trace: trace.last_at):
-            if self._memory.get(trace.session) is None:
+            if self._sessions.get(trace.session) is None:
                 self._restore(trace)
 
     def _restore(self, trace: SessionTrace) -> None:
         session = Session(trace.session, identity(trace.scope), None, trace.agent, trace.last_at)
         session.speaker = trace.scope
-        self._memory.add(session, _key_of(trace))
+        self._sessions.add(session, _key_of(trace))
         session.segment = trace.segment
         if trace.head:
-            thread = self._memory.open_thread(session)
+            thread = self._sessions.open_thread(session)
             thread.segment, thread.turn = trace.segment, trace.last_turn
-            self._memory.move(thread, trace.head, None)
+            self._sessions.move(thread, trace.head, None)
 
-    def _see(self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None, path: str) -> _Sighting:
+    def _read(self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None, path: str) -> _ReadRequest:
         earlier, linked = self._earlier(wire, body)
         request = Request(wire, headers, body, self._digests, earlier)
         client = self._clients.recognise(request)
@@ -204,27 +192,27 @@ class Origins:
         key = find_key(request, client)
         said = scope_of(headers)
         scope = said if said.workspace is None else identity(said)
-        return _Sighting(request, client, kind, reason, scope, said, credential_of(headers), key, hints, self._now())
+        return _ReadRequest(request, client, kind, reason, scope, said, credential_of(headers), key, hints, self._now())
 
     def _earlier(self, wire: Wire, body: Mapping[str, Json]) -> tuple[bytes | None, SessionId | None]:
         """The history that a request only refers to: its digest, and the session it belongs to where we know it."""
         response_id = body.get(wire_format(wire).previous_key)
         if not isinstance(response_id, str) or not response_id:
             return None, None
-        known = self._memory.response(response_id)
+        known = self._sessions.response(response_id)
         if known is not None:
             return known[1], known[0]
         return sha256(response_id.encode("utf-8", "replace")).digest(), None
 
-    def _place_by_key(self, seen: _Sighting, key: Key) -> _Place:
-        sessions = self._memory.keyed(seen.scope, key)
+    def _place_by_key(self, seen: _ReadRequest, key: Key) -> _Place:
+        sessions = self._sessions.keyed(seen.scope, key)
         if seen.said.workspace is not None:
             sessions = [one for one in sessions if one.speaker.workspace in (None, seen.said.workspace)]
         admitting = [session for session in sessions if session.admits(seen.credential)]
         if not admitting and looks_unique(key.value):
             # A token that was renewed: another credential, but it goes on exactly where the session stands.
-            spoken = seen.request.conversation
-            admitting = [session for session in sessions if continued(session.heads, spoken, seen.hints, session.credential)]
+            chain = seen.request.conversation
+            admitting = [session for session in sessions if continued(session.heads, chain, seen.hints, session.credential)]
         places = [self._place_in(session, seen) for session in admitting]
         place = next((place for place in places if place.match is not None), places[-1] if places else None)
         if place is None:
@@ -234,61 +222,57 @@ class Origins:
         return place
 
     @staticmethod
-    def _place_in(session: Session, seen: _Sighting) -> _Place:
+    def _place_in(session: Session, seen: _ReadRequest) -> _Place:
         if seen.kind is TurnKind.SIDE:
             return _Place(session)
-        heads, spoken, credential = session.heads, seen.request.conversation, session.credential
-        match = repeated(heads, spoken, seen.hints, credential, failed_only=False) or continued(
-            heads, spoken, seen.hints, credential
-        )
+        heads, chain, credential = session.heads, seen.request.conversation, session.credential
+        match = repeated(heads, chain, seen.hints, credential) or continued(heads, chain, seen.hints, credential)
         return _Place(session, match=match)
 
-    def _place_by_chain(self, seen: _Sighting) -> _Place:
-        spoken = seen.request.conversation
-        heads = self._memory.space(seen.scope, seen.key.value if seen.key else None)
-        again = repeated(heads, spoken, seen.hints, seen.credential, failed_only=True)
-        onward = continued(heads, spoken, seen.hints, seen.credential)
+    def _place_by_chain(self, seen: _ReadRequest) -> _Place:
+        chain = seen.request.conversation
+        heads = self._sessions.space(seen.scope, seen.key.value if seen.key else None)
+        again = repeated(heads, chain, seen.hints, seen.credential, failed_only=True)
+        onward = continued(heads, chain, seen.hints, seen.credential)
         if again is not None and (onward is None or again.score >= onward.score):
             return self._joined(again, seen)
-        doubtful = onward is not None and onward.thread.answer_fits(spoken, onward.position) < 0
+        doubtful = onward is not None and onward.thread.answer_fits(chain, onward.position) < 0
         if onward is not None and not doubtful:
             return self._joined(onward, seen)
         parent = seen.hints.linked
         if parent is None:
-            branch = self._memory.branch(spoken, seen.scope, seen.credential, onward.position if onward is not None else -1)
+            branch = self._sessions.branch(chain, seen.scope, seen.credential, onward.position if onward is not None else -1)
             parent = branch.id if branch is not None else None
         if onward is not None and parent is None:
             return self._joined(onward, seen)
         return _Place(self._begin(seen, parent), began=True)
 
     @staticmethod
-    def _joined(match: Match, seen: _Sighting) -> _Place:
+    def _joined(match: Match, seen: _ReadRequest) -> _Place:
         session = match.thread.session
         if session.credential is None:
             session.credential = seen.credential
         return _Place(session, match=match)
 
-    def _place_aside(self, seen: _Sighting) -> _Place:
+    def _place_aside(self, seen: _ReadRequest) -> _Place:
         """Housekeeping without a key belongs to the session whose history it shows; else it stands alone."""
-        spoken = seen.request.conversation
-        heads = self._memory.space(seen.scope, seen.key.value if seen.key else None)
-        found = repeated(heads, spoken, seen.hints, seen.credential, failed_only=False) or continued(
-            heads, spoken, seen.hints, seen.credential
-        )
+        chain = seen.request.conversation
+        heads = self._sessions.space(seen.scope, seen.key.value if seen.key else None)
+        found = repeated(heads, chain, seen.hints, seen.credential) or continued(heads, chain, seen.hints, seen.credential)
         if found is not None:
             return _Place(found.thread.session)
-        branch = self._memory.branch(spoken, seen.scope, seen.credential)
+        branch = self._sessions.branch(chain, seen.scope, seen.credential)
         return _Place(branch) if branch is not None else _Place(self._begin(seen, None), began=True)
 
-    def _begin(self, seen: _Sighting, parent: SessionId | None) -> Session:
+    def _begin(self, seen: _ReadRequest, parent: SessionId | None) -> Session:
         key = seen.key
         wanted = new_session_id() if key is None or key.shared else session_id(seen.scope, key)
-        if key is not None and self._memory.get(wanted) is not None:
+        if key is not None and self._sessions.get(wanted) is not None:
             # Another session has this key already.
             wanted = SessionId(f"{wanted}.{new_session_id()[-10:]}") if key.named else new_session_id()
         session = Session(wanted, seen.scope, seen.credential, seen.client.name, seen.now, parent)
         session.speaker = seen.said
-        self._memory.add(session, key)
+        self._sessions.add(session, key)
         log.debug("session_began session=%s agent=%s keyed=%s", session.id, session.agent, key is not None)
         return session
 
@@ -296,12 +280,12 @@ class Origins:
         if key.parent is None:
             return None
         above = Key(key.parent, key.named)
-        known = self._memory.keyed(scope, above)
+        known = self._sessions.keyed(scope, above)
         return known[-1].id if known else session_id(scope, above)
 
-    def _side(self, seen: _Sighting, place: _Place) -> Origin:
-        session, spoken = place.session, seen.request.conversation
-        self._memory.touch(session, seen.now)
+    def _side(self, seen: _ReadRequest, place: _Place) -> Origin:
+        session, chain = place.session, seen.request.conversation
+        self._sessions.touch(session, seen.now)
         known = frozenset[bytes]().union(*(thread.anchors for thread in session.threads if thread.anchors))
         return self._origin(
             seen,
@@ -309,16 +293,16 @@ class Origins:
             segment=max(0, session.segment),
             segment_began=False,
             task=session.task,
-            anchors=known_anchors(spoken, known),
+            anchors=known_anchors(chain, known),
         )
 
-    def _main(self, seen: _Sighting, place: _Place) -> Origin:
-        session, match, spoken = place.session, place.match, seen.request.conversation
-        revived = session.ended or (not place.began and session.flying <= 1 and seen.now - session.last_at > self._silence)
-        thread = match.thread if match is not None else self._memory.open_thread(session)
+    def _main(self, seen: _ReadRequest, place: _Place) -> Origin:
+        session, match, chain = place.session, place.match, seen.request.conversation
+        revived = session.ended or (not place.began and session.in_flight <= 1 and seen.now - session.last_at > self._silence)
+        thread = match.thread if match is not None else self._sessions.open_thread(session)
         upto = match.position if match is not None else -1
         retry_of = thread.turn if match is not None and match.repeats and thread.failed else None
-        tasks = Tasks(spoken, seen.client, thread.anchors, upto)
+        tasks = Tasks(chain, seen.client, thread.anchors, upto)
         segment_began = match is None or (retry_of is None and (tasks.began or revived))
         if segment_began:
             session.segment += 1
@@ -339,33 +323,33 @@ class Origins:
             retry_of=retry_of,
         )
 
-    def _find_workspace(self, seen: _Sighting, session: Session) -> None:
+    def _find_workspace(self, seen: _ReadRequest, session: Session) -> None:
         """Take the project from the request, else from the session this one works for."""
-        parent = self._memory.get(session.parent) if session.parent is not None else None
+        parent = self._sessions.get(session.parent) if session.parent is not None else None
         workspace = self._workspaces.find(seen.request, seen.client) or (None if parent is None else parent.speaker.workspace)
         if workspace is not None:
             session.speaker = Scope(session.speaker.user, workspace)
 
-    def _advance(self, seen: _Sighting, place: _Place, thread: Thread) -> None:
+    def _advance(self, seen: _ReadRequest, place: _Place, thread: Thread) -> None:
         """The thread now stands at this request, and waits for its answer."""
-        match, spoken = place.match, seen.request.conversation
+        match, chain = place.match, seen.request.conversation
         if match is not None and match.repeats:
-            thread.flying += 1
+            thread.in_flight += 1
             thread.session.heads.retry(thread)
         else:
-            thread.flying = 1
-            thread.fits = thread.answer_fits(spoken, match.position) if match is not None else 0
+            thread.in_flight = 1
+            thread.fits = thread.answer_fits(chain, match.position) if match is not None else 0
             thread.said, thread.calls = None, frozenset()
-            self._memory.move(thread, spoken.head, spoken.digests[match.position] if match is not None else None)
+            self._sessions.move(thread, chain.head, chain.digests[match.position] if match is not None else None)
         thread.failed = False
-        thread.tail = spoken.tail_at(len(spoken.digests) - 1) if spoken.digests else 0
+        thread.tail = chain.tail_at(len(chain.digests) - 1) if chain.digests else 0
         thread.hints = seen.hints
         if not place.began:
-            self._memory.touch(thread.session, seen.now)
+            self._sessions.touch(thread.session, seen.now)
 
     @staticmethod
     def _origin(
-        seen: _Sighting,
+        seen: _ReadRequest,
         place: _Place,
         *,
         segment: int,
@@ -399,7 +383,7 @@ def _says_done(request: Request) -> bool:
 
 
 def _key_of(trace: SessionTrace) -> Key | None:
-    """How a session of an earlier run was found, told from its id."""
+    """The key of a session of an earlier run, told from its id."""
     if not trace.key:
         return None
     called = safe_id(trace.key)

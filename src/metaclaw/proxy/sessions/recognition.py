@@ -1,8 +1,8 @@
 """What a request says of its sender: the client program, its session identifier, whether it is work or housekeeping, the person's
 own words, and the project.
 
-What only one client does is written in its own file under `clients`; the rules here hold for unknown ones as well. They rather miss
-than be wrong: a request without tools is not housekeeping for that reason alone.
+What only one client does is in `coding_agents` and `assistants`; the rules here hold for unknown clients as well. They rather miss
+something than be wrong: a request without tools is not housekeeping for that reason alone.
 """
 
 import re
@@ -23,7 +23,7 @@ CLIENTS: Final = (
     Codex("codex", ({"x-codex-turn-metadata": ("",)}, {"originator": ("codex",)}, {"user-agent": ("codex_", "codex-", "codex/")})),
     OpenCode("opencode", ({"x-session-affinity": ("",)}, {"user-agent": ("opencode",)})),
     QwenCode("qwen-code", ({"user-agent": ("QwenCode/",)},)),
-    # A browser's name, but an encoding that no browser asks for: the standard library's urllib in disguise.
+    # urllib of the standard library with a browser's name: no browser asks for this encoding.
     AutoResearchClaw(
         "autoresearchclaw",
         ({"user-agent": ("Mozilla/5.0 (Macintosh",), "accept-encoding": ("identity",)}, {"x-session-id": ("arc-",)}),
@@ -45,8 +45,6 @@ _TRIAL_CHARS: Final = 500
 class Recogniser:
     """Finds the client that a request comes from. What a system text shows is remembered by its digest."""
 
-    __slots__ = ("_by_system",)
-
     def __init__(self) -> None:
         self._by_system: dict[bytes, int] = {}
 
@@ -57,7 +55,8 @@ class Recogniser:
         if place is None:
             if len(self._by_system) >= _MAX_KNOWN:
                 self._by_system.clear()
-            place = self._by_system[root] = _place_by_system(request.system)
+            places = (at for at, client in enumerate(CLIENTS) if client.is_system_text(request.system))
+            place = self._by_system[root] = next(places, len(CLIENTS))
         place = min(place, _place_by_headers(request.headers))
         return CLIENTS[place] if place < len(CLIENTS) else _UNKNOWN
 
@@ -76,22 +75,11 @@ def _place_by_headers(headers: Mapping[str, str]) -> int:
     return len(CLIENTS)
 
 
-def _place_by_system(system: str) -> int:
-    return next((place for place, client in enumerate(CLIENTS) if client.is_system_text(system)), len(CLIENTS))
-
-
 _MAX_CHARS: Final = 200
-_OTHER_HEADERS: Final = frozenset(
-    (
-        "session-id",
-        "session_id",
-        "thread-id",
-        "x-session-affinity",
-        "x-conversation-id",
-        "x-litellm-session-id",
-        "helicone-session-id",
-    )
-)
+_OTHER_HEADERS: Final = {
+    *("session-id", "session_id", "thread-id", "x-session-affinity", "x-conversation-id", "x-litellm-session-id"),
+    "helicone-session-id",
+}
 _BODY_PATHS: Final = (
     ("client_metadata", "session_id"),
     ("session_id",),
@@ -290,22 +278,9 @@ def _by_chat_task(last: str) -> str | None:
 
 
 _MACHINE_TAGS: Final = (
-    "environment_context",
-    "user_instructions",
-    "turn_aborted",
-    "subagent_notification",
-    "task-notification",
-    "local-command-caveat",
-    "local-command-stdout",
-    "local-command-stderr",
-    "command-name",
-    "command-message",
-    "bash-input",
-    "bash-stdout",
-    "bash-stderr",
-    "ide_opened_file",
-    "ide_selection",
-    "user-prompt-submit-hook",
+    *("environment_context", "user_instructions", "turn_aborted", "subagent_notification", "task-notification"),
+    *("local-command-caveat", "local-command-stdout", "local-command-stderr", "command-name", "command-message"),
+    *("bash-input", "bash-stdout", "bash-stderr", "ide_opened_file", "ide_selection", "user-prompt-submit-hook"),
 )
 _MACHINE_SPAN: Final = re.compile(rf"<({'|'.join(_MACHINE_TAGS)})\b[^>]{{0,200}}>.*?(?:</\1>|\Z)", re.DOTALL)
 _NOT_A_PERSON: Final = (
@@ -354,34 +329,34 @@ class Tasks:
 
     __slots__ = ("anchors", "began", "last")
 
-    def __init__(self, spoken: MessageChain, client: AgentClient, known: frozenset[bytes] | None, upto: int) -> None:
+    def __init__(self, chain: MessageChain, client: AgentClient, known: frozenset[bytes] | None, upto: int) -> None:
         anchors: list[Anchor] = []
         self.began = False
         self.last = ""
-        for position in spoken.users:
-            digest = spoken.digests[position]
+        for position in chain.users:
+            digest = chain.digests[position]
             if known is not None and position <= upto:
                 if digest not in known:
                     continue
-            elif said := words(client, spoken.text_at(position)):
+            elif said := words(client, chain.text_at(position)):
                 self.last = said
                 self.began = self.began or position > upto
             else:
                 continue
-            anchors.append(Anchor(spoken.indices[position], digest))
+            anchors.append(Anchor(chain.indices[position], digest))
         self.anchors = tuple(anchors)
 
 
-def known_anchors(spoken: MessageChain, known: frozenset[bytes]) -> tuple[Anchor, ...]:
+def known_anchors(chain: MessageChain, known: frozenset[bytes]) -> tuple[Anchor, ...]:
     """The tasks of a session that are visible in a request that begins none."""
-    return tuple(Anchor(spoken.indices[at], spoken.digests[at]) for at in spoken.users if spoken.digests[at] in known)
+    return tuple(Anchor(chain.indices[at], chain.digests[at]) for at in chain.users if chain.digests[at] in known)
 
 
 _BY_NAME: Final = {client.name: client for client in CLIENTS}
 
 
 def own_words(agent: str, text: str) -> str:
-    """What the person said, without what the agent or a channel glued to it; empty where a program wrote all of it."""
+    """The person's own words, without what the agent or a channel added; empty where a program wrote all of it."""
     return words(_BY_NAME.get(agent, _UNKNOWN), without_ephemeral(text))
 
 
@@ -391,14 +366,8 @@ _HEAD_SEARCHED, _TAIL_SEARCHED = 48_000, 48_000
 _MOST_MESSAGES: Final = 3
 # What agents call it, without the first letter, which some write large; what follows the name, and the path itself.
 _NAMES: Final = (
-    "orking directory",
-    "orking Directory",
-    "cwd",
-    "urrent directory",
-    "working in the directory",
-    "orkspace",
-    "roject root",
-    "orking_directory",
+    *("orking directory", "orking Directory", "cwd", "urrent directory", "working in the directory"),
+    *("orkspace", "roject root", "orking_directory"),
 )
 _STATED: Final = re.compile(
     r"(?i:[ _](?:root|folder|directory|path)){0,2}(?:\*\*)?[\"']?(?: is:?|[ \t]?(?:is)?[:=(>]\*{0,2})\s{0,4}[`\"']?"
@@ -408,8 +377,6 @@ _STATED: Final = re.compile(
 
 class Workspaces:
     """Finds the working directory that requests name. Remembers it for each system text."""
-
-    __slots__ = ("_known",)
 
     def __init__(self) -> None:
         self._known: dict[bytes, str | None] = {}
@@ -441,20 +408,14 @@ def _find_in(texts: Iterable[str]) -> str | None:
 
 
 def _messages_of_programs(request: Request, client: AgentClient) -> Iterator[str]:
-    spoken = request.conversation
-    for position in spoken.users[:_MOST_MESSAGES]:
-        text = spoken.text_at(position)
+    chain = request.conversation
+    for position in chain.users[:_MOST_MESSAGES]:
+        text = chain.text_at(position)
         if words(client, text):
             # The environment may stand before the person's words in the same message, in a part of its own.
-            yield from _marked(spoken.texts_at(position), client)
+            yield from (_ends(part) for part in chain.texts_at(position) if not words(client, part))
             return
         yield _ends(text)
-
-
-def _marked(parts: Iterable[str], client: AgentClient) -> Iterator[str]:
-    for part in parts:
-        if not words(client, part):
-            yield _ends(part)
 
 
 def _ends(text: str) -> str:

@@ -1,10 +1,10 @@
-"""What is remembered of sessions: where each of their conversations stands, and which of them a request may continue."""
+"""The sessions in memory: their ids, where each of their conversations stands, and which of them a request may continue."""
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
@@ -14,6 +14,8 @@ from metaclaw.domain.turn import Scope
 from metaclaw.proxy.sessions.conversation import MessageChain
 
 MAX_THREADS: Final = 8
+# After so many times the allowed silence a session ends even if an answer is still running.
+_MAX_SILENCES: Final = 8
 # Thousands of conversations may stand at the same digest (a load test); only the newest are compared with each other.
 _MAX_COMPARED: Final = 64
 _SAFE_CHARS: Final = 96
@@ -100,18 +102,18 @@ class Thread:
     anchors: frozenset[bytes] | None = None
     turn: TurnId | None = None
     failed: bool = False
-    flying: int = 0
+    in_flight: int = 0
     tail: int = 0
     fits: int = 0
     hints: SenderHints = _NO_HINTS
     calls: frozenset[str] = frozenset()
     said: str | None = None
 
-    def answer_fits(self, spoken: MessageChain, position: int) -> int:
+    def answer_fits(self, chain: MessageChain, position: int) -> int:
         """1 if what follows this position is the answer the thread was given, -1 if it is another one, 0 if unknown."""
         if self.said is None:
             return 0
-        answer = spoken.answer_after(position)
+        answer = chain.answer_after(position)
         if answer is None:
             return 0
         calls, words = answer
@@ -142,11 +144,11 @@ class Session:
     threads: list[Thread] = field(default_factory=list)
     segment: int = -1
     task: str = ""
-    flying: int = 0
+    in_flight: int = 0
     ended: bool = False
 
     def __post_init__(self) -> None:
-        self.speaker, self.heads = self.scope, NOWHERE
+        self.speaker, self.heads = self.scope, NO_HEADS
 
     def admits(self, credential: int | None) -> bool:
         """Whether this caller may be the session's; a credential that one side does not show is no difference."""
@@ -161,7 +163,7 @@ class Session:
 
 
 class ThreadHeads:
-    """Which threads stand at which digest, and which of them wait for a failed request to come again."""
+    """The threads at each digest, and those that wait for a failed request to come again."""
 
     __slots__ = ("_failed", "_standing")
 
@@ -190,7 +192,7 @@ class ThreadHeads:
             self.put(thread.before, thread)
 
     def drop(self, thread: Thread) -> None:
-        """The thread stands nowhere any more."""
+        """Remove the thread."""
         _discard(self._standing, thread.head, thread)
         self.retry(thread)
 
@@ -213,8 +215,8 @@ class ThreadHeads:
         return (thread for thread in islice(reversed(threads), _MAX_COMPARED) if thread.session.admits(credential))
 
 
-NOWHERE: Final = ThreadHeads()
-"""No thread ever stands here."""
+NO_HEADS: Final = ThreadHeads()
+"""For sessions without threads: never changed."""
 
 
 def _discard(places: dict[bytes, dict[Thread, None]], digest: bytes, thread: Thread) -> None:
@@ -227,7 +229,7 @@ def _discard(places: dict[bytes, dict[Thread, None]], digest: bytes, thread: Thr
 
 @dataclass(slots=True)
 class Match:
-    """How a request relates to what is known: the thread it continues and from which position, or whose repetition it is."""
+    """The thread that a request continues, and from which position, or whose request it repeats."""
 
     thread: Thread
     position: int
@@ -235,63 +237,63 @@ class Match:
     repeats: bool = False
 
 
-def continued(heads: ThreadHeads, spoken: MessageChain, hints: SenderHints, credential: int | None) -> Match | None:
+def continued(heads: ThreadHeads, chain: MessageChain, hints: SenderHints, credential: int | None) -> Match | None:
     """The thread at the longest strict prefix of this request."""
-    digests = spoken.digests
+    digests = chain.digests
     if heads.has_none(digests):
         return None
     for position in range(len(digests) - 2, -1, -1):
         if digests[position] in heads:
-            found = _best(heads.at(digests[position], credential), spoken, position, hints)
+            found = _best(heads.at(digests[position], credential), chain, position, hints)
             if found is not None:
                 return found
     return None
 
 
 def repeated(
-    heads: ThreadHeads, spoken: MessageChain, hints: SenderHints, credential: int | None, *, failed_only: bool
+    heads: ThreadHeads, chain: MessageChain, hints: SenderHints, credential: int | None, *, failed_only: bool = False
 ) -> Match | None:
     """The thread whose last request said exactly the same, tool outputs included."""
-    if not spoken.digests:
+    if not chain.digests:
         return None
-    position = len(spoken.digests) - 1
-    digest = spoken.digests[position]
+    position = len(chain.digests) - 1
+    digest = chain.digests[position]
     if not heads.has_failed(digest) and (failed_only or digest not in heads):
         return None
-    tail = spoken.tail_at(position)
+    tail = chain.tail_at(position)
     standing = heads.at(digest, credential, failed_only=failed_only)
     same = (thread for thread in standing if thread.head == digest and thread.tail in (tail, 0) and thread.hints.may_be(hints))
-    found = _best(same, spoken, position, hints)
+    found = _best(same, chain, position, hints)
     if found is not None:
         found.repeats = True
     return found
 
 
-def _best(threads: Iterable[Thread], spoken: MessageChain, position: int, hints: SenderHints) -> Match | None:
+def _best(threads: Iterable[Thread], chain: MessageChain, position: int, hints: SenderHints) -> Match | None:
     best: Match | None = None
     for thread in threads:
         if hints.linked is not None and thread.session.id != hints.linked:
             continue
-        score = _score(thread, spoken, position, hints)
+        score = _score(thread, chain, position, hints)
         if best is None or score > best.score:
             best = Match(thread, position, score)
     return best
 
 
-def _score(thread: Thread, spoken: MessageChain, position: int, hints: SenderHints) -> int:
-    """How well a thread that stands at this position fits the request; the answer it was given counts most."""
+def _score(thread: Thread, chain: MessageChain, position: int, hints: SenderHints) -> int:
+    """A score of how well a thread at this position fits the request; the answer it was given counts most."""
     known = thread.hints
-    score = 0 if thread.flying else 1
-    if thread.failed and thread.head != spoken.digests[position]:
+    score = 0 if thread.in_flight else 1
+    if thread.failed and thread.head != chain.digests[position]:
         score -= 2
     if known is not _NO_HINTS:
         score += 4 * (known.agent == hints.agent) + 8 * (known.peer == hints.peer)
         score += 16 * (bool(hints.trace) and known.trace == hints.trace)
-    if thread.tail and thread.head == spoken.digests[position]:
-        score += 64 if thread.tail == spoken.tail_at(position) else -64
+    if thread.tail and thread.head == chain.digests[position]:
+        score += 64 if thread.tail == chain.tail_at(position) else -64
     # A repetition has no answer yet; it fits as well as the request did that it repeats.
-    is_last = position == len(spoken.digests) - 1
-    return score + 256 * (thread.fits if is_last else thread.answer_fits(spoken, position))
+    is_last = position == len(chain.digests) - 1
+    return score + 256 * (thread.fits if is_last else thread.answer_fits(chain, position))
 
 
 def squeezed(text: str) -> str:
@@ -321,7 +323,7 @@ class SessionRegistry:
 
     @property
     def active(self) -> int:
-        """How many sessions have not ended."""
+        """The number of sessions that have not ended."""
         return len(self._active)
 
     def get(self, session: SessionId) -> Session | None:
@@ -333,9 +335,9 @@ class SessionRegistry:
         return self._keyed.get((scope.user, scope.workspace, key.named, key.value), [])
 
     def space(self, scope: Scope, shared: str | None) -> ThreadHeads:
-        """Where the conversations without a key of their own stand: one space for each scope and shared identifier."""
+        """The heads of conversations without a key of their own: one space for each scope and shared identifier."""
         heads = self._spaces.get((scope.user, scope.workspace, shared))
-        return NOWHERE if heads is None else heads
+        return NO_HEADS if heads is None else heads
 
     def add(self, session: Session, key: Key | None) -> None:
         """Remember a new session; forget the longest silent one if there are too many."""
@@ -356,7 +358,7 @@ class SessionRegistry:
             self._forget_oldest()
 
     def touch(self, session: Session, now: datetime) -> None:
-        """The session was just heard of; if it had ended, it lives again."""
+        """Record activity of a session; one that had ended is active again."""
         session.last_at = now
         if session.ended:
             session.ended = False
@@ -373,14 +375,16 @@ class SessionRegistry:
         self._ended[session] = found
         return True
 
-    def end_silent(self, is_silent: Callable[[Session], bool | None]) -> list[SessionId]:
-        """End sessions from the longest silent on; `is_silent` says None at the first one that was heard of too recently."""
+    def end_silent(self, now: datetime, silence: timedelta) -> list[SessionId]:
+        """End sessions without activity for this long; return those that ended so, or were forgotten, since the last call."""
         silent: list[SessionId] = []
         for session in self._active.values():
-            verdict = is_silent(session)
-            if verdict is None:
+            # A clock that was ahead must not keep this session, and those behind it, open.
+            session.last_at = min(session.last_at, now)
+            age = now - session.last_at
+            if age <= silence:
                 break
-            if verdict:
+            if not session.in_flight or age > silence * _MAX_SILENCES:
                 silent.append(session.id)
         for session_id in silent:
             self.end(session_id)
@@ -404,9 +408,9 @@ class SessionRegistry:
             session.heads.drop(session.threads.pop(0))
         return thread
 
-    def branch(self, spoken: MessageChain, scope: Scope, credential: int | None, beyond: int = -1) -> Session | None:
+    def branch(self, chain: MessageChain, scope: Scope, credential: int | None, beyond: int = -1) -> Session | None:
         """The session that once stood at the longest strict prefix of this request that is longer than `beyond`."""
-        digests = spoken.digests
+        digests = chain.digests
         if self._past.keys().isdisjoint(digests):
             return None
         for position in range(len(digests) - 2, beyond, -1):

@@ -24,13 +24,12 @@ from metaclaw.domain.chat import (
     ToolCallDelta,
     Usage,
 )
-from metaclaw.domain.ids import new_id
 from metaclaw.wires.chat.requests import tool_call
 from metaclaw.wires.deltas import TRUNCATED
-from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.fields import Fields, Object, decode_object, encode_json, list_of, object_of, provider_at_fault, text_of, whole
 from metaclaw.wires.format import Facts, error_of, facts_of, first_event, first_object, missing, openai_error, reported_error
 from metaclaw.wires.sse import event_bytes
-from metaclaw.wires.translation import ClientTools, Kind, custom_input
+from metaclaw.wires.translation import ClientTools, Kind, custom_input, prefixed_id
 
 ID_PREFIX = "chatcmpl-"
 _FINISHES = {
@@ -80,7 +79,7 @@ def _parts(message: Fields) -> Iterable[Part]:
 
 
 def finish_of(word: Json, *, called: bool) -> Finish | None:
-    """Why an answer ended; some servers say `stop` after tool calls."""
+    """The reason why an answer ended; some servers say `stop` after tool calls."""
     if not isinstance(word, str) or not word:
         return None
     finish = _FINISHES.get(word) or Finish.OTHER
@@ -91,16 +90,14 @@ def finish_word(finish: Finish | None) -> str:
     return Finish.STOP.value if finish in (None, Finish.OTHER) else finish.value
 
 
-def usage_of(value: Json) -> Usage | None:
+def usage_of(value: Json, given: str = "prompt_tokens", produced: str = "completion_tokens") -> Usage | None:
+    """Token counts of OpenAI's wires, as far as the provider gives them."""
     if not isinstance(value, dict):
         return None
-    given, produced = whole(value.get("prompt_tokens")), whole(value.get("completion_tokens"))
-    if "prompt_tokens_details" not in value and "completion_tokens_details" not in value:
-        return Usage(given, produced)
-    read, written = object_of(value.get("prompt_tokens_details")), object_of(value.get("completion_tokens_details"))
+    read, written = object_of(value.get(f"{given}_details")), object_of(value.get(f"{produced}_details"))
     return Usage(
-        input_tokens=given,
-        output_tokens=produced,
+        input_tokens=whole(value.get(given)),
+        output_tokens=whole(value.get(produced)),
         cached_tokens=whole(read.get("cached_tokens")),
         cache_write_tokens=whole(read.get("cache_write_tokens")),
         reasoning_tokens=whole(written.get("reasoning_tokens")),
@@ -156,7 +153,7 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
         "finish_reason": finish_word(completion.finish),
     }
     body: Object = {
-        "id": answer_id(completion.id),
+        "id": prefixed_id(ID_PREFIX, completion.id),
         "object": "chat.completion",
         "created": int(time.time()),
         "model": completion.model or request.model,
@@ -164,13 +161,7 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
     }
     if completion.usage is not None:
         body["usage"] = render_usage(completion.usage)
-    return encode(body)
-
-
-def answer_id(identity: str) -> str:
-    if not identity:
-        return new_id(ID_PREFIX)
-    return identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
+    return encode_json(body)
 
 
 def _message(completion: Completion, tools: ClientTools) -> Object:
@@ -187,14 +178,14 @@ def _message(completion: Completion, tools: ClientTools) -> Object:
 
 def render_call(name: str, arguments: str, tools: ClientTools) -> Object:
     """A call in the kind the client asked for."""
-    spoken = tools.spoken(name)
+    spoken = tools.client_tool(name)
     if spoken.kind is Kind.CUSTOM:
         return {"type": "custom", "custom": {"name": spoken.name, "input": custom_input(arguments)}}
     return {"type": "function", "function": {"name": spoken.name, "arguments": arguments}}
 
 
-class ChatMeaning:
-    """What chunks mean. The counts come after the reason to finish, so the End waits for `[DONE]` or the close."""
+class ChatEventReader:
+    """Turns chunks into deltas. The counts come after the reason to finish, so the End waits for `[DONE]` or the close."""
 
     def __init__(self) -> None:
         self._id = ""
@@ -281,7 +272,7 @@ class ChatWriter:
         """The bytes for one delta; those of an End make the answer whole."""
         match delta:
             case Begin():
-                self._head |= {"id": answer_id(delta.id), "model": delta.model or self._request.model}
+                self._head |= {"id": prefixed_id(ID_PREFIX, delta.id), "model": delta.model or self._request.model}
                 return self._chunk({"role": "assistant", "content": "", "refusal": None})
             case TextDelta():
                 return self._text(delta)

@@ -302,7 +302,7 @@ class ChatFooter:
         content = message.get("content")
         if choice.get("finish_reason") != "stop" or message.get("tool_calls") or not isinstance(content, str):
             return False
-        footer.hear(content)
+        footer.note(content)
         message["content"] = content + footer.line
         return footer.may_add
 
@@ -312,7 +312,7 @@ class ChatFooter:
         if delta.get("tool_calls") or delta.get("function_call") or choice.get("index") not in (0, None):
             footer.is_plain = False
             return raw
-        footer.hear(text_of(delta.get("content")))
+        footer.note(text_of(delta.get("content")))
         if choice.get("finish_reason") != "stop" or not footer.may_add:
             return raw
         footer.is_added = True

@@ -21,7 +21,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, literal, object_of
+from metaclaw.wires.fields import Fields, Object, literal_json, object_of
 from metaclaw.wires.format import RequestEdit
 from metaclaw.wires.translation import (
     JSON_OBJECT,
@@ -274,7 +274,7 @@ def _render_tool_choice(request: ChatRequest) -> Json:
     choice = request.tool_choice
     if choice is None or choice.name is None:
         return None if choice is None else choice.mode.value
-    kind = ClientTools(request).spoken(choice.name).kind.value
+    kind = ClientTools(request).client_tool(choice.name).kind.value
     return {"type": kind, kind: {"name": choice.name}}
 
 
@@ -316,13 +316,9 @@ def _foreign_messages(request: ChatRequest) -> Iterator[Object]:
         if shown:
             yield {"role": "user", **_spoken(shown, joined=False)}
             shown = []
-        yield _foreign_message(message)
+        yield {"role": Role(message.role).value, **_spoken(message.parts, joined=message.role is not Role.USER)}
     if shown:
         yield {"role": "user", **_spoken(shown, joined=False)}
-
-
-def _foreign_message(message: Message) -> Object:
-    return {"role": Role(message.role).value, **_spoken(message.parts, joined=message.role is not Role.USER)}
 
 
 def _spoken(parts: Sequence[Part], *, joined: bool) -> Object:
@@ -403,4 +399,4 @@ def place_in_system(edit: RequestEdit, text: str) -> None:
     if leading:
         edit.append_to_item(leading - 1, text)
     else:
-        edit.insert_before_item(0, b'{"role":"system","content":' + literal(text) + b"}")
+        edit.insert_before_item(0, b'{"role":"system","content":' + literal_json(text) + b"}")

@@ -3,8 +3,8 @@
 from typing import Final
 
 from metaclaw.domain.chat import Wire
-from metaclaw.wires.deltas import Reader
-from metaclaw.wires.fields import encode
+from metaclaw.wires.deltas import StreamReader
+from metaclaw.wires.fields import encode_json
 from metaclaw.wires.format import WireFormat, anthropic_error
 from metaclaw.wires.messages import answers, relay, requests
 from metaclaw.wires.sse import event_bytes
@@ -32,7 +32,7 @@ FORMAT: Final = WireFormat(
     caches_everything=lambda body: bool(body.get("cache_control")),
     parse_answer=answers.parse_answer,
     render_answer=answers.render_answer,
-    reader=lambda: Reader(answers.MessagesMeaning()),
+    reader=lambda: StreamReader(answers.MessagesEventReader()),
     writer=answers.MessagesWriter,
     resumed_writer=relay.resume,
     final_events=("message_stop",),
@@ -44,6 +44,6 @@ FORMAT: Final = WireFormat(
     call_results=relay.call_results,
     own_words=relay.own_words,
     restore=relay.restore,
-    error_body=lambda status, message, code, param: encode(anthropic_error(status, message)),
+    error_body=lambda status, message, code, param: encode_json(anthropic_error(status, message)),
     error_event=lambda message, code: event_bytes(anthropic_error(502, message), "error"),
 )

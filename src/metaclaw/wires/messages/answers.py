@@ -25,13 +25,22 @@ from metaclaw.domain.chat import (
     Usage,
     Wire,
 )
-from metaclaw.domain.ids import new_id
 from metaclaw.wires.deltas import TRUNCATED, CallQueue, PendingCall
-from metaclaw.wires.fields import Fields, Object, decode_object, encode, encode_text, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.fields import (
+    Fields,
+    Object,
+    decode_object,
+    encode_json,
+    encode_text,
+    object_of,
+    provider_at_fault,
+    text_of,
+    whole,
+)
 from metaclaw.wires.format import Facts, anthropic_error, error_of, facts_of, first_event, missing, reported_error
 from metaclaw.wires.messages.requests import thinking, tool_input, tool_use
 from metaclaw.wires.sse import event_bytes
-from metaclaw.wires.translation import seal, show, unseal
+from metaclaw.wires.translation import client_signature, prefixed_id, provider_signature, tagged_signature
 
 ID_PREFIX = "msg_"
 _FINISHES = {
@@ -122,14 +131,13 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
     body["content"] = [block for part in completion.parts if (block := _block(part)) is not None]
     body["stop_reason"] = finish_word(completion.finish, completion.stop_sequence)
     body["stop_sequence"] = completion.stop_sequence
-    return encode(body)
+    return encode_json(body)
 
 
 def envelope(identity: str, model: str, usage: Usage | None) -> Object:
     """A message with nothing in it yet."""
-    own = identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
     return {
-        "id": own if identity else new_id(ID_PREFIX),
+        "id": prefixed_id(ID_PREFIX, identity),
         "type": "message",
         "role": "assistant",
         "model": model,
@@ -156,9 +164,9 @@ def _block(part: Part) -> Object | None:
 
 def thinking_block(part: Reasoning) -> Object:
     """Thinking as a client of this wire keeps it; proofs of other wires' providers travel in the signature."""
-    if part.redacted and (data := unseal(Wire.MESSAGES, part.signature)) is not None:
+    if part.redacted and (data := provider_signature(Wire.MESSAGES, part.signature)) is not None:
         return {"type": "redacted_thinking", "data": data}
-    signature = "" if part.signature is None else show(Wire.MESSAGES, part.signature, redacted=part.redacted)
+    signature = "" if part.signature is None else client_signature(Wire.MESSAGES, part.signature, redacted=part.redacted)
     return {"type": "thinking", "thinking": part.text, "signature": signature}
 
 
@@ -173,8 +181,8 @@ class _Block:
     written: list[str] = field(default_factory=list)
 
 
-class MessagesMeaning:
-    """What the events of a message mean."""
+class MessagesEventReader:
+    """Turns the events of a message into deltas."""
 
     def __init__(self) -> None:
         self._blocks: dict[Json, _Block] = {}
@@ -188,11 +196,11 @@ class MessagesMeaning:
             case "message_start":
                 return self._start(Fields(body.get("message"), "message"))
             case "content_block_start":
-                return self._open(body.get("index"), Fields(body.get("content_block"), "content_block"))
+                return self._open_block(body.get("index"), Fields(body.get("content_block"), "content_block"))
             case "content_block_delta":
                 return self._more(body.get("index"), Fields(body.get("delta"), "delta"))
             case "content_block_stop":
-                return self._shut(body.get("index"))
+                return self._close_block(body.get("index"))
             case "message_delta":
                 self._count(body.get("usage"))
                 delta = object_of(body.get("delta"))
@@ -224,7 +232,7 @@ class MessagesMeaning:
         """Counts are cumulative, and the last event may leave out what the first one told."""
         self._usage |= {name: value for name, value in object_of(usage).items() if value is not None}
 
-    def _open(self, index: Json, block: Fields) -> list[Delta]:
+    def _open_block(self, index: Json, block: Fields) -> list[Delta]:
         kind = block.text("type")
         opened = self._blocks[index] = _Block({"type": kind, **block.rest()})
         match kind:
@@ -236,7 +244,7 @@ class MessagesMeaning:
                 text = text_of(block.pop("thinking"))
                 return [ReasoningDelta(text)] if text else []
             case "redacted_thinking":
-                signature, _ = seal(Wire.MESSAGES, block.text("data"))
+                signature, _ = tagged_signature(Wire.MESSAGES, block.text("data"))
                 return [ReasoningDelta("", signature, redacted=True)]
             case "tool_use":
                 return [self._call(opened, block)]
@@ -274,7 +282,7 @@ class MessagesMeaning:
         block.has_input = block.has_input or bool(text)
         return [ToolCallDelta(block.call, None, None, text)] if text else []
 
-    def _shut(self, index: Json) -> list[Delta]:
+    def _close_block(self, index: Json) -> list[Delta]:
         block = self._blocks.pop(index, None)
         if block is None:
             return []
@@ -282,7 +290,7 @@ class MessagesMeaning:
             case "text" | "redacted_thinking":
                 return []
             case "thinking":
-                signature, hidden = seal(Wire.MESSAGES, block.signature)
+                signature, hidden = tagged_signature(Wire.MESSAGES, block.signature)
                 return [ReasoningDelta("", signature, hidden)] if signature else []
             case "tool_use":
                 return [] if block.has_input or block.call is None else [ToolCallDelta(block.call, None, None, "{}")]
@@ -345,7 +353,7 @@ class MessagesWriter:
         said = b""
         while (call := self._calls.open) is not None:
             said += self._say_call(call)
-            self._calls.shut()
+            self._calls.close()
             said += self._stop()
         return said
 
@@ -358,7 +366,7 @@ class MessagesWriter:
             said = self._enter("thinking") + self._piece({"type": "thinking_delta", "thinking": delta.text})
         if delta.signature is not None:
             said += self._enter("thinking")
-            said += self._piece({"type": "signature_delta", "signature": show(Wire.MESSAGES, delta.signature)})
+            said += self._piece({"type": "signature_delta", "signature": client_signature(Wire.MESSAGES, delta.signature)})
             said += self._stop()
         return said
 
@@ -369,7 +377,7 @@ class MessagesWriter:
             said += self._say_call(call)
             if not self._calls.is_next_due():
                 break
-            self._calls.shut()
+            self._calls.close()
             said += self._stop()
         return said
 

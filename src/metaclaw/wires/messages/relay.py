@@ -248,7 +248,7 @@ class MessagesFooter:
             return False
         if not all(text_of(part.get("type")) in _PLAIN_PARTS for part in _blocks(content)):
             return False
-        footer.hear("".join(text_of(part.get("text")) for part in _blocks(content)))
+        footer.note("".join(text_of(part.get("text")) for part in _blocks(content)))
         content.append({"type": "text", "text": footer.line})
         return footer.may_add
 
@@ -258,7 +258,7 @@ class MessagesFooter:
                 footer.parts += 1
                 footer.is_plain = footer.is_plain and text_of(object_of(body.get("content_block")).get("type")) in _PLAIN_PARTS
             case "content_block_delta":
-                footer.hear(text_of(object_of(body.get("delta")).get("text")))
+                footer.note(text_of(object_of(body.get("delta")).get("text")))
             case "message_delta" if object_of(body.get("delta")).get("stop_reason") == "end_turn" and footer.may_add:
                 footer.is_added = True
                 return b"".join(self._text_block(footer)) + raw

@@ -36,10 +36,10 @@ from metaclaw.wires.translation import (
     data_url,
     opaque_value,
     plain,
+    provider_signature,
     read_document,
-    seal,
     split_data_url,
-    unseal,
+    tagged_signature,
 )
 
 _ROLES = {"system": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
@@ -116,9 +116,9 @@ def _shown(parts: tuple[Part, ...], at: str) -> tuple[Text | Image | Opaque, ...
 
 def thinking(fields: Fields, *, redacted: bool) -> Reasoning:
     if redacted:
-        signature, _ = seal(Wire.MESSAGES, fields.text("data"))
+        signature, _ = tagged_signature(Wire.MESSAGES, fields.text("data"))
         return Reasoning("", signature, redacted=True, extra=fields.rest())
-    signature, hidden = seal(Wire.MESSAGES, fields.maybe_text("signature"))
+    signature, hidden = tagged_signature(Wire.MESSAGES, fields.maybe_text("signature"))
     return Reasoning(fields.maybe_text("thinking") or "", signature, hidden, fields.rest())
 
 
@@ -303,21 +303,21 @@ def _as_turn(message: Message) -> Message:
     """A message in the role it takes here. System text in mid-conversation stays in its place, marked for what it is."""
     match message.role:
         case Role.ASSISTANT:
-            return Message(Role.ASSISTANT, tuple(filter(_is_welcome, message.parts)))
+            return Message(Role.ASSISTANT, tuple(filter(_is_accepted, message.parts)))
         case Role.SYSTEM:
             text = "\n\n".join(part.text for part in message.parts if isinstance(part, Text))
             return Message(Role.USER, (Text(f"<system-reminder>\n{text}\n</system-reminder>"),))
         case _:
-            return Message(Role.USER, tuple(filter(_is_welcome, message.parts)))
+            return Message(Role.USER, tuple(filter(_is_accepted, message.parts)))
 
 
-def _is_welcome(part: Part) -> bool:
+def _is_accepted(part: Part) -> bool:
     """Empty texts are refused here, and so is thinking that an Anthropic model did not sign."""
     match part:
         case Text():
             return bool(part.text)
         case Reasoning():
-            return unseal(Wire.MESSAGES, part.signature) is not None
+            return provider_signature(Wire.MESSAGES, part.signature) is not None
         case _:
             return True
 
@@ -375,7 +375,7 @@ def _render_block(part: Part) -> Object | None:
 
 
 def _thinking(part: Reasoning) -> Object | None:
-    signature = unseal(Wire.MESSAGES, part.signature)
+    signature = provider_signature(Wire.MESSAGES, part.signature)
     if signature is None:
         return None
     if part.redacted:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from metaclaw.domain.chat import Wire
-from metaclaw.wires.deltas import Reader
+from metaclaw.wires.deltas import StreamReader
 from metaclaw.wires.format import WireFormat, openai_body
 from metaclaw.wires.responses import answers, relay, requests
 from metaclaw.wires.sse import event_bytes
@@ -21,12 +21,8 @@ FORMAT: Final = WireFormat(
     render_request=requests.render_request,
     indispensable=("previous_response_id", "conversation", "prompt", "background"),
     hosted_traces=(
-        "web_search_call",
-        "file_search_call",
-        "code_interpreter_call",
-        "image_generation_call",
-        "mcp_list_tools",
-        "additional_tools",
+        *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call"),
+        *("mcp_list_tools", "additional_tools"),
     ),
     read_document=requests.read_file,
     offered_tools=requests.offered_tools,
@@ -40,7 +36,7 @@ FORMAT: Final = WireFormat(
     needs_signed_reasoning=True,
     parse_answer=answers.parse_answer,
     render_answer=answers.render_answer,
-    reader=lambda: Reader(answers.ResponsesMeaning()),
+    reader=lambda: StreamReader(answers.ResponsesEventReader()),
     writer=relay.ResponsesWriter,
     resumed_writer=relay.resume,
     final_events=("response.completed", "response.failed", "response.incomplete"),

@@ -31,25 +31,19 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.ids import new_id
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.chat.answers import render_logprobs, token_logprob
+from metaclaw.wires.chat.answers import render_logprobs, token_logprob, usage_of
 from metaclaw.wires.deltas import TRUNCATED
-from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of, whole
+from metaclaw.wires.fields import Fields, Object, decode_object, encode_json, list_of, object_of, provider_at_fault, text_of
 from metaclaw.wires.format import NO_REASON, Facts, error_of, facts_of, missing, reported_error
 from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
-from metaclaw.wires.translation import ClientTools, Kind, call_name, custom_input, flat_name, show
+from metaclaw.wires.translation import ClientTools, Kind, call_name, client_signature, custom_input, flat_name, prefixed_id
 
 ID_PREFIX = "resp_"
 _REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_filter"}
 _FINISHES = {reason: finish for finish, reason in _REASONS.items()}
 # Fields of the request that a response repeats.
 _REPEATED = (
-    "metadata",
-    "previous_response_id",
-    "prompt_cache_key",
-    "safety_identifier",
-    "service_tier",
-    "truncation",
-    "user",
+    *("metadata", "previous_response_id", "prompt_cache_key", "safety_identifier", "service_tier", "truncation", "user"),
     "max_tool_calls",
 )
 
@@ -71,7 +65,7 @@ def parse_answer(body: bytes) -> Completion:
             model=fields.maybe_text("model") or "",
             parts=parts,
             finish=finish_of(value, called=any(isinstance(part, ToolCall) for part in parts)),
-            usage=usage_of(fields.pop("usage")),
+            usage=_usage_of(fields.pop("usage")),
             logprobs=tuple(_logprobs(output)),
         )
 
@@ -126,17 +120,8 @@ def failure_of(response: Object) -> tuple[str, str] | None:
     return message or (f"the provider reported status {status}" if failed else NO_REASON), code or "upstream_error"
 
 
-def usage_of(value: Json) -> Usage | None:
-    if not isinstance(value, dict):
-        return None
-    read, written = object_of(value.get("input_tokens_details")), object_of(value.get("output_tokens_details"))
-    return Usage(
-        input_tokens=whole(value.get("input_tokens")),
-        output_tokens=whole(value.get("output_tokens")),
-        cached_tokens=whole(read.get("cached_tokens")),
-        cache_write_tokens=whole(read.get("cache_write_tokens")),
-        reasoning_tokens=whole(written.get("reasoning_tokens")),
-    )
+def _usage_of(value: Json) -> Usage | None:
+    return usage_of(value, "input_tokens", "output_tokens")
 
 
 def render_usage(usage: Usage) -> Object:
@@ -153,7 +138,7 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
     status = "incomplete" if completion.finish in _REASONS else "completed"
     output = list(_output(completion, ClientTools(request), status))
     head = Envelope(request, completion.id, completion.model)
-    return encode(head.render(output, finish=completion.finish or Finish.STOP, usage=completion.usage))
+    return encode_json(head.render(output, finish=completion.finish or Finish.STOP, usage=completion.usage))
 
 
 def _output(completion: Completion, tools: ClientTools, status: str) -> Iterable[Object]:
@@ -188,13 +173,13 @@ def reasoning_item(identity: str, part: Reasoning) -> Object:
     summary: list[Json] = [{"type": "summary_text", "text": part.text}] if part.text else []
     item: Object = {"id": identity, "type": "reasoning", "summary": summary}
     if part.signature is not None:
-        item["encrypted_content"] = show(Wire.RESPONSES, part.signature, redacted=part.redacted)
+        item["encrypted_content"] = client_signature(Wire.RESPONSES, part.signature, redacted=part.redacted)
     return item
 
 
 def call_item(identity: str, call: ToolCall, tools: ClientTools, status: str) -> Object:
     """A call in the kind and under the name the client knows."""
-    spoken = tools.spoken(call.name)
+    spoken = tools.client_tool(call.name)
     space: Object = {"namespace": spoken.namespace} if spoken.namespace else {}
     if spoken.kind is Kind.CUSTOM:
         text = custom_input(call.arguments) if call.arguments else ""
@@ -208,9 +193,8 @@ class Envelope:
 
     def __init__(self, request: ChatRequest, identity: str, model: str) -> None:
         sampling = request.sampling
-        own = identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
         self._head: Object = {
-            "id": own if identity else new_id(ID_PREFIX),
+            "id": prefixed_id(ID_PREFIX, identity),
             "object": "response",
             "created_at": int(time.time()),
             "background": False,
@@ -273,7 +257,7 @@ def whole_facts(body: Object) -> Facts:
 
 
 def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
-    """What a stream says about itself: its last event holds the whole answer."""
+    """The facts of a stream: its last event holds the whole answer."""
     final = next((body for body in last if body.get("type") in _ENDS), None)
     if final is None:
         return Facts(error=failure)
@@ -287,7 +271,7 @@ def _facts(body: Object, error: str | None = None) -> Facts:
     kinds = {text_of(object_of(item).get("type")) for item in output} if isinstance(output, list) else set()
     called = bool(kinds & {"function_call", "custom_tool_call"})
     failure = failure_of(body)
-    return facts_of(body, finish_of(body, called=called), usage_of(body.get("usage")), failure[0] if failure else error)
+    return facts_of(body, finish_of(body, called=called), _usage_of(body.get("usage")), failure[0] if failure else error)
 
 
 _BREAK = "\n\n"
@@ -302,8 +286,8 @@ class _Item:
     pieces: int = 0
 
 
-class ResponsesMeaning:
-    """What the events of a response mean. Items that arrive whole, without deltas, are said when they are done."""
+class ResponsesEventReader:
+    """Turns the events of a response into deltas. Items that arrive whole are written when they are done."""
 
     def __init__(self) -> None:
         self._items: dict[Json, _Item] = {}
@@ -383,7 +367,7 @@ class ResponsesMeaning:
                     self._text_before = True
                     deltas.append(TextDelta(part.text))
                 case Reasoning():
-                    deltas += self._sealed(item, part)
+                    deltas += self._signed(item, part)
                 case ToolCall():
                     deltas += self._whole_call(item, part)
                 case Opaque():
@@ -392,7 +376,7 @@ class ResponsesMeaning:
                     pass
         return deltas
 
-    def _sealed(self, item: _Item, part: Reasoning) -> list[Delta]:
+    def _signed(self, item: _Item, part: Reasoning) -> list[Delta]:
         text = "" if item.said else part.text
         return [ReasoningDelta(text, part.signature, part.redacted)] if text or part.signature else []
 
@@ -408,7 +392,7 @@ class ResponsesMeaning:
         if failure := failure_of(response):
             return [Failed(*failure)]
         finish = finish_of(response, called=self._call_count > 0) or Finish.OTHER
-        return [_begin(response), End(finish, usage_of(response.get("usage")))]
+        return [_begin(response), End(finish, _usage_of(response.get("usage")))]
 
 
 def _begin(response: Object) -> Begin:

@@ -183,7 +183,7 @@ class ResponsesWriter:
         return said
 
     def _say_call(self, call: PendingCall) -> bytes:
-        """What is new about the open call. A custom tool's text is known only when its arguments are whole."""
+        """The events for what is new about the open call. A custom tool's text is known only when its arguments are whole."""
         said, item = b"", self._item
         if item is None:
             custom = self._tools.is_custom(call.name)
@@ -202,7 +202,7 @@ class ResponsesWriter:
 
     def _finish_call(self, call: PendingCall) -> bytes:
         item = self._item
-        self._calls.shut()
+        self._calls.close()
         if item is None:
             return b""
         body = call_item(item.id, ToolCall(call.id, call.name, call.arguments), self._tools, self._status)
@@ -326,10 +326,14 @@ def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json])
 
 
 def _places(objects: Sequence[Object], answer: TrueAnswer, known: Mapping[str, str]) -> list[int]:
-    """Where the calls stand that the client was shown, or the message with the mark."""
+    """The places of the calls that the client was shown, or of the message with the mark."""
     if not answer.calls:
         return _marked(objects, answer)
-    places = [place for place, item in enumerate(objects) if plain_id(text_of(item.get("call_id"))) in known and _is_call(item)]
+    places = [
+        place
+        for place, item in enumerate(objects)
+        if plain_id(text_of(item.get("call_id"))) in known and text_of(item.get("type")) in CALLS
+    ]
     if not places:
         return _referred(objects, known)
     calls = _held_calls(objects[place] for place in places)
@@ -337,7 +341,7 @@ def _places(objects: Sequence[Object], answer: TrueAnswer, known: Mapping[str, s
 
 
 def _marked(objects: Sequence[Object], answer: TrueAnswer) -> list[int]:
-    """Where an answer without calls stands: a run of items that the provider said."""
+    """The places of an answer without calls: a run of items that the provider said."""
     run: list[int] = []
     for place in range(len(objects) + 1):
         if place < len(objects) and _is_said(objects[place]):
@@ -350,7 +354,7 @@ def _marked(objects: Sequence[Object], answer: TrueAnswer) -> list[int]:
 
 
 def _referred(objects: Sequence[Object], known: Mapping[str, str]) -> list[int]:
-    """Where a client that names stored items only by their ids refers to the answer: right before the results of its calls."""
+    """The places where a client that names stored items by id refers to the answer: right before the results of its calls."""
     results = [place for place, item in enumerate(objects) if plain_id(text_of(item.get("call_id"))) in known]
     if {plain_id(text_of(objects[place].get("call_id"))) for place in results} != set(known):
         return []
@@ -358,10 +362,6 @@ def _referred(objects: Sequence[Object], known: Mapping[str, str]) -> list[int]:
     while before and objects[before - 1].get("type") == "item_reference":
         before -= 1
     return list(range(before, results[0]))
-
-
-def _is_call(item: Object) -> bool:
-    return text_of(item.get("type")) in CALLS
 
 
 def _is_said(item: Object) -> bool:
@@ -456,13 +456,13 @@ class ResponsesFooter:
             return False
         for item in output:
             for part in list_of(object_of(item).get("content")):
-                footer.hear(text_of(object_of(part).get("text")))
+                footer.note(text_of(object_of(part).get("text")))
         output.append(self._item(footer.line))
         return footer.may_add
 
     def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
         if body.get("type") == "response.output_text.delta":
-            footer.hear(text_of(body.get("delta")))
+            footer.note(text_of(body.get("delta")))
         if body.get("type") != "response.completed":
             return raw
         response = object_of(body.get("response"))

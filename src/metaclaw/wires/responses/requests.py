@@ -22,7 +22,7 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.errors import WireError
 from metaclaw.wires.chat.requests import tool_mode
-from metaclaw.wires.fields import Fields, Object, list_of, literal, object_of, text_of, wrong_type
+from metaclaw.wires.fields import Fields, Object, list_of, literal_json, object_of, text_of, wrong_type
 from metaclaw.wires.format import RequestEdit
 from metaclaw.wires.translation import (
     JSON_OBJECT,
@@ -32,6 +32,7 @@ from metaclaw.wires.translation import (
     Document,
     Kind,
     ToolOffer,
+    client_signature,
     custom_arguments,
     custom_input,
     custom_offer,
@@ -40,10 +41,9 @@ from metaclaw.wires.translation import (
     flat_name,
     opaque_value,
     plain,
+    provider_signature,
     read_document,
-    seal,
-    show,
-    unseal,
+    tagged_signature,
 )
 
 _ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "assistant": Role.ASSISTANT}
@@ -152,7 +152,7 @@ def _part(value: Json, at: str) -> Text | Image | Opaque:
 def reasoning(fields: Fields) -> Reasoning:
     """A reasoning item: its summary is the text; anything richer is kept beside it, so that it goes back as it came."""
     summary, content = fields.maybe_list("summary") or [], fields.maybe_list("content") or []
-    signature, redacted = seal(Wire.RESPONSES, fields.maybe_text("encrypted_content"))
+    signature, redacted = tagged_signature(Wire.RESPONSES, fields.maybe_text("encrypted_content"))
     extra = fields.rest()
     if content or len(summary) > 1:
         extra["summary"] = summary
@@ -299,7 +299,7 @@ def tool_choice(request: ChatRequest) -> Json:
     choice = request.tool_choice
     if choice is None or choice.name is None:
         return None if choice is None else choice.mode.value
-    return {"type": ClientTools(request).spoken(choice.name).kind.value, "name": choice.name}
+    return {"type": ClientTools(request).client_tool(choice.name).kind.value, "name": choice.name}
 
 
 def render_tool(tool: Tool | Opaque, *, own: bool) -> Object:
@@ -371,18 +371,15 @@ def _render_item(part: Part, *, own: bool) -> Object | None:
 
 
 def _reasoning(part: Reasoning, *, own: bool) -> Object | None:
-    """Reasoning that an OpenAI model did not seal would be refused by another provider, so only a client's own keeps it."""
+    """Reasoning that an OpenAI model did not sign would be refused by another provider, so only a client's own keeps it."""
+    summary: list[Json] = [{"type": "summary_text", "text": part.text}] if part.text else []
+    item: Object = {"type": "reasoning", "summary": summary}
     if not own:
-        sealed = unseal(Wire.RESPONSES, part.signature)
-        if sealed is None:
-            return None
-        return {"type": "reasoning", "summary": _summary(part.text), "encrypted_content": sealed}
-    proof: Object = {"encrypted_content": show(Wire.RESPONSES, part.signature, redacted=part.redacted)} if part.signature else {}
-    return {"type": "reasoning", "summary": _summary(part.text), **part.extra, **proof}
-
-
-def _summary(text: str) -> list[Json]:
-    return [{"type": "summary_text", "text": text}] if text else []
+        signature = provider_signature(Wire.RESPONSES, part.signature)
+        return None if signature is None else {**item, "encrypted_content": signature}
+    if not part.signature:
+        return {**item, **part.extra}
+    return {**item, **part.extra, "encrypted_content": client_signature(Wire.RESPONSES, part.signature, redacted=part.redacted)}
 
 
 def _call(call: ToolCall) -> Object:
@@ -491,4 +488,4 @@ def _insert_developer_item(edit: RequestEdit, item: bytes, spoken: Sequence[Json
 
 
 def _developer_item(text: str) -> bytes:
-    return b'{"type":"message","role":"developer","content":[{"type":"input_text","text":' + literal(text) + b"}]}"
+    return b'{"type":"message","role":"developer","content":[{"type":"input_text","text":' + literal_json(text) + b"}]}"
