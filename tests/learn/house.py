@@ -137,7 +137,7 @@ class House:
 
     def build(self, attempts: WorkAttempts | None = None) -> None:
         database = self.database
-        self.book = AttemptLog(attempts)
+        self.attempt_log = AttemptLog(attempts)
         self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database, self.clock)
         self.candidates, self.generations = SqlCandidates(database, self.clock), SqlGenerations(database, self.clock)
         self.cursors, self.uses, self.batches = SqlCursors(database), SqlUses(database), SqlBatches(database, self.clock)
@@ -157,7 +157,7 @@ class House:
             announce=self.announce,
             redact=self.redact,
             now=self.clock,
-            book=self.book,
+            attempt_log=self.attempt_log,
         )
         self.uplift = UpliftReader(self.reader, self.generations)
         messages = Messages(self.reader, self.recorded, self.steps)
@@ -182,7 +182,7 @@ class House:
             redact=self.redact,
             today=lambda: self.clock.now.date(),
             now=lambda: self.clock.now.timestamp(),
-            book=self.book,
+            attempt_log=self.attempt_log,
         )
         self.fast = FastLoop(
             failures=FailureReader(
@@ -192,7 +192,7 @@ class House:
                 recorded=self.recorded,
                 library=self.library,
                 changes=SkillChanges(self.generations, self.teams),
-                book=self.book,
+                attempt_log=self.attempt_log,
             ),
             candidates=self.candidates,
             library=self.library,
@@ -202,7 +202,7 @@ class House:
             min_failures=self.min_failures,
             teams=self.teams,
             pauses_s=self.pauses_s,
-            book=self.book,
+            attempt_log=self.attempt_log,
             may_train=self.may_train,
         )
         self.outcomes = OutcomeLoop(
@@ -215,7 +215,7 @@ class House:
             may_ask=self.may_ask,
             failed=self.fast.wakeup.notify,
             now=lambda: self.clock.now.timestamp(),
-            book=self.book,
+            attempt_log=self.attempt_log,
         )
         self.maintenance = self.build_maintenance()
         self.owner = OwnerActions(
@@ -254,7 +254,7 @@ class House:
             uplift=self.uplift,
             chores=(expiry, skill_merge, scope_promotion, watch, *([retrial] if self.gate is GateMode.FULL else [])),
             now=self.clock,
-            book=self.book,
+            attempt_log=self.attempt_log,
         )
 
     async def may_ask(self) -> bool:
