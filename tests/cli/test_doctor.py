@@ -63,14 +63,14 @@ def provider(status: int, *, silent: bool = False) -> Iterator[tuple[str, list[t
 def test_an_openai_provider_is_asked_for_its_models_with_its_key() -> None:
     with provider(200) as (url, asked):
         answer = reach(ProviderConfig(name="a", kind="openai", base_url=f"{url}/v1", api_key=Secret("k-1")), 5)
-    assert answer.is_good
+    assert answer.state is FindingState.OK
     (path, headers) = asked[0]
     assert (path, headers["authorization"]) == ("/v1/models", "Bearer k-1")
 
 
 def test_an_anthropic_provider_is_asked_in_its_own_way() -> None:
     with provider(200) as (url, asked):
-        assert reach(ProviderConfig(name="a", kind="anthropic", base_url=url, api_key=Secret("k-1")), 5).is_good
+        assert reach(ProviderConfig(name="a", kind="anthropic", base_url=url, api_key=Secret("k-1")), 5).state is FindingState.OK
     (path, headers) = asked[0]
     assert (path, headers["x-api-key"], headers["anthropic-version"]) == ("/v1/models", "k-1", "2023-06-01")
 
@@ -87,18 +87,18 @@ def test_an_anthropic_provider_is_asked_in_its_own_way() -> None:
 def test_what_a_provider_answers_is_told_in_words(status: int, key: str, good: bool, words: str) -> None:
     with provider(status) as (url, _):
         answer = reach(ProviderConfig(name="a", kind="openai", base_url=f"{url}/v1", api_key=Secret(key)), 5)
-    assert (answer.was_reached, answer.is_good, answer.remedy is None) == (True, good, good)
+    assert (answer.state, answer.remedy is None) == (FindingState.OK if good else FindingState.WARN, good)
     assert words in answer.what
 
 
 def test_a_provider_that_is_not_there_or_never_answers_fails_in_time() -> None:
     gone = reach(ProviderConfig(name="a", kind="openai", base_url="http://127.0.0.1:1/v1"), 5)
-    assert not gone.was_reached
+    assert gone.state is FindingState.FAIL
     assert "does not answer" in gone.what
     began = time.monotonic()
     with provider(200, silent=True) as (url, _):
         slow = reach(ProviderConfig(name="a", kind="openai", base_url=url), 0.2)
-    assert not slow.was_reached
+    assert slow.state is FindingState.FAIL
     assert time.monotonic() - began < 60  # it would be silent for ever
 
 
@@ -122,7 +122,7 @@ def test_a_provider_that_speaks_no_http_is_no_crash() -> None:
         thread.start()
         answer = reach(ProviderConfig(name="a", kind="openai", base_url=f"http://127.0.0.1:{server.getsockname()[1]}"), 5)
         thread.join()
-    assert not answer.was_reached
+    assert answer.state is FindingState.FAIL
 
 
 def states(findings: Iterator[DoctorFinding]) -> list[tuple[str, str]]:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from metaclaw.domain.ids import TurnId, new_session_id
+from metaclaw.domain.status import outcome_word
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.domain.wording import outcome_word
 from metaclaw.store import SqlVerdicts
 from tests.cli.program import metaclaw
 from tests.cli.recorded import record, store, turn

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from metaclaw.cli.compliance import in_words
+from metaclaw.cli.enforcement import in_words
 from metaclaw.cli.watch import held_line
 from metaclaw.domain.compliance import Compliance
 from metaclaw.domain.ids import SkillName

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.config import InvalidConfigError, SleepRange, build, flatten, load, missing_secrets, sleep_range, toml_value
-from metaclaw.config.schedule import DAYS
+from metaclaw.config.training import DAYS
 
 ALL = frozenset(range(7))
 

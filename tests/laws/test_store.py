@@ -20,7 +20,7 @@ from metaclaw.store.deduplication import RequestLines, apply_patch, make_patch
 from metaclaw.store.rows import pack_document, pack_instant, pack_text, unpack_document, unpack_instant, unpack_text
 from metaclaw.store.schema import MAX_LINKS
 from metaclaw.store.turn_writer import Announcement, SessionEnd, TurnWriter
-from metaclaw.store.write_queue import QueuedItem, WriteQueue
+from metaclaw.store.writer_thread import QueuedItem, WriteQueue
 
 anything = st.text(st.characters(exclude_categories=()), max_size=12)
 perhaps = st.none() | anything

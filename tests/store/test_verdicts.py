@@ -15,7 +15,7 @@ from metaclaw.domain.turn import Stamp, Turn, TurnKind
 from metaclaw.domain.verdict import Fault, OpenFailure, Outcome, Signal, Source, Verdict, Votes
 from metaclaw.ports import VerdictStore
 from metaclaw.store import Database, LedgerReader, RefusedError, SqlCandidates, SqlGenerations, SqlLedger, SqlVerdicts
-from metaclaw.store.verdicts import OPEN_FOR
+from metaclaw.store.learning import OPEN_FOR
 
 pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]

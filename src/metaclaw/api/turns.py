@@ -13,8 +13,8 @@ from metaclaw.api.views import enforced_view, lesson_view
 from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, Wire
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
+from metaclaw.domain.status import CAME_LATER, attempt_word, client_got
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
-from metaclaw.domain.wording import CAME_LATER, attempt_word, client_got
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.skills import Budgets, Considered, Fate, LibraryView, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview

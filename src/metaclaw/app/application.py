@@ -1,28 +1,58 @@
-"""The composition of the program: `Application` builds every part from the configuration and connects them."""
+"""The composition of the program: `Application` builds every part from the configuration and connects them, the API included."""
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 
-from metaclaw.api import Api, Cost, SignIn, Titles
-from metaclaw.app.api_parts import build_api_parts
+from metaclaw.api import (
+    Api,
+    ApiParts,
+    Cost,
+    EnforcementRoutes,
+    EventFeed,
+    LearningRoutes,
+    PageParts,
+    PolicyRoutes,
+    ProviderFacts,
+    SignIn,
+    Status,
+    Titles,
+    WhyRoutes,
+    change_view,
+)
 from metaclaw.app.lazy_learning import LazyLearning
 from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
 from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
 from metaclaw.app.sessions import SessionKeeper
 from metaclaw.config import Config, is_loopback
+from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import ConfigError, StoreError
-from metaclaw.learn import Budget, LearnerStart, PendingWork, Retention, StoreUpkeep, Supervisor, senses
+from metaclaw.learn import (
+    PENDING,
+    UNLEARNED,
+    Budget,
+    LearnerStart,
+    Models,
+    PendingWork,
+    Retention,
+    StoreUpkeep,
+    Supervisor,
+    rejected_proposals,
+    senses,
+)
 from metaclaw.proxy import (
     Acknowledgements,
     CallJudge,
@@ -31,13 +61,13 @@ from metaclaw.proxy import (
     HeldRules,
     Intake,
     LibrarySimilarity,
-    Limits,
     Metrics,
     Opener,
     Origins,
     Passthrough,
     Pipeline,
     Placer,
+    Provider,
     Providers,
     Reminders,
     Server,
@@ -50,22 +80,26 @@ from metaclaw.store import (
     LedgerLimits,
     LedgerReader,
     Overview,
+    SqlBatches,
     SqlCandidates,
     SqlCompliance,
     SqlCursors,
     SqlForgetting,
     SqlGenerations,
     SqlLedger,
+    SqlPolicies,
     SqlSpending,
     SqlTrueAnswers,
     SqlUpkeep,
     connect,
 )
-from metaclaw.upstream import HttpEndpoint, ProviderHealth
+from metaclaw.upstream import HttpEndpoint, ProviderHealth, ProviderReachability
 
 if TYPE_CHECKING:
     # Imported where it is used: most programs have no weights of their own, and the start should be quick.
     from metaclaw.app.policy import PolicyRuntime
+    from metaclaw.engine import EmbeddedModel
+
 
 log = logging.getLogger(__name__)
 
@@ -239,7 +273,6 @@ class Application:
             opener=Opener(self._routes, self.provider_health),
             ledger=self.ledger,
             metrics=self.metrics,
-            limits=Limits(),
             attendant=None if self.policy is None else self.policy.attendant,
             acknowledgements=self.acknowledgements,
             similarity=self.similarity,
@@ -351,3 +384,118 @@ class Application:
         except StoreError:
             return None
         return None if found is None else found.turn.session
+
+
+_NOTED_SHOWN = 5
+
+
+def build_api_parts(app: "Application") -> ApiParts:
+    """Everything the API needs of the program."""
+    config, policy = app.config, app.policy
+    status = _status(app)
+    return ApiParts(
+        status=status.tell,
+        unready=status.unready,
+        reader=app.reader,
+        learning=LearningRoutes(
+            feed=EventFeed(app.reader, max_subscribers=config.proxy.max_subscribers),
+            candidates=SqlCandidates(app.database),
+            history=app.generations.history,
+            skills=lambda: app.library.view,
+            owner=app.learning.owner,
+            rulebook=app.rulebook,
+            compliance=SqlCompliance(app.database),
+            noted=lambda rule, turn: app.commands.acknowledge_rules([rule], (), [turn]),
+            begin_forgetting=SqlForgetting(app.database).begin,
+        ),
+        policy=PolicyRoutes(
+            policies=SqlPolicies(app.database),
+            batches=SqlBatches(app.database),
+            serving=lambda: Serving() if policy is None else policy.slot.serving,
+            owner=app.learning.trainer,
+            untrainable=config.untrainable,
+        ),
+        why=WhyRoutes(
+            app.reader,
+            app.generations.at,
+            lambda: app.library.view.skills,
+            Budgets.configured(config.skills),
+            app.teams,
+            lambda version: () if policy is None else policy.slot.absorbed(version),
+            None if app.embedded is None else app.embedded.name,
+        ),
+        cost=app.cost,
+        enforcement=EnforcementRoutes(lambda: app.enforcer.is_on, app.switch_enforcement),
+        windows=lambda: None if policy is None else policy.facts(),
+        end_session=app.sessions.end,
+        sign_in=app.sign_in,
+        pages=PageParts(
+            overview=app.overview,
+            titles=app.titles,
+            reader=app.reader,
+            rulebook=app.rulebook,
+            words=own_words,
+            health=lambda: tuple(app.provider_health.last_failure(provider.name) for provider in app.providers),
+            curve=app.learning.learning_curve,
+        ),
+        registry=app.metrics if config.telemetry.prometheus else None,
+    )
+
+
+def _status(app: "Application") -> Status:
+    embedded, policy = app.embedded, app.policy
+    return Status(
+        mode=app.config.mode,
+        store_kind=app.database.kind,
+        store_health=lambda: app.ledger.health,
+        store_size=app.upkeep.size,
+        counts=app.reader.counts,
+        library=lambda: app.library.view,
+        library_trouble=lambda: app.library.trouble,
+        providers=[_provider_facts(provider, embedded, app.provider_health) for provider in app.providers],
+        engine_state=None if embedded is None else lambda: embedded.state,
+        retrieval=app.search.describe,
+        loops=app.loop_states,
+        active_sessions=lambda: app.origins.active,
+        learned=app.reader.learning_counts,
+        learning=partial(_learning_state, app, Models(app.providers, timeout_s=0.0)),
+        cost=app.cost.status,
+        began=time.monotonic(),
+        policy_version=lambda: BASE_POLICY if policy is None else policy.slot.serving.version,
+        training=app.learning.training_state,
+        rejections=app.learning.rejections,
+        noted=lambda: [change_view(change) for change in islice(app.rulebook.lately(), _NOTED_SHOWN)],
+        turned_away=lambda: rejected_proposals(SqlCandidates(app.database)),
+        window=lambda: None if policy is None else policy.facts(),
+        enforcing=lambda: app.enforcer.is_on,
+        pending=lambda: app.pending.count() if senses(app.config) else dict.fromkeys(PENDING, 0),
+    )
+
+
+def _learning_state(app: "Application", models: Models) -> Mapping[str, object]:
+    config = app.config
+    shown = {
+        "listen": models.shown_listener(config.listen, config.judge),
+        "judge": models.shown(config.judge),
+        "evolver": models.shown(config.evolver),
+    }
+    on = {"on": config.skills.learn, "gate": config.skills.gate}
+    return {**on, **shown, **UNLEARNED, **app.learner.facts}
+
+
+def _provider_facts(provider: Provider, embedded: "EmbeddedModel | None", health: ProviderHealth) -> ProviderFacts:
+    failure = partial(health.last_failure, provider.name)
+    if isinstance(provider, HttpEndpoint):
+        wires = tuple(wire.value for wire in Wire if wire in provider.wires)
+        return ProviderFacts(
+            provider.name,
+            provider.kind,
+            wires,
+            provider.models,
+            lambda: f"open connections: {provider.open_connections}",
+            failure,
+            ProviderReachability(provider),
+        )
+    if embedded is not None and provider is embedded:
+        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure)
+    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready", failure)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.client import NotRunningError, at, connect
-from metaclaw.cli.output import ask, json_option, plain, plain_block, print_json, print_table
+from metaclaw.cli.output import ask, home_and_json, plain, plain_block, print_json, print_table, timeout_option
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def agents(context: click.Context) -> None:
 
 
 @agents.command(name="list")
-@json_option
-@click.pass_obj
+@home_and_json
 def list_(home: Path, as_json: bool) -> None:
     """List the agents that are known, whether they are installed here, and whether they are connected."""
     from metaclaw.agents import AGENTS, Connections, find_program
@@ -71,8 +70,7 @@ def _installed(agent: "Agent", program: object) -> str | None:
 @click.option("--model", help="The model the agent asks for [the first that a provider lists].")
 @click.option("--subscription", is_flag=True, help="Claude Code and Codex: your own login is passed on to the provider.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
+@home_and_json
 def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: bool, as_json: bool) -> None:
     """Point the agent NAME at the proxy. Shows the difference first and keeps a backup; `env` prints what to export."""
     from metaclaw.agents import Connections, find_agent
@@ -108,8 +106,7 @@ def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: 
 @agents.command(name="disconnect")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
+@home_and_json
 def disconnect_(home: Path, name: str, yes: bool, as_json: bool) -> None:
     """Undo `connect`: byte for byte if the file is as it was left, else only the lines that were added are removed."""
     from metaclaw.agents import Connections, find_agent
@@ -132,11 +129,8 @@ def disconnect_(home: Path, name: str, yes: bool, as_json: bool) -> None:
 
 @agents.command(name="test")
 @click.argument("name")
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=180.0, show_default=True, help="Seconds for the answer."
-)
-@json_option
-@click.pass_obj
+@timeout_option(180.0, "Seconds for the answer.", 1)
+@home_and_json
 def test_(home: Path, name: str, timeout_s: float, as_json: bool) -> int:
     """Run the agent NAME once through the proxy, without a person, and show its answer. Exits with 1 if none came."""
     from metaclaw.agents import find_agent

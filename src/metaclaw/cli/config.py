@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.output import json_option, plain, print_json
+from metaclaw.cli.output import home_and_json, plain, print_json, print_result
 
 if TYPE_CHECKING:
     from metaclaw.config import Config, Problem
@@ -19,8 +19,7 @@ def config() -> None:
 
 @config.command()
 @click.argument("key", required=False)
-@json_option
-@click.pass_obj
+@home_and_json
 def show(home: Path, key: str | None, as_json: bool) -> None:
     """Print every value in force and where it comes from; secrets are masked (`metaclaw key` prints the proxy's own).
     With KEY, only that key or section."""
@@ -41,8 +40,7 @@ def show(home: Path, key: str | None, as_json: bool) -> None:
 
 
 @config.command()
-@json_option
-@click.pass_obj
+@home_and_json
 def check(home: Path, as_json: bool) -> int:
     """Say whether the configuration is right, and if not, everything that is wrong with it."""
     from metaclaw.config import CONFIG_NAME, InvalidConfigError, load, missing_secrets
@@ -65,8 +63,7 @@ def check(home: Path, as_json: bool) -> int:
 
 @config.command(name="set", context_settings={"ignore_unknown_options": True})
 @click.argument("settings", nargs=-1, required=True, metavar="KEY VALUE | KEY=VALUE...")
-@json_option
-@click.pass_obj
+@home_and_json
 def set_(home: Path, settings: tuple[str, ...], as_json: bool) -> None:
     """Write values into the file, keeping its comments. Nothing is written unless the whole file is right afterwards."""
     from metaclaw.config import set_values
@@ -74,24 +71,21 @@ def set_(home: Path, settings: tuple[str, ...], as_json: bool) -> None:
     pair = len(settings) == 2 and "=" not in settings[0]
     path = set_values(home, [f"{settings[0]}={settings[1]}"] if pair else settings)
     keys = [setting.partition("=")[0].strip() for setting in ([settings[0]] if pair else settings)]
-    if as_json:
-        print_json({"file": str(path), "set": keys})
-    else:
-        click.echo(f"Set {', '.join(keys)} in {path}; a running proxy takes it at its next start.")
+    print_result(
+        {"file": str(path), "set": keys},
+        f"Set {', '.join(keys)} in {path}; a running proxy takes it at its next start.",
+        as_json=as_json,
+    )
 
 
 @config.command()
-@json_option
-@click.pass_obj
+@home_and_json
 def path(home: Path, as_json: bool) -> None:
     """Print where the configuration file is."""
     from metaclaw.config import CONFIG_NAME
 
     file = home / CONFIG_NAME
-    if as_json:
-        print_json({"path": str(file), "home": str(home), "exists": file.exists()})
-    else:
-        click.echo(str(file))
+    print_result({"path": str(file), "home": str(home), "exists": file.exists()}, str(file), as_json=as_json)
 
 
 def _missing_packages(loaded: "Config") -> "list[Problem]":
@@ -149,8 +143,7 @@ def _lists(value: object) -> object:
 
 
 @click.command()
-@json_option
-@click.pass_obj
+@home_and_json
 def key(home: Path, as_json: bool) -> None:
     """Print the proxy's own key, for example for `export OPENAI_API_KEY=$(metaclaw key)`. Creates none."""
     from metaclaw.config import load
@@ -162,7 +155,4 @@ def key(home: Path, as_json: bool) -> None:
         raise ConfigError(
             f"{home} has no key yet: metaclaw start generates one, or set your own with: metaclaw config set proxy.api_key KEY"
         )
-    if as_json:
-        print_json({"api_key": secret.resolve(), "source": str(config.where("proxy.api_key"))})
-    else:
-        click.echo(secret.resolve())
+    print_result({"api_key": secret.resolve(), "source": str(config.where("proxy.api_key"))}, secret.resolve(), as_json=as_json)

@@ -6,10 +6,9 @@ from pathlib import Path
 import click
 
 from metaclaw.cli.client import at, connect, rows
-from metaclaw.cli.output import counted, json_option, plain, print_json, print_table
+from metaclaw.cli.output import counted, home_and_json, plain, print_json, print_table
 from metaclaw.domain.chat import Json
-from metaclaw.domain.status import ENFORCED
-from metaclaw.domain.wording import money
+from metaclaw.domain.status import ENFORCED, money
 
 LISTEN_TOKENS = 1_500
 """The most that reading one message of a person takes."""
@@ -19,8 +18,7 @@ SHORT_TOKENS = 20_000
 
 @click.command()
 @click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="How many days, today the last of them.")
-@json_option
-@click.pass_obj
+@home_and_json
 def cost(home: Path, days: int, as_json: bool) -> None:
     """Show what learning cost by day, purpose, model and learned item, and what is left of today's budget."""
     _, api = connect(home)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from metaclaw.cli.client import at, rows
-from metaclaw.cli.demo import Stage, running, show_reply
-from metaclaw.cli.demo_home import DemoHome, DemoReply
+from metaclaw.cli.demo import DemoHome, DemoReply, Stage, running, show_reply
 from metaclaw.cli.output import bar, duration, one_line, plain, show_progress
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def reading(config: "Config") -> "Iterator[LedgerReader | None]":
-    """A reader of the store; None if nothing was ever recorded."""
+def reading(place: "Path | Config") -> "Iterator[LedgerReader | None]":
+    """A reader of the store of a home, or of its configuration; None if nothing was ever recorded."""
     from metaclaw.store import LedgerReader
 
-    with opened(config) as database:
+    with opened(place) as database:
         yield None if database is None else LedgerReader(database)
 
 
@@ -35,10 +35,12 @@ def database_file(config: "Config") -> Path | None:
 
 
 @contextmanager
-def opened(config: "Config") -> "Iterator[Database | None]":
-    """The store; None if nothing was ever recorded, so that reading does not create a database."""
+def opened(place: "Path | Config") -> "Iterator[Database | None]":
+    """The store of a home, or of its configuration; None if nothing was ever recorded: reading creates no database."""
+    from metaclaw.config import load
     from metaclaw.store import open_database
 
+    config = load(place) if isinstance(place, Path) else place
     path = database_file(config)
     if path is not None and (not path.exists() or path.stat().st_size == 0):
         yield None
@@ -68,10 +70,9 @@ def with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
 
     if all(skill.author is Authorship.PERSON for skill in found):
         return found
-    from metaclaw.config import load
     from metaclaw.store import SqlGenerations
 
-    with opened(load(home)) as database:
+    with opened(home) as database:
         known = {} if database is None else {skill.name: skill for skill in SqlGenerations(database).latest().skills}
     return [owned(skill, known.get(skill.name)) for skill in found]
 
@@ -92,10 +93,9 @@ def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
 
 def retired(home: Path) -> "list[RetiredSkill]":
     """Retired rules and skills of this home, newest first."""
-    from metaclaw.config import load
     from metaclaw.store import SqlGenerations
 
-    with opened(load(home)) as database:
+    with opened(home) as database:
         return [] if database is None else SqlGenerations(database).retired()
 
 

@@ -20,7 +20,17 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from metaclaw.cli.client import ApiClient, at, connect, expect, rows
-from metaclaw.cli.output import counted, duration, json_option, own_command, plain, print_json, show_progress
+from metaclaw.cli.output import (
+    counted,
+    duration,
+    home_and_json,
+    own_command,
+    plain,
+    print_json,
+    print_result,
+    show_progress,
+    timeout_option,
+)
 from metaclaw.domain.chat import Json
 from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
@@ -41,12 +51,9 @@ _MODES = ("skills_only", "rl", "auto")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0 takes any free one [proxy.port].")
 @click.option("--set", "sets", multiple=True, metavar="SECTION.KEY=VALUE", help="Override a setting for this run; may be repeated.")
 @click.option("--detach", is_flag=True, help="Run in the background; return once it can serve.")
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=600.0, show_default=True, help="With --detach: seconds to wait."
-)
+@timeout_option(600.0, "With --detach: seconds to wait.")
 @click.option("--detached", is_flag=True, hidden=True, help="This is the background process itself: print nothing.")
-@json_option
-@click.pass_obj
+@home_and_json
 def start(
     home: Path,
     mode: str | None,
@@ -345,19 +352,15 @@ def _number(value: Json) -> int:
 
 
 @click.command()
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0), default=60.0, show_default=True, help="Seconds to wait for it to end."
-)
-@json_option
-@click.pass_obj
+@timeout_option(60.0, "Seconds to wait for it to end.")
+@home_and_json
 def stop(home: Path, timeout_s: float, as_json: bool) -> None:
     """Stop the running proxy; running answers are finished first."""
     began = time.monotonic()
     pid = stop_proxy(home, timeout_s)
-    if as_json:
-        print_json({"stopped": True, "pid": pid, "took_s": round(time.monotonic() - began, 3)})
-    else:
-        click.echo(f"Stopped (pid {pid}).")
+    print_result(
+        {"stopped": True, "pid": pid, "took_s": round(time.monotonic() - began, 3)}, f"Stopped (pid {pid}).", as_json=as_json
+    )
 
 
 def stop_proxy(home: Path, timeout_s: float) -> int:
@@ -424,16 +427,12 @@ def _print_line(line: bytes) -> None:
 
 
 @click.command()
-@json_option
-@click.pass_obj
+@home_and_json
 def page(home: Path, as_json: bool) -> None:
     """Print a link to the page. It signs a browser in, once."""
     _, api = connect(home)
     link = sign_in_link(api)
-    if as_json:
-        print_json({"url": link})
-    else:
-        click.echo(plain(link))
+    print_result({"url": link}, plain(link), as_json=as_json)
 
 
 def sign_in_link(api: ApiClient) -> str:

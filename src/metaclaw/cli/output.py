@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import click
 
-from metaclaw.domain.wording import agent_word
+from metaclaw.domain.status import agent_word
 from metaclaw.errors import MetaClawError
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -24,6 +24,21 @@ Command = TypeVar("Command", bound=Callable[..., object])
 def json_option(command: Command) -> Command:
     """Adds `--json` as the parameter `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")(command)
+
+
+def home_and_json(command: Callable[..., object]) -> Callable[..., object]:
+    """Passes the home folder as the first parameter, and adds `--json` as the parameter `as_json`."""
+    return json_option(click.pass_obj(command))
+
+
+def limit_option(default: int, words: str) -> Callable[[Command], Command]:
+    """Adds `--limit` with this help."""
+    return click.option("--limit", type=click.IntRange(1, 100_000), default=default, show_default=True, help=words)
+
+
+def timeout_option(default: float, words: str, least: float = 0) -> Callable[[Command], Command]:
+    """Adds `--timeout` as the parameter `timeout_s`."""
+    return click.option("--timeout", "timeout_s", type=click.FloatRange(min=least), default=default, show_default=True, help=words)
 
 
 def own_command() -> str:
@@ -36,6 +51,14 @@ def own_command() -> str:
 def print_json(facts: Mapping[str, object]) -> None:
     """Facts for programs: one JSON object, ASCII only, so that no terminal or pipe can spoil it."""
     click.echo(json.dumps(facts, indent=2, default=_plain_value))
+
+
+def print_result(facts: Mapping[str, object], sentence: str, *, as_json: bool) -> None:
+    """The facts as JSON for programs, or a sentence for people."""
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo(sentence)
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], optional: Sequence[str] = ()) -> None:
@@ -83,6 +106,12 @@ def cut(text: str, width: int) -> str:
             break
         kept.append(char)
     return "".join(kept).rstrip() + "…"
+
+
+def short(text: object, most: int) -> str:
+    """A text on one line of at most `most` characters, with an ellipsis where something is left out."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def one_line(text: object, width: int) -> str:

@@ -9,17 +9,22 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.client import ApiClient, NotRunningError, at, connect, expect, message_in, rows
+from metaclaw.cli.home import opened
 from metaclaw.cli.output import (
     bar,
     counted,
     duration,
+    home_and_json,
     json_option,
+    limit_option,
     moment,
     plain,
     print_facts,
     print_json,
+    print_result,
     print_table,
     show_progress,
+    timeout_option,
 )
 from metaclaw.errors import MetaClawError
 
@@ -43,20 +48,15 @@ def policy() -> None:
 
 
 @policy.command(name="list")
-@click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Most versions to list, newest first."
-)
-@json_option
-@click.pass_obj
+@limit_option(20, "Most versions to list, newest first.")
+@home_and_json
 def list_(home: Path, limit: int, as_json: bool) -> None:
     """List the versions, newest first: where each stands, where it came from, and why."""
     from metaclaw.api import version_view
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.domain.policy import Serving
     from metaclaw.store import SqlPolicies
 
-    with opened(load(home)) as database:
+    with opened(home) as database:
         found = [] if database is None else SqlPolicies(database).versions(limit)
         serving = Serving() if database is None else SqlPolicies(database).serving()
     if as_json:
@@ -71,16 +71,13 @@ def list_(home: Path, limit: int, as_json: bool) -> None:
 
 @policy.command()
 @click.argument("version", type=_VERSION, required=False)
-@json_option
-@click.pass_obj
+@home_and_json
 def show(home: Path, version: int | None, as_json: bool) -> None:
     """Show one VERSION: what taught it, what it had to prove, and where it stands. Without VERSION, the one that serves."""
     from metaclaw.api import version_view
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.store import SqlBatches, SqlPolicies
 
-    with opened(load(home)) as database:
+    with opened(home) as database:
         if database is None:
             raise MetaClawError(_NOTHING)
         policies = SqlPolicies(database)
@@ -98,8 +95,7 @@ def show(home: Path, version: int | None, as_json: bool) -> None:
 
 @policy.command()
 @click.option("--wait", is_flag=True, help="Show how it goes, and return when the new version was tested.")
-@json_option
-@click.pass_obj
+@home_and_json
 def train(home: Path, wait: bool, as_json: bool) -> int:
     """Start to train now with the recorded turns, regardless of the schedule."""
     _, api = connect(home)
@@ -121,8 +117,7 @@ def train(home: Path, wait: bool, as_json: bool) -> int:
 
 @policy.command()
 @click.argument("version", type=_VERSION)
-@json_option
-@click.pass_obj
+@home_and_json
 def promote(home: Path, version: int, as_json: bool) -> None:
     """Let VERSION answer all requests from now on, regardless of the gate's result."""
 
@@ -131,16 +126,12 @@ def promote(home: Path, version: int, as_json: bool) -> None:
         return {"promoted": version, "policy_version": version, "canary": None}
 
     facts = _either(home, "promote", {"version": version}, do)
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"Version {plain(at(facts, 'policy_version'))} serves.")
+    print_result(facts, f"Version {plain(at(facts, 'policy_version'))} serves.", as_json=as_json)
 
 
 @policy.command()
 @click.argument("version", type=_VERSION, required=False)
-@json_option
-@click.pass_obj
+@home_and_json
 def rollback(home: Path, version: int | None, as_json: bool) -> None:
     """Go back by one step, or to an earlier VERSION; 0 is the untrained model."""
 
@@ -169,12 +160,10 @@ def _either(home: Path, verb: str, said: "dict[str, Json]", do: "Callable[[SqlPo
 
 
 def _here(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.instance import acquire
     from metaclaw.store import RefusedError, SqlPolicies
 
-    with opened(load(home)) as database:
+    with opened(home) as database:
         if database is None:
             raise MetaClawError(_NOTHING)
         with acquire(home):
@@ -284,9 +273,7 @@ def windows(context: click.Context, as_json: bool) -> None:
 
 @windows.command(name="connect")
 @click.argument("number", type=click.IntRange(1), default=1)
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=300.0, show_default=True, help="Seconds to wait for you."
-)
+@timeout_option(300.0, "Seconds to wait for you.", 1)
 @click.pass_obj
 def connect_(home: Path, number: int, timeout_s: float) -> None:
     """Let MetaClaw see when you are busy: consent, in a browser, to calendar NUMBER of `schedule.calendars`."""

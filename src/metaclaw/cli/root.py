@@ -16,15 +16,14 @@ from metaclaw.cli.candidates import candidates
 from metaclaw.cli.config import config, key
 from metaclaw.cli.cost import cost
 from metaclaw.cli.demo import demo
-from metaclaw.cli.enforce import enforce
-from metaclaw.cli.generations import undo
+from metaclaw.cli.enforcement import enforce
 from metaclaw.cli.lifecycle import logs, page, start, stop
 from metaclaw.cli.policy import policy, windows
 from metaclaw.cli.rules import rules
 from metaclaw.cli.service import service
 from metaclaw.cli.sessions import sessions
 from metaclaw.cli.setup import setup
-from metaclaw.cli.skills import skills
+from metaclaw.cli.skills import skills, undo
 from metaclaw.cli.status import doctor, status
 from metaclaw.cli.store import store
 from metaclaw.cli.turns import feedback, why

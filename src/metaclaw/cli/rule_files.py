@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
-from metaclaw.cli.client import PATIENCE_S, ApiClient, at, carry_out, rows, said
-from metaclaw.cli.home import read_in_force
+from metaclaw.cli.client import at, carry_out, rows
+from metaclaw.cli.home import read_in_force, reading
 from metaclaw.cli.output import ask as confirm
-from metaclaw.cli.output import counted, json_option, plain, print_json
+from metaclaw.cli.output import counted, home_and_json, plain, print_json, short
 from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ _MOST_SHOWN = 100
 @click.option("--everywhere", is_flag=True, help="The rules apply in all projects.")
 @click.option("--for", "user", metavar="USER", help="Only for this user [everyone].")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
+@home_and_json
 def import_(home: Path, path: Path, project: str | None, everywhere: bool, user: str | None, yes: bool, as_json: bool) -> None:
     """Take in the rules of a CLAUDE.md, AGENTS.md or .cursorrules, of a folder with one, or of a JSON export.
 
@@ -53,15 +52,12 @@ def import_(home: Path, path: Path, project: str | None, everywhere: bool, user:
     if not yes:
         confirm(f"Add {counted(len(found), 'rule')}?")
 
-    def ask(api: ApiClient) -> "dict[str, Json]":
-        return said(*api.post("/api/rules", {"rules": cast("list[Json]", found)}, timeout_s=PATIENCE_S))
-
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
         from metaclaw.api import rule_view
 
         return {"rules": [{**rule_view(rule, None), "added": is_new} for rule, is_new in rulebook.add(found)]}
 
-    listed = rows(carry_out(home, ask, do).get("rules"))
+    listed = rows(carry_out(home, "POST", "/api/rules", do, {"rules": cast("list[Json]", found)}).get("rules"))
     new = [one for one in listed if at(one, "added")]
     if as_json:
         skipped = [{"text": text, "reason": reason} for text, reason in left_out]
@@ -114,13 +110,11 @@ def project_id(folder: str) -> str:
 
 def known_project(home: Path, folder: str) -> str:
     """As `project_id`; a name that is neither a folder nor that of a recorded project is refused with those there are."""
-    from metaclaw.cli.home import reading
-    from metaclaw.config import load
 
     project = project_id(folder)
     if Path(project).is_absolute():
         return project
-    with reading(load(home)) as reader:
+    with reading(home) as reader:
         seen = [] if reader is None else reader.workspaces()
     known = sorted({*seen, *(str(place) for rule in read_in_force(home)[0] if (place := rule.extra.get("workspace")))})
     if project in known:
@@ -170,10 +164,8 @@ def _read(
 
 def _preview(found: "list[RuleFields]", left_out: list[tuple[str, str]]) -> None:
     for fields in found:
-        line = " ".join(fields["text"].split())
-        shown = line if len(line) <= _MOST_SHOWN else f"{line[: _MOST_SHOWN - 1]}…"
         where = [str(value) for value in (fields.get("when"), fields.get("workspace"), fields.get("scope")) if value]
-        click.echo(f"  + {plain(shown)}  [{plain(', '.join(where))}]")
+        click.echo(f"  + {plain(short(fields['text'], _MOST_SHOWN))}  [{plain(', '.join(where))}]")
     for text, reason in left_out:
         click.echo(f"  left out {plain(text)}: {plain(reason)}", err=True)
 

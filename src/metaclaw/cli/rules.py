@@ -8,24 +8,41 @@ from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.client import PATIENCE_S, ApiClient, at, carry_out, connect, said
-from metaclaw.cli.compliance import compliance_of, followed_by_agent, in_words, record_facts, record_of, record_view
-from metaclaw.cli.enforce import is_holding
-from metaclaw.cli.home import read_in_force, retired
-from metaclaw.cli.output import ask as confirm
-from metaclaw.cli.output import counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
-from metaclaw.cli.rule_checks import (
+from metaclaw.cli.client import at, carry_out, connect
+from metaclaw.cli.enforcement import (
     check_changes,
     check_facts,
     check_options,
     check_program,
+    compliance_of,
     example_fields,
     examples,
+    followed_by_agent,
+    in_words,
+    is_holding,
+    record_facts,
+    record_of,
+    record_view,
     tell_enforcement,
     tell_questions,
 )
+from metaclaw.cli.home import opened, read_in_force, retired
+from metaclaw.cli.output import ask as confirm
+from metaclaw.cli.output import (
+    counted,
+    home_and_json,
+    json_option,
+    moment,
+    plain,
+    plain_block,
+    print_facts,
+    print_json,
+    print_result,
+    print_table,
+    short,
+)
 from metaclaw.cli.rule_files import export, import_
-from metaclaw.domain.wording import EVERYONE, YOU, audience, reason_words
+from metaclaw.domain.status import EVERYONE, YOU, audience, reason_words
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
@@ -50,8 +67,7 @@ def rules(context: click.Context, as_json: bool) -> None:
 
 @rules.command(name="list")
 @click.option("--retired", "is_retired", is_flag=True, help="List those that are no longer in force.")
-@json_option
-@click.pass_obj
+@home_and_json
 def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
     """List your rules and facts."""
     from metaclaw.api import retired_rule_view, rule_view
@@ -63,7 +79,7 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
         elif not gone:
             click.echo("No rule has been removed.")
         else:
-            columns = [(one["name"], one["kind"], _short(one["text"]), reason_words(one["reason"])) for one in gone]
+            columns = [(one["name"], one["kind"], short(one["text"], _MOST_TEXT), reason_words(one["reason"])) for one in gone]
             print_table(("NAME", "KIND", "TEXT", "WHY IT WENT"), columns, optional=("KIND",))
         return
     found, dates = _in_force(home)
@@ -84,8 +100,7 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
 
 @rules.command()
 @click.argument("name")
-@json_option
-@click.pass_obj
+@home_and_json
 def show(home: Path, name: str, as_json: bool) -> None:
     """Show one rule: its words, when and for whom it applies, and where it comes from."""
     from metaclaw.api import rule_view
@@ -147,16 +162,13 @@ def add(
     fields: dict[str, Json] = {"text": text, "kind": "fact" if fact else "rule"} if example is None else example_fields(example)
     fields |= _changes(home, when, project, expires, user) | check_changes(checking)
 
-    def ask(api: ApiClient) -> "dict[str, Json]":
-        return said(*api.post("/api/rules", fields, timeout_s=PATIENCE_S))
-
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
         from metaclaw.api import rule_view
 
         ((rule, is_new),) = rulebook.add([cast("RuleFields", fields)])
         return {**rule_view(rule, rulebook.dates().get(rule.name)), "added": is_new}
 
-    facts = carry_out(home, ask, do)
+    facts = carry_out(home, "POST", "/api/rules", do, fields)
     if as_json:
         print_json(facts)
     elif not facts.get("added"):
@@ -179,8 +191,7 @@ def add(
 @click.option("--expires", metavar="DATE", help="The last day on which it is in force, or never.")
 @click.option("--for", "user", metavar="USER", help="Only for this user, or you, or everyone.")
 @check_options
-@json_option
-@click.pass_obj
+@home_and_json
 def edit(
     home: Path,
     /,
@@ -204,9 +215,6 @@ def edit(
     if not fields:
         fields = {"text": _edited(home, name)}
 
-    def ask(api: ApiClient) -> "dict[str, Json]":
-        return said(*api.patch(f"/api/rules/{quote(name, safe='')}", fields, timeout_s=PATIENCE_S))
-
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
         from metaclaw.api import rule_view
 
@@ -217,7 +225,7 @@ def edit(
         _refuse_to_hold_nothing(home, name, fields)
     is_about_holding = not fields.keys().isdisjoint(("enforce", "check", "on_error", "on_break"))
     was_held = is_about_holding and _is_held(home, name)
-    facts = carry_out(home, ask, do)
+    facts = carry_out(home, "PATCH", f"/api/rules/{quote(name, safe='')}", do, fields)
     if as_json:
         print_json(facts)
     else:
@@ -229,8 +237,7 @@ def edit(
 @rules.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
+@home_and_json
 def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     """Take a rule out of force. Its words are kept: undo, or skills restore, brings it back."""
     found, _ = _in_force(home)
@@ -240,21 +247,15 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     if not yes:
         from metaclaw.skills import rule_text
 
-        confirm(f"Remove the {rule.kind} {name} ({_short(rule_text(rule))})?")
-
-    def ask(api: ApiClient) -> "dict[str, Json]":
-        return said(*api.delete(f"/api/rules/{quote(name, safe='')}", timeout_s=PATIENCE_S))
+        confirm(f"Remove the {rule.kind} {name} ({short(rule_text(rule), _MOST_TEXT)})?")
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
         from metaclaw.api import rule_view
 
         return {"removed": name, "rule": rule_view(rulebook.remove(name), None)}
 
-    facts = carry_out(home, ask, do)
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"Removed {plain(name)}. Take it back with: metaclaw undo")
+    facts = carry_out(home, "DELETE", f"/api/rules/{quote(name, safe='')}", do)
+    print_result(facts, f"Removed {plain(name)}. Take it back with: metaclaw undo", as_json=as_json)
 
 
 def _tell_reading(home: Path) -> None:
@@ -277,15 +278,13 @@ def retired_rules(home: Path) -> "list[RetiredSkill]":
 
 def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime | None, datetime | None]]]":
     """The rules and facts of this home with their dates. Files that cannot be read are named."""
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.skills import is_rule
     from metaclaw.store import SqlGenerations
 
     found, skipped = read_in_force(home)
     for path, reason in skipped:
         click.echo(f"skipped {plain(path)}: {plain(reason)}", err=True)
-    with opened(load(home)) as database:
+    with opened(home) as database:
         dates = {} if database is None else SqlGenerations(database).dates()
     return [skill for skill in found if is_rule(skill)], dates
 
@@ -344,10 +343,10 @@ def _edited(home: Path, name: str) -> str:
 
 
 def _row(view: "dict[str, Json]") -> tuple[object, ...]:
-    text = _short(view["text"])
+    text = short(view["text"], _MOST_TEXT)
     is_held = view["enforce"] == "hold" and view["can_hold"]
     shown = f"(fact) {text}" if view["kind"] == "fact" else f"(held) {text}" if is_held else text
-    return view["name"], shown, _short(view["when"], 40), audience(view["scope"]), view["workspace"] or "all", view["expires"]
+    return view["name"], shown, short(view["when"], 40), audience(view["scope"]), view["workspace"] or "all", view["expires"]
 
 
 def _where(facts: "dict[str, Json]") -> str:
@@ -355,11 +354,6 @@ def _where(facts: "dict[str, Json]") -> str:
     place = f"in {facts['workspace']}" if facts.get("workspace") else "everywhere"
     until = f", until {facts['expires']}" if facts.get("expires") else ""
     return plain(f"{facts.get('when')}, {whom}, {place}{until}")
-
-
-def _short(value: object, most: int = _MOST_TEXT) -> str:
-    line = " ".join(str(value).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 for command in (examples, import_, export):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from metaclaw.cli.output import ask, json_option, plain, plain_block, print_json
+from metaclaw.cli.output import ask, home_and_json, plain, plain_block, print_json, print_result
 from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
 
@@ -44,8 +44,7 @@ def service() -> None:
 @click.option("--copy-keys", is_flag=True, help=f"Copy keys that config.toml takes from the environment into {_KEYS} (mode 0600).")
 @click.option("--start/--no-start", "starts", default=True, help="Start it now and at each login [start].")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
+@home_and_json
 def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_json: bool) -> None:
     """Write a systemd user unit that runs `metaclaw start` on this home, and start it.
 
@@ -83,8 +82,7 @@ def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_
 @service.command()
 @click.option("--name", default=_NAME, show_default=True, help="Name of the unit.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
+@home_and_json
 def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     """Stop the service and delete its unit. The home folder is left as it is."""
     path = unit_path(name)
@@ -98,10 +96,11 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     path.unlink()
     if systemctl is not None:
         _run(systemctl, "daemon-reload")
-    if as_json:
-        print_json({"removed": str(path)})
-    else:
-        click.echo(f"Removed {name}.service. {home} is as it was{'; it holds ' + _KEYS if (home / _KEYS).exists() else ''}.")
+    print_result(
+        {"removed": str(path)},
+        f"Removed {name}.service. {home} is as it was{'; it holds ' + _KEYS if (home / _KEYS).exists() else ''}.",
+        as_json=as_json,
+    )
 
 
 def unit_path(name: str) -> Path:

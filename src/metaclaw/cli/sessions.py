@@ -8,25 +8,27 @@ from urllib.parse import quote
 import click
 
 from metaclaw.cli.client import at, connect, expect, message_in, rows
-from metaclaw.cli.home import check_choice, find_session, short_session, short_turn
+from metaclaw.cli.home import check_choice, find_session, opened, reading, short_session, short_turn
 from metaclaw.cli.output import (
     agent_name,
     ago,
     ask,
     counted,
     cut,
-    json_option,
+    home_and_json,
+    limit_option,
     moment,
     one_line,
     plain,
     plain_block,
     print_json,
+    print_result,
     print_table,
     terminal_width,
     wrapped,
 )
-from metaclaw.cli.turn_words import answered, held_in_words, is_continued, verdict_in_words
-from metaclaw.domain.wording import session_words
+from metaclaw.cli.turns import answered, held_in_words, is_continued, verdict_in_words
+from metaclaw.domain.status import session_words
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import acquire, find
 
@@ -47,21 +49,16 @@ def sessions() -> None:
 
 
 @sessions.command(name="list")
-@click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Most sessions to list, newest first."
-)
-@json_option
-@click.pass_obj
+@limit_option(20, "Most sessions to list, newest first.")
+@home_and_json
 def list_(home: Path, limit: int, as_json: bool) -> None:
     """List recorded sessions, newest first: what was asked first, with which agent, and how it went.
 
     A turn is good or bad by your feedback, a check, what happened next or a judge; it failed where no answer came.
     """
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.store import LedgerReader
 
-    with opened(load(home)) as database:
+    with opened(home) as database:
         found = [] if database is None else LedgerReader(database).sessions(limit)
         if database is None or not _print_found(database, found, as_json=as_json):
             _print_none("No sessions are recorded yet.", as_json=as_json)
@@ -73,22 +70,19 @@ def list_(home: Path, limit: int, as_json: bool) -> None:
 
 @sessions.command()
 @click.argument("words", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="Most sessions to list.")
+@limit_option(20, "Most sessions to list.")
 @click.option(
     "--among", type=click.IntRange(1, 1_000_000), default=1_000, show_default=True, help="Look into so many, newest first."
 )
-@json_option
-@click.pass_obj
+@home_and_json
 def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: bool) -> None:
     """List the sessions in which all WORDS occur, in what you said or in what was answered, newest first."""
     from itertools import islice
 
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.store import LedgerReader
 
     wanted = [word.casefold() for word in " ".join(words).split()]
-    with opened(load(home)) as database:
+    with opened(home) as database:
         if database is not None:
             reader = LedgerReader(database)
             fitting = (session for session in reader.sessions(among) if _holds(reader, session, wanted))
@@ -113,10 +107,7 @@ def _holds(reader: "LedgerReader", session: "SessionRow", wanted: list[str]) -> 
 
 
 def _print_none(sentence: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"sessions": []})
-    else:
-        click.echo(sentence)
+    print_result({"sessions": []}, sentence, as_json=as_json)
 
 
 def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bool) -> bool:
@@ -159,22 +150,19 @@ def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[Session
 @sessions.command()
 @click.argument("session", required=False)
 @click.option("--last", is_flag=True, help="The session that spoke last.")
-@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="Most turns to show, the newest.")
+@limit_option(50, "Most turns to show, the newest.")
 @click.option("--all", "show_all", is_flag=True, help="Also side turns (titles, summaries), and every word.")
-@json_option
-@click.pass_obj
+@home_and_json
 def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool, as_json: bool) -> None:
     """Show one session: what you said, what was answered, what was placed in the prompt, and the verdict on each turn.
 
     SESSION is an id or the beginning of one. With --json, everything that was recorded.
     """
     from metaclaw.api import session_view, turn_view
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.store import LedgerReader
 
     check_choice(session, last, "session")
-    with opened(load(home)) as database:
+    with opened(home) as database:
         wanted = find_session(None if database is None else LedgerReader(database), session)
         assert database is not None
         reader = LedgerReader(database)
@@ -245,8 +233,7 @@ def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
 @sessions.command()
 @click.argument("session", required=False)
 @click.option("--last", is_flag=True, help="The session that spoke last.")
-@json_option
-@click.pass_obj
+@home_and_json
 def end(home: Path, session: str | None, last: bool, as_json: bool) -> None:
     """End a session that is going on."""
     check_choice(session, last, "session")
@@ -256,18 +243,14 @@ def end(home: Path, session: str | None, last: bool, as_json: bool) -> None:
     if status == 404:
         raise MetaClawError(f"{message_in(body)}; metaclaw sessions list shows those there are")
     facts = expect(status, body)
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo(f"Ended {plain(session)}.")
+    print_result(facts, f"Ended {plain(session)}.", as_json=as_json)
 
 
 @sessions.command()
 @click.argument("session", required=False)
 @click.option("--last", is_flag=True, help="The session that spoke last.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
+@home_and_json
 def forget(home: Path, session: str | None, last: bool, yes: bool, as_json: bool) -> None:
     """Forget a session for ever: its turns, and everything that was learned from them."""
     check_choice(session, last, "session")
@@ -312,21 +295,17 @@ def _told(session: str, facts: "dict[str, Json]") -> "Iterator[str]":
 
 def _resolved(home: Path, session: str | None) -> str:
     """The whole id; one that the ledger does not know is left as it is, since it may be of a session half forgotten."""
-    from metaclaw.cli.home import reading
-    from metaclaw.config import load
 
-    with reading(load(home)) as reader:
+    with reading(home) as reader:
         if session is not None and (reader is None or not reader.find_sessions(session)):
             return session
         return find_session(reader, session)
 
 
 def _size(home: Path, session: str) -> str:
-    from metaclaw.cli.home import reading
-    from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
 
-    with reading(load(home)) as reader:
+    with reading(home) as reader:
         found = None if reader is None else reader.session(SessionId(session))
     return "not in the ledger" if found is None else counted(found.turns, "turn")
 
@@ -341,7 +320,6 @@ def _forget_by_proxy(home: Path, session: str) -> "dict[str, Json]":
 
 def _forget_here(home: Path, session: str) -> "dict[str, Json]":
     """Forget the session while no proxy runs, and finish forgetting that was interrupted earlier."""
-    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
     from metaclaw.learn import SessionErasure

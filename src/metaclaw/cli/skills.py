@@ -1,18 +1,37 @@
-"""`metaclaw skills`: the SKILL.md files of this home. They are files; a running proxy notices within a second."""
+"""`metaclaw skills` and `metaclaw undo`: the SKILL.md files of this home, which a running proxy reads again within a second, and
+what is in force, was, and is again."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.generations import history, keep, pin, restore, retire, revert
-from metaclaw.cli.home import read_in_force, retired, with_authors
-from metaclaw.cli.output import ask, counted, json_option, moment, plain, plain_block, print_facts, print_json, print_table
-from metaclaw.domain.wording import audience
+from metaclaw.cli.client import at, carry_out, rows
+from metaclaw.cli.home import opened, read_in_force, retired, with_authors
+from metaclaw.cli.output import (
+    ask,
+    counted,
+    home_and_json,
+    limit_option,
+    moment,
+    plain,
+    plain_block,
+    print_facts,
+    print_json,
+    print_result,
+    print_table,
+    short,
+)
+from metaclaw.domain.status import audience, reason_words
 from metaclaw.errors import SkillError
 
 if TYPE_CHECKING:
+    from metaclaw.domain.chat import Json
     from metaclaw.domain.skill import Skill, SkillState
+    from metaclaw.skills import Rulebook
+
 
 _FILE = "SKILL.md"
 
@@ -24,8 +43,7 @@ def skills() -> None:
 
 @skills.command(name="list")
 @click.option("--retired", "is_retired", is_flag=True, help="List those that are no longer in force, rules and facts too.")
-@json_option
-@click.pass_obj
+@home_and_json
 def list_(home: Path, is_retired: bool, as_json: bool) -> None:
     """List the skills, and the files that cannot be read. Your rules are listed by: metaclaw rules"""
     if is_retired:
@@ -55,8 +73,7 @@ def list_(home: Path, is_retired: bool, as_json: bool) -> None:
 
 @skills.command()
 @click.argument("name")
-@json_option
-@click.pass_obj
+@home_and_json
 def show(home: Path, name: str, as_json: bool) -> None:
     """Print one skill."""
     from metaclaw.skills import check_trouble, lenience_trouble, read_skill
@@ -78,8 +95,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
 @skills.command()
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @click.option("--replace", "--yes", "replace", is_flag=True, help="Replace a skill of the same name without asking.")
-@json_option
-@click.pass_obj
+@home_and_json
 def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     """Add the skill in PATH, a SKILL.md file or a folder that holds one. From then on it is yours."""
     from metaclaw.skills import vouched, write_skill
@@ -90,10 +106,11 @@ def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     if is_there and not replace:
         ask(f"There is a skill named {skill.name}. Replace it?")
     write_skill(folder, skill)
-    if as_json:
-        print_json({**_facts(folder, skill, whole=False), "replaced": is_there})
-    else:
-        click.echo(f"{'Replaced' if is_there else 'Added'} {skill.name} ({folder / skill.name / _FILE}).")
+    print_result(
+        {**_facts(folder, skill, whole=False), "replaced": is_there},
+        f"{'Replaced' if is_there else 'Added'} {skill.name} ({folder / skill.name / _FILE}).",
+        as_json=as_json,
+    )
     if path.is_dir() and any(entry.name != _FILE for entry in path.iterdir()):
         click.echo(f"Only {_FILE} was taken; the other files in {plain(path)} were not.", err=True)
 
@@ -102,8 +119,7 @@ def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--when", help="When to use it. Without any option an editor opens on the whole file.")
 @click.option("--body", help="What to do, in Markdown.")
-@json_option
-@click.pass_obj
+@home_and_json
 def edit(home: Path, name: str, when: str | None, body: str | None, as_json: bool) -> None:
     """Change a skill. From then on it is yours: the program does not change, withhold or retire it by itself."""
     from dataclasses import replace
@@ -121,10 +137,7 @@ def edit(home: Path, name: str, when: str | None, body: str | None, as_json: boo
     else:
         edited = replace(skill, trigger=when or skill.trigger, body=body or skill.body)
     write_skill(folder, vouched(edited))
-    if as_json:
-        print_json(_facts(folder, vouched(edited), whole=True))
-    else:
-        click.echo(f"Changed {plain(name)}; it is yours now.")
+    print_result(_facts(folder, vouched(edited), whole=True), f"Changed {plain(name)}; it is yours now.", as_json=as_json)
 
 
 def _from_editor(text: str) -> str:
@@ -140,8 +153,7 @@ def _from_editor(text: str) -> str:
 @skills.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
+@home_and_json
 def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     """Delete one skill and its folder."""
     from metaclaw.skills import remove_skill
@@ -151,10 +163,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     if not yes:
         ask(f"Delete the skill {name} and everything in {folder / name}?")
     remove_skill(folder, name)
-    if as_json:
-        print_json({"removed": name})
-    else:
-        click.echo(f"Removed {name}.")
+    print_result({"removed": name}, f"Removed {name}.", as_json=as_json)
 
 
 def _list_retired(home: Path, *, as_json: bool) -> None:
@@ -166,7 +175,9 @@ def _list_retired(home: Path, *, as_json: bool) -> None:
     elif not found:
         click.echo("Nothing has been retired.")
     else:
-        lines = [(one.skill.name, one.skill.kind, moment(one.retired_at), one.reason, _short(one.skill.trigger)) for one in found]
+        lines = [
+            (one.skill.name, one.skill.kind, moment(one.retired_at), one.reason, short(one.skill.trigger, 80)) for one in found
+        ]
         print_table(("NAME", "KIND", "RETIRED", "WHY", "USE WHEN"), lines)
         click.echo("One of them comes back with: metaclaw skills restore NAME")
 
@@ -208,7 +219,7 @@ def _facts(folder: Path, skill: "Skill", *, whole: bool) -> dict[str, object]:
 
 
 def _row(skill: "Skill") -> tuple[object, ...]:
-    return (skill.name, _state(skill), skill.author, audience(skill.scope), skill.category, _short(skill.trigger))
+    return (skill.name, _state(skill), skill.author, audience(skill.scope), skill.category, short(skill.trigger, 80))
 
 
 def _state(skill: "Skill") -> str:
@@ -220,11 +231,6 @@ def _shown_state(skill: "Skill") -> "SkillState":
     from metaclaw.api import state_of
 
     return state_of(skill)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 80 else f"{line[:79]}…"
 
 
 _NAMES_SHOWN = 5
@@ -240,8 +246,7 @@ _NAMES_SHOWN = 5
     help="A file that ends in .zip, or a folder.",
 )
 @click.option("--yes", is_flag=True, help="Replace what is there without asking.")
-@json_option
-@click.pass_obj
+@home_and_json
 def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json: bool) -> None:
     """Write the skills of these NAMES, or all of them, to a .zip or a folder."""
     from metaclaw.skills import write_pack
@@ -253,10 +258,11 @@ def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json:
         which = f"no skill named {plain(missing[0])}" if missing else "no skill to export"
         raise SkillError(f"there is {which}; metaclaw skills list shows those there are")
     write_pack(target, chosen, replace_file=yes)
-    if as_json:
-        print_json({"exported": [skill.name for skill in chosen], "to": str(target)})
-    else:
-        click.echo(f"Exported {counted(len(chosen), 'skill')} to {plain(target)}.")
+    print_result(
+        {"exported": [skill.name for skill in chosen], "to": str(target)},
+        f"Exported {counted(len(chosen), 'skill')} to {plain(target)}.",
+        as_json=as_json,
+    )
     for path, reason in () if names else skipped:
         click.echo(f"left out {plain(path)}: {plain(reason)}", err=True)
 
@@ -264,8 +270,7 @@ def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json:
 @click.command(name="import")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 @click.option("--replace", "--yes", "replace", is_flag=True, help="Replace skills of the same name without asking.")
-@json_option
-@click.pass_obj
+@home_and_json
 def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     """Take in the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are yours."""
     from metaclaw.config import load
@@ -288,6 +293,122 @@ def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     else:
         replaced = f", {len(taken)} of them in place of others" if taken else ""
         click.echo(f"Imported {counted(len(pack.skills), 'skill')}{replaced}.")
+
+
+@click.command()
+@limit_option(20, "Most generations to list, newest first.")
+@home_and_json
+def history(home: Path, limit: int, as_json: bool) -> None:
+    """List the generations of skills, newest first: when, why, and how many skills came and went."""
+    from metaclaw.api import generation_view
+    from metaclaw.store import SqlGenerations
+
+    with opened(home) as database:
+        found = [] if database is None else SqlGenerations(database).history(limit)
+    if as_json:
+        print_json({"generations": [generation_view(row) for row in found]})
+    elif not found:
+        click.echo("No generation of skills is recorded yet.")
+    else:
+        print_table(
+            ("GENERATION", "WHEN", "ADDED", "REMOVED", "WHY"),
+            [(row.number, moment(row.published_at), row.added, row.removed, reason_words(row.reason)) for row in found],
+        )
+
+
+@click.command()
+@click.argument("generation", type=click.IntRange(0, 2**31 - 1))
+@home_and_json
+def revert(home: Path, generation: int, as_json: bool) -> None:
+    """Put everything of an earlier GENERATION in force again, as a new one. Reverting to the last number undoes it.
+
+    To take back only the last lesson say: metaclaw undo. To bring back one retired skill: metaclaw skills restore NAME.
+    """
+
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        return {"reverted_to": generation, "generation": rulebook.library.revert(generation).generation}
+
+    facts = carry_out(home, "POST", "/api/generations/revert", do, {"generation": generation})
+    now = plain(facts.get("generation"))
+    print_result(facts, f"The skills of generation {generation} are in force again, as generation {now}.", as_json=as_json)
+
+
+@click.command()
+@click.argument("name")
+@home_and_json
+def retire(home: Path, name: str, as_json: bool) -> None:
+    """Take one skill out of force. Its text is kept: restore brings it back."""
+    from metaclaw.domain.ids import SkillName
+
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        return {"skill": name, "retired": True, "generation": rulebook.library.retire(SkillName(name)).generation}
+
+    facts = _change(home, name, "retire", do)
+    said = f"Retired {plain(name)}; generation {plain(facts.get('generation'))} is in force."
+    print_result(facts, f"{said}\nIt comes back with: metaclaw skills restore {plain(name)}", as_json=as_json)
+
+
+@click.command()
+@click.argument("name")
+@home_and_json
+def restore(home: Path, name: str, as_json: bool) -> None:
+    """Put one retired skill, rule or fact in force again, as it last was."""
+    facts = _change(home, name, "restore", lambda rulebook: {**_view(rulebook.restore(name)), "restored": True})
+    print_result(facts, f"Restored {plain(name)}: it is in force again.", as_json=as_json)
+
+
+@click.command()
+@click.argument("name")
+@home_and_json
+def keep(home: Path, name: str, as_json: bool) -> None:
+    """End a skill's trial: it is live from now on, and the program does not withhold, change or retire it."""
+    facts = _change(home, name, "keep", lambda rulebook: _view(rulebook.keep(name)))
+    print_result(facts, f"{plain(name)} is kept: live and pinned.", as_json=as_json)
+
+
+@click.command()
+@click.argument("name")
+@click.option("--off", is_flag=True, help="Unpin it: the program may change and retire it again.")
+@home_and_json
+def pin(home: Path, name: str, off: bool, as_json: bool) -> None:
+    """Pin a live skill: the program does not withhold, change or retire it."""
+    facts = _change(home, name, "pin", lambda rulebook: _view(rulebook.pin(name, pinned=not off)), {"pinned": not off})
+    print_result(facts, f"{'Unpinned' if off else 'Pinned'} {plain(name)}.", as_json=as_json)
+
+
+def _change(
+    home: Path, name: str, verb: str, do: "Callable[[Rulebook], dict[str, Json]]", said: "Mapping[str, Json] | None" = None
+) -> "dict[str, Json]":
+    return carry_out(home, "POST", f"/api/skills/{quote(name, safe='')}/{verb}", do, said)
+
+
+def _view(skill: "Skill") -> "dict[str, Json]":
+    from metaclaw.api import skill_view
+
+    return skill_view(skill)
+
+
+@click.command()
+@home_and_json
+def undo(home: Path, as_json: bool) -> None:
+    """Take back the last lesson: a rule or fact that was noted, changed or removed, or a skill that was learned, edited or retired.
+
+    Each call takes back one more. What was taken back is not learned again from the same turns.
+    """
+
+    def do(rulebook: "Rulebook") -> "dict[str, Json]":
+        from metaclaw.api import undone_view
+
+        return undone_view(rulebook.undo())
+
+    facts = carry_out(home, "POST", "/api/undo", do)
+    if as_json:
+        print_json(facts)
+        return
+    click.echo(f"Undone: {plain(reason_words(at(facts, 'undone', 'reason')))}.")
+    for field, mark, word in (("removed", "-", "no longer in force"), ("restored", "+", "in force again")):
+        for one in rows(facts.get(field)):
+            click.echo(f"  {mark} {plain(at(one, 'name'))} ({plain(at(one, 'kind'))}, {word}): {plain(at(one, 'text'))}")
 
 
 for command in (history, revert, retire, restore, keep, pin, export, import_):

@@ -7,9 +7,19 @@ import click
 
 from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.cost import asked_about, budget_lines
-from metaclaw.cli.output import counted, duration, json_option, plain, print_facts, print_json, print_wrapped
+from metaclaw.cli.output import (
+    counted,
+    duration,
+    home_and_json,
+    plain,
+    print_facts,
+    print_json,
+    print_wrapped,
+    short,
+    timeout_option,
+)
 from metaclaw.domain.chat import Json
-from metaclaw.domain.wording import outcome_word, reason_words
+from metaclaw.domain.status import outcome_word, reason_words
 from metaclaw.instance import find
 
 _NOTED_SHOWN = 3
@@ -32,8 +42,7 @@ _BRIEF = {
 
 @click.command()
 @click.option("--all", "show_all", is_flag=True, help="Show every fact, not only those that most people look for.")
-@json_option
-@click.pass_obj
+@home_and_json
 def status(home: Path, show_all: bool, as_json: bool) -> int:
     """Show the state of the running proxy: problems and decisions that wait for you first, then what it serves and learns."""
     if as_json and find(home) is None:
@@ -53,7 +62,7 @@ def status(home: Path, show_all: bool, as_json: bool) -> int:
         _call_for_decision(waiting)
     questions = rows(at(facts, "questions"))
     for question in questions:
-        print_wrapped(f"! rule {plain(at(question, 'name'))} ({plain(_short(at(question, 'text')))}):", bold=True)
+        print_wrapped(f"! rule {plain(at(question, 'name'))} ({plain(short(at(question, 'text'), _MOST_TEXT))}):", bold=True)
         print_wrapped(f"    {plain(at(question, 'question'))}", indent="    ")
     if not (waiting or troubles or questions):
         click.echo("Nothing is wrong, and nothing waits for you.")
@@ -179,7 +188,7 @@ def _noted(noted: Json) -> Iterator[tuple[str, object]]:
     """The latest lessons: reason and text."""
     label = "noted"
     for one in rows(noted)[:_NOTED_SHOWN]:
-        words = " / ".join(_short(at(lesson, "text")) for lesson in rows(at(one, "put"))[:_WORDS_SHOWN])
+        words = " / ".join(short(at(lesson, "text"), _MOST_TEXT) for lesson in rows(at(one, "put"))[:_WORDS_SHOWN])
         when = str(at(one, "at") or "")[:16].replace("T", " ")
         yield label, f"{when}  {reason_words(at(one, 'reason'))}{f': {words}' if words else ''}"
         label = ""
@@ -191,11 +200,6 @@ def _counted_failures(counted_kinds: Json) -> Iterator[tuple[str, object]]:
         kind = at(one, "words") or at(one, "kind")
         yield label, f"{at(one, 'failures')} of the {at(one, 'needed')} failures from which a skill is written: {kind}"
         label = ""
-
-
-def _short(text: Json) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 1]}…"
 
 
 def _skills(facts: Json) -> str:
@@ -349,11 +353,8 @@ def _provider(provider: Json) -> str:
 
 
 @click.command()
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Seconds for each provider."
-)
-@json_option
-@click.pass_obj
+@timeout_option(5.0, "Seconds for each provider.", 0.1)
+@home_and_json
 def doctor(home: Path, timeout_s: float, as_json: bool) -> int:
     """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if something fails."""
     from metaclaw.cli.checks import FindingState, examine

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.output import ask, counted, json_option, plain, print_facts, print_json, print_table, shown_while
+from metaclaw.cli.home import opened, reading
+from metaclaw.cli.output import (
+    ask,
+    counted,
+    home_and_json,
+    plain,
+    print_facts,
+    print_json,
+    print_result,
+    print_table,
+    shown_while,
+)
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:
@@ -25,8 +36,7 @@ def store() -> None:
 
 
 @store.command()
-@json_option
-@click.pass_obj
+@home_and_json
 def check(home: Path, as_json: bool) -> int:
     """Read the whole database and say whether it is sound. Exits with 1 if it is not. The proxy may run."""
     url, path = _place(home)
@@ -58,11 +68,9 @@ def _check_file(path: Path) -> dict[str, object]:
 
 def _check_server(home: Path) -> dict[str, object]:
     """A server checks its own files; that it can be read at this schema is what there is to say here."""
-    from metaclaw.cli.home import reading
-    from metaclaw.config import load
     from metaclaw.store import SCHEMA_REVISION, IntegrityReport
 
-    with reading(load(home)) as reader:
+    with reading(home) as reader:
         assert reader is not None
         counts = reader.counts()
     return _facts(IntegrityReport(SCHEMA_REVISION, counts.turns, counts.sessions, 0, 0, ()))
@@ -84,12 +92,9 @@ def _facts(found: "IntegrityReport") -> dict[str, object]:
 @store.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask before a file is overwritten.")
-@json_option
-@click.pass_obj
+@home_and_json
 def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
     """Write a copy of the database to PATH, a file or a folder. The proxy may run."""
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.store import back_up, check_file
 
     _file(home, "back up")
@@ -98,7 +103,7 @@ def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
         target /= f"ledger-{datetime.now():%Y%m%d-%H%M%S}.db"
     if target.exists() and not yes:
         ask(f"Overwrite {plain(target)}?")
-    with opened(load(home)) as database:
+    with opened(home) as database:
         if database is None:
             raise MetaClawError("nothing is recorded yet, so there is nothing to back up")
         if database.path is not None and target.exists() and target.samefile(database.path):
@@ -106,17 +111,17 @@ def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
         with shown_while("copying the database"):
             made = back_up(database, target)
     found = check_file(target)
-    if as_json:
-        print_json({"backup": made.path, "made_at": made.made_at, "turns": found.turns, "size_bytes": found.size_bytes})
-    else:
-        click.echo(f"Wrote {counted(found.turns, 'turn')} to {plain(target)} ({found.size_bytes} bytes).")
+    print_result(
+        {"backup": made.path, "made_at": made.made_at, "turns": found.turns, "size_bytes": found.size_bytes},
+        f"Wrote {counted(found.turns, 'turn')} to {plain(target)} ({found.size_bytes} bytes).",
+        as_json=as_json,
+    )
 
 
 @store.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
+@home_and_json
 def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
     """Put the backup at PATH in the place of the database, which is kept beside it. The proxy must not run."""
     from metaclaw.instance import acquire
@@ -145,8 +150,7 @@ def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
 
 @store.command()
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@click.pass_obj
+@home_and_json
 def repair(home: Path, yes: bool, as_json: bool) -> None:
     """Save what can be read of a damaged database into a new one; the damaged one is kept. The proxy must not run."""
     from metaclaw.instance import acquire
@@ -156,10 +160,9 @@ def repair(home: Path, yes: bool, as_json: bool) -> None:
     database = _file(home, "repair")
     found = check_file(database) if database.exists() else None
     if found is None or not found.problems:
-        if as_json:
-            print_json({"repaired": False, "former": None, "tables": []})
-        else:
-            click.echo("The database is sound; there is nothing to repair.")
+        print_result(
+            {"repaired": False, "former": None, "tables": []}, "The database is sound; there is nothing to repair.", as_json=as_json
+        )
         return
     if not yes and not found.is_newer:
         ask(f"Replace {plain(database)} by what can be read of it? The damaged file is kept beside it.")
@@ -175,8 +178,7 @@ def repair(home: Path, yes: bool, as_json: bool) -> None:
 
 
 @store.command()
-@json_option
-@click.pass_obj
+@home_and_json
 def migrate(home: Path, as_json: bool) -> None:
     """Bring the database to this version's schema, as a start does, and rewrite files of older versions so that they can shrink.
 
@@ -191,15 +193,11 @@ def migrate(home: Path, as_json: bool) -> None:
         if database.path is not None:
             compact(database)
         database.close()
-    if as_json:
-        print_json({"schema": SCHEMA_REVISION})
-    else:
-        click.echo(f"The database is at schema {SCHEMA_REVISION}.")
+    print_result({"schema": SCHEMA_REVISION}, f"The database is at schema {SCHEMA_REVISION}.", as_json=as_json)
 
 
 def _finish_forgetting(home: Path) -> bool:
     """Delete what a restored database holds of forgotten sessions; whether nothing of them is left in its file."""
-    from metaclaw.cli.home import opened
     from metaclaw.config import load
     from metaclaw.learn import SessionErasure
     from metaclaw.skills import SkillLibrary

@@ -1,20 +1,25 @@
-"""`metaclaw why`: which rules and skills were in a turn's prompt. `metaclaw feedback`: a person's verdict on a turn."""
+"""`metaclaw why`: which rules and skills were in a turn's prompt. `metaclaw feedback`: a person's verdict on a turn. Also turns in
+words, for `metaclaw sessions`."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from metaclaw.cli.client import at, connect, expect, message_in, rows
-from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn
-from metaclaw.cli.output import counted, json_option, moment, plain, print_json
+from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn, opened, read_in_force, reading
+from metaclaw.cli.output import counted, home_and_json, moment, plain, print_json, short
+from metaclaw.domain.status import CAME_LATER, NOT_JUDGED, outcome_word, source_words
 from metaclaw.domain.turn import KEEP_RULES
-from metaclaw.domain.wording import CAME_LATER, outcome_word
-from metaclaw.errors import MetaClawError
+from metaclaw.errors import MetaClawError, WireError
 from metaclaw.instance import find
 
 if TYPE_CHECKING:
-    from metaclaw.domain.chat import Json
+    from metaclaw.domain.chat import Json, Message, ToolCall
+    from metaclaw.domain.turn import Enforcement, Turn
+    from metaclaw.domain.verdict import Verdict
+
 
 _MOST_TEXT = 90
 _LATER_SHOWN = 3
@@ -27,8 +32,7 @@ _REMINDERS = (
 @click.command()
 @click.argument("turn", required=False)
 @click.option("--last", is_flag=True, help="The last main turn.")
-@json_option
-@click.pass_obj
+@home_and_json
 def why(home: Path, turn: str | None, last: bool, as_json: bool) -> None:
     """Say which rules and skills were in the prompt of TURN, which were not, and why."""
     check_choice(turn, last, "turn")
@@ -41,7 +45,6 @@ def why(home: Path, turn: str | None, last: bool, as_json: bool) -> None:
 
 def _explained(home: Path, wanted: str | None) -> "dict[str, Json]":
     from metaclaw.api import WhyRoutes
-    from metaclaw.cli.home import opened, read_in_force
     from metaclaw.config import load
     from metaclaw.skills import Budgets
     from metaclaw.store import LedgerReader, SqlGenerations, SqlPolicies
@@ -128,9 +131,7 @@ def _section(title: str, items: "list[Json]") -> None:
         return
     click.echo(f"{title}:")
     for one in items:
-        text = " ".join(str(at(one, "text")).split())
-        shown = text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 1]}…"
-        click.echo(f"  {plain(at(one, 'kind'))} {plain(at(one, 'name'))}: {plain(shown)}")
+        click.echo(f"  {plain(at(one, 'kind'))} {plain(at(one, 'name'))}: {plain(short(at(one, 'text'), _MOST_TEXT))}")
         click.echo(f"    {plain(at(one, 'reason'))}")
         if note := at(one, "check_note"):
             click.echo(f"    {plain(note)}")
@@ -143,8 +144,7 @@ _OUTCOMES = ("pass", "fail")
 @click.argument("said", nargs=-1, metavar="[TURN] pass|fail [COMMENT]...", required=True)
 @click.option("--last", is_flag=True, help="The last main turn; then no TURN is named.")
 @click.option("--comment", default="", help="The same as COMMENT.")
-@json_option
-@click.pass_obj
+@home_and_json
 def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_json: bool) -> None:
     """Say whether a turn was good. Your verdict overrides the judge's; with fail, skills are made of your COMMENT.
 
@@ -179,10 +179,8 @@ def _parse_words(said: tuple[str, ...], *, last: bool) -> tuple[str | None, str,
 
 def _resolved(home: Path, named: str | None) -> str:
     """The whole id. One that the ledger does not know is left for the proxy to refuse."""
-    from metaclaw.cli.home import reading
-    from metaclaw.config import load
 
-    with reading(load(home)) as reader:
+    with reading(home) as reader:
         if named is not None and (reader is None or not reader.find_turns(named)):
             return named
         return find_turn(reader, named)
@@ -199,8 +197,6 @@ def _tell_proxy(home: Path, turn: str, outcome: str, comment: str) -> "dict[str,
 def _record(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
     """Straight into the store: a proxy that starts later learns from it."""
     from metaclaw.api import verdict_view
-    from metaclaw.cli.home import opened
-    from metaclaw.config import load
     from metaclaw.domain.ids import TurnId
     from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
     from metaclaw.store import LedgerReader, SqlVerdicts
@@ -208,8 +204,78 @@ def _record(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Jso
     is_fail = outcome == Outcome.FAIL
     p_fail, fault = (1.0, Fault.AGENT) if is_fail else (0.0, None)
     verdict = Verdict(TurnId(turn), Outcome(outcome), Source.USER, p_fail, fault=fault, comment=comment.strip())
-    with opened(load(home)) as database:
+    with opened(home) as database:
         if database is None or LedgerReader(database).standing_of(verdict.turn) is None:
             raise MetaClawError(f"there is no turn {plain(turn)}; {WHERE_TURNS}")
         SqlVerdicts(database).record_verdict(verdict)
     return {"turn": turn, "verdict": verdict_view(verdict)}
+
+
+_GOT = {
+    "complied": "the client got an answer that follows it",
+    "stopped": "the client got a text in place of the calls",
+    "warned": "the client got them with a warning",
+}
+
+
+def is_continued(turn: "Turn") -> bool:
+    """Whether the request goes on with the results of tools instead of words."""
+    from metaclaw.api import words_in
+    from metaclaw.domain.chat import ToolResult
+    from metaclaw.proxy import own_words
+
+    messages = _messages(turn)
+    return (
+        bool(messages)
+        and any(isinstance(part, ToolResult) for part in messages[-1].parts)
+        and not words_in(own_words, turn.agent, messages[-1])
+    )
+
+
+def answered(turn: "Turn") -> str:
+    """The model's answer: its text, and one line for each tool call."""
+    from metaclaw.domain.chat import Text, ToolCall
+    from metaclaw.wires import said_parts
+
+    lines: list[str] = []
+    for part in said_parts(turn.wire, turn.stream, turn.exchange.shown, partial=True):
+        if isinstance(part, Text) and part.text.strip():
+            lines.append(part.text.strip())
+        elif isinstance(part, ToolCall):
+            lines.append(_call(part))
+    return "\n".join(lines)
+
+
+def held_in_words(found: "Enforcement") -> str:
+    """Which rules held calls of an answer back, and what the client got."""
+    names = ", ".join(one.rule for one in found.rules)
+    times = len(found.attempts)
+    tries = "" if times < 2 else f" The model was asked {times} times."
+    return f"calls that break {names}; {_GOT[found.rules[0].end.value]}.{tries} (metaclaw why tells the story)"
+
+
+def verdict_in_words(verdict: "Verdict | None") -> str:
+    """The verdict on a turn and its source, in words."""
+    if verdict is None:
+        return NOT_JUDGED
+    evidence = verdict.comment or "; ".join(filter(None, (signal.quote for signal in verdict.signals)))
+    return f"{outcome_word(verdict.outcome.value)}, {source_words(verdict.source.value)}" + (f": {evidence}" if evidence else "")
+
+
+def _messages(turn: "Turn") -> "tuple[Message, ...]":
+    from metaclaw.learn import read_request
+
+    try:
+        return tuple(read_request(turn.wire, turn.exchange.request).messages)
+    except WireError:
+        return ()
+
+
+def _call(call: "ToolCall") -> str:
+    """A tool call on one line: its name and the value that says most."""
+    try:
+        given = json.loads(call.arguments)
+    except ValueError:
+        given = call.arguments
+    values = [value for value in given.values() if isinstance(value, str)] if isinstance(given, dict) else [str(given)]
+    return f"→ {call.name}({' '.join(values[0].split()) if values else ''})"

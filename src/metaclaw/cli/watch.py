@@ -14,8 +14,8 @@ import click
 from metaclaw.cli.client import ApiClient, NotListeningError, NotRunningError, UnreachableError, at, connect, expect, parsed, rows
 from metaclaw.cli.output import agent_name, plain
 from metaclaw.domain.chat import Json
+from metaclaw.domain.status import outcome_word, reason_words
 from metaclaw.domain.turn import KEEP_RULES
-from metaclaw.domain.wording import outcome_word, reason_words
 
 # The proxy sends a comment at least every 15 seconds.
 _SILENCE_S = 60.0

@@ -1,84 +1,38 @@
 """The configuration: one strict typed tree, read from TOML, the environment and options, and edited without losing comments."""
 
-from metaclaw.config.editor import ensure_api_key, set_values
-from metaclaw.config.home import CONFIG_NAME, default_home, prepare_home, replace_file
-from metaclaw.config.learning import (
-    EvolverConfig,
-    JudgeConfig,
-    LearningConfig,
-    ListenConfig,
-    PriceConfig,
-    PrivacyConfig,
-    SkillsConfig,
-    TeamConfig,
-)
-from metaclaw.config.loader import build, flatten, load, missing_secrets
-from metaclaw.config.policy import DistillConfig, PolicyConfig, TrainingMode
-from metaclaw.config.problems import InvalidConfigError, Problem, toml_value
-from metaclaw.config.schedule import CalendarConfig, RuleConfig, ScheduleConfig, SleepRange, sleep_range
-from metaclaw.config.section import MASK, Secret, SecretUrl, without_password
-from metaclaw.config.serving import (
-    WIRES_OF_KIND,
-    EngineConfig,
-    LogConfig,
-    ProviderConfig,
-    ProxyConfig,
-    SessionsConfig,
-    StoreConfig,
-    TelemetryConfig,
-    is_loopback,
-)
-from metaclaw.config.sources import LISTS, OPTIONAL, SourceKind, Statement, ValueSource, statements
-from metaclaw.config.tree import Config
-
-__all__ = [
-    "CONFIG_NAME",
-    "LISTS",
-    "MASK",
-    "OPTIONAL",
-    "WIRES_OF_KIND",
-    "CalendarConfig",
-    "Config",
-    "DistillConfig",
-    "EngineConfig",
-    "EvolverConfig",
-    "InvalidConfigError",
-    "JudgeConfig",
-    "LearningConfig",
-    "ListenConfig",
-    "LogConfig",
-    "PolicyConfig",
-    "PriceConfig",
-    "PrivacyConfig",
-    "Problem",
-    "ProviderConfig",
-    "ProxyConfig",
-    "RuleConfig",
-    "ScheduleConfig",
-    "Secret",
-    "SecretUrl",
-    "SessionsConfig",
-    "SkillsConfig",
-    "SleepRange",
-    "SourceKind",
-    "Statement",
-    "StoreConfig",
-    "TeamConfig",
-    "TelemetryConfig",
-    "TrainingMode",
-    "ValueSource",
-    "build",
-    "default_home",
-    "ensure_api_key",
-    "flatten",
-    "is_loopback",
-    "load",
-    "missing_secrets",
-    "prepare_home",
-    "replace_file",
-    "set_values",
-    "sleep_range",
-    "statements",
-    "toml_value",
-    "without_password",
-]
+from metaclaw.config.editor import ensure_api_key as ensure_api_key
+from metaclaw.config.editor import set_values as set_values
+from metaclaw.config.learning import EvolverConfig as EvolverConfig
+from metaclaw.config.learning import JudgeConfig as JudgeConfig
+from metaclaw.config.learning import ListenConfig as ListenConfig
+from metaclaw.config.learning import PriceConfig as PriceConfig
+from metaclaw.config.learning import SkillsConfig as SkillsConfig
+from metaclaw.config.loader import Config as Config
+from metaclaw.config.loader import build as build
+from metaclaw.config.loader import flatten as flatten
+from metaclaw.config.loader import load as load
+from metaclaw.config.loader import missing_secrets as missing_secrets
+from metaclaw.config.problems import InvalidConfigError as InvalidConfigError
+from metaclaw.config.problems import Problem as Problem
+from metaclaw.config.problems import toml_value as toml_value
+from metaclaw.config.section import CONFIG_NAME as CONFIG_NAME
+from metaclaw.config.section import MASK as MASK
+from metaclaw.config.section import Secret as Secret
+from metaclaw.config.section import SecretUrl as SecretUrl
+from metaclaw.config.section import default_home as default_home
+from metaclaw.config.section import prepare_home as prepare_home
+from metaclaw.config.section import replace_file as replace_file
+from metaclaw.config.section import without_password as without_password
+from metaclaw.config.serving import WIRES_OF_KIND as WIRES_OF_KIND
+from metaclaw.config.serving import ProviderConfig as ProviderConfig
+from metaclaw.config.serving import is_loopback as is_loopback
+from metaclaw.config.sources import LISTS as LISTS
+from metaclaw.config.sources import OPTIONAL as OPTIONAL
+from metaclaw.config.sources import Statement as Statement
+from metaclaw.config.sources import statements as statements
+from metaclaw.config.training import CalendarConfig as CalendarConfig
+from metaclaw.config.training import PolicyConfig as PolicyConfig
+from metaclaw.config.training import RuleConfig as RuleConfig
+from metaclaw.config.training import ScheduleConfig as ScheduleConfig
+from metaclaw.config.training import SleepRange as SleepRange
+from metaclaw.config.training import sleep_range as sleep_range

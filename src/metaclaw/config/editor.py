@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from metaclaw.config.home import CONFIG_NAME, prepare_home, replace_file
-from metaclaw.config.loader import compose, from_environment, from_options, place, read_file
+from metaclaw.config.loader import Config, compose, from_environment, from_options, place, read_file
 from metaclaw.config.problems import InvalidConfigError, Problem, section_type, toml_value
-from metaclaw.config.section import Secret
+from metaclaw.config.section import CONFIG_NAME, Secret, prepare_home, replace_file
 from metaclaw.config.sources import (
     LISTS,
     ConfigFile,
@@ -28,7 +27,6 @@ from metaclaw.config.sources import (
     key_of,
     statements,
 )
-from metaclaw.config.tree import Config
 from metaclaw.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -1,11 +1,15 @@
-"""Checks: what a skill may carry so that an answer can be tested without a model."""
+"""Checks: what a skill may carry so that an answer can be tested without a model, and the classes of tools that checks name.
+
+Each client has its table of tools here. A name means the same in every client that has it.
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import Json, Message, Tool
 from metaclaw.domain.verdict import Outcome
@@ -128,3 +132,151 @@ def scored(score: float, reason: str) -> Finding:
     """The finding of a score: 1 passes, below one half fails, anything between is neither."""
     outcome = Outcome.PASS if score == 1.0 else Outcome.FAIL if score < 0.5 else Outcome.UNKNOWN
     return Finding(outcome, reason, score)
+
+
+class ToolClass(StrEnum):
+    """What a tool is for."""
+
+    SHELL = "shell"
+    EDIT = "edit"
+    READ = "read"
+    WEB = "web"
+
+
+_TABLES: Final[dict[str, dict[ToolClass, str]]] = {
+    "claude-code": {
+        ToolClass.SHELL: "Bash PowerShell REPL",
+        ToolClass.EDIT: "Edit MultiEdit Write NotebookEdit",
+        ToolClass.READ: "Read Glob Grep LS NotebookRead",
+        ToolClass.WEB: "WebFetch WebSearch",
+    },
+    # With newer models `exec` takes JavaScript that calls the other tools.
+    "codex": {
+        ToolClass.SHELL: "exec_command shell shell_command local_shell write_stdin exec unified_exec container.exec",
+        ToolClass.EDIT: "apply_patch",
+        ToolClass.READ: "view_image read_file list_dir grep_files",
+        ToolClass.WEB: "web_search",
+    },
+    "opencode": {
+        ToolClass.SHELL: "bash shell",
+        ToolClass.EDIT: "edit write patch multiedit apply_patch",
+        ToolClass.READ: "read glob grep list",
+        ToolClass.WEB: "webfetch websearch codesearch",
+    },
+    "openclaw": {
+        ToolClass.SHELL: "exec bash",
+        ToolClass.EDIT: "edit write apply_patch",
+        ToolClass.READ: "read ls",
+        ToolClass.WEB: "web_fetch web_search browser",
+    },
+    "hermes": {
+        ToolClass.SHELL: "terminal execute_code",
+        ToolClass.EDIT: "patch write_file",
+        ToolClass.READ: "read_file search_files",
+        ToolClass.WEB: "web_search web_extract browser_navigate",
+    },
+    "qwen-code": {
+        ToolClass.SHELL: "run_shell_command",
+        ToolClass.EDIT: "edit write_file replace",
+        ToolClass.READ: "read_file read_many_files list_directory glob grep_search search_file_content",
+        ToolClass.WEB: "web_fetch web_search google_web_search",
+    },
+    "copaw": {
+        ToolClass.SHELL: "execute_shell_command execute_python_code",
+        ToolClass.EDIT: "write_file edit_file append_file",
+        ToolClass.READ: "read_file grep_search glob_search",
+        ToolClass.WEB: "browser_use",
+    },
+    "mini-swe-agent": {ToolClass.SHELL: "bash"},
+    # Names that are common elsewhere: Cursor, Cline, Roo, Windsurf, OpenHands, SWE-agent, LangChain, MCP servers, providers' own.
+    "other": {
+        ToolClass.SHELL: "run_terminal_cmd run_terminal_command run_in_terminal execute_command execute_bash execute_shell"
+        " run_command run_bash run_shell bash_tool shell_tool shell_exec exec_shell sh zsh powershell cmd command"
+        " terminal_exec run_script execute_ipython_cell code_interpreter python run_python start_process",
+        ToolClass.EDIT: "str_replace_editor str_replace_based_edit_tool str_replace text_editor file_editor edit_file edit_block"
+        " write_to_file replace_in_file create_file create_new_file insert_edit_into_file replace_string_in_file search_replace"
+        " apply_diff apply_edit insert_content delete_file update_file file_write move_file rename_file reapply write_files"
+        " save_file create_or_update_file fs_write write_text_file",
+        ToolClass.READ: "view_file open_file view file_read list_files read_files get_file_contents search_code codebase_search"
+        " file_search read_multiple_files cat",
+        ToolClass.WEB: "fetch fetch_url web_browse http_request http_get open_url browse browser_action url_fetch visit_page"
+        " fetch_webpage search_web navigate",
+    },
+}
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NAMESPACE: Final = re.compile(r".*(?:__|[./:])")
+_VIEWING: Final = _words("view read")
+_EDITORS: Final = _words("strreplaceeditor strreplacebasededittool texteditor fileeditor")
+_CODE_TOOLS: Final = _words("repl executecode executepythoncode executeipythoncell codeinterpreter python runpython")
+_COMMAND_KEYS: Final = _words("command cmd commands shellcommand commandline cmdline argv script")
+_PATH_KEYS: Final = _words("path filepath file filename targetfile absolutepath notebookpath uri")
+_TEXT_KEYS: Final = _words("content contents newstring newstr newtext filetext text codeedit replacement diff patch edits")
+_CHANGING: Final = _words("write edit save create update patch replace insert append modify overwrite put upsert change")
+_NAME_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_RUNNING: Final = _words(
+    "run runner exec execute executor process shell bash sh zsh terminal tty console command cmd commands spawn invoke ssh script"
+    " sandbox container subprocess system"
+)
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
+
+
+CLIENT_TOOLS: Final = {
+    client: {name: kind for kind, names in table.items() for name in names.split()} for client, table in _TABLES.items()
+}
+"""The tools of each client by name; `other` are names that are common among clients without a table."""
+_CLASSES: Final = {_plain(name): kind for table in CLIENT_TOOLS.values() for name, kind in table.items()}
+
+
+def tool_class(name: str, arguments: object = None) -> ToolClass | None:
+    """The class of a tool, whatever its spelling and the server or namespace before its name; None for a tool of no class.
+
+    `arguments` tell which of both an editor does that also shows files, and what an unknown tool takes: a command, where its name
+    speaks of running something or the command has several words; or a file and its new text, where its name speaks of changing.
+    """
+    given = arguments if isinstance(arguments, dict) else {}
+    last = _plain(_NAMESPACE.sub("", name))
+    if last in _EDITORS and given.get("command") in _VIEWING:
+        return ToolClass.READ
+    known = _CLASSES.get(_plain(name)) or _CLASSES.get(last)
+    if known is not None or not given:
+        return known
+    keys = {_plain(key): value for key, value in given.items() if isinstance(key, str)}
+    if _takes_command(name, keys):
+        return ToolClass.SHELL
+    return ToolClass.EDIT if _changes_file(name, keys) else None
+
+
+@lru_cache(1024)
+def runs_code(name: str) -> bool:
+    """Whether a tool of the class shell takes a program in a language such as Python."""
+    return _plain(_NAMESPACE.sub("", name)) in _CODE_TOOLS
+
+
+def is_named(name: str, wanted: str) -> bool:
+    """Whether a check's name for a tool means the tool of this name: case, separators and the server or namespace before it do not
+    matter, and `*` stands for anything."""
+    if "*" in wanted:
+        return fnmatchcase(name.lower(), wanted.lower())
+    plain = _plain(wanted)
+    return bool(plain) and (plain == _plain(name) or plain == _plain(_NAMESPACE.sub("", name)))
+
+
+def _takes_command(name: str, arguments: Mapping[str, object]) -> bool:
+    found = [arguments[key] for key in _COMMAND_KEYS if arguments.get(key)]
+    if not found:
+        return False
+    words = {word.lower() for word in _NAME_WORDS.findall(name)}
+    return not words.isdisjoint(_RUNNING) or any(isinstance(one, str) and " " in one.strip() for one in found)
+
+
+def _changes_file(name: str, arguments: Mapping[str, object]) -> bool:
+    words = {word.lower() for word in _NAME_WORDS.findall(name)}
+    return not (words.isdisjoint(_CHANGING) or _PATH_KEYS.isdisjoint(arguments) or _TEXT_KEYS.isdisjoint(arguments))

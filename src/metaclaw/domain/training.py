@@ -56,6 +56,14 @@ class Rejection(StrEnum):
     HELD_OUT = "kept for the gate"
 
 
+class BatchState(StrEnum):
+    """A batch is open until a version came of it, or until it was dropped: then its turns are spent all the same."""
+
+    OPEN = "open"
+    DONE = "done"
+    DROPPED = "dropped"
+
+
 class Made(Protocol):
     """What `rejection` reads of a turn. A `Turn` has it; the store reads it without the bodies."""
 

@@ -27,7 +27,7 @@ from metaclaw.learn.failures import EvolverFilter, FailureReader, Probes, tasks_
 from metaclaw.learn.rules import LISTENED
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
-from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
+from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, is_learnable
 from metaclaw.store import SkillAttempt, SqlCandidates
 
 log = logging.getLogger(__name__)
@@ -114,10 +114,10 @@ class FastLoop:
         shown = await run_sync(self.failures.not_overtaken, self._filter.shown, self.library.view.generation)
         self._filter.keep(shown)
         kinds = await run_sync(self._filter.kinds_to_show, settled, shown)
-        few = (one for one in kinds if not ripe_groups(one, self.min_failures))
+        few = (one for one in kinds if not is_learnable(one, self.min_failures))
         self._counted = tuple((one.name, one.in_words, len(one.failures)) for one in few)
         for kind in kinds:
-            if ripe_groups(kind, self.min_failures):
+            if is_learnable(kind, self.min_failures):
                 async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
                     if may:
                         await self._from_failures(kind, background)

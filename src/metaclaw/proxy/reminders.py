@@ -20,11 +20,10 @@ import anyio
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Json
-from metaclaw.domain.check import PatternCheck, Place, SchemaCheck
+from metaclaw.domain.check import PatternCheck, Place, SchemaCheck, is_named, tool_class
 from metaclaw.domain.compliance import COMPARED_DAYS, CountedResult, ReminderState, RuleResult, measured_hash, reminder_effect
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
-from metaclaw.domain.tool_classes import is_named, tool_class
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.skills import check_of, enforce_of, rule_text, rule_when
@@ -179,13 +178,11 @@ def _offered(incoming: Incoming) -> frozenset[str] | None:
 
 @lru_cache(maxsize=1024)
 def _names(tool: str, parameters: tuple[str, ...]) -> tuple[str, ...]:
-    """A tool's name and its class."""
     found = tool_class(tool, dict.fromkeys(parameters, True))
     return (tool,) if found is None else (tool, found.value)
 
 
 def _parameters_of(tool: Json) -> tuple[str, ...]:
-    """The names of a tool's parameters."""
     described = tool.get("function", tool) if isinstance(tool, dict) else None
     schema = (described.get("parameters") or described.get("input_schema")) if isinstance(described, dict) else None
     properties = schema.get("properties") if isinstance(schema, dict) else None

@@ -14,8 +14,7 @@ from sqlalchemy import delete, insert, select
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.errors import StoreError
-from metaclaw.store.database import Database, open_database
-from metaclaw.store.files import SUFFIXES, copy_database, put_in_place
+from metaclaw.store.database import SUFFIXES, Database, copy_database, open_database, put_in_place
 from metaclaw.store.forgetting import SqlForgetting
 from metaclaw.store.rows import pack_instant, pack_text, unpack_instant, unpack_text
 from metaclaw.store.schema import backups
@@ -51,8 +50,9 @@ class SqlBackups:
     def known(self) -> list[Backup]:
         """Every noted backup, newest first."""
         query = select(backups).order_by(backups.c.made_us.desc(), backups.c.path)
-        with self._database.reading("reading the known backups") as connection:
-            return [Backup(Path(unpack_text(row.path)), unpack_instant(row.made_us)) for row in connection.execute(query)]
+        return self._database.read(
+            "reading the known backups", query, lambda row: Backup(Path(unpack_text(row.path)), unpack_instant(row.made_us))
+        )
 
 
 def back_up(database: Database, target: Path) -> Backup:

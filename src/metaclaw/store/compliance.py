@@ -96,20 +96,20 @@ class SqlCompliance:
         query = select(rule_counts).where(rule_counts.c.day >= since, rule_counts.c.times > 0)
         if rules is not None:
             query = query.where(rule_counts.c.rule.in_([pack_text(rule) for rule in rules]))
-        with self._database.reading("reading how rules are followed") as connection:
-            return [
-                CountedResult(
-                    SkillName(unpack_text(row.rule)),
-                    row.hash,
-                    unpack_text(row.agent),
-                    unpack_text(row.model),
-                    row.day,
-                    RuleResult(row.result),
-                    Reminded(row.reminder),
-                    row.times,
-                )
-                for row in connection.execute(query.order_by(rule_counts.c.day.desc(), rule_counts.c.seq))
-            ]
+        return self._database.read(
+            "reading how rules are followed",
+            query.order_by(rule_counts.c.day.desc(), rule_counts.c.seq),
+            lambda row: CountedResult(
+                SkillName(unpack_text(row.rule)),
+                row.hash,
+                unpack_text(row.agent),
+                unpack_text(row.model),
+                row.day,
+                RuleResult(row.result),
+                Reminded(row.reminder),
+                row.times,
+            ),
+        )
 
     def last_broken(self, since: str = "") -> dict[tuple[SkillName, str], int]:
         """The last turn in which each text of a rule was broken, from this day on, by the rule and its hash."""
@@ -120,8 +120,11 @@ class SqlCompliance:
             .where(rule_counts.c.day >= since, rule_counts.c.result.in_(_BAD))
             .group_by(rule_counts.c.rule, rule_counts.c.hash)
         )
-        with self._database.reading("reading where rules were broken last") as connection:
-            return {(SkillName(unpack_text(row.rule)), row.hash): row.last for row in connection.execute(query)}
+        return dict(
+            self._database.read(
+                "reading where rules were broken last", query, lambda row: ((SkillName(unpack_text(row.rule)), row.hash), row.last)
+            )
+        )
 
     def totals(self, hashes: Mapping[SkillName, str]) -> dict[SkillName, dict[str, Compliance]]:
         """How the rules with these hashes are followed, by agent; a rule that never applied has none."""
@@ -161,18 +164,18 @@ class SqlCompliance:
             .order_by(rule_results.c.turn.desc())
             .limit(limit)
         )
-        with self._database.reading("reading where a rule was broken") as connection:
-            return [
-                Violation(
-                    TurnId(unpack_text(row.id)),
-                    unpack_instant(row.received_us),
-                    unpack_text(row.agent),
-                    unpack_text(row.model),
-                    row.result == RuleResult.HELD.value,
-                    unpack_text(row.reason or ""),
-                )
-                for row in connection.execute(query)
-            ]
+        return self._database.read(
+            "reading where a rule was broken",
+            query,
+            lambda row: Violation(
+                TurnId(unpack_text(row.id)),
+                unpack_instant(row.received_us),
+                unpack_text(row.agent),
+                unpack_text(row.model),
+                row.result == RuleResult.HELD.value,
+                unpack_text(row.reason or ""),
+            ),
+        )
 
     def broken_in(self, turn: TurnId) -> list[tuple[SkillName, str]]:
         """The rules that a turn broke and that were not held, with the reasons."""
@@ -183,8 +186,9 @@ class SqlCompliance:
             .where(turns.c.id == pack_text(turn), rule_counts.c.result == RuleResult.BROKEN.value)
             .order_by(rule_counts.c.rule)
         )
-        with self._database.reading("reading which rules a turn broke") as connection:
-            return [(SkillName(unpack_text(row.rule)), unpack_text(row.reason or "")) for row in connection.execute(query)]
+        return self._database.read(
+            "reading which rules a turn broke", query, lambda row: (SkillName(unpack_text(row.rule)), unpack_text(row.reason or ""))
+        )
 
     def _add(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
         """Count results, in few statements: every other writer waits meanwhile."""
@@ -348,8 +352,7 @@ class SqlTrueAnswers:
         """The newest true answers, without their messages, newest first."""
         columns = [column for column in true_answers.c if column.name not in ("messages", "rest")]
         query = select(turns.c.id, turns.c.session, turns.c.user_id, *columns).join(turns, turns.c.seq == true_answers.c.turn)
-        with self._database.reading("reading true answers") as connection:
-            rows = connection.execute(query.order_by(true_answers.c.turn.desc()).limit(limit)).all()
+        rows = self._database.rows("reading true answers", query.order_by(true_answers.c.turn.desc()).limit(limit))
         return [
             StoredAnswer(
                 TurnId(unpack_text(row.id)),
@@ -363,9 +366,7 @@ class SqlTrueAnswers:
     def read(self, turn: TurnId) -> TrueAnswer | None:
         """The true answer of a turn; None where there is none, or it was forgotten."""
         query = select(true_answers).join(turns, turns.c.seq == true_answers.c.turn).where(turns.c.id == pack_text(turn))
-        with self._database.reading("reading a true answer") as connection:
-            row = connection.execute(query).one_or_none()
-        return None if row is None else _answer(row)
+        return self._database.read_one("reading a true answer", query, lambda row: _answer(row))
 
 
 def _rule(row: ResultRow) -> EnforcedRule:

@@ -11,14 +11,15 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, Connection, Select, Table, delete, func, insert, select, text, true, union, update
 from sqlalchemy.engine.interfaces import DBAPICursor
 
-from metaclaw.domain.ids import SessionId
+from metaclaw.domain.candidate import CandidateId
+from metaclaw.domain.ids import SessionId, SkillName
+from metaclaw.domain.training import BatchState
 from metaclaw.domain.turn import TurnKind
 from metaclaw.store.database import Database, RefusedError, store_errors, utc_now
 from metaclaw.store.deduplication import remove_bodies
 from metaclaw.store.derived_data import DerivedData, erase, find_derived_data
 from metaclaw.store.generations import lock_generations
 from metaclaw.store.policy_versions import give_up
-from metaclaw.store.records import BatchState, ForgetResult
 from metaclaw.store.rows import ResultRow, pack_instant, pack_text, unpack_text
 from metaclaw.store.schema import (
     batch_turns,
@@ -50,6 +51,20 @@ _PAUSE_S = 0.1
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+@dataclass(frozen=True, slots=True)
+class ForgetResult:
+    """What is gone, and what was learned from it; see `DerivedData`. `carried_in` are sessions whose prompts held such a skill."""
+
+    sessions: int
+    turns: int
+    candidates: tuple[CandidateId, ...] = ()
+    skills: tuple[SkillName, ...] = ()
+    edited: tuple[SkillName, ...] = ()
+    carried_in: tuple[SessionId, ...] = ()
+    batches: tuple[int, ...] = ()
+    versions: tuple[int, ...] = ()
+
+
 class SqlForgetting:
     """Deletes turns. Every step can be repeated: what was begun and not finished is finished by calling it again."""
 
@@ -72,8 +87,13 @@ class SqlForgetting:
     def begun(self) -> dict[SessionId, int]:
         """Sessions that are to be forgotten and still have turns, with the time this was asked."""
         query = select(cursors).where(cursors.c.name.startswith(_ASKED))
-        with self._database.reading("looking for what is to be forgotten") as connection:
-            return {SessionId(unpack_text(row.name).removeprefix(_ASKED)): row.seq for row in connection.execute(query)}
+        return dict(
+            self._database.read(
+                "looking for what is to be forgotten",
+                query,
+                lambda row: (SessionId(unpack_text(row.name).removeprefix(_ASKED)), row.seq),
+            )
+        )
 
     def delete_begun(self) -> None:
         """Delete the turns of these sessions, but not what came after it was asked: it belongs to a new session of that name."""
@@ -131,8 +151,7 @@ class SqlForgetting:
 
     def purge(self, *, compact_below_bytes: int | None, within_s: float) -> bool:
         """Overwrite deleted text in the database's files; see `purge`. What is done is remembered."""
-        with self._database.reading("counting what was forgotten") as connection:
-            count = _count(connection)
+        count = self._count()
         if not purge(self._database, compact_below_bytes=compact_below_bytes, within_s=within_s):
             return False
         SqlCursors(self._database).move_cursor(_PURGED, count)
@@ -140,9 +159,10 @@ class SqlForgetting:
 
     def is_unfinished(self) -> bool:
         """Whether something was forgotten and the program ended before all traces of it were gone."""
-        with self._database.reading("counting what was forgotten") as connection:
-            count = _count(connection)
-        return count > SqlCursors(self._database).cursor(_PURGED) or bool(self.begun())
+        return self._count() > SqlCursors(self._database).cursor(_PURGED) or bool(self.begun())
+
+    def _count(self) -> int:
+        return self._database.read_number("counting what was forgotten", select(func.count()).select_from(forgotten))
 
     def is_unpurged(self, session: SessionId) -> bool:
         """Whether the session was forgotten, and the database's files may still hold text of it."""
@@ -215,11 +235,6 @@ class SqlForgetting:
                 # Otherwise what was deleted stays in the file until something else needs the room.
                 connection.execute(text("PRAGMA secure_delete = ON"))
             yield connection
-
-
-def _count(connection: Connection) -> int:
-    count: int = connection.execute(select(func.count()).select_from(forgotten)).scalar_one()
-    return count
 
 
 def _next(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[ResultRow]:

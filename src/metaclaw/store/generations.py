@@ -1,6 +1,7 @@
 """Skill generations: every set of skills that was ever live, each text stored once, each publication one atomic change."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -25,7 +26,6 @@ from metaclaw.domain.skill import (
 )
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.deduplication import content_id
-from metaclaw.store.records import ChangesSince, GenerationRow, InForce
 from metaclaw.store.rows import (
     ResultRow,
     Value,
@@ -56,6 +56,44 @@ from metaclaw.store.turn_writer import Insertion, once
 _TEXTS_AT_ONCE = 64
 _MOST_TOLD = 50
 _BY_HAND = (SkillState.LIVE, Authorship.PERSON, "")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesSince:
+    """From an earlier generation to the newest: its number, which skills came or changed, and which went."""
+
+    number: int
+    put: tuple[Skill, ...]
+    gone: tuple[SkillName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRow:
+    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both.
+
+    Generation 0, which every store begins with, was published at no time.
+    """
+
+    number: int
+    hash: str
+    reason: str
+    published_at: datetime | None
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Since when a skill has its present state and text.
+
+    `generation` brought it into its present state, at `since`; it has had its present text since generation `text_since`;
+    `canaries` counts how often a skill of this name has been a canary.
+    """
+
+    generation: int
+    since: datetime
+    text_since: int
+    canaries: int
 
 
 class _Hashed(NamedTuple):
@@ -151,8 +189,7 @@ class SqlGenerations:
             .where(memberships.c.name == pack_text(name))
             .order_by(memberships.c.since.desc())
         )
-        with self._database.reading("reading since when a skill is in force") as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows("reading since when a skill is in force", query)
         if not rows or rows[0].until is not None:
             return None
         said = rows[0]
@@ -187,18 +224,13 @@ class SqlGenerations:
             .order_by(generations.c.number.desc())
             .limit(limit)
         )
-        with self._database.reading("listing generations") as connection:
-            return [
-                GenerationRow(
-                    row.number,
-                    row.hash,
-                    unpack_text(row.reason),
-                    _published(row.published_us),
-                    row.added,
-                    row.removed,
-                )
-                for row in connection.execute(query)
-            ]
+        return self._database.read(
+            "listing generations",
+            query,
+            lambda row: GenerationRow(
+                row.number, row.hash, unpack_text(row.reason), _published(row.published_us), row.added, row.removed
+            ),
+        )
 
     def changes(self, before: int | None = None, limit: int = 50, *, skip: str | None = None) -> list[GenerationChange]:
         """What generations changed, newest first; only those of a lower number than `before`, and without those whose reason begins
@@ -248,8 +280,7 @@ class SqlGenerations:
             .where(memberships.c.name.in_(newer), or_(memberships.c.until.is_(None), memberships.c.until > after))
             .order_by(memberships.c.name, memberships.c.since)
         )
-        with self._database.reading("reading which skills changed") as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows("reading which skills changed", query)
         found: list[SkillChange] = []
         before: tuple[SkillName, int | None, object] | None = None
         for row in rows:
@@ -271,11 +302,11 @@ class SqlGenerations:
             .join(skill_texts, skill_texts.c.hash == memberships.c.skill)
             .order_by(memberships.c.until.desc(), memberships.c.name)
         )
-        with self._database.reading("listing retired skills") as connection:
-            return [
-                RetiredSkill(skill_of(row), _published(row.published_us), unpack_text(row.reason))
-                for row in connection.execute(query)
-            ]
+        return self._database.read(
+            "listing retired skills",
+            query,
+            lambda row: RetiredSkill(skill_of(row), _published(row.published_us), unpack_text(row.reason)),
+        )
 
     def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
         """Of each skill in force: when it first came into force, and when it was last changed."""
@@ -287,14 +318,11 @@ class SqlGenerations:
             .where(memberships.c.name.in_(live))
             .group_by(memberships.c.name)
         )
-        with self._database.reading("reading since when skills are in force") as connection:
-            return {
-                SkillName(unpack_text(row.name)): (
-                    _published(row.first),
-                    _published(row.last),
-                )
-                for row in connection.execute(query)
-            }
+        doing = "reading since when skills are in force"
+        named = self._database.read(
+            doing, query, lambda row: (SkillName(unpack_text(row.name)), (_published(row.first), _published(row.last)))
+        )
+        return dict(named)
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
         """The id of each skill's text; one that has not changed since the last publication is not hashed again."""

@@ -14,8 +14,9 @@ from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
 from metaclaw.store.generations import skill_of
-from metaclaw.store.records import LedgerEvent, SessionRow
 from metaclaw.store.rows import (
+    LedgerEvent,
+    SessionRow,
     event_of,
     pack_instant,
     pack_text,
@@ -113,24 +114,23 @@ class Overview:
             mark = sessions.alias("mark")
             place = select(mark.c.last_us, mark.c.id).where(mark.c.id == pack_text(before)).scalar_subquery()
             query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
-        with self._database.reading("listing sessions") as connection:
-            return [session_of(row) for row in connection.execute(query)]
+        return self._database.read("listing sessions", query, session_of)
 
     def count(self, wanted: SessionFilter) -> int:
         """How many sessions fit."""
-        with self._database.reading("counting sessions") as connection:
-            return int(connection.execute(select(func.count()).select_from(sessions).where(*_conditions(wanted))).scalar_one())
+        query = select(func.count()).select_from(sessions).where(*_conditions(wanted))
+        return self._database.read_number("counting sessions", query)
 
     def ids(self) -> list[SessionId]:
         """Every session, the one whose last request is newest first."""
         query = select(sessions.c.id).order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
-        with self._database.reading("listing sessions") as connection:
-            return [SessionId(unpack_text(one)) for one in connection.execute(query).scalars()]
+        return self._database.read("listing sessions", query, lambda row: SessionId(unpack_text(row.id)))
 
     def agents(self) -> list[str]:
         """The agents that sessions were recorded of, by name."""
-        with self._database.reading("listing agents") as connection:
-            return sorted(unpack_text(one) for one in connection.execute(select(sessions.c.agent).distinct()).scalars())
+        return sorted(
+            self._database.read("listing agents", select(sessions.c.agent).distinct(), lambda row: unpack_text(row.agent))
+        )
 
     def outcomes(self, wanted: Collection[SessionId]) -> dict[SessionId, dict[Outcome, int]]:
         """How many turns of these sessions came to what."""
@@ -175,8 +175,7 @@ class Overview:
         """Where these turns belong; those that are no longer there are left out."""
         columns = (turns.c.id, turns.c.session, turns.c.agent, turns.c.workspace_id, turns.c.received_us)
         query = select(*columns).where(turns.c.id.in_([pack_text(one) for one in wanted]))
-        with self._database.reading("reading where turns belong") as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows("reading where turns belong", query)
         found = [
             TurnPlace(
                 TurnId(unpack_text(row.id)),
@@ -191,8 +190,7 @@ class Overview:
 
     def newest_turn(self) -> int:
         """The number of the newest turn, 0 where there is none."""
-        with self._database.reading("reading the newest turn") as connection:
-            return connection.execute(select(func.max(turns.c.seq))).scalar() or 0
+        return self._database.read_number("reading the newest turn", select(func.max(turns.c.seq)))
 
     def last_placed(self) -> dict[SkillName, LastPlaced]:
         """Where each rule and skill was placed last, as far as the recent turns tell."""
@@ -215,20 +213,20 @@ class Overview:
         names = ("provider", "model", "received_us", "outcome", "status", "error", "first_byte_s", "duration_s")
         is_recent = and_(turns.c.seq > _newest() - _RECENT_CALLS, turns.c.received_us >= pack_instant(since))
         query = select(*(turns.c[name] for name in names)).where(is_recent).order_by(turns.c.seq.desc())
-        with self._database.reading("reading how providers answered") as connection:
-            return [
-                ProviderCall(
-                    unpack_text(row.provider),
-                    unpack_text(row.model),
-                    unpack_instant(row.received_us),
-                    TurnEnd(row.outcome),
-                    row.status,
-                    unpack_optional(row.error),
-                    row.first_byte_s,
-                    row.duration_s,
-                )
-                for row in connection.execute(query)
-            ]
+        return self._database.read(
+            "reading how providers answered",
+            query,
+            lambda row: ProviderCall(
+                unpack_text(row.provider),
+                unpack_text(row.model),
+                unpack_instant(row.received_us),
+                TurnEnd(row.outcome),
+                row.status,
+                unpack_optional(row.error),
+                row.first_byte_s,
+                row.duration_s,
+            ),
+        )
 
     def versions_of(self, name: str, limit: int = 50) -> list[SkillVersion]:
         """The texts a rule or skill has had, newest first."""
@@ -240,17 +238,17 @@ class Overview:
             .order_by(memberships.c.since.desc())
             .limit(limit)
         )
-        with self._database.reading("reading versions of a skill") as connection:
-            return [
-                SkillVersion(
-                    skill_of(row),
-                    row.since,
-                    row.until,
-                    unpack_instant(row.published_us) if row.published_us else None,
-                    unpack_text(row.reason),
-                )
-                for row in connection.execute(query)
-            ]
+        return self._database.read(
+            "reading versions of a skill",
+            query,
+            lambda row: SkillVersion(
+                skill_of(row),
+                row.since,
+                row.until,
+                unpack_instant(row.published_us) if row.published_us else None,
+                unpack_text(row.reason),
+            ),
+        )
 
     def happened(self, kinds: Sequence[str], since: datetime, limit: int = 200) -> list[LedgerEvent]:
         """Recent events of these kinds, newest first."""
@@ -261,8 +259,7 @@ class Overview:
             .order_by(events.c.seq.desc())
             .limit(limit)
         )
-        with self._database.reading("reading what happened") as connection:
-            return [event_of(row) for row in connection.execute(query)]
+        return self._database.read("reading what happened", query, event_of)
 
 
 def _newest() -> ScalarSelect[int]:

@@ -1,19 +1,21 @@
-"""Policy versions: each tied to the turns that taught it by one transaction, each move one transaction, nothing ever deleted."""
+"""Policy versions: each tied to the turns that taught it by one transaction, each move one transaction, nothing ever deleted.
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+Pure rules say which version may serve, which may be tried beside it, and where a rollback leads.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, func, insert, select, text, update
 
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyVersion, Serving, Weights
-from metaclaw.domain.training import RoleKind
+from metaclaw.domain.training import BatchState, RoleKind
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store import version_transitions as transitions
 from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.records import BatchState, StateSince, VersionOutcome
 from metaclaw.store.rows import (
     ResultRow,
     Value,
@@ -30,9 +32,146 @@ from metaclaw.store.rows import (
 )
 from metaclaw.store.schema import batch_turns, batches, events, forgotten_batches, generations, policies, roles, stands, turns
 from metaclaw.store.training_batches import opened
-from metaclaw.store.version_transitions import Transitions, VersionFacts, Versions, version_in
 
-_Rule = Callable[[Versions], Transitions]
+
+@dataclass(frozen=True, slots=True)
+class VersionOutcome:
+    """What a main turn came to, who made it, and with which skills in its prompt. Turns of one session are not independent."""
+
+    session: SessionId
+    version: int
+    outcome: Outcome
+    skills: tuple[SkillName, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateSince:
+    """When the state of a version last changed, and after which turn. `is_first`: it serves for the first time."""
+
+    at: datetime
+    turn: int
+    is_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFacts:
+    """What the rules must know of a version."""
+
+    number: int
+    parent: int
+    state: PolicyState
+    has_served: bool
+    is_kept: bool
+    note: str = ""
+
+
+Versions = Mapping[int, VersionFacts]
+Transitions = dict[int, PolicyState]
+
+
+def version_in(versions: Versions, state: PolicyState) -> int | None:
+    """The version in a state that at most one version is in."""
+    return next((version.number for version in versions.values() if version.state is state), None)
+
+
+def to_canary(versions: Versions, number: int) -> Transitions:
+    """A candidate is tried on a share of the sessions."""
+    _expect(versions, number, PolicyState.CANDIDATE, "be tried")
+    tried = version_in(versions, PolicyState.CANARY)
+    if tried is not None:
+        raise RefusedError(f"version {tried} is being tried already; promote it or roll it back first")
+    return {number: PolicyState.CANARY}
+
+
+def to_rejected(versions: Versions, number: int) -> Transitions:
+    """A candidate did not pass."""
+    _expect(versions, number, PolicyState.CANDIDATE, "be rejected")
+    return {number: PolicyState.REJECTED}
+
+
+def to_serving(versions: Versions, number: int) -> Transitions:
+    """Any version whose weights are kept may serve, by evidence or by a person's decision; what served before is retired, and a
+    trial of another version is over, since what it was compared with is gone."""
+    if number == BASE_POLICY:
+        raise RefusedError("version 0 is the untrained model; roll back to it instead")
+    version = _usable(versions, number)
+    if version.state is PolicyState.SERVING:
+        raise RefusedError(f"version {number} serves already")
+    served, tried = version_in(versions, PolicyState.SERVING), version_in(versions, PolicyState.CANARY)
+    moves = {} if served is None else {served: PolicyState.RETIRED}
+    moves |= {} if tried in (None, number) else {tried: PolicyState.ROLLED_BACK}
+    return moves | {number: PolicyState.SERVING}
+
+
+def roll_back(versions: Versions, to: int | None) -> Transitions:
+    """Take back the last step: a trial if there is one, else the version that serves; or everything since the version `to`."""
+    served, tried = version_in(versions, PolicyState.SERVING), version_in(versions, PolicyState.CANARY)
+    given_up = {} if tried is None else {tried: PolicyState.ROLLED_BACK}
+    if given_up and to in (None, served or BASE_POLICY):
+        return given_up
+    if to is None and served is None:
+        raise RefusedError("the untrained model serves; there is nothing to roll back")
+    target = _destination(versions, served or BASE_POLICY, to)
+    moves = given_up | ({} if served is None else {served: PolicyState.ROLLED_BACK})
+    return moves | ({} if target == BASE_POLICY else {target: PolicyState.SERVING})
+
+
+def to_given_up(versions: Versions, numbers: Collection[int]) -> Transitions:
+    """None of these versions serves any more, nor ever again; the nearest ancestor that may does, and a trial is over with what it
+    was compared with."""
+    ends = {PolicyState.CANDIDATE: PolicyState.REJECTED, PolicyState.REJECTED: PolicyState.REJECTED}
+    moves = {number: ends.get(versions[number].state, PolicyState.ROLLED_BACK) for number in numbers}
+    served, tried = version_in(versions, PolicyState.SERVING), version_in(versions, PolicyState.CANARY)
+    if served is None or served not in numbers:
+        return moves
+    moves |= {} if tried is None else {tried: PolicyState.ROLLED_BACK}
+    clean = {number: replace(version, is_kept=version.is_kept and number not in numbers) for number, version in versions.items()}
+    target = ancestor(clean, served)
+    return moves | ({} if target == BASE_POLICY else {target: PolicyState.SERVING})
+
+
+def ancestor(versions: Versions, number: int) -> int:
+    """Where going back from a version leads: the nearest ancestor that has served, was never rolled back and is kept; else the
+    untrained model."""
+    at = versions[number].parent
+    while at != BASE_POLICY:
+        version = versions[at]
+        if version.has_served and version.is_kept and version.state is not PolicyState.ROLLED_BACK:
+            return at
+        at = version.parent
+    return BASE_POLICY
+
+
+def _destination(versions: Versions, serving: int, to: int | None) -> int:
+    if to is None:
+        return ancestor(versions, serving)
+    if to == serving:
+        raise RefusedError(f"version {to} serves already")
+    if to == BASE_POLICY:
+        return to
+    version = _usable(versions, to)
+    if to > serving:
+        raise RefusedError(f"version {to} is no earlier than version {serving}, which serves; promote it instead")
+    if not version.has_served:
+        raise RefusedError(f"version {to} ({version.state.value}) has never served; promote it instead")
+    return to
+
+
+def _expect(versions: Versions, number: int, state: PolicyState, what: str) -> None:
+    version = _usable(versions, number)
+    if version.state is not state:
+        raise RefusedError(f"version {number} cannot {what}: it is {version.state.value}, not a {state.value}")
+
+
+def _usable(versions: Versions, number: int) -> VersionFacts:
+    version = versions.get(number)
+    if version is None:
+        raise RefusedError(f"there is no version {number}")
+    if not version.is_kept:
+        raise RefusedError(f"the weights of version {number} are no longer kept{f': {version.note}' if version.note else ''}")
+    return version
+
+
 _NEEDED = (PolicyState.CANDIDATE, PolicyState.CANARY, PolicyState.SERVING)
 _ENDS = {
     "tried": PolicyState.CANARY,
@@ -55,20 +194,16 @@ class SqlPolicies:
     def versions(self, limit: int = 100) -> list[PolicyVersion]:
         """Newest first."""
         query = select(policies).order_by(policies.c.number.desc()).limit(limit)
-        with self._database.reading("listing policy versions") as connection:
-            return [version_of(row) for row in connection.execute(query)]
+        return self._database.read("listing policy versions", query, version_of)
 
     def version(self, number: int) -> PolicyVersion | None:
         """One version; the untrained model has no record."""
-        with self._database.reading("reading a policy version") as connection:
-            row = version_row(connection, number)
-            return None if row is None else version_of(row)
+        return self._database.read_one("reading a policy version", select(policies).where(policies.c.number == number), version_of)
 
     def serving(self, canary_share: float = 0.0) -> Serving:
         """Which weights answer now."""
         wanted = [PolicyState.SERVING.value, PolicyState.CANARY.value]
-        with self._database.reading("reading which version serves") as connection:
-            rows = connection.execute(select(policies).where(policies.c.state.in_(wanted))).all()
+        rows = self._database.rows("reading which version serves", select(policies).where(policies.c.state.in_(wanted)))
         found = {version.state: version for version in map(version_of, rows)}
         served, tried = found.get(PolicyState.SERVING), found.get(PolicyState.CANARY)
         return Serving(
@@ -81,15 +216,17 @@ class SqlPolicies:
     def before(self, number: int) -> int:
         """Where going back from a version leads."""
         with self._database.reading("looking for the version before") as connection:
-            return transitions.ancestor(facts_of_versions(connection.execute(select(policies))), number)
+            return ancestor(facts_of_versions(connection.execute(select(policies))), number)
 
     def since(self, number: int) -> StateSince | None:
         """When the state of a version last changed."""
         columns = policies.c.state_us, policies.c.state_turn, policies.c.served_us
         query = select(*columns).where(policies.c.number == number)
-        with self._database.reading("reading since when a version is what it is") as connection:
-            row = connection.execute(query).one_or_none()
-            return None if row is None else StateSince(unpack_instant(row.state_us), row.state_turn, row.served_us == row.state_us)
+        return self._database.read_one(
+            "reading since when a version is what it is",
+            query,
+            lambda row: StateSince(unpack_instant(row.state_us), row.state_turn, row.served_us == row.state_us),
+        )
 
     def outcomes_by_version(
         self, versions: Collection[int], since: int, before: int | None = None, limit: int = 10_000
@@ -103,8 +240,7 @@ class SqlPolicies:
             .order_by(turns.c.seq.desc())
             .limit(limit)
         )
-        with self._database.reading("reading what versions did") as connection:
-            rows = connection.execute(query if before is None else query.where(turns.c.seq <= before)).all()
+        rows = self._database.rows("reading what versions did", query if before is None else query.where(turns.c.seq <= before))
         return [
             VersionOutcome(
                 SessionId(unpack_text(row.session)),
@@ -147,20 +283,20 @@ class SqlPolicies:
 
     def canary(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
         """A candidate is tried on a share of the sessions; `report` says what it has passed."""
-        self._move("tried", lambda known: transitions.to_canary(known, number), reason, report)
+        self._move("tried", lambda known: to_canary(known, number), reason, report)
 
     def reject(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
         """A candidate did not pass; `report` says why."""
-        self._move("rejected", lambda known: transitions.to_rejected(known, number), reason, report)
+        self._move("rejected", lambda known: to_rejected(known, number), reason, report)
 
     def promote(self, number: int, reason: str = "", report: GateReport | None = None) -> None:
         """This version serves all sessions; the one before it is retired. `report` says what it has just passed, if anything."""
-        self._move("promoted", lambda known: transitions.to_serving(known, number), reason, report)
+        self._move("promoted", lambda known: to_serving(known, number), reason, report)
 
     def rollback(self, to: int | None = None, reason: str = "") -> None:
         """Give up the version on trial or, where there is none, the one that serves: its nearest ancestor that has served, or the
         untrained model, serves again. With `to` that earlier version does."""
-        self._move("rolled back", lambda known: transitions.roll_back(known, to), reason)
+        self._move("rolled back", lambda known: roll_back(known, to), reason)
 
     def absorb(self, number: int, skills: Iterable[SkillName]) -> None:
         """These are the skills that need no place in this version's prompts."""
@@ -174,19 +310,21 @@ class SqlPolicies:
     def spare(self, keep: int) -> list[PolicyVersion]:
         """Versions whose weights need not be kept any longer: not among the newest `keep`, not in use, and not where going back
         would lead."""
-        with self._database.reading("looking for spare weights") as connection:
-            rows = connection.execute(select(policies).order_by(policies.c.number.desc())).all()
+        rows = self._database.rows("looking for spare weights", select(policies).order_by(policies.c.number.desc()))
         known = facts_of_versions(rows)
         served = version_in(known, PolicyState.SERVING)
-        needed = {BASE_POLICY if served is None else transitions.ancestor(known, served)}
+        needed = {BASE_POLICY if served is None else ancestor(known, served)}
         needed |= {number for number, one in known.items() if one.state in _NEEDED}
         kept = [row for row in rows if row.gone_us is None]
         return [version_of(row) for row in kept[keep:] if row.number not in needed]
 
     def thrown_away(self) -> list[Weights]:
         """Where weights lay that are no longer kept."""
-        with self._database.reading("listing weights that are not kept") as connection:
-            return [version_of(row).weights for row in connection.execute(select(policies).where(policies.c.gone_us.is_not(None)))]
+        return self._database.read(
+            "listing weights that are not kept",
+            select(policies).where(policies.c.gone_us.is_not(None)),
+            lambda row: version_of(row).weights,
+        )
 
     def let_go(self, number: int) -> None:
         """The weights of this version were thrown away."""
@@ -238,7 +376,7 @@ def give_up(connection: Connection, numbers: Collection[int], reason: str, now_u
     fresh = [row.number for row in rows if row.number in numbers and row.gone_us is None]
     if not fresh:
         return
-    changes = transitions.give_up(facts_of_versions(rows), fresh)
+    changes = to_given_up(facts_of_versions(rows), fresh)
     moved = {"state_us": now_us, "state_turn": last_turn(connection)}
     # A version that leaves a state goes first: the database refuses two in one.
     for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):

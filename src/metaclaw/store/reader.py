@@ -1,7 +1,7 @@
 """Reading the ledger: plain functions that block; call them from a thread, not from the event loop."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 
@@ -22,24 +22,19 @@ from sqlalchemy import (
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.training import RoleKind, TurnRole, TurnStanding
-from metaclaw.domain.turn import ATTEMPT, Exchange, Placement, SessionTrace, Splice, Turn, TurnKind
+from metaclaw.domain.turn import ATTEMPT, Exchange, SessionTrace, Splice, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
 from metaclaw.store.compliance import IS_ATTEMPT, SqlCompliance, enforcement_of
 from metaclaw.store.database import Database
 from metaclaw.store.deduplication import rebuild_body
-from metaclaw.store.records import (
+from metaclaw.store.learning import STANDING, standing_of, with_standing
+from metaclaw.store.rows import (
     DrawnTurn,
-    EndedSession,
-    LearningCounts,
-    LedgerCounts,
     LedgerEvent,
-    RecordedTurn,
+    ResultRow,
     SessionRow,
     TurnRow,
-)
-from metaclaw.store.rows import (
-    ResultRow,
     draw_of,
     drawn_turn_of,
     event_of,
@@ -71,7 +66,44 @@ from metaclaw.store.schema import (
     translations,
     turns,
 )
-from metaclaw.store.verdicts import STANDING, standing_of, with_standing
+
+
+@dataclass(frozen=True, slots=True)
+class EndedSession:
+    """The end of a session. `seq` is the cursor to read on from; `is_open` if the session has been opened again since."""
+
+    seq: int
+    id: SessionId
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTurn:
+    """A whole turn, equal to the one that was recorded, and its cursor."""
+
+    seq: int
+    turn: Turn
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCounts:
+    """How much the ledger holds."""
+
+    sessions: int
+    open_sessions: int
+    turns: int
+    main_turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LearningCounts:
+    """How much was learned: turns by the verdict that stands, turns by role, candidates by standing. What there is none of is 0."""
+
+    verdicts: dict[Outcome, int]
+    support: int
+    query: int
+    candidates: dict[Standing, int]
+
 
 # Made once: to put a statement together takes longer than to run it, and a turn is read for every turn that is made.
 _TURN = select(turns).where(turns.c.id == bindparam("turn"))
@@ -93,8 +125,7 @@ class LedgerReader:
             mark = sessions.alias("mark")
             place = select(mark.c.last_us, mark.c.id).where(mark.c.id == pack_text(before)).scalar_subquery()
             query = query.where(tuple_(sessions.c.last_us, sessions.c.id) < place)
-        with self._database.reading("listing sessions") as connection:
-            return [session_of(row) for row in connection.execute(query)]
+        return self._database.read("listing sessions", query, session_of)
 
     def attempts_in(self, wanted: Sequence[SessionId]) -> dict[SessionId, int]:
         """How many turns of these sessions are attempts at answers of other turns."""
@@ -110,14 +141,11 @@ class LedgerReader:
     def workspaces(self) -> list[str]:
         """The projects in which sessions were recorded, by name. Blocks."""
         query = select(sessions.c.workspace_id).where(sessions.c.workspace_id.is_not(None)).distinct()
-        with self._database.reading("listing projects") as connection:
-            return sorted(unpack_text(one) for one in connection.execute(query).scalars())
+        return sorted(self._database.read("listing projects", query, lambda row: unpack_text(row.workspace_id)))
 
     def session(self, session: SessionId) -> SessionRow | None:
         """One session."""
-        with self._database.reading("reading a session") as connection:
-            row = connection.execute(select(sessions).where(sessions.c.id == pack_text(session))).one_or_none()
-            return None if row is None else session_of(row)
+        return self._database.read_one("reading a session", select(sessions).where(sessions.c.id == pack_text(session)), session_of)
 
     def find_sessions(self, prefix: str, limit: int = 2) -> list[SessionId]:
         """Ids of sessions that begin with `prefix`, in order."""
@@ -133,48 +161,39 @@ class LedgerReader:
         if self._database.kind == "sqlite":
             # SQLite's LIKE ignores case and uses no index.
             query = query.where(column >= packed, column < packed + chr(0x10FFFF))
-        with self._database.reading("looking for an id") as connection:
-            return [unpack_text(found) for found in connection.execute(query).scalars()]
+        return self._database.read("looking for an id", query, lambda row: unpack_text(row.id))
 
     def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
         """A session's turns in the order they were recorded, from behind the cursor `after`; attempts are in their turn."""
         mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq > after, ~IS_ATTEMPT)
-        with self._database.reading("listing turns") as connection:
-            return [turn_row_of(row) for row in connection.execute(mine.order_by(turns.c.seq).limit(limit))]
+        return self._database.read("listing turns", mine.order_by(turns.c.seq).limit(limit), turn_row_of)
 
     def turns_after(self, after: int, limit: int = 100) -> list[TurnRow]:
         """Turns of any session, main and side, from behind the cursor `after`; reading on from the last misses none."""
         query = select(turns).where(turns.c.seq > after, ~IS_ATTEMPT, *self._committed(turns)).order_by(turns.c.seq).limit(limit)
-        with self._database.reading("reading on") as connection:
-            return [turn_row_of(row) for row in connection.execute(query)]
+        return self._database.read("reading on", query, turn_row_of)
 
     def next_main_turn(self, session: SessionId, after: int) -> TurnRow | None:
         """The first main turn of a session behind the cursor `after`."""
         mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq > after, turns.c.kind == TurnKind.MAIN.value)
-        with self._database.reading("reading the next turn") as connection:
-            row = connection.execute(mine.order_by(turns.c.seq).limit(1)).one_or_none()
-            return None if row is None else turn_row_of(row)
+        return self._database.read_one("reading the next turn", mine.order_by(turns.c.seq).limit(1), turn_row_of)
 
     def main_turns_before(self, session: SessionId, before: int, limit: int) -> list[TurnRow]:
         """The main turns of a session ahead of the cursor `before`, newest first."""
         mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq < before, turns.c.kind == TurnKind.MAIN.value)
-        with self._database.reading("reading earlier turns") as connection:
-            return [turn_row_of(row) for row in connection.execute(mine.order_by(turns.c.seq.desc()).limit(limit))]
+        return self._database.read("reading earlier turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of)
 
     def main_turns_of(self, user: str | None, before: int, limit: int, within: int = 5_000) -> list[TurnRow]:
         """The main turns of a user, or of who speaks without an id, ahead of the cursor `before`, newest first. Only
         the last `within` turns of all sessions are looked at."""
         whose = turns.c.user_id.is_(None) if user is None else turns.c.user_id == pack_text(user)
         mine = select(turns).where(turns.c.seq < before, turns.c.seq >= before - within, turns.c.kind == TurnKind.MAIN.value, whose)
-        with self._database.reading("reading a user's turns") as connection:
-            return [turn_row_of(row) for row in connection.execute(mine.order_by(turns.c.seq.desc()).limit(limit))]
+        return self._database.read("reading a user's turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of)
 
     def last_main_turn(self, session: SessionId) -> TurnRow | None:
         """The last main turn of a session."""
         mine = select(turns).where(turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value)
-        with self._database.reading("reading the last turn") as connection:
-            row = connection.execute(mine.order_by(turns.c.seq.desc()).limit(1)).one_or_none()
-            return None if row is None else turn_row_of(row)
+        return self._database.read_one("reading the last turn", mine.order_by(turns.c.seq.desc()).limit(1), turn_row_of)
 
     def sessions_ended(self, after: int, limit: int = 100) -> list[EndedSession]:
         """Session ends behind the cursor `after`, in the order they were recorded. One session may end several times."""
@@ -209,8 +228,7 @@ class LedgerReader:
     def silent_sessions(self, since: datetime) -> list[SessionId]:
         """Sessions that have not ended and whose last request came before that."""
         silent = select(sessions.c.id).where(sessions.c.ended_us.is_(None), sessions.c.last_us < pack_instant(since))
-        with self._database.reading("looking for silent sessions") as connection:
-            return [SessionId(unpack_text(session)) for session in connection.execute(silent).scalars()]
+        return self._database.read("looking for silent sessions", silent, lambda row: SessionId(unpack_text(row.id)))
 
     def last_received(self) -> datetime | None:
         """When the request of the turn that was recorded last came."""
@@ -259,8 +277,7 @@ class LedgerReader:
             .order_by(draws.c.turn.desc())
             .limit(limit)
         )
-        with self._database.reading("reading what a skill is worth") as connection:
-            return [drawn_turn_of(row) for row in connection.execute(query)]
+        return self._database.read("reading what a skill is worth", query, drawn_turn_of)
 
     def turn(self, turn: TurnId) -> RecordedTurn | None:
         """All of a turn, bytes and tokens included."""
@@ -292,25 +309,21 @@ class LedgerReader:
         )
         found = recent.order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit).subquery()
         query = select(found, turns.c.id.label("turn"), turns.c.head, turns.c.segment).join(turns, turns.c.seq == found.c.last_seq)
-        with self._database.reading("remembering sessions") as connection:
-            return [_trace(row) for row in connection.execute(query.order_by(found.c.last_us.desc(), found.c.id.desc()))]
+        return self._database.read("remembering sessions", query.order_by(found.c.last_us.desc(), found.c.id.desc()), _trace)
 
     def events(self, after: int = 0, limit: int = 100) -> list[LedgerEvent]:
         """What was announced behind the cursor `after`."""
         query = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
-        with self._database.reading("reading events") as connection:
-            return [event_of(row) for row in connection.execute(query)]
+        return self._database.read("reading events", query, event_of)
 
     def last_event(self) -> int:
         """The cursor behind which nothing was announced yet; 0 where nothing ever was."""
-        with self._database.reading("reading events") as connection:
-            return connection.execute(select(func.max(events.c.seq))).scalar() or 0
+        return self._database.read_number("reading events", select(func.max(events.c.seq)))
 
     def events_of(self, kind: str, limit: int = 100) -> list[LedgerEvent]:
         """What was announced of one kind, newest first."""
         query = select(events).where(events.c.kind == pack_text(kind)).order_by(events.c.seq.desc()).limit(limit)
-        with self._database.reading("reading events of a kind") as connection:
-            return [event_of(row) for row in connection.execute(query)]
+        return self._database.read("reading events of a kind", query, event_of)
 
 
 def _count_by(connection: Connection, column: ColumnElement[str]) -> dict[str, int]:
@@ -334,7 +347,7 @@ def _trace(row: ResultRow) -> SessionTrace:
 def _whole_turn(connection: Connection, row: ResultRow) -> Turn:
     sampled = connection.execute(_TOKENS, {"seq": row.seq}).one_or_none()
     exchange = _exchange(connection, row.seq)
-    placed = _placements(connection, row.placements)
+    placed = tuple(placement_of(one) for one in _chain(connection, placements, row.placements))
     drawn = tuple(draw_of(draw) for draw in connection.execute(_DRAWS, {"seq": row.seq}))
     turn = turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed, drawn)
     if turn.kind_reason == ATTEMPT:
@@ -348,15 +361,8 @@ def _exchange(connection: Connection, seq: int) -> Exchange:
     request = rebuild_body(connection, payloads, seq)
     if request is None:
         raise StoreError(f"reading a turn: number {seq} has no request")
-    return Exchange(request, _splices(connection, said.splices), rebuild_body(connection, translations, seq), said.said, said.seen)
-
-
-def _placements(connection: Connection, last: bytes | None) -> tuple[Placement, ...]:
-    return tuple(placement_of(row) for row in _chain(connection, placements, last))
-
-
-def _splices(connection: Connection, last: bytes | None) -> tuple[Splice, ...]:
-    return tuple(Splice(row.at_byte, row.body) for row in _chain(connection, splices, last))
+    spliced = tuple(Splice(row.at_byte, row.body) for row in _chain(connection, splices, said.splices))
+    return Exchange(request, spliced, rebuild_body(connection, translations, seq), said.said, said.seen)
 
 
 def _chain(connection: Connection, table: Table, last: bytes | None) -> list[ResultRow]:

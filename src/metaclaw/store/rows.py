@@ -3,6 +3,7 @@
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
@@ -14,7 +15,6 @@ from metaclaw.domain.chat import Finish, Json, SampledTokens, Usage, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
-from metaclaw.store.records import DrawnTurn, LedgerEvent, SessionRow, TurnRow
 
 Value: TypeAlias = bool | int | float | str | bytes | None
 Values: TypeAlias = tuple[Value, ...]
@@ -134,6 +134,75 @@ def pack_logprobs(logprobs: tuple[float, ...]) -> bytes:
 def unpack_logprobs(stored: bytes) -> tuple[float, ...]:
     """The numbers that `pack_logprobs` was given."""
     return struct.unpack(f"<{len(stored) // 8}d", stored)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session as a list shows it. `last_at` is when its last request came."""
+
+    id: SessionId
+    key: str | None
+    agent: str
+    scope: Scope
+    parent: SessionId | None
+    began_at: datetime
+    last_at: datetime
+    ended_at: datetime | None
+    end_reason: str | None
+    turns: int
+    main_turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A turn as a list shows it: the facts without the bytes. `seq` is the cursor to read on from."""
+
+    seq: int
+    id: TurnId
+    session: SessionId
+    kind: TurnKind
+    kind_reason: str
+    stamp: Stamp
+    wire: Wire
+    path: str
+    stream: bool
+    model: str
+    provider: str
+    status: int
+    end: TurnEnd
+    error: str | None
+    finish: Finish | None
+    usage: Usage | None
+    times: Times
+    segment: int
+    retry_of: TurnId | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEvent:
+    """Something that was announced; `seq` is the cursor to resume from."""
+
+    seq: int
+    at: datetime
+    kind: str
+    data: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnTurn:
+    """A turn in which a skill's placing was left to chance, and what the turn came to; None if it has not been judged.
+
+    Turns of one session and segment share their draw. `generation` and `model` are those of the turn.
+    """
+
+    turn: TurnId
+    session: SessionId
+    segment: int
+    placed: bool
+    propensity: float
+    outcome: Outcome | None
+    generation: int = 0
+    model: str = ""
 
 
 T = TypeVar("T")
@@ -289,7 +358,7 @@ def turn_row_of(row: ResultRow) -> TurnRow:
         session=SessionId(unpack_text(row.session)),
         kind=TurnKind(row.kind),
         kind_reason=unpack_text(row.kind_reason),
-        stamp=_stamp(row),
+        stamp=stamp_of(row),
         wire=Wire(row.wire),
         path=unpack_text(row.path),
         stream=bool(row.stream),
@@ -382,18 +451,16 @@ def scope_of(row: ResultRow) -> Scope:
     return Scope(unpack_optional(row.user_id), unpack_optional(row.workspace_id))
 
 
-def _stamp(row: ResultRow) -> Stamp:
-    return Stamp(row.generation, row.policy_version, unpack_text(row.library_hash), _skills(row.skills))
+def stamp_of(row: ResultRow) -> Stamp:
+    """The stamp in a row of `turns`."""
+    skills = tuple(map(SkillName, unpack_names(row.skills)))
+    return Stamp(row.generation, row.policy_version, unpack_text(row.library_hash), skills)
 
 
 def _usage_of(row: ResultRow) -> Usage | None:
     if row.input_tokens is None:
         return None
     return Usage(row.input_tokens, row.output_tokens, row.cached_tokens, row.cache_write_tokens, row.reasoning_tokens)
-
-
-def _skills(stored: str) -> tuple[SkillName, ...]:
-    return tuple(SkillName(name) for name in unpack_names(stored))
 
 
 def _session_id(stored: str | None) -> SessionId | None:

@@ -2,20 +2,59 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, insert, select, update
 
-from metaclaw.domain.ids import SkillName, TurnId
-from metaclaw.domain.training import Rejection, RoleKind, rejection
+from metaclaw.domain.ids import TurnId
+from metaclaw.domain.training import BatchState, Rejection, RoleKind, rejection
 from metaclaw.domain.turn import Stamp, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database, RefusedError, utc_now
-from metaclaw.store.records import BatchState, EligibleTurns, TrainingBatch, TurnFacts
-from metaclaw.store.rows import ResultRow, pack_instant, pack_json, pack_text, unpack_names, unpack_text
+from metaclaw.store.learning import HAS_TAUGHT, IS_CURRENT, STANDING, WAS_TRIED, standing_of, with_standing
+from metaclaw.store.rows import ResultRow, pack_instant, pack_json, pack_text, stamp_of, unpack_text
 from metaclaw.store.schema import batch_turns, batches, events, generations, roles, stands, tokens, turns
-from metaclaw.store.verdicts import HAS_TAUGHT, IS_CURRENT, STANDING, WAS_TRIED, standing_of, with_standing
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFacts:
+    """What `domain.training.rejection` asks of a turn; `tokens` is how many were sampled, None if not recorded."""
+
+    kind: TurnKind
+    end: TurnEnd
+    stamp: Stamp
+    provider: str
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class EligibleTurns:
+    """Turns that may train now, newest first, and why others that were looked at may not."""
+
+    turns: tuple[TurnId, ...]
+    rejections: dict[Rejection, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingBatch:
+    """Turns that are to teach one version together, beginning from `policy_version`.
+
+    `turns` are those that are still there, in the order they were recorded; of the `size` it was opened with others are gone.
+    For the speakers of `stale` of them rules or skills have changed since. `generation` was the newest when it was opened.
+    `note` says why it was dropped.
+    """
+
+    number: int
+    state: BatchState
+    policy_version: int
+    generation: int
+    seed: int
+    size: int
+    turns: tuple[TurnId, ...]
+    stale: int
+    note: str = ""
+
 
 _NAMES = ("seq", "id", "kind", "outcome", "generation", "policy_version", "library_hash", "skills", "provider")
 _FACTS = [turns.c[name] for name in _NAMES]
@@ -99,8 +138,7 @@ class SqlBatches:
     def untried(self, among: Collection[TurnId]) -> int:
         """How many of these turns were never in a batch."""
         query = select(func.count()).select_from(turns).where(turns.c.id.in_([pack_text(turn) for turn in among]), ~WAS_TRIED)
-        with self._database.reading("counting new turns") as connection:
-            return connection.execute(query).scalar_one()
+        return self._database.read_number("counting new turns", query)
 
     def rejections(
         self,
@@ -158,14 +196,15 @@ class SqlBatches:
     def open_batch_now(self) -> TrainingBatch | None:
         """The oldest batch that is open: what was begun and has not ended."""
         oldest = select(batches).where(batches.c.ended_us.is_(None)).order_by(batches.c.seq).limit(1)
-        with self._database.reading("looking for an open batch") as connection:
-            row = connection.execute(oldest).one_or_none()
-            return None if row is None else _batch(connection, row)
+        return self._batch("looking for an open batch", oldest)
 
     def batch(self, number: int) -> TrainingBatch | None:
         """One batch."""
-        with self._database.reading("reading a batch") as connection:
-            row = connection.execute(select(batches).where(batches.c.seq == number)).one_or_none()
+        return self._batch("reading a batch", select(batches).where(batches.c.seq == number))
+
+    def _batch(self, doing: str, query: Select[*tuple[object, ...]]) -> TrainingBatch | None:
+        with self._database.reading(doing) as connection:
+            row = connection.execute(query).one_or_none()
             return None if row is None else _batch(connection, row)
 
     def drop_batch(self, number: int, reason: str) -> None:
@@ -236,7 +275,5 @@ def _batch(connection: Connection, row: ResultRow) -> TrainingBatch:
 
 
 def _facts(row: ResultRow) -> TurnFacts:
-    skills = tuple(SkillName(name) for name in unpack_names(row.skills))
-    stamp = Stamp(row.generation, row.policy_version, unpack_text(row.library_hash), skills)
     sampled = None if row.sampled_bytes is None else row.sampled_bytes // 4
-    return TurnFacts(TurnKind(row.kind), TurnEnd(row.outcome), stamp, unpack_text(row.provider), sampled)
+    return TurnFacts(TurnKind(row.kind), TurnEnd(row.outcome), stamp_of(row), unpack_text(row.provider), sampled)

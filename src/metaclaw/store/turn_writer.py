@@ -37,9 +37,8 @@ from metaclaw.domain.turn import ATTEMPT, Turn
 from metaclaw.errors import StoreError
 from metaclaw.store import schema
 from metaclaw.store.compliance import answer_rows, attempt_rows, attempts_of, rule_rows
-from metaclaw.store.database import Database, RefusedError, store_errors
+from metaclaw.store.database import Database, FilesLostError, Identity, RefusedError, Rescued, identify, rescue, store_errors
 from metaclaw.store.deduplication import ContentIds, RequestLines
-from metaclaw.store.files import FilesLostError, Identity, Rescued, identify, rescue
 from metaclaw.store.rows import (
     Value,
     Values,
@@ -79,6 +78,24 @@ class Announcement:
 
 
 Item: TypeAlias = Turn | SessionEnd | Announcement
+
+
+def weigh(item: Item) -> int:
+    """Bytes of memory an item holds, roughly."""
+    if not isinstance(item, Turn):
+        return _ROW_BYTES
+    exchange, tokens = item.exchange, item.tokens
+    weight = _ROW_BYTES + len(exchange.request) + len(exchange.said) + len(exchange.translated or b"") + len(exchange.seen or b"")
+    for splice in exchange.splices:
+        weight += len(splice.inserted)
+    if tokens is not None:
+        weight += 32 * (len(tokens.prompt_ids) + 2 * len(tokens.sampled_ids))
+    if item.enforcement is not None:
+        weight += sum(map(weigh, item.enforcement.attempts))
+    return weight
+
+
+_ROW_BYTES = 1024  # about what a turn weighs in memory beside its payload
 
 
 class TurnWriter:

@@ -15,10 +15,10 @@ from sqlalchemy import Connection, exists, select
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import StoreSize
+from metaclaw.domain.training import BatchState
 from metaclaw.errors import StoreError
 from metaclaw.store.database import Database, open_database, plain_words, store_errors, utc_now
 from metaclaw.store.forgetting import SqlForgetting
-from metaclaw.store.records import BatchState
 from metaclaw.store.rows import pack_instant, unpack_text
 from metaclaw.store.schema import HEAD, STORED_REVISION, batch_turns, batches, is_newer, metadata, sessions, turns
 
@@ -139,8 +139,7 @@ class SqlUpkeep:
             .where(turns.c.session == sessions.c.id, batches.c.state == BatchState.OPEN.value)
         )
         query = select(sessions.c.id).where(is_over, ~is_training).order_by(sessions.c.last_us).limit(_SESSIONS_AT_ONCE)
-        with self._database.reading("looking for the oldest sessions") as connection:
-            return [SessionId(unpack_text(found)) for found in connection.execute(query).scalars()]
+        return self._database.read("looking for the oldest sessions", query, lambda row: SessionId(unpack_text(row.id)))
 
 
 _INCREMENTAL = 2

@@ -5,6 +5,7 @@ that it goes on there after a restart.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
@@ -16,8 +17,7 @@ from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
 from metaclaw.domain.turn import TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.store.database import Database
-from metaclaw.store.records import SkillUse, TurnRow
-from metaclaw.store.rows import ResultRow, Value, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
+from metaclaw.store.rows import ResultRow, TurnRow, pack_instant, pack_text, unpack_instant, unpack_names, unpack_text
 from metaclaw.store.schema import candidates, cursors, draws, memberships, sessions, spending, stands, turn_attempts, turns, uses
 
 _T = TypeVar("_T")
@@ -210,6 +210,14 @@ def _sum_of(row: ResultRow, item: str) -> tuple[SpendingKey, Spending]:
 _USES_CURSOR = "uses"
 
 
+@dataclass(frozen=True, slots=True)
+class SkillUse:
+    """When a skill last matched a task, and in how many turns it did."""
+
+    last_at: datetime
+    times: int
+
+
 class SqlUses:
     """Counts by skill. One reader feeds it, in order; what it was told before is not counted again."""
 
@@ -237,13 +245,10 @@ class SqlUses:
         if not wanted:
             return
         with self._database.writing("noting new skills") as connection:
-            rows: list[dict[str, Value]] = [
-                {"skill": name, "last_us": pack_instant(at), "times": 0} for name in sorted(_known_uses(connection, wanted))
-            ]
-            if not rows:
-                return
-            connection.execute(delete(uses).where(uses.c.skill.in_([row["skill"] for row in rows])))
-            connection.execute(insert(uses), rows)
+            known = sorted(present(connection, memberships.c.name, wanted))  # no name of a forgotten skill is kept
+            if known:
+                connection.execute(delete(uses).where(uses.c.skill.in_(known)))
+                connection.execute(insert(uses), [{"skill": name, "last_us": pack_instant(at), "times": 0} for name in known])
 
     def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
         """How these skills were used; who was never counted is not in the answer."""
@@ -275,9 +280,7 @@ class SqlUses:
             .limit(most)
             .subquery()
         )
-        with self._database.reading("counting tasks") as connection:
-            found: int = connection.execute(select(func.count()).select_from(tasks)).scalar_one()
-            return found
+        return self._database.read_number("counting tasks", select(func.count()).select_from(tasks))
 
     def outcomes(
         self,
@@ -301,8 +304,7 @@ class SqlUses:
             .order_by(stands.c.turn.desc())
             .limit(most)
         )
-        with self._database.reading("reading outcomes") as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.rows("reading outcomes", query)
         return [Outcome(row.outcome) for row in rows if placed is None or placed in unpack_names(row.skills)]
 
 
@@ -315,11 +317,6 @@ def _speaks(users: Collection[str] | None, workspaces: Collection[str] | None, *
     if without_user:
         wanted.append(sessions.c.user_id.is_(None))
     return or_(*wanted) if wanted else true()
-
-
-def _known_uses(connection: Connection, names: Collection[str]) -> set[str]:
-    """Of these skills those that a generation has: not even the name of a forgotten one is kept."""
-    return present(connection, memberships.c.name, names)
 
 
 def _matched(connection: Connection, fresh: dict[int, TurnRow]) -> dict[str, SkillUse]:
@@ -335,9 +332,8 @@ def _matched(connection: Connection, fresh: dict[int, TurnRow]) -> dict[str, Ski
 
 
 def _add_uses(connection: Connection, matched: dict[str, SkillUse]) -> None:
-    matched = {
-        name: matched[name] for name in present(connection, memberships.c.name, matched)
-    }  # no name of a forgotten skill is kept
+    # No name of a forgotten skill is kept.
+    matched = {name: matched[name] for name in present(connection, memberships.c.name, matched)}
     known = {row.skill: row for row in connection.execute(select(uses).where(uses.c.skill.in_(matched)))}
     for skill, use in matched.items():
         last_us, before = pack_instant(use.last_at), known.get(skill)

@@ -1,6 +1,6 @@
-"""The values of each page's template. Store reads run in threads."""
+"""The values of each page's template, and the problems that the page shows. Store reads run in threads."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -11,16 +11,13 @@ from anyio.to_thread import run_sync
 from metaclaw.api.router import ApiError
 from metaclaw.api.turns import Titles, Words, held_view, last_words, read_turn, short
 from metaclaw.api.views import change_view, retired_rule_view, role_view, rule_view, skill_view, verdict_view
-from metaclaw.api.web.charts import DAYS, cost_bars, curve_points, provider_use, week_of
-from metaclaw.api.web.formats import day_name
-from metaclaw.api.web.problems import problems
-from metaclaw.api.web.versions import changes_of
+from metaclaw.api.web.formats import DAYS, cost_bars, curve_points, day_name, differences, provider_use, week_of
 from metaclaw.domain.ids import SessionId, TurnId
-from metaclaw.domain.skill import GenerationChange
+from metaclaw.domain.skill import GenerationChange, Skill
 from metaclaw.domain.turn import ATTEMPT, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import Rulebook, is_rule
-from metaclaw.store import LedgerReader, Overview, SessionFilter
+from metaclaw.store import LedgerReader, Overview, SessionFilter, SkillVersion
 
 _SESSIONS: Final = 30
 _TURNS: Final = 12
@@ -320,3 +317,114 @@ class PageContent:
 def _turn_title(turn: Turn, words: Words) -> str:
     said = last_words(turn, words)
     return short(said or f"{turn.agent}, {turn.model}", 100)
+
+
+def changes_of(versions: Sequence[SkillVersion]) -> list[dict[str, Any]]:
+    """Each version with what it changed against the one before it."""
+    found: list[dict[str, Any]] = []
+    for at, one in enumerate(versions):
+        before = versions[at + 1].skill if at + 1 < len(versions) else None
+        body = differences("" if before is None else before.body, one.skill.body)
+        when = [] if before is None or before.trigger == one.skill.trigger else differences(before.trigger, one.skill.trigger)
+        facts = _facts_changed(before, one)
+        is_text = before is None or any(kind != "same" for kind, _ in (*body, *when))
+        found.append({"version": one, "body": body, "when": when, "facts": facts, "has_text": is_text, "is_first": before is None})
+    return found
+
+
+def _facts_changed(before: Skill | None, one: SkillVersion) -> list[str]:
+    if before is None:
+        return []
+    now = one.skill
+    found = []
+    for name in ("workspace", "expires", "check", "enforce"):
+        was, is_now = before.extra.get(name), now.extra.get(name)
+        if was != is_now:
+            found.append(f"{name}: {was or 'none'} → {is_now or 'none'}")
+    if before.scope != now.scope:
+        found.append(f"for: {before.scope or 'everyone'} → {now.scope or 'everyone'}")
+    if before.state != now.state:
+        found.append(f"state: {before.state} → {now.state}")
+    if before.pinned != now.pinned:
+        found.append("pinned" if now.pinned else "unpinned")
+    return found
+
+
+def problems(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Current problems, from the facts of `/api/status`."""
+    return [
+        *_of_providers(status),
+        *_of_listener(status["learning"].get("listener", {})),
+        *_of_answers(status["learning"].get("unusable", ())),
+        *_of_store(status),
+        *_of_skills(status["skills"]),
+        *_of_programs(status),
+    ]
+
+
+def _problem(what: str, why: str, do: str = "") -> dict[str, Any]:
+    return {"what": what, "why": why, "do": do}
+
+
+def _of_providers(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for one in status["providers"]:
+        failure = one["last_failure"]
+        if failure is not None and failure["in_a_row"]:
+            do = "Check that it runs and that base_url in config.toml is right." if "reached" in failure["reason"] else ""
+            yield {**_problem(f"Provider {one['name']} does not answer", failure["reason"], do), "at": failure["at"]}
+
+
+def _of_listener(listener: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The model that reads what people say does not answer, or not in a way that can be used."""
+    for one in listener.get("failing", ()):
+        why = f"{one['model']}: {one['reason']} ({_messages(listener['unread'])} unread)"
+        yield {**_problem("What you say is not being read", why, "It is asked again within a minute."), "at": one["since"]}
+    for one in listener.get("not_understood", ()):
+        if one["in_a_row"]:
+            why = f"{one['model']} gave no usable answer to the last {_messages(one['in_a_row'])}: {one['reason']}"
+            do = "Name another model as listen.model in config.toml."
+            yield {**_problem("What you say is read and not understood", why, do), "at": one["at"]}
+
+
+_ROLES = {"judge": "The model that judges gives unusable answers", "evolver": "The model that writes skills gives unusable answers"}
+
+
+def _of_answers(unusable: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The model that judges or writes skills answers, and not in a way that can be used."""
+    for one in unusable:
+        why = f"{one['model']}: {one['answers']} of the last {one['answers']}: {one['reason']}"
+        do = f"Name another model: metaclaw config set {one['role']}.model MODEL"
+        yield {**_problem(_ROLES[one["role"]], why, do), "at": one["at"]}
+
+
+def _messages(number: int) -> str:
+    return f"{number} message{'' if number == 1 else 's'}"
+
+
+def _of_store(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    store = status["store"]
+    if status["degraded"]:
+        yield _problem("Turns are not being recorded", store["reason"] or "", "Run metaclaw doctor.")
+    elif store["notice"]:
+        yield _problem("The store needs attention", store["notice"])
+
+
+def _of_skills(skills: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    if skills["trouble"]:
+        yield _problem("The skills folder cannot be read", skills["trouble"])
+    for one in skills["skipped"]:
+        yield _problem("A skill file is left out", f"{one['path']}: {one['reason']}")
+    for one in skills["broken_checks"] or ():
+        yield _problem(f"The check of {one['name']} is not run", one["reason"])
+
+
+def _of_programs(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Background tasks, the embedded model, and training."""
+    for name, state in status["loops"].items():
+        if state not in ("running", "done"):
+            yield _problem(f"The background task {name} is in trouble", state, "The log has details.")
+    engine = status["engine"]
+    if engine is not None and not engine["state"].startswith(("ready", "starting", "loading")):
+        yield _problem("The embedded model does not answer", f"it is {engine['state']}")
+    for trouble in status["training"].get("troubles", ()):
+        yield _problem("Training is in trouble", trouble)

@@ -1,0 +1,461 @@
+"""`[policy]` and `[schedule]`: whether and how weights are trained, and how to recognise that the user is away."""
+
+import re
+from dataclasses import dataclass
+from datetime import time
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+from zoneinfo import ZoneInfo
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from metaclaw.config.section import Names, Seconds, Secret, Section, Share, home_of, is_http, whole_path
+
+TrainingMode: TypeAlias = Literal["auto", "rl", "skills_only"]
+Backend: TypeAlias = Literal["embedded", "tinker", "mint", "weaver"]
+_NAME = re.compile(r"\S(.*\S)?")
+
+
+class DistillConfig(Section):
+    """Learning from better answers, beside rewards. Absent, only rewards teach."""
+
+    teacher: str | None = Field(
+        default=None,
+        description="Provider of a model that scores the policy's own tokens (on-policy distillation). It must return the "
+        "log-probabilities of a prompt (vLLM's `prompt_logprobs`) and use the policy's tokenizer. Default: none.",
+        examples=["openai"],
+    )
+    model: str | None = Field(
+        default=None, min_length=1, description="The teacher's model. Needed with `teacher`.", examples=["qwen3-32b"]
+    )
+    hindsight: bool = Field(
+        default=True,
+        description="Where answers earn nothing, teach what the policy answers with the rule or an earlier correction beside the "
+        "question, if that earns more. On also without this section.",
+    )
+
+    @model_validator(mode="after")
+    def _teacher_has_a_model(self) -> "DistillConfig":
+        if (self.teacher is None) != (self.model is None):
+            raise PydanticCustomError("teacher", "needs teacher and model together, or neither")
+        return self
+
+
+class PolicyConfig(Section):
+    """Training weights. Without this section none are; with it, even an empty one, the embedded model is while you are away."""
+
+    mode: TrainingMode = Field(
+        default="auto",
+        description="When: `auto` only in windows (see `[schedule]`), `rl` whenever a batch is full, `skills_only` never. "
+        "`start --mode` says it for one run.",
+    )
+    backend: Backend = Field(
+        default="embedded",
+        description="What trains: this machine, Tinker (or a server with its API, by `base_url`), MinT, Weaver.",
+    )
+    base_model: str | None = Field(
+        default=None,
+        description="What is trained. `embedded`: the folder of a Hugging Face causal model; default: the embedded model. "
+        "Others: the service's name for it, which is needed.",
+        examples=["Qwen/Qwen3-8B"],
+    )
+    tokenizer: Path | None = Field(
+        default=None,
+        strict=False,
+        description="Folder with the tokenizer and chat template of `base_model`. Needed unless `backend` is embedded.",
+        examples=["{home}/models/tokenizer"],
+    )
+    base_url: str | None = Field(
+        default=None, description="The training service's address. Default: the vendor's own.", examples=["http://127.0.0.1:8001"]
+    )
+    api_key: Secret | None = Field(default=None, description="The training service's key.", examples=["env:TINKER_API_KEY"])
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        default="auto", description="Where the embedded backend computes; `auto` takes a CUDA GPU if there is one."
+    )
+    lora_rank: int = Field(default=16, ge=1, le=512, description="Rank of the trained adapter.")
+    learning_rate: float = Field(
+        default=3e-4,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Peak learning rate of AdamW; it rises in the first steps and falls in the last.",
+    )
+    batch_turns: int = Field(default=32, ge=1, le=4096, description="Turns that must be there before a run begins.")
+    batch_most: int = Field(
+        default=1024,
+        ge=1,
+        le=65_536,
+        description="Most turns of one run. It takes all that may train, the newest first, and up to as many prompts of earlier "
+        "runs again, so that a version keeps what the one before it learned.",
+    )
+    prompts_per_step: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="Prompts that are answered again in one step. Default: 32 on a GPU or a service, 4 on a CPU.",
+        examples=[16],
+    )
+    group_size: int | None = Field(
+        default=None,
+        ge=2,
+        le=256,
+        description="Answers that are drawn and scored for each prompt of a step. Default: 16 on a GPU or a service, 12 on a CPU.",
+        examples=[8],
+    )
+    steps: int = Field(
+        default=200,
+        ge=1,
+        le=10_000,
+        description="Most optimiser steps of one run, each on answers drawn anew. A run ends earlier when it has learned enough or "
+        "no longer improves.",
+    )
+    rehearsal: float = Field(
+        default=2.0,
+        ge=0,
+        le=100,
+        allow_inf_nan=False,
+        description="Weight of the untrained model's own answers to ordinary questions, which are trained beside the rules so that "
+        "everything else stays as it was; 0 turns it off.",
+    )
+    max_new_tokens: int = Field(
+        default=256,
+        ge=1,
+        le=32_768,
+        description="Longest answer that is drawn; never longer than the request itself allowed.",
+    )
+    temperature: float = Field(
+        default=1.0, gt=0, le=2, allow_inf_nan=False, description="Sampling temperature of the answers that are drawn."
+    )
+    loss: Literal["importance_sampling", "ppo", "cispo"] = Field(default="ppo", description="The policy-gradient loss.")
+    advantage: Literal["group", "batch", "tracker"] = Field(
+        default="group",
+        description="How rewards become advantages: within a prompt's group (GRPO), over the batch (REINFORCE++), or against a "
+        "running value (SPO).",
+    )
+    kl: float = Field(default=0.0, ge=0, le=10, allow_inf_nan=False, description="Weight of the distance to the untrained model.")
+    max_lag: int = Field(default=3, ge=0, le=1000, description="Most versions a turn may be behind the one that serves.")
+    held_out_share: float = Field(
+        default=0.2,
+        gt=0,
+        lt=1,
+        allow_inf_nan=False,
+        description="Share of turns kept out of training; versions are proven on them.",
+    )
+    golden_margin: Share = Field(
+        default=0.02,
+        description="How much worse a version may be on the golden set (about 1,200 small questions of all kinds), as a share.",
+    )
+    kl_limit: float = Field(
+        default=8.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Furthest from the untrained model, in nats a token, that a version may be.",
+    )
+    canary_share: Share = Field(
+        default=0.0,
+        description="Share of sessions on which a version that passed the gate is tried first. "
+        "0: it serves all sessions immediately, is watched, and is rolled back if its turns fail more often than those of the "
+        "version before it.",
+    )
+    canary_turns: int = Field(
+        default=50,
+        ge=1,
+        le=100_000,
+        description="Judged turns of a trial after which a version that is not worse serves all sessions; without a trial, judged "
+        "turns for which a new version is watched.",
+    )
+    train_share: Share = Field(
+        default=0.5,
+        description="Share of the time that training may take while you work, where it does not share the processor with serving "
+        "(a GPU, a service); 0 trains in windows only. On a CPU it always waits for a window.",
+    )
+    keep_versions: int = Field(default=5, ge=2, le=1000, description="How many versions' weights are kept, beside those in use.")
+    serve: Literal["backend", "vllm", "sglang"] = Field(
+        default="backend",
+        description="What serves trained weights: the backend that trained them, or a vLLM or SGLang server that loads adapters.",
+    )
+    provider: str | None = Field(
+        default=None, description="With `serve` vllm or sglang: the provider that is this server.", examples=["openai"]
+    )
+    distill: DistillConfig | None = Field(default=None, description="Learning from better answers.")
+
+    @field_validator("base_model")
+    @classmethod
+    def _is_a_name(cls, name: str | None) -> str | None:
+        if name is not None and not (_NAME.fullmatch(name) and name.isprintable()):
+            raise PydanticCustomError("base_model", "is empty, or has spaces around it or unprintable characters in it")
+        return name
+
+    @field_validator("tokenizer", mode="before")
+    @classmethod
+    def _is_a_whole_path(cls, value: object, known: ValidationInfo) -> object:
+        return whole_path(str(value), known) if isinstance(value, str | Path) else value
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_an_address(cls, url: str | None, known: ValidationInfo) -> str | None:
+        _belongs_to_a_service(url, known)
+        if url is not None and not is_http(url):
+            raise PydanticCustomError("base_url", "is not an http:// or https:// address without query or fragment")
+        return None if url is None else url.rstrip("/")
+
+    @field_validator("api_key")
+    @classmethod
+    def _is_a_key(cls, key: Secret | None, known: ValidationInfo) -> Secret | None:
+        _belongs_to_a_service(key, known)
+        if key is not None and key.is_passthrough:
+            raise PydanticCustomError("policy_key", "cannot be passthrough: training has no caller")
+        return key
+
+    @field_validator("device")
+    @classmethod
+    def _is_this_machine(cls, device: str, known: ValidationInfo) -> str:
+        if device != "auto" and known.data.get("backend", "embedded") != "embedded":
+            raise PydanticCustomError("policy_device", "belongs to the embedded backend; delete this line")
+        return device
+
+    def prompts_of_a_step(self, has_own_processor: bool) -> int:
+        """Prompts of one step, for a backend that computes on a GPU or elsewhere, or on this machine's CPU."""
+        return self.prompts_per_step or (32 if has_own_processor else 4)
+
+    def answers_to_a_prompt(self, has_own_processor: bool) -> int:
+        """Answers drawn for each prompt of a step."""
+        return self.group_size or (16 if has_own_processor else 12)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "PolicyConfig":
+        if self.backend == "embedded" and self.base_model is not None and not Path(self.base_model).expanduser().is_absolute():
+            raise PydanticCustomError(
+                "embedded_base",
+                'needs the whole path of a folder as base_model, because backend = "embedded" trains what lies there',
+            )
+        missing = [name for name in ("base_model", "tokenizer") if getattr(self, name) is None]
+        if self.backend != "embedded" and missing:
+            raise PydanticCustomError(
+                "service_needs",
+                "needs {names} for backend = {backend}",
+                {"names": " and ".join(missing), "backend": f'"{self.backend}"'},
+            )
+        if (self.serve != "backend") != (self.provider is not None):
+            raise PydanticCustomError("serve", 'needs provider with serve = "vllm" or "sglang", and only then')
+        return self
+
+
+def _belongs_to_a_service(value: object, known: ValidationInfo) -> None:
+    if value is not None and known.data.get("backend") == "embedded":
+        raise PydanticCustomError(
+            "embedded_service", 'does not belong to backend = "embedded"; delete this line, or name the backend'
+        )
+
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_RANGE = re.compile(r"(?:(?P<days>[a-z,-]+) )?(?P<begins>\d{1,2}:\d\d)-(?P<ends>\d{1,2}:\d\d)")
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_HOW = 'is no range of hours; write "23:00-07:00", or "mon-fri 23:00-07:00" or "sat,sun 00:00-10:00" for some days'
+
+# What each kind needs, and what is another kind's.
+_KEYS_OF_CALENDAR = {
+    "ics": (("url",), ("client_id", "client_secret")),
+    "caldav": (("url",), ("client_id", "client_secret")),
+    "google": (("client_id", "client_secret"), ("url", "user", "password")),
+}
+
+Minutes: TypeAlias = Annotated[float, Field(gt=0, le=10_080, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class SleepRange:
+    """Hours of the day, on the weekdays on which they begin (Monday is 0). An end that is not after the beginning is on the next
+    day."""
+
+    days: frozenset[int]
+    begins: time
+    ends: time
+
+
+def sleep_range(text: str) -> SleepRange:
+    """Parse a range such as `22:00-07:00`. Raises NoRangeError if it is no range, ValueError for invalid hours."""
+    match = _RANGE.fullmatch(text.strip().lower())
+    if match is None:
+        raise NoRangeError(_HOW)
+    begins, ends = _clock(match["begins"]), _clock("0:00" if match["ends"] == "24:00" else match["ends"])
+    if begins == ends and match["ends"] != "24:00":
+        raise ValueError("begins when it ends; write 00:00-24:00 for the whole day")
+    return SleepRange(_days(match["days"]), begins, ends)
+
+
+class NoRangeError(ValueError):
+    """The text is not a range of hours."""
+
+
+def _clock(text: str) -> time:
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        raise ValueError(f"has {text}, which is no time of day; hours go from 00:00 to 24:00")
+    return time(int(match[1]), int(match[2]))
+
+
+def _days(text: str | None) -> frozenset[int]:
+    if text is None:
+        return frozenset(range(7))
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first not in DAYS or (last or first) not in DAYS:
+            raise NoRangeError(f"has {part!r}, which is no weekday; write {', '.join(DAYS)}, or two of them with - between")
+        begins, ends = DAYS.index(first), DAYS.index(last or first)
+        found |= {day % 7 for day in range(begins, ends + 1 if ends >= begins else ends + 8)}
+    return frozenset(found)
+
+
+class CalendarConfig(Section):
+    """One calendar. While it says busy you are away, unless a rule says otherwise."""
+
+    kind: Literal["ics", "caldav", "google"] = Field(description="An iCalendar file or feed, a CalDAV server, Google Calendar.")
+    url: Secret | None = Field(
+        default=None,
+        description="ics: the file's whole path or its address; caldav: the calendar's address. Masked, since a private feed's "
+        "address is a secret. google: none.",
+        examples=["https://example.org/me.ics"],
+    )
+    user: str | None = Field(default=None, min_length=1, description="User name, for caldav and protected feeds.", examples=["ada"])
+    password: Secret | None = Field(default=None, description="The user's password.", examples=["env:CALENDAR_PASSWORD"])
+    client_id: str | None = Field(
+        default=None, min_length=1, description="google: the OAuth client's id.", examples=["…apps.googleusercontent.com"]
+    )
+    client_secret: Secret | None = Field(
+        default=None, description="google: the OAuth client's secret.", examples=["env:GOOGLE_SECRET"]
+    )
+    calendar: str = Field(default="primary", min_length=1, description="google: which of the account's calendars.")
+    refresh_minutes: Minutes = Field(default=15.0, description="How often it is read anew.")
+    timeout_s: Seconds = Field(
+        default=10.0, description="How long reading it may take; a calendar that cannot be read says nothing."
+    )
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _is_a_place(cls, value: object, known: ValidationInfo) -> object:
+        if not isinstance(value, str) or value.startswith(("env:", "file:")):
+            return value
+        place = value.replace("{home}", str(home_of(known)))
+        if not place.startswith(("http://", "https://")) and (known.data.get("kind") != "ics" or not place.startswith(("/", "~"))):
+            raise PydanticCustomError(
+                "calendar_url", "is neither an http:// or https:// address nor (for ics) the whole path of a file"
+            )
+        return place
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> "CalendarConfig":
+        needed, foreign = _KEYS_OF_CALENDAR[self.kind]
+        facts = {"kind": f'"{self.kind}"'}
+        for name in needed:
+            if getattr(self, name) is None:
+                raise PydanticCustomError("calendar_needs", "needs {name} for kind = {kind}", {"name": name, **facts})
+        for name in foreign:
+            if getattr(self, name) is not None:
+                raise PydanticCustomError(
+                    "calendar_other", "has {name}, which does not belong to kind = {kind}", {"name": name, **facts}
+                )
+        if self.password is not None and self.user is None:
+            raise PydanticCustomError("calendar_user", "has password, and so needs user")
+        return self
+
+
+class RuleConfig(Section):
+    """What events with some words in their title mean; the first rule that fits counts."""
+
+    title: str = Field(
+        description="Words in the title of an event, in capitals or not.", min_length=1, examples=["pairing with agent"]
+    )
+    means: Literal["away", "present", "nothing"] = Field(
+        description="What such an event says about you; `nothing` ignores it.", examples=["present"]
+    )
+
+
+class ScheduleConfig(Section):
+    """When weights may be trained, with `policy.mode = "auto"`: something says that you are away, nothing that you are there."""
+
+    sleep: Names = Field(
+        default=("23:00-07:00",),
+        description='Hours in which you sleep. For some days only: "mon-fri 23:00-07:00", "sat,sun 00:00-10:00"; the day is that '
+        "on which they begin.",
+    )
+    timezone: str | None = Field(
+        default=None, description="Time zone of these hours. Default: that of this machine.", examples=["Europe/Vienna"]
+    )
+    idle_minutes: Minutes = Field(default=30.0, description="Without a key, a mouse or a main turn for this long you are away.")
+    min_window_minutes: Minutes = Field(default=1.0, description="A window that is expected to be shorter is not opened.")
+    cooldown_minutes: float = Field(
+        default=1.0, ge=0, le=1440, allow_inf_nan=False, description="How long after a window was shut the next one may open."
+    )
+    calendars: Annotated[tuple[CalendarConfig, ...], Field(strict=False)] = Field(
+        default=(),
+        description='Calendars: busy means away. A list such as `[{ kind = "ics", url = "/home/me/me.ics" }]`, or tables '
+        "`[[schedule.calendars]]`.",
+    )
+    rules: Annotated[tuple[RuleConfig, ...], Field(strict=False)] = Field(
+        default=(), description='What events mean by their title, such as `[{ title = "pairing with agent", means = "present" }]`.'
+    )
+    on_battery: bool = Field(default=False, description="Train on this machine while it runs on battery.")
+    on_metered: bool = Field(default=False, description="Train on a service while the network is metered.")
+    max_load: float = Field(
+        default=0.7,
+        ge=0,
+        le=64,
+        allow_inf_nan=False,
+        description="Load of other programs on each core, above which this machine does not train; 0 for no limit.",
+    )
+    max_temperature_c: float = Field(
+        default=85.0,
+        ge=0,
+        le=150,
+        allow_inf_nan=False,
+        description="Degrees Celsius above which this machine does not train; 0 for no limit.",
+    )
+
+    @field_validator("sleep")
+    @classmethod
+    def _are_hours(cls, ranges: tuple[str, ...]) -> tuple[str, ...]:
+        """Invalid hours (25:00) do not stop the program: they are reported, and the signal is unknown until they are corrected."""
+        for text in ranges:
+            try:
+                sleep_range(text)
+            except NoRangeError as error:
+                raise PydanticCustomError("sleep", "has {text}, which {why}", {"text": f'"{text}"', "why": str(error)}) from error
+            except ValueError:
+                continue
+        return ranges
+
+    @field_validator("timezone")
+    @classmethod
+    def _is_a_place(cls, name: str | None) -> str | None:
+        if name is not None and not _is_zone(name):
+            raise PydanticCustomError("timezone", "is not the name of a time zone")
+        return name
+
+    @property
+    def sleep_ranges(self) -> tuple[SleepRange, ...]:
+        """The valid sleep hours."""
+        return tuple(one for one in (_possible(text)[0] for text in self.sleep) if one is not None)
+
+    @property
+    def sleep_trouble(self) -> str | None:
+        """Which hours are invalid, and why; None if all are valid."""
+        return next((f'"{text}" {why}' for text in self.sleep if (why := _possible(text)[1])), None)
+
+
+def _possible(text: str) -> tuple[SleepRange | None, str | None]:
+    """The range, or why it is invalid."""
+    try:
+        return sleep_range(text), None
+    except ValueError as error:
+        return None, str(error)
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # a name that is no path, a folder, an unknown name
+        return False
+    return True
