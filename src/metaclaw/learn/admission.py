@@ -58,6 +58,11 @@ Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
 _PROVEN_AT_ONCE: Final = 2
 _REVERTED: Final = "skills were reverted after it was learned"
 _DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
+_COUNTED: Final = 1_000
+_SHOWN: Final = 3
+_SHOWN_CHARS: Final = 120
+_DETAIL: Final = re.compile(r"[;:(]")
+_NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 
 
 @dataclass(eq=False)
@@ -429,13 +434,6 @@ def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
 def _told(proposal: Proposal) -> str:
     count = len(proposal.support)
     return f"{_DONE[proposal.change]} {proposal.skill.name} from {count} turn{'' if count == 1 else 's'}"
-
-
-_COUNTED: Final = 1_000
-_SHOWN: Final = 3
-_SHOWN_CHARS: Final = 120
-_DETAIL: Final = re.compile(r"[;:(]")
-_NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 
 
 def rejected_proposals(candidates: SqlCandidates) -> dict[str, object]:

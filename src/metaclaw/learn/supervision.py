@@ -42,6 +42,7 @@ _TRIES: Final = 3
 _REMEMBERED: Final = 1_000
 SET_ASIDE: Final = "set aside: every attempt at it failed or crashed"
 _LENGTH: Final = struct.Struct("!Q")
+PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "candidates")
 
 
 @dataclass(eq=False)
@@ -277,9 +278,6 @@ def _new() -> int:
         return os.memfd_create("crash_record")  # needs no disk
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
-
-
-PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "candidates")
 
 
 def senses(config: Config) -> bool:
