@@ -156,7 +156,7 @@ class House:
         database = self.database
         self.cursors, self.uses, self.batches = SqlCursors(database), SqlUses(database), SqlBatches(database, self.clock)
         spending = SqlSpending(database)
-        books = LearningStores(
+        stores = LearningStores(
             SqlVerdicts(database, self.clock),
             SqlCandidates(database, self.clock),
             self.cursors,
@@ -174,13 +174,13 @@ class House:
             library=self.library,
             providers=(),
             words=words,
-            books=books,
-            book=AttemptLog(attempts),
+            stores=stores,
+            attempt_log=AttemptLog(attempts),
             budget=Purse(config, spending, self),
             models=Speakers(self),
             clock=LearningClock(self.clock, lambda: self.clock.now.timestamp()),
         )
-        self.book = learning.book
+        self.attempt_log = learning.attempt_log
         self.reader = learning.reader
         self.verdicts = learning.verdicts
         self.candidates = learning.candidates

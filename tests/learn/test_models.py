@@ -6,7 +6,7 @@ import pytest
 
 from metaclaw.config import EvolverConfig, JudgeConfig
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Message, Role, Sampling, Text, TextDelta, Usage, Wire
-from metaclaw.learn.models import Models, Provider
+from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
 from metaclaw.ports import Purpose
 from metaclaw.upstream import PASSTHROUGH, HttpEndpoint, Spent
 from tests.support.meter import CountingMeter
@@ -92,3 +92,21 @@ async def test_what_was_asked_is_counted_by_purpose_over_all_models() -> None:
         assert model is not None
         await model.ask(question(), purpose)
     assert meter.spent == {Purpose.JUDGE: Spent(3, usage=Usage(15, 6)), Purpose.REPLAY: Spent(1, usage=Usage(5, 2))}
+
+
+@pytest.mark.parametrize(("role", "least"), [(JUDGE, 3), (EVOLVER, 1)])
+def test_unusable_answers_are_shown_from_so_many_in_a_row_and_a_usable_answer_ends_it(role: str, least: int) -> None:
+    found = UnusableAnswers()
+    answered = found.of(role)
+    for _ in range(least - 1):
+        answered("world/tiny", "no verdict")
+    assert found.facts == []
+    answered("world/tiny", "still no verdict")
+    (one,) = found.facts
+    shown = {"role": role, "model": "world/tiny", "answers": least, "reason": "still no verdict"}
+    assert isinstance(one, dict)
+    assert {key: value for key, value in one.items() if key != "at"} == shown
+    answered("world/other", None)
+    assert len(found.facts) == 1
+    answered("world/tiny", None)
+    assert found.facts == []

@@ -39,7 +39,7 @@ async def test_a_turn_that_is_set_aside_is_read_no_more_and_its_session_goes_on(
     await other.end()
     await house.sense()
     assert [house.outcome(turn) for turn in (later, fine)] == [Outcome.PASS] * 2
-    assert house.book.set_aside == {WorkItem("sensing", deadly): 3}
+    assert house.attempt_log.set_aside == {WorkItem("sensing", deadly): 3}
     await house.learn()  # until what was said is heard, it is held on to
     await house.sense()
     assert house.cursors.cursor("sensing") == 4
@@ -54,8 +54,8 @@ async def test_what_fewer_have_died_of_is_taken_up_again_and_then_counts_for_not
     house.die_of("judging", turn, deaths)
     await house.sense()
     assert house.outcome(turn) is Outcome.PASS
-    assert house.book.failures_of(WorkItem("judging", turn)) == 0
-    assert house.book.set_aside == {}
+    assert house.attempt_log.failures_of(WorkItem("judging", turn)) == 0
+    assert house.attempt_log.set_aside == {}
 
 
 @pytest.mark.parametrize("loop", ["sensing", "judging"])
@@ -139,4 +139,4 @@ async def test_a_skill_that_nobody_survives_tending_stays_as_it_is(new_house: Ne
     house.die_of("tending", "deadly")
     await house.tend()
     assert house.names == ["deadly", "other"]
-    assert house.book.set_aside == {WorkItem("tending", "deadly"): 3}
+    assert house.attempt_log.set_aside == {WorkItem("tending", "deadly"): 3}

@@ -44,18 +44,18 @@ async def test_an_item_that_is_finished_at_last_is_cleared_of_its_falls() -> Non
 
 
 async def test_one_items_falls_say_nothing_of_another_nor_of_another_loop() -> None:
-    book = AttemptLog()
-    outcomes, fast = RetryGuard("sensing", book), RetryGuard("fast", book)
+    attempt_log = AttemptLog()
+    outcomes, fast = RetryGuard("sensing", attempt_log), RetryGuard("fast", attempt_log)
     for _ in range(4):
         await take(outcomes, "t_1", failures=True)
     assert await take(outcomes, "t_2")
     assert await take(fast, "t_1")
-    assert book.set_aside == {WorkItem("sensing", "t_1"): 3}
+    assert attempt_log.set_aside == {WorkItem("sensing", "t_1"): 3}
 
 
 async def test_who_is_cancelled_has_not_fallen() -> None:
-    book = AttemptLog()
-    guard = RetryGuard("sensing", book)
+    attempt_log = AttemptLog()
+    guard = RetryGuard("sensing", attempt_log)
     for _ in range(5):
         with anyio.move_on_after(0):
             async with guard.attempt("t_1") as may:
@@ -67,25 +67,25 @@ async def test_who_is_cancelled_has_not_fallen() -> None:
 def after(deaths: Sequence[frozenset[WorkItem]]) -> WorkAttempts:
     failures = WorkAttempts()
     for in_hand in deaths:
-        failures = WorkAttempts(in_hand, failures.counts).after_death()
+        failures = WorkAttempts(in_hand, failures.counts).after_crash()
     return failures
 
 
 async def test_what_was_in_hand_at_three_deaths_is_set_aside_and_deaths_with_empty_hands_count_for_nothing() -> None:
     deadly, other = WorkItem("judging", "t_1"), WorkItem("judging", "t_2")
     idle: frozenset[WorkItem] = frozenset()
-    book = AttemptLog(after([frozenset({deadly, other}), idle, frozenset({deadly}), idle, idle, frozenset({deadly})]))
-    judging = RetryGuard("judging", book)
+    attempt_log = AttemptLog(after([frozenset({deadly, other}), idle, frozenset({deadly}), idle, idle, frozenset({deadly})]))
+    judging = RetryGuard("judging", attempt_log)
     assert not await take(judging, "t_1")
     assert await take(judging, "t_2")
-    assert book.set_aside == {deadly: 3}
+    assert attempt_log.set_aside == {deadly: 3}
 
 
 async def test_of_those_that_were_in_hand_when_something_died_one_is_done_at_a_time() -> None:
     suspects = [WorkItem("judging", f"t_{number}") for number in range(4)]
     noted: list[WorkAttempts] = []
-    book = AttemptLog(after([frozenset(suspects)]), noted.append)
-    judging = RetryGuard("judging", book)
+    attempt_log = AttemptLog(after([frozenset(suspects)]), noted.append)
+    judging = RetryGuard("judging", attempt_log)
 
     async def judge(item: str) -> None:
         async with judging.attempt(item):
@@ -118,7 +118,7 @@ with guard.attempt_now("deadly"):
             killed = subprocess.run(command, pass_fds=(crash_record.handle,), timeout=60)
             assert killed.returncode == -signal.SIGKILL
             assert crash_record.read().in_hand == {WorkItem("sensing", "deadly")}
-            crash_record.write(crash_record.read().after_death())
+            crash_record.write(crash_record.read().after_crash())
             assert crash_record.read() == WorkAttempts(frozenset(), {WorkItem("sensing", "deadly"): deaths})
 
 

@@ -183,7 +183,6 @@ class YamlFormat:
             raise UnreadableTextError(_yaml_error(error)) from error
 
     def put(self, text: str, path: KeyPath, value: object) -> str:
-        """Set the value at a path."""
         return put(self, text, self._root(text), path, value)
 
     def remove(self, text: str, path: KeyPath) -> str:
@@ -204,7 +203,6 @@ class YamlFormat:
         return text[:before] + text[end:]
 
     def replaced(self, text: str, node: ValueNode, value: object) -> str:
-        """The text with another value at this place."""
         end = _last_place(node)
         if not node.is_flow:
             return f"{text[: node.start].rstrip()} {_yaml_value(value)}{text[end:]}"
@@ -212,7 +210,6 @@ class YamlFormat:
         return text[: node.start] + lead + _yaml_value(value) + text[end:]
 
     def inserted(self, text: str, node: ValueNode, key: str | None, value: object) -> str:
-        """The text with a new first entry."""
         assert key is not None, "lists are not changed in YAML"
         entry = f"{_yaml_key(key)}: {_yaml_value(value)}"
         if not node.entries and node.start == node.end:

@@ -23,7 +23,6 @@ class JsonFormat:
         return _values(_Reader(text).whole())
 
     def put(self, text: str, path: KeyPath, value: object) -> str:
-        """Set the value at a path."""
         if not text.strip():
             text = "{}" + (newline_of(text) if text else "\n")
         return put(self, text, _Reader(text).whole(), path, value)
@@ -43,7 +42,6 @@ class JsonFormat:
         return _without_blank_line(text, start, end)
 
     def replaced(self, text: str, node: ValueNode, value: object) -> str:
-        """The text with another value at this place."""
         return text[: node.start] + self._rendered(text, value, _indent_at(text, node.start)) + text[node.end :]
 
     def inserted(self, text: str, node: ValueNode, key: str | None, value: object) -> str:

@@ -17,14 +17,12 @@ class TomlFormat:
     name = "TOML"
 
     def read(self, text: str) -> object:
-        """The values in the text."""
         try:
             return tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
             raise UnreadableTextError(str(error) or "it is nested too deeply") from error
 
     def put(self, text: str, path: KeyPath, value: object) -> str:
-        """Set the value at a path."""
         self.read(text)
         known = list(statements(text))
         line = f"{tomlkit.key(str(path[-1])).as_string()} = {_rendered(value)}{newline_of(text)}"

@@ -86,8 +86,8 @@ class _Learner:
             library=library,
             providers=_providers(begin, self._store),
             words=own_words,
-            books=_books(database, self._store),
-            book=AttemptLog(crash_record.read(), crash_record.write),
+            stores=_stores(database, self._store),
+            attempt_log=AttemptLog(crash_record.read(), crash_record.write),
         )
 
     async def run(self) -> None:
@@ -132,7 +132,7 @@ class _Learner:
             learning.listening.reached,
             learning.fast.lessons,
             learning.fast.writing,
-            learning.book.set_aside,
+            learning.attempt_log.set_aside,
         )
 
 
@@ -149,7 +149,7 @@ def only_read(database: Database) -> None:
     event.listen(database.engine, "connect", set_up)
 
 
-def _books(database: Database, calls: StoreCalls) -> LearningStores:
+def _stores(database: Database, calls: StoreCalls) -> LearningStores:
     return LearningStores(
         RemoteVerdicts(database, calls),
         RemoteCandidates(database, calls),

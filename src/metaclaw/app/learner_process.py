@@ -139,7 +139,7 @@ class LearnerProcess:
             crash_record.write(self._attempts)
             status = await self._live(crash_record)
             died_of = crash_record.read()
-        self._attempts = died_of.after_death()
+        self._attempts = died_of.after_crash()
         busy_with = " and ".join(sorted(f"{loop} {item}" for loop, item in died_of.in_hand))
         raise LearnerError(f"the learner ended by itself, with status {status}{busy_with and f', busy with {busy_with}'}")
 

@@ -50,7 +50,7 @@ from metaclaw.upstream import spending_on
 log = logging.getLogger(__name__)
 
 _TOGETHER: Final = 7  # with the skill itself as many as are looked at together; further ones are looked at in pairs
-_MOST_KIN: Final = 48
+_MOST_LEARNED: Final = 48
 _NEAR: Final = 8
 _OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
 
@@ -58,6 +58,11 @@ Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
 _PROVEN_AT_ONCE: Final = 2
 _REVERTED: Final = "skills were reverted after it was learned"
 _DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
+_COUNTED: Final = 1_000
+_SHOWN: Final = 3
+_SHOWN_CHARS: Final = 120
+_DETAIL: Final = re.compile(r"[;:(]")
+_NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 
 
 @dataclass(eq=False)
@@ -94,8 +99,8 @@ class SafetyReview:
         skill, index = proposal.skill, self.library.view.index
         alike = IndexLibrary(index).near(skill)
         standing = [one for scope in {None, skill.scope} for one in index.members.standing(scope).values()]
-        kin = (one for one in index.skills() if one.scope in (None, skill.scope) and not is_untouchable(one))
-        found = {one.name: one for one in (*alike, *standing, *islice(kin, _MOST_KIN))}
+        learned = (one for one in index.skills() if one.scope in (None, skill.scope) and not is_untouchable(one))
+        found = {one.name: one for one in (*alike, *standing, *islice(learned, _MOST_LEARNED))}
         return [one for name, one in found.items() if name not in (skill.name, *proposal.replaces)]
 
     def _near(self, proposal: Proposal) -> list[Skill]:
@@ -148,11 +153,11 @@ class CandidateAdmission:
     announce: Announce
     redact: Callable[[str], str]
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    book: AttemptLog | None = None
+    attempt_log: AttemptLog | None = None
 
     def __post_init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(_PROVEN_AT_ONCE)
-        self._guard = RetryGuard("gate", self.book)
+        self._guard = RetryGuard("gate", self.attempt_log)
         self._proving: set[CandidateId] = set()
 
     @property
@@ -180,7 +185,7 @@ class CandidateAdmission:
             proving.start_soon(self._decide_in_turn, candidate, learned)
 
     async def set_aside(self, candidate: Candidate) -> None:
-        """Deciding about it has killed the learner each time: reject it."""
+        """Reject a candidate: each attempt to decide about it crashed the learner."""
         if self.is_unfinished(candidate):
             await self._keep(replace(candidate, standing=Standing.REJECTED, reason=SET_ASIDE))
 
@@ -286,7 +291,7 @@ class CandidateAdmission:
         known = self.library.view.get(skill.name)
         if known is not None and _is_same(known, skill) and proposal.change is Change.NEW:
             return await self._keep(accepted)  # the program was stopped just before this was written down
-        # A person who lets it pass decides now, whatever was reverted since it was proposed.
+        # A person decides now, also after a revert since it was proposed.
         since = self.library.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
@@ -429,13 +434,6 @@ def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
 def _told(proposal: Proposal) -> str:
     count = len(proposal.support)
     return f"{_DONE[proposal.change]} {proposal.skill.name} from {count} turn{'' if count == 1 else 's'}"
-
-
-_COUNTED: Final = 1_000
-_SHOWN: Final = 3
-_SHOWN_CHARS: Final = 120
-_DETAIL: Final = re.compile(r"[;:(]")
-_NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 
 
 def rejected_proposals(candidates: SqlCandidates) -> dict[str, object]:

@@ -101,29 +101,29 @@ class Learning:
         library: AnyLibrary,
         providers: Sequence[Provider],
         words: Callable[[str, str], str],
-        books: LearningStores | None = None,
-        book: AttemptLog | None = None,
+        stores: LearningStores | None = None,
+        attempt_log: AttemptLog | None = None,
         budget: Budget | None = None,
         models: Models | None = None,
         clock: LearningClock | None = None,
     ) -> None:
-        """`books` are the database's own unless others are given, and `budget` is one that counts into them.
-        `book` holds the failed attempts of earlier processes; `models` are those of the providers unless others are given."""
-        books = books or LearningStores.of(database)
+        """`stores` are the database's own unless others are given, and `budget` is one that counts into them.
+        `attempt_log` holds the failed attempts of earlier processes; `models` are those of the providers unless others are given."""
+        stores = stores or LearningStores.of(database)
         self._clock = clock or LearningClock()
         self._config = config
         self._ledger = ledger
-        self.book = book or AttemptLog()
-        self._uses = books.uses
-        self._cursors = books.cursors
+        self.attempt_log = attempt_log or AttemptLog()
+        self._uses = stores.uses
+        self._cursors = stores.cursors
         self._library = library
         self._teams = {team.name: team.users for team in config.teams}
         self.reader = LedgerReader(database)
-        self.verdicts = books.verdicts
-        self.candidates = books.candidates
+        self.verdicts = stores.verdicts
+        self.candidates = stores.candidates
         self.generations = SqlGenerations(database, self._clock.now)
         self.steps = StepBuilder(words)
-        self.budget = budget or Budget(config, books.spending)
+        self.budget = budget or Budget(config, stores.spending)
         timeout_s = max(config.judge.timeout_s, config.listen.timeout_s, config.evolver.timeout_s)
         self.models = models or Models(providers, timeout_s, self.budget)
         self.redactor = Redactor(KnownSecrets.collect(os.environ, Path.home(), config) if config.privacy.redact else KnownSecrets())
@@ -143,14 +143,14 @@ class Learning:
             announce=self.announce,
             redact=self.redact,
             now=self._clock.now,
-            book=self.book,
+            attempt_log=self.attempt_log,
         )
         self.uplift = UpliftReader(self.reader, self.generations)
         self.maintenance = self._maintenance()
         self.listening = self._listening()
         self.fast = self._fast()
         self.outcomes = self._outcomes()
-        self.compliance = self._compliance(books.compliance, SqlPolicies(database))
+        self.compliance = self._compliance(stores.compliance, SqlPolicies(database))
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
         """Publish an event."""
@@ -246,7 +246,7 @@ class Learning:
             library=self._library,
             admission=self.admission,
             uplift=self.uplift,
-            book=self.book,
+            attempt_log=self.attempt_log,
             now=self._clock.now,
             chores=(expiry, skill_merge, scope_promotion, watch, *([retrial] if self._config.skills.gate == "full" else [])),
         )
@@ -278,7 +278,7 @@ class Learning:
             read=self.failed,
             today=lambda: self._clock.now().date(),
             now=self._clock.steady_s,
-            book=self.book,
+            attempt_log=self.attempt_log,
         )
 
     async def _may_listen(self, model: str, is_promising: bool) -> bool:
@@ -315,7 +315,7 @@ class Learning:
             recorded=self.recorded,
             library=self._library,
             changes=SkillChanges(self.generations, self._teams),
-            book=self.book,
+            attempt_log=self.attempt_log,
         )
         return FastLoop(
             failures=failures,
@@ -326,7 +326,7 @@ class Learning:
             writer_for=writer_for,
             min_failures=section.min_failures,
             teams=self._teams,
-            book=self.book,
+            attempt_log=self.attempt_log,
             is_unread=self.listening.is_unread,
             may_train=self._may_train(),
         )
@@ -363,7 +363,7 @@ class Learning:
             failed=self.failed,
             catch_up=self._library.follow,
             now=self._clock.steady_s,
-            book=self.book,
+            attempt_log=self.attempt_log,
         )
 
     def _compliance(self, store: SqlCompliance, policies: SqlPolicies) -> ComplianceLoop:
@@ -383,7 +383,7 @@ class Learning:
             judge_for=self.judge_for,
             may_ask=self._may_judge,
             absorbed=absorbed,
-            book=self.book,
+            attempt_log=self.attempt_log,
         )
 
     def failed(self) -> None:
@@ -392,7 +392,7 @@ class Learning:
             self.fast.wakeup.notify()
 
     def let_go(self, session: SessionId) -> None:
-        """A session is to be forgotten: what was read of it goes too."""
+        """Drop what was read of a session that is to be forgotten."""
         self.steps.forget()
         self.replayer.forget()
         self.probes.forget()

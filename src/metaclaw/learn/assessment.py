@@ -274,7 +274,7 @@ class CalibrationLoop:
         self.trust = Trust(0)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while True:
             await run_sync(self.refit)
             await anyio.sleep(_EVERY_S)

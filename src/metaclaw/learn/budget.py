@@ -208,7 +208,7 @@ class Budget:
     async def may_spend(self, purpose: Purpose, tokens: int, model: str = "", *, with_reserve: bool = True) -> bool:
         """Whether a call of about this many tokens to `provider/model` would be made now, without waiting; `with_reserve` says
         whether the reserve for reading may be used for it."""
-        call = _sized(tokens, self._prices.of(model))
+        call = _priced(Usage(tokens, 0), self._prices.of(model))
         has_room = self._has_room(await run_sync(self._current), purpose, call, with_reserve=with_reserve)
         self._note(purpose, is_refused=not has_room)
         return has_room
@@ -221,7 +221,7 @@ class Budget:
     @asynccontextmanager
     async def charge(self, purpose: Purpose, model: str, tokens: int) -> AsyncIterator[Charge]:
         """Make the calls of one request inside; see `upstream.Meter`."""
-        call = _sized(tokens, self._prices.of(model))
+        call = _priced(Usage(tokens, 0), self._prices.of(model))
         await self._admit(purpose, call)
         charge = _Charge()
         self._under_way[id(charge)] = call
@@ -236,8 +236,8 @@ class Budget:
 
     async def count(self, purpose: Purpose, model: str, spent: Spent, turns: int = 0) -> None:
         """Add to today's sums. Returns when they are in the store, or kept for the next time because it is down."""
-        counted = replace(_priced(spent.usage, self._prices.of(model)), turns=turns, calls=spent.calls)
-        counted = replace(counted, failures=spent.failures, estimated=spent.estimated)
+        counts = {"turns": turns, "calls": spent.calls, "failures": spent.failures, "estimated": spent.estimated}
+        counted = replace(_priced(spent.usage, self._prices.of(model)), **counts)
         if counted == Spending():
             return
         key = SpendingKey(self._day(self._now()), purpose.value, model, learned_item())
@@ -393,11 +393,6 @@ def _default_tokens(day: str, sums: Sums) -> int:
     today = traffic.pop(day, 0)
     average = sum(traffic.values()) / len(traffic) if traffic else 0.0
     return max(FLOOR_TOKENS, int(SHARE_OF_TRAFFIC * max(today, average)))
-
-
-def _sized(tokens: int, price: Price | None) -> Spending:
-    """A call that is still to be made."""
-    return _priced(Usage(tokens, 0), price)
 
 
 def _priced(usage: Usage, price: Price | None) -> Spending:

@@ -59,8 +59,8 @@ _SUBCOMMANDS: Final = {
 }
 _RUN_SCRIPTS: Final = _set("test lint typecheck")
 _PYTHON_MODULES: Final = _set("pytest unittest mypy flake8 pylint")
-# Options and programs within a program that make a looker write.
-_BETRAYING: Final = {
+# Options with which a program that otherwise only looks writes.
+_WRITING_OPTIONS: Final = {
     "find": ("-delete", "-exec", "-ok", "-fprint", "-fls"),
     "sort": ("-o", "--output"),
     "sed": ("-i", "--in-place"),
@@ -155,7 +155,7 @@ def _looks(words: list[str]) -> bool:
     if not words:
         return False
     name, *rest = words
-    if any(word.startswith(_BETRAYING.get(name, ())) for word in rest):
+    if any(word.startswith(_WRITING_OPTIONS.get(name, ())) for word in rest):
         return False
     if name == "awk":
         return not any(">" in word or "system" in word for word in rest)
@@ -327,7 +327,7 @@ def _trimmed(value: Json) -> Json:
     return value.strip() if isinstance(value, str) else value
 
 
-# Clients empty old results to save room, and say so in their place.
+# The text that clients put in the place of old results to save tokens.
 _EMPTIED: Final = re.compile(
     r"\W*(?:old )?tool (?:result|output)s?(?: content)? (?:was |were )?(?:cleared|removed|omitted|pruned)", re.I
 )

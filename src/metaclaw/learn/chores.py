@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import zip_longest
-from typing import Final
+from typing import Final, TypedDict
 
 from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
@@ -21,8 +21,9 @@ from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.admission import Announce, CandidateAdmission, Learned, accepted_candidate
 from metaclaw.learn.failures import Probes
-from metaclaw.learn.maintenance import DAY_US, UpliftReader, microseconds
+from metaclaw.learn.maintenance import DAY_US, UpliftReader
 from metaclaw.learn.models import Answered
+from metaclaw.learn.retention import microseconds
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.skills import (
@@ -76,7 +77,7 @@ class Expiry:
     teams: Teams
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
-    async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
+    async def do(self, learned: Sequence[Skill], background: TaskGroup) -> None:
         """Retire the stale ones. The time of a skill that was never counted before begins now."""
         for some in _batches([skill for skill in learned if skill.author is Authorship.EVOLVER]):
             for skill, reason in await run_sync(self._stale, some):
@@ -94,8 +95,7 @@ class Expiry:
             return None
         # Uses before it came into force were of another skill with this name.
         last = max(use.last_at, since.since)
-        who = members_of_scope(skill.scope, self.teams)
-        tasks = self.uses.tasks_since(last, STALE_TASKS, users=who.users, workspaces=who.workspaces, without_user=who.without_user)
+        tasks = self.uses.tasks_since(last, STALE_TASKS, **members_of_scope(skill.scope, self.teams))
         return stale_reason(skill, last, tasks, self.now())
 
 
@@ -104,13 +104,12 @@ def _batches(skills: Sequence[Skill]) -> Iterator[Sequence[Skill]]:
     return (skills[at : at + _AT_ONCE] for at in range(0, len(skills), _AT_ONCE))
 
 
-@dataclass(frozen=True, slots=True)
-class ScopeMembers:
+class ScopeMembers(TypedDict, total=False):
     """Members of a scope: users, workspaces, or requests without a user id; everyone if none is named."""
 
-    users: Collection[str] | None = None
-    workspaces: Collection[str] | None = None
-    without_user: bool = False
+    users: Collection[str]
+    workspaces: Collection[str]
+    without_user: bool
 
 
 def members_of_scope(scope: str | None, teams: Teams) -> ScopeMembers:
@@ -143,7 +142,7 @@ class Retrial:
     uplift: UpliftReader
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
-    async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
+    async def do(self, learned: Sequence[Skill], background: TaskGroup) -> None:
         """Compare the model that each skill was proven with to the one that serves most of its tasks now."""
         for skill in await run_sync(self._in_use, learned):
             model = await run_sync(self._other_model, skill)
@@ -182,22 +181,22 @@ class ScopePromotion:
     admission: CandidateAdmission
     teams: Teams
 
-    async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
+    async def do(self, learned: Sequence[Skill], background: TaskGroup) -> None:
         """Propose for everyone first: such a lesson is not needed for a team as well."""
         left = _PROMOTIONS_A_DAY
         for scope, users in [(None, None), *((f"team:{name}", users) for name, users in self.teams.items())]:
             mine = learned if users is None else [skill for skill in learned if _user(skill) in users]
             for promotion in await run_sync(find_promotions, mine, scope):
-                if left and await self._propose(promotion, aside):
+                if left and await self._propose(promotion, background):
                     left -= 1
 
-    async def _propose(self, promotion: Promotion, aside: TaskGroup) -> bool:
+    async def _propose(self, promotion: Promotion, background: TaskGroup) -> bool:
         found = await run_sync(self._proposal, promotion)
         if found is None:
             return False
         proposal, model = found
         log.info("lesson_of_many hash=%s users=%d scope=%s", proposal.skill.content_hash, promotion.users, proposal.skill.scope)
-        await self.admission.admit(proposal, Learned(partial(self.probes.choose, proposal), model, _scopes(proposal)), aside)
+        await self.admission.admit(proposal, Learned(partial(self.probes.choose, proposal), model, _scopes(proposal)), background)
         return True
 
     def _proposal(self, promotion: Promotion) -> tuple[Proposal, str] | None:
@@ -240,11 +239,11 @@ class SkillMerge:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     answered: Answered = lambda model, fault: None
 
-    async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
+    async def do(self, learned: Sequence[Skill], background: TaskGroup) -> None:
         """Start merging a few groups, those first that were never tried, or longest ago."""
         live = [skill for skill in learned if skill.state is SkillState.LIVE]
         for group in await run_sync(self._due, live):
-            aside.start_soon(self._merge, group, aside)
+            background.start_soon(self._merge, group, background)
 
     def _due(self, skills: Sequence[Skill]) -> list[tuple[Skill, ...]]:
         """A group is tried at most once a day, and counts as tried from now on."""
@@ -256,7 +255,7 @@ class SkillMerge:
             self.cursors.move_cursor(_mark(group), now_us)
         return chosen
 
-    async def _merge(self, parents: tuple[Skill, ...], aside: TaskGroup) -> None:
+    async def _merge(self, parents: tuple[Skill, ...], background: TaskGroup) -> None:
         origins = await run_sync(self._origins, parents)
         model = self.model_for(_served_by(origins))
         if model is None or len(origins) < len(parents):
@@ -268,7 +267,7 @@ class SkillMerge:
         if not self.admission.proves and not await self._holds(proposal, probes, _served_by(origins)):
             return
         seen = {parent.name: parent.content_hash for parent in parents}
-        await self.admission.admit(proposal, Learned(lambda: probes, _served_by(origins), _scopes(proposal), seen), aside)
+        await self.admission.admit(proposal, Learned(lambda: probes, _served_by(origins), _scopes(proposal), seen), background)
 
     def _probes_of(self, origins: Mapping[SkillName, Candidate]) -> tuple[Probe, ...]:
         """The parents' turns, one of each parent by turns, so that a small budget still tries every parent."""
@@ -355,7 +354,7 @@ class RuleWatch:
     announce: Announce
     teams: Teams
 
-    async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
+    async def do(self, learned: Sequence[Skill], background: TaskGroup) -> None:
         """Look at every rule in force, also at those in files that a person wrote."""
         rules = [skill for skill in self.library.view.index.skills() if skill.kind is SkillKind.RULE]
         for rule in rules[:_MOST_RULES]:
@@ -368,15 +367,7 @@ class RuleWatch:
         since = self.generations.in_force(rule.name)
         if since is None:
             return None
-        who = members_of_scope(rule.scope, self.teams)
-        outcomes = partial(
-            self.uses.outcomes,
-            since.text_since,
-            _MOST_TURNS,
-            users=who.users,
-            workspaces=who.workspaces,
-            without_user=who.without_user,
-        )
+        outcomes = partial(self.uses.outcomes, since.text_since, _MOST_TURNS, **members_of_scope(rule.scope, self.teams))
         before, now = outcomes(), outcomes(placed=rule.name)
         mark = f"rule noticed {rule.content_hash}"
         if not _is_worse(before, now) or self.cursors.cursor(mark):

@@ -98,11 +98,11 @@ class ComplianceLoop:
     judge_for: Callable[[str], Judge | None]
     may_ask: Callable[[], Awaitable[bool]]
     absorbed: Callable[[int], Collection[SkillName]]
-    book: AttemptLog | None = None
+    attempt_log: AttemptLog | None = None
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._guard, self._judging = RetryGuard("compliance", self.book), RetryGuard("judging rules", self.book)
+        self._guard, self._judging = RetryGuard("compliance", self.attempt_log), RetryGuard("judging rules", self.attempt_log)
         self._limiter = anyio.CapacityLimiter(1)
         self._views: OrderedDict[int, LibraryView] = OrderedDict()
         self._known: tuple[LibraryView | None, bool] = (None, False)
@@ -114,19 +114,19 @@ class ComplianceLoop:
             self.compliance.record((), sensed)
 
     def forget(self) -> None:
-        """Let go of earlier generations, some of whose rules are to be forgotten."""
+        """Drop the cached generations; some of their rules are to be forgotten."""
         self._views.clear()
         self._known = (None, False)
 
     async def run(self) -> None:
-        """Until cancelled."""
-        in_vain = 0
+        """Run until cancelled."""
+        empty_polls = 0
         async with anyio.create_task_group() as judging:
             while True:
                 rows = await self.look(judging)
-                in_vain = 0 if rows else in_vain + 1
+                empty_polls = 0 if rows else empty_polls + 1
                 if rows < _AT_ONCE:
-                    await self.wakeup.wait(pause_s(in_vain))
+                    await self.wakeup.wait(pause_s(empty_polls))
 
     async def look(self, judging: TaskGroup) -> int:
         """Count what is new; how many turns there were."""

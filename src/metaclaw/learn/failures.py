@@ -103,11 +103,11 @@ class FailureReader:
     recorded: RecordedSteps
     library: AnyLibrary
     changes: SkillChanges
-    book: AttemptLog | None = None
+    attempt_log: AttemptLog | None = None
 
     def __post_init__(self) -> None:
         self._known: dict[TurnId, _Known] = {}
-        self._guard = RetryGuard("reading", self.book)
+        self._guard = RetryGuard("reading", self.attempt_log)
 
     def open_failures(self, generation: int) -> list[Failure]:
         """The newest failures made up to this generation that may still teach a skill (decision 35); one that was read before is

@@ -1,9 +1,9 @@
 """The fast loop: failures become skills that take effect on the next request.
 
-Failures are taken up by kind, within one scope; rules and facts that are said in between close none of them (decision 35). Whatever
-is shown to an evolver is support from that moment on, in the database, and never shown again; so nothing is learned twice and
-nothing that taught a skill can train weights. An attempt that was interrupted before anything came of it is taken up again.
-Failures that a skill cannot mend any more are not shown, and stay free to train the weights (`EvolverFilter`).
+Failures are taken up by kind, within one scope; rules and facts that are said in between close none of them (decision 35). What
+an evolver is shown is support from then on, in the database, and never shown again; so nothing is learned twice and nothing that
+taught a skill can train weights. An attempt that was interrupted before anything came of it is taken up again.
+Failures that no skill can fix are not shown, and stay free to train the weights (`EvolverFilter`).
 """
 
 import logging
@@ -53,7 +53,7 @@ class FastLoop:
     min_failures: int
     teams: Teams
     pauses_s: Sequence[float] = _PAUSES_S
-    book: AttemptLog = field(default_factory=AttemptLog)
+    attempt_log: AttemptLog = field(default_factory=AttemptLog)
     clock: Callable[[], float] = time.monotonic
     is_unread: Callable[[TurnId], bool] = lambda turn: False
     may_train: Callable[[TurnId], bool] = lambda turn: False
@@ -62,7 +62,7 @@ class FastLoop:
         self.wakeup = LoopWakeup()
         self._filter = EvolverFilter(self.may_train, self._is_skill)
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
-        self._guard, self._attempts = RetryGuard("fast", self.book), RetryGuard("writing", self.book)
+        self._guard, self._writing_guard = RetryGuard("fast", self.attempt_log), RetryGuard("writing", self.attempt_log)
         self._is_looking = False
         self.writing = 0
         """Groups of failures for which a model is writing a skill."""
@@ -82,49 +82,49 @@ class FastLoop:
         return int(self._is_looking or self.wakeup.is_set)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         self._is_looking = True  # until the first look is over
-        async with anyio.create_task_group() as aside:
+        async with anyio.create_task_group() as background:
             await run_sync(self.library.follow)
-            await self.take_up_again(aside)
+            await self.take_up_again(background)
             continued = self.clock()
             while True:
-                await self.learn(aside)
+                await self.learn(background)
                 if self.clock() - continued >= _CONTINUE_EVERY_S:
-                    await self.take_up_candidates(aside)
+                    await self.take_up_candidates(background)
                     continued = self.clock()
                 await self.wakeup.wait(_LOOK_EVERY_S)
 
-    async def learn(self, aside: TaskGroup) -> None:
+    async def learn(self, background: TaskGroup) -> None:
         """Write skills for every group of failures that is ripe now."""
         self._is_looking = True
         try:
-            await self._look(aside)
+            await self._look(background)
         finally:
             self._is_looking = False
 
     def let_go(self, session: SessionId) -> None:
-        """A session is to be forgotten: what is remembered of it goes too."""
+        """Drop what is remembered of a session that is to be forgotten."""
         self._filter.forget(session)
 
-    async def _look(self, aside: TaskGroup) -> None:
+    async def _look(self, background: TaskGroup) -> None:
         await run_sync(self.library.follow)
         failures = await run_sync(self.failures.open_failures, self.library.view.generation)
-        heard = [one for one in failures if not self._is_spoken_for(one)]
+        settled = [one for one in failures if not self._has_unread_reply(one)]
         shown = await run_sync(self.failures.not_overtaken, self._filter.shown, self.library.view.generation)
         self._filter.keep(shown)
-        kinds = await run_sync(self._filter.kinds_to_show, heard, shown)
+        kinds = await run_sync(self._filter.kinds_to_show, settled, shown)
         few = (one for one in kinds if not is_learnable(one, self.min_failures))
         self._counted = tuple((one.name, one.in_words, len(one.failures)) for one in few)
         for kind in kinds:
             if is_learnable(kind, self.min_failures):
                 async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
                     if may:
-                        await self._from_failures(kind, aside)
+                        await self._from_failures(kind, background)
 
-    async def take_up_again(self, aside: TaskGroup) -> None:
+    async def take_up_again(self, background: TaskGroup) -> None:
         """Resume what was under way when the program stopped: undecided candidates, and attempts without a result."""
-        await self.take_up_candidates(aside)
+        await self.take_up_candidates(background)
         try:
             interrupted = await run_sync(self.candidates.interrupted)
         except StoreError as error:
@@ -133,11 +133,11 @@ class FastLoop:
         for attempt in (one for one in interrupted if one.kind != LISTENED):
             async with self._guard.attempt(f"attempt {attempt.number}") as may:
                 if may:
-                    await self._resume(attempt, aside)
+                    await self._resume(attempt, background)
                 else:
                     await run_sync(self.candidates.end_attempt, attempt.number)
 
-    async def take_up_candidates(self, aside: TaskGroup) -> None:
+    async def take_up_candidates(self, background: TaskGroup) -> None:
         """Continue candidates that are not decided yet: replays that were interrupted, or could not be had."""
         try:
             waiting = await run_sync(self.failures.unfinished)
@@ -147,7 +147,7 @@ class FastLoop:
         for candidate in filter(self.admission.is_unfinished, waiting):
             async with self._guard.attempt(candidate.id) as may:
                 if may:
-                    await self.admission.go_on(candidate, await run_sync(self._learned_again, candidate), aside)
+                    await self.admission.go_on(candidate, await run_sync(self._learned_again, candidate), background)
                 else:
                     await self.admission.set_aside(candidate)
 
@@ -155,39 +155,39 @@ class FastLoop:
         found = self.library.view.get(name)
         return found is not None and found.kind is SkillKind.SKILL
 
-    def _is_spoken_for(self, failure: Failure) -> bool:
-        """Whether the message that answers it is still being read: it may become a rule."""
+    def _has_unread_reply(self, failure: Failure) -> bool:
+        """Whether the person's reply to a failure has not been read yet: it may become a rule."""
         answer = self.failures.answer_to(failure)
         return answer is not None and self.is_unread(answer)
 
-    async def _from_failures(self, kind: FailureGroup, aside: TaskGroup) -> None:
+    async def _from_failures(self, kind: FailureGroup, background: TaskGroup) -> None:
         if self.writer_for(kind.failures[-1].step.model) is None:
-            return  # nothing can be made of them: they feed no skill, and stay free to train the weights
+            return  # no model can write a skill: the failures stay free to train the weights
         attempt = await claim_turns(self.candidates, kind.name, self.library.view.generation, kind.turns)
         if attempt is None:
             return
         log.info("failures_of_one_kind cause=%s turns=%d", kind.cause, len(kind.failures))
         self._filter.add(attempt, kind.failures, self.library.view.generation)
-        await self._write(kind, attempt, aside)
+        await self._write(kind, attempt, background)
 
-    async def _write(self, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
+    async def _write(self, kind: FailureGroup, attempt: int, background: TaskGroup) -> None:
         writer = self.writer_for(kind.failures[-1].step.model)
         if writer is None:
             await run_sync(self.candidates.end_attempt, attempt)
         else:
             self.writing += 1
-            aside.start_soon(self._ask_aside, writer, kind, attempt, aside)
+            background.start_soon(self._ask_in_background, writer, kind, attempt, background)
 
-    async def _ask_aside(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
+    async def _ask_in_background(self, writer: Evolver, kind: FailureGroup, attempt: int, background: TaskGroup) -> None:
         try:
-            await self._ask(writer, kind, attempt, aside)
+            await self._ask(writer, kind, attempt, background)
         finally:
             self.writing -= 1
 
-    async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
+    async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int, background: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, some times."""
         for pause_s in (*self.pauses_s, None):
-            async with self._limiter, self._attempts.attempt(attempt) as may:
+            async with self._limiter, self._writing_guard.attempt(attempt) as may:
                 if not may:
                     await run_sync(self.candidates.end_attempt, attempt)
                     return
@@ -199,7 +199,7 @@ class FastLoop:
                     log.warning("evolver_unavailable cause=%s again_in_s=%s reason=%s", kind.cause, pause_s, error)
                 else:
                     for proposal, learned in written:
-                        await self.admission.admit(proposal, learned, aside)
+                        await self.admission.admit(proposal, learned, background)
                     await run_sync(self.candidates.end_attempt, attempt)
                     return
             if pause_s is not None:
@@ -226,13 +226,13 @@ class FastLoop:
         teacher = self.failures.newest(proposal.support)
         return Learned(partial(self.probes.choose, proposal), "") if teacher is None else self._learned(proposal, teacher)
 
-    async def _resume(self, attempt: SkillAttempt, aside: TaskGroup) -> None:
+    async def _resume(self, attempt: SkillAttempt, background: TaskGroup) -> None:
         kind = await run_sync(self.failures.kind_of, attempt)
         if kind is None:
             await run_sync(self.candidates.end_attempt, attempt.number)
         else:
             self._filter.add(attempt.number, kind.failures, attempt.generation)
-            await self._write(kind, attempt.number, aside)
+            await self._write(kind, attempt.number, background)
 
     def _near(self, kind: FailureGroup) -> tuple[Skill, ...]:
         steps = [failure.step for failure in kind.failures]

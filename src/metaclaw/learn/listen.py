@@ -47,7 +47,7 @@ _AT_ONCE: Final = 64
 _READ_AT_ONCE: Final = 4
 _LOOK_EVERY_S: Final = 0.2
 _LOOK_SELDOM_S: Final = 1.0
-_IN_VAIN: Final = 150
+_EMPTY_POLLS: Final = 150
 _BUDGET_PAUSES_S: Final = (2.0, 10.0, 60.0, 300.0, 900.0)
 _UNREADABLE: Final = 2
 _NOT_WAITED_FOR: Final = 3
@@ -92,11 +92,11 @@ class Listening:
     read: Callable[[], None] = lambda: None
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
     now: Callable[[], float] = time.monotonic
-    book: AttemptLog | None = None
+    attempt_log: AttemptLog | None = None
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._guard = RetryGuard("listening", self.book)
+        self._guard = RetryGuard("listening", self.attempt_log)
         self._health = ListenerHealth(lambda: self.now())
         self._progress: LoopProgress | None = None
         self._kept = 0
@@ -129,23 +129,23 @@ class Listening:
         return any(one.spoken.turn == turn for one in (*self._waiting, *self._busy.values()))
 
     def prepare(self) -> None:
-        """Begin behind what was sensed before there was listening. Blocks; before any loop runs."""
+        """At the first start, begin behind the turns that have verdicts already. Blocks; before any loop runs."""
         if not self.cursors.has_cursor(LISTEN_CURSOR):
             self.cursors.move_cursor(LISTEN_CURSOR, self.cursors.cursor(TURNS_CURSOR))
 
     async def run(self) -> None:
-        """Until cancelled."""
-        in_vain = 0
+        """Run until cancelled."""
+        empty_polls = 0
         self._progress = None
         async with anyio.create_task_group() as asking:
             while True:
                 found = await self.look(asking)
-                in_vain = 0 if found or self._waiting or self._busy else in_vain + 1
+                empty_polls = 0 if found or self._waiting or self._busy else empty_polls + 1
                 if found < _AT_ONCE:
-                    await self.wakeup.wait(_LOOK_EVERY_S if in_vain < _IN_VAIN else _LOOK_SELDOM_S)
+                    await self.wakeup.wait(_LOOK_EVERY_S if empty_polls < _EMPTY_POLLS else _LOOK_SELDOM_S)
 
     async def look(self, asking: TaskGroup) -> int:
-        """Take in what is new and have messages read; how many rows there were."""
+        """Read new rows of the ledger and have their messages read; return how many rows there were."""
         progress = self._progress or await self._begin()
         rows = await run_sync(self.reader.turns_after, progress.reached, _AT_ONCE) if len(self._waiting) < _MOST_WAITING else []
         if rows:
@@ -209,7 +209,7 @@ class Listening:
                 asking.start_soon(self._take, person, one)
 
     async def _take(self, person: str, one: _Waiting) -> None:
-        """Have one message read; put it back where that must wait."""
+        """Have one message read; put it back into the queue if that must wait."""
         is_done = True
         try:
             async with self._guard.attempt(one.spoken.turn) as may:
@@ -226,7 +226,7 @@ class Listening:
             self.wakeup.notify()
 
     async def _handle(self, one: _Waiting) -> bool:
-        """Whether the message is done with."""
+        """Have a message read and apply it; return False if it must be read again later."""
         spoken = one.spoken
         model = self.listener(spoken.provider, spoken.model)
         if model is None:
@@ -263,7 +263,7 @@ class Listening:
         return True
 
     async def _not_understood(self, one: _Waiting, model: Model, error: JudgeError) -> bool:
-        """The answer about a message cannot be used: ask once more, then go on without. Whether the message is done with."""
+        """Ask once more after an answer that cannot be used, then give up; return whether the message is given up."""
         log.warning("listener_answer_unusable model=%s turn=%s reason=%s", model.name, one.spoken.turn, error)
         one.unreadable += 1
         if one.unreadable < _UNREADABLE:

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final, Protocol
 
 import anyio
@@ -19,6 +19,7 @@ from metaclaw.domain.candidate import Certificate
 from metaclaw.domain.skill import Skill, SkillKind, SkillState
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.admission import CandidateAdmission, accepted_candidate
+from metaclaw.learn.retention import microseconds
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, RetryGuard
 from metaclaw.skills import (
@@ -49,12 +50,6 @@ _AT_ONCE: Final = 100
 _PAGE: Final = 500
 _PAGES: Final = 10
 DAY_US: Final = 86_400_000_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def microseconds(at: datetime) -> int:
-    """A time as a cursor keeps it: microseconds since 1970."""
-    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 class UpliftReader:
@@ -112,8 +107,8 @@ class Chore(Protocol):
 
     @property
     def name(self) -> str: ...
-    async def do(self, learned: Sequence[Skill], aside: TaskGroup) -> None:
-        """Do it; what takes long goes aside."""
+    async def do(self, learned: Sequence[Skill], background: TaskGroup) -> None:
+        """Do it; start what takes long in the background."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -129,21 +124,21 @@ class Maintenance:
     uplift: UpliftReader
     chores: Sequence[Chore] = ()
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    book: AttemptLog | None = None
+    attempt_log: AttemptLog | None = None
 
     def __post_init__(self) -> None:
-        self._guard = RetryGuard("tending", self.book)
+        self._guard = RetryGuard("tending", self.attempt_log)
         self._seen: LibraryView | None = None
         self._learned = _Learned((), _Rotation(()), _Rotation(()))
 
     async def run(self) -> None:
-        """Until cancelled."""
-        async with anyio.create_task_group() as aside:
+        """Run until cancelled."""
+        async with anyio.create_task_group() as background:
             while True:
                 await anyio.sleep(_EVERY_S)
-                await self.look(aside)
+                await self.look(background)
 
-    async def look(self, aside: TaskGroup) -> None:
+    async def look(self, background: TaskGroup) -> None:
         """Count what was used, decide about some trials, retire what does harm, and do the chores that are due."""
         await run_sync(self.library.follow)
         await run_sync(self._count_uses)
@@ -154,7 +149,7 @@ class Maintenance:
                     await (self._judge(skill) if skill.state is SkillState.CANARY else self._retire_if_harmful(skill))
         for chore in self.chores:
             if await run_sync(self._is_due, chore):
-                await chore.do((await run_sync(self._list)).skills, aside)
+                await chore.do((await run_sync(self._list)).skills, background)
 
     def _count_uses(self) -> None:
         for _ in range(_PAGES):

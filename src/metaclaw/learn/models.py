@@ -22,6 +22,15 @@ UNLEARNED: Final[Mapping[str, object]] = {
     "counted": [],
 }
 """What is told of learning before anything was learned."""
+Answered = Callable[[str, str | None], None]
+"""Is told the name of a model that answered, and why the answer cannot be used; None where it can."""
+JUDGE: Final = "judge"
+EVOLVER: Final = "evolver"
+# One vote in a few may be unreadable; an evolver is asked seldom, and nothing is learned without its answer.
+_LEAST_IN_A_ROW: Final = {JUDGE: 3, EVOLVER: 1}
+_PAUSES_S: Final = (2.0, 5.0, 15.0)
+_COSTLY_PAUSES_S: Final = (2.0, 15.0, 60.0)
+_REASON_CHARS: Final = 200
 
 
 class Models:
@@ -109,11 +118,6 @@ class Models:
 
 def _may_be_asked(provider: Provider) -> bool:
     return isinstance(provider, HttpEndpoint) and not provider.is_passthrough
-
-
-_PAUSES_S: Final = (2.0, 5.0, 15.0)
-_COSTLY_PAUSES_S: Final = (2.0, 15.0, 60.0)
-_REASON_CHARS: Final = 200
 
 
 @dataclass(slots=True)
@@ -207,15 +211,6 @@ class ListenerHealth:
 
 def _utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-JUDGE: Final = "judge"
-EVOLVER: Final = "evolver"
-# One vote in a few may be unreadable; an evolver is asked seldom, and nothing is learned without its answer.
-_LEAST_IN_A_ROW: Final = {JUDGE: 3, EVOLVER: 1}
-
-Answered = Callable[[str, str | None], None]
-"""Is told the name of a model that answered, and why the answer cannot be used; None where it can."""
 
 
 @dataclass(slots=True)

@@ -48,7 +48,7 @@ _LOOK_FAR_BACK: Final = 32
 _PAUSE_A_VERDICT_S: Final = 0.02
 _LOOK_EVERY_S: Final = 0.25
 _LOOK_SELDOM_S: Final = 1.0
-_IN_VAIN: Final = 120
+_EMPTY_POLLS: Final = 120
 _JUDGED_AT_ONCE: Final = 4
 
 
@@ -172,14 +172,6 @@ class _Hold(NamedTuple):
     point: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The steps that a new turn follows, and its own."""
-
-    followed: tuple[Step, ...] = ()
-    this: Step | None = None
-
-
 @dataclass(eq=False, kw_only=True)
 class OutcomeLoop:
     """Reads the ledger behind its cursor and records verdicts. `may_ask` says whether the budget has room for one more question.
@@ -195,7 +187,7 @@ class OutcomeLoop:
     failed: Callable[[], None]
     now: Callable[[], float] = time.monotonic
     catch_up: Callable[[], object] = lambda: None
-    book: AttemptLog = field(default_factory=AttemptLog)
+    attempt_log: AttemptLog = field(default_factory=AttemptLog)
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
@@ -206,14 +198,14 @@ class OutcomeLoop:
         self._turns: LoopProgress | None = None
         self._ends = LoopProgress()
         self._asking: set[TurnId] = set()
-        self._guard, self._judging = RetryGuard("sensing", self.book), RetryGuard("judging", self.book)
+        self._guard, self._judging = RetryGuard("sensing", self.attempt_log), RetryGuard("judging", self.attempt_log)
         self._kept: dict[str, int] = {}
         self._verdicts_made = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
-        in_vain = 0
-        self._turns = None  # started again after a failure: whatever was under way then is taken up anew
+        """Run until cancelled."""
+        empty_polls = 0
+        self._turns = None  # after a failure, what was under way is begun again
         async with anyio.create_task_group() as judging:
             while True:
                 self._verdicts_made = 0
@@ -222,8 +214,8 @@ class OutcomeLoop:
                     # Far behind means much traffic: pause, so that writing verdicts does not slow down serving.
                     await anyio.sleep(self._verdicts_made * _PAUSE_A_VERDICT_S)
                 else:
-                    in_vain = 0 if rows else in_vain + 1
-                    await self.wakeup.wait(pause_s(in_vain))
+                    empty_polls = 0 if rows else empty_polls + 1
+                    await self.wakeup.wait(pause_s(empty_polls))
 
     async def look(self, judging: TaskGroup) -> int:
         """Assess what is new; return how many rows there were."""
@@ -262,18 +254,19 @@ class OutcomeLoop:
     async def _arrived(self, row: TurnRow, turns: LoopProgress, judging: TaskGroup) -> None:
         """Assess the turns that a new turn follows."""
         self.allowance.earn()
-        seen = await run_sync(self._read_around, row)
-        for step in seen.followed:
-            await self._assess(step, seen.this, _Hold(turns, row.seq), judging)
+        followed, this = await run_sync(self._read_around, row)
+        for step in followed:
+            await self._assess(step, this, _Hold(turns, row.seq), judging)
 
     async def _leave(self, row: TurnRow) -> None:
-        """A turn that is set aside is read no more, nor what lies before it and would be read together with it."""
+        """Record a turn that is set aside as unknown, and with it the earlier turns that would be read together with it."""
         earlier, is_open = await run_sync(self._before, row, _LOOK_FAR_BACK)
         for turn in (row.id, *(one.id for one, still in zip(earlier, is_open, strict=True) if still)):
             await self._record(_unknown(turn, SET_ASIDE))
 
-    def _read_around(self, row: TurnRow) -> _Seen:
-        """Only turns without a verdict are read, and the turns between them and this one."""
+    def _read_around(self, row: TurnRow) -> tuple[list[Step], Step | None]:
+        """The steps that a new turn follows, and its own. Only turns without a verdict are read, and the turns between them and
+        this one."""
         earlier, is_open = self._before(row, _LOOK_BACK)
         if len(earlier) == _LOOK_BACK and is_open[-1]:
             # Many agents at work in one session: what this one follows may lie further back.
@@ -281,11 +274,9 @@ class OutcomeLoop:
         # A request that failed and was sent again: what followed is the outcome of the second one.
         retried = {one.retry_of for one in (row, *earlier)}
         wanted = max((at for at, one in enumerate(earlier) if is_open[at] and one.id not in retried), default=-1)
-        if wanted < 0:
-            return _Seen()
-        this = self.reader.turn(row.id)
+        this = self.reader.turn(row.id) if wanted >= 0 else None
         if this is None:
-            return _Seen()
+            return [], None
         followed: list[Step] = []
         later = [this]
         for at, one in enumerate(earlier[: wanted + 1]):
@@ -295,7 +286,7 @@ class OutcomeLoop:
             if is_open[at]:
                 followed.extend(self._if_followed_by(this, recorded, later))
             later.insert(0, recorded)
-        return _Seen(tuple(followed), self._recorded.build(this, None) if followed else None)
+        return followed, self._recorded.build(this, None) if followed else None
 
     def _before(self, row: TurnRow, limit: int) -> tuple[list[TurnRow], list[bool]]:
         """The main turns of its session before this one, newest first, and whether each still waits for a verdict."""
@@ -407,9 +398,9 @@ class OutcomeLoop:
             self.failed()
 
 
-def pause_s(in_vain: int) -> float:
-    """Poll interval after `in_vain` empty polls: longer after half a minute without turns."""
-    return _LOOK_EVERY_S if in_vain < _IN_VAIN else _LOOK_SELDOM_S
+def pause_s(empty_polls: int) -> float:
+    """Poll interval after `empty_polls` empty polls: longer after half a minute without turns."""
+    return _LOOK_EVERY_S if empty_polls < _EMPTY_POLLS else _LOOK_SELDOM_S
 
 
 def _ends_a_trial_task(step: Step) -> bool:

@@ -114,7 +114,7 @@ class ReplayPrompt:
         behind = () if at is None else placement.skills[at:]
         placed = [self._skill(name) for name in before if name not in gone]
         if new is not None and new.is_skill and at is None:
-            # The best few stand there in full: the last of them makes room.
+            # Only so many skills stand there in full: the last of them is dropped.
             full = [one for one in placed if one.is_skill and not one.applies_always]
             dropped = {one.name for one in full[max(0, self._budgets.max_placed - 1) :]}
             placed = [one for one in placed if one.name not in dropped]
@@ -199,15 +199,15 @@ def _behind(request: ChatRequest, at: int, block: str) -> ChatRequest:
     return replace(request, messages=messages)
 
 
-def askable(prompt: ChatRequest, seed: int) -> ChatRequest:
-    """The prompt as one whole answer is asked for, with nothing left behind at the provider."""
+def replay_request(prompt: ChatRequest, seed: int) -> ChatRequest:
+    """The prompt as a request for one whole answer, of which the provider keeps nothing."""
     sampling = replace(prompt.sampling, seed=seed, n=1, logprobs=False, top_logprobs=None)
     dropped = ("stream_options", "background")
     extra = {name: value for name, value in prompt.extra.items() if name not in dropped} | dict(wire_format(prompt.wire).unkept)
     return replace(prompt, stream=False, include_usage=False, sampling=sampling, extra=extra)
 
 
-def carried_on(request: ChatRequest, answer: Sequence[Part], results: Sequence[ToolResult]) -> ChatRequest:
+def next_request(request: ChatRequest, answer: Sequence[Part], results: Sequence[ToolResult]) -> ChatRequest:
     """The next request of the same conversation, as a client would make it."""
     parts = tuple(said for part in answer if (said := _said_again(request, part)) is not None)
     if wire_format(request.wire).joins_results:
@@ -309,7 +309,7 @@ class CassetteReplayer:
         unknown = partial(ReplayResult, probe, Outcome.UNKNOWN)
         try:
             scene = await self._scene(probe.turn)
-            prompt = scene.stage.arms(skill, replaces).with_skill
+            prompt = scene.prompt.arms(skill, replaces).with_skill
         except (UnplayableError, StoreError) as error:
             return unknown(note=str(error))
         model = self.model_for(scene.turn.provider, scene.turn.model)
@@ -321,7 +321,7 @@ class CassetteReplayer:
         if run.answer is None:
             return unknown(run.tokens, run.note, is_unavailable=run.is_unavailable and not run.tokens)
         try:
-            score = await self.scorer.score(skill, PlayedTurn(scene.step, probe.kind, run.answer, run.calls))
+            score = await self.scorer.score(skill, PlayedTurn(scene.step, probe.kind, run.answer, tuple(run.calls)))
         except (JudgeError, UpstreamError) as error:
             log.info("replay_not_scored turn=%s error=%s", probe.turn, error)
             return unknown(run.tokens, f"it could not be judged: {error}", is_unavailable=isinstance(error, BudgetError))
@@ -357,11 +357,11 @@ class CassetteReplayer:
             raise UnplayableError("the turn is no work of the agent's, or its request cannot be read")
         known = self._placed_skills(recorded.turn)
         own_words = partial(self.builder.own_words, recorded.turn.agent)
-        stage = ReplayPrompt(recorded.turn, known, own_words, self.budgets)
+        prompt = ReplayPrompt(recorded.turn, known, own_words, self.budgets)
         said_after = next((step.said_after for step in steps if step.said_after is not None), None)
         step = replace(steps[0], said_after=said_after)
         answers = next((number for number, one in enumerate(steps, 1) if one.said_after is not None), len(steps))
-        return _Scene(recorded.turn, 0 if session is None else session.turns, step, Recording.of(steps), stage, answers)
+        return _Scene(recorded.turn, 0 if session is None else session.turns, step, Recording.of(steps), prompt, answers)
 
     def _later(self, recorded: RecordedTurn) -> list[RecordedTurn]:
         """The main turns of the session behind this one, as many as are looked at."""
@@ -384,24 +384,24 @@ class CassetteReplayer:
 
     async def _play(self, model: Model, prompt: ChatRequest, recording: Recording, seed: int, limit: int) -> "_Run":
         """One run, to its end or to the point from which it cannot go on."""
-        request, run = askable(prompt, seed), _Running(Cassette(recording), self.limits.accept_nearest)
+        request, run = replay_request(prompt, seed), _Run(Cassette(recording), self.limits.accept_nearest)
         for _ in range(self.limits.max_answers):
             try:
                 answer = await model.ask(request, Purpose.REPLAY)
             except UpstreamError as error:
-                return run.stopped(f"{model.name} cannot be asked: {error}", is_unavailable=True)
+                return run.stop(f"{model.name} cannot be asked: {error}", is_unavailable=True)
             run.tokens += _tokens(request, answer)
             results = run.answer_calls(answer)
             match results:
                 case str():
-                    return run.stopped(results)
+                    return run.stop(results)
                 case []:
-                    return run.ended(answer.parts)
+                    return run.end(answer.parts)
                 case _ if run.tokens >= limit:
-                    return run.stopped(f"still at work after {run.tokens} tokens")
+                    return run.stop(f"still at work after {run.tokens} tokens")
                 case _:
-                    request = carried_on(request, answer.parts, results)
-        return run.stopped(f"still at work after {self.limits.max_answers} answers")
+                    request = next_request(request, answer.parts, results)
+        return run.stop(f"still at work after {self.limits.max_answers} answers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,61 +412,54 @@ class _Scene:
     turns: int
     step: Step
     recording: Recording
-    stage: ReplayPrompt
+    prompt: ReplayPrompt
     answers: int
 
     @property
     def tokens(self) -> int:
         """Tokens of the recorded task from here: as the provider counted, else as the request is estimated."""
         usage = self.turn.usage
-        return self.answers * (estimate_tokens(self.stage.request) if usage is None else usage.input_tokens + usage.output_tokens)
+        return self.answers * (estimate_tokens(self.prompt.request) if usage is None else usage.input_tokens + usage.output_tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Run:
-    """Result of one replay; `answer` is None where it could not go on."""
+    """One replay, under way or over; `answer` stays None where it cannot go on, and `note` says why."""
 
-    answer: tuple[Part, ...] | None
-    calls: tuple[ToolCall, ...]
-    tokens: int
+    cassette: Cassette
+    accept_nearest: bool
+    tokens: int = 0
+    calls: list[ToolCall] = field(default_factory=list)
+    near: list[str] = field(default_factory=list)
+    answer: tuple[Part, ...] | None = None
     note: str = ""
     is_unavailable: bool = False
-
-
-class _Running:
-    """A run under way."""
-
-    def __init__(self, cassette: Cassette, accept_nearest: bool) -> None:
-        self.tokens = 0
-        self._cassette = cassette
-        self._accept_nearest = accept_nearest
-        self._calls: list[ToolCall] = []
-        self._near: list[str] = []
 
     def answer_calls(self, answer: Completion) -> list[ToolResult] | str:
         """The results of an answer's calls; empty for the last answer; a text says why the replay cannot go on."""
         results: list[ToolResult] = []
         for call in (part for part in answer.parts if isinstance(part, ToolCall)):
-            played = self._cassette.play(call)
+            played = self.cassette.play(call)
             if isinstance(played, Miss):
-                return [] if self._cassette.closes(call) else played.why
+                return [] if self.cassette.closes(call) else played.why
             if isinstance(played, Nearest):
-                if not self._accept_nearest:
+                if not self.accept_nearest:
                     return f"{call.name} was recorded with a difference: {played.differs}"
-                self._near.append(f"{call.name}: {played.differs}")
+                self.near.append(f"{call.name}: {played.differs}")
             results.append(played.result)
-            self._calls.append(call)
+            self.calls.append(call)
         return results
 
-    def ended(self, answer: tuple[Part, ...]) -> _Run:
-        """The replay is over."""
-        near = self._near
-        note = f"{len(near)} results were of a call that differs: {', '.join(dict.fromkeys(near))}" if near else ""
-        return _Run(answer, tuple(self._calls), self.tokens, note)
+    def end(self, answer: tuple[Part, ...]) -> "_Run":
+        """End with the last answer."""
+        self.answer, near = answer, self.near
+        self.note = f"{len(near)} results were of a call that differs: {', '.join(dict.fromkeys(near))}" if near else ""
+        return self
 
-    def stopped(self, why: str, *, is_unavailable: bool = False) -> _Run:
-        """It cannot go on."""
-        return _Run(None, tuple(self._calls), self.tokens, why, is_unavailable)
+    def stop(self, why: str, *, is_unavailable: bool = False) -> "_Run":
+        """End without an answer."""
+        self.note, self.is_unavailable = why, is_unavailable
+        return self
 
 
 def _tokens(request: ChatRequest, answer: Completion) -> int:

@@ -46,7 +46,6 @@ _EVERY_S: Final = 3_600.0
 _EVERY_DOUBTED_S: Final = 60.0
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_US: Final = timedelta(microseconds=1)
 
 _FIRST_S: Final = 2.0
 _UPKEEP_EVERY_S: Final = 60.0
@@ -56,6 +55,11 @@ _WITHIN_S: Final = 30.0
 _COMPACT_BELOW_BYTES: Final = 256 << 20
 _TRIES: Final = 5
 _PAGE: Final = 200
+
+
+def microseconds(at: datetime) -> int:
+    """A time as a cursor keeps it: microseconds since 1970."""
+    return (at - _EPOCH) // timedelta(microseconds=1)
 
 
 @dataclass(eq=False)
@@ -70,7 +74,7 @@ class Retention:
 
     def __post_init__(self) -> None:
         self.trouble: str | None = None
-        """Why nothing is deleted self.now, for `status`; None where everything is in order."""
+        """Why nothing is deleted at present, for `status`; None where everything is in order."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -113,10 +117,10 @@ class Retention:
 
     def _time(self, cursor: str) -> datetime | None:
         at_us = self.cursors.cursor(cursor)
-        return _EPOCH + at_us * _US if at_us else None
+        return _EPOCH + timedelta(microseconds=at_us) if at_us else None
 
     def _keep(self, cursor: str, at: datetime) -> None:
-        self.cursors.move_cursor(cursor, (at - _EPOCH) // _US)
+        self.cursors.move_cursor(cursor, microseconds(at))
 
 
 class StoreUpkeep:
@@ -127,7 +131,7 @@ class StoreUpkeep:
         self._check_due_s = 0.0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         await anyio.sleep(_FIRST_S)
         while True:
             if time.monotonic() >= self._check_due_s:

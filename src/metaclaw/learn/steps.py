@@ -250,7 +250,7 @@ class StepBuilder:
         return tuple(messages[at] for at in range(last + 1, len(messages)) if following.marks[at] not in known)
 
     def _read(self, turn: Turn) -> ReadTurn | None:
-        """A turn is asked about several times in a row, and again with the turn that follows it; to read it takes long."""
+        """The parsed turn. Cached: parsing takes long, and a turn is read several times in a row."""
         with self._lock:
             known = self._recent.get(turn.id)
         if known is not None and known[0] == turn:
@@ -398,5 +398,5 @@ class RecordedSteps:
 
 
 def without_bodies(step: Step) -> Step:
-    """The step without what takes much room: enough to compare it with others by."""
+    """The step without its long texts: enough to compare it with others."""
     return replace(step, history=(), tools=(), after=(), answer=(), previous=None)

@@ -120,13 +120,13 @@ class Channel:
     """One end: something to read from and something to write to. Any thread may send; one receives."""
 
     def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
-        """Both without a buffer of their own, or what is sent waits in it."""
+        """Both must be unbuffered."""
         self._incoming = incoming
         self._outgoing = outgoing
         self._sending = threading.Lock()
 
     def send(self, message: ToLearner | FromLearner) -> None:
-        """Blocks until the other side has room for it. Raises OSError where it has gone."""
+        """Send a message. Blocks while the pipe is full. Raises OSError if the other side has gone."""
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         with self._sending:
             rest = memoryview(_LENGTH.pack(len(body)) + body)

@@ -42,6 +42,7 @@ _TRIES: Final = 3
 _REMEMBERED: Final = 1_000
 SET_ASIDE: Final = "set aside: every attempt at it failed or crashed"
 _LENGTH: Final = struct.Struct("!Q")
+PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "candidates")
 
 
 @dataclass(eq=False)
@@ -152,10 +153,10 @@ class WorkAttempts:
     in_hand: frozenset[WorkItem] = frozenset()
     counts: Mapping[WorkItem, int] = field(default_factory=dict)
 
-    def after_death(self) -> "WorkAttempts":
+    def after_crash(self) -> "WorkAttempts":
         """The attempts for the next process: every item in hand counts as failed once more."""
-        fallen = {item: self.counts.get(item, 0) + 1 for item in self.in_hand}
-        return WorkAttempts(frozenset(), {**self.counts, **fallen})
+        crashed = {item: self.counts.get(item, 0) + 1 for item in self.in_hand}
+        return WorkAttempts(frozenset(), {**self.counts, **crashed})
 
 
 class AttemptLog:
@@ -205,9 +206,9 @@ class AttemptLog:
 class RetryGuard:
     """The items of one loop in the attempt log."""
 
-    def __init__(self, loop: str, book: AttemptLog | None = None) -> None:
+    def __init__(self, loop: str, attempt_log: AttemptLog | None = None) -> None:
         self._loop = loop
-        self._book = book or AttemptLog()
+        self._attempt_log = attempt_log or AttemptLog()
 
     @asynccontextmanager
     async def attempt(self, item: object) -> AsyncIterator[bool]:
@@ -215,8 +216,8 @@ class RetryGuard:
 
         Items that were in hand at a crash are attempted one at a time, which clears those that did not cause it.
         """
-        if self._book.failures_of(self._item(item)):
-            async with self._book.alone:
+        if self._attempt_log.failures_of(self._item(item)):
+            async with self._attempt_log.alone:
                 with self.attempt_now(item) as may:
                     yield may
         else:
@@ -227,10 +228,10 @@ class RetryGuard:
     def attempt_now(self, item: object) -> Iterator[bool]:
         """As `attempt`, without waiting for other items."""
         work = self._item(item)
-        if not self._book.begin(work):
+        if not self._attempt_log.begin(work):
             yield False
             return
-        before = failures = self._book.failures_of(work)
+        before = failures = self._attempt_log.failures_of(work)
         try:
             yield True
             failures = 0
@@ -238,7 +239,7 @@ class RetryGuard:
             failures = before + 1
             raise
         finally:
-            self._book.end(work, failures=failures)
+            self._attempt_log.end(work, failures=failures)
 
     def _item(self, item: object) -> WorkItem:
         return WorkItem(self._loop, str(item))
@@ -279,9 +280,6 @@ def _new() -> int:
         return os.dup(file.fileno())
 
 
-PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "candidates")
-
-
 def senses(config: Config) -> bool:
     """Whether turns get verdicts: skills are made of them, or weights trained with them."""
     policy = config.policy
@@ -289,23 +287,17 @@ def senses(config: Config) -> bool:
 
 
 class LearnerCounts(Protocol):
-    """Counts that only the running loops know."""
+    """Counts that only the running loops know: messages that are being read, the last row of the ledger that was looked at for
+    messages, failures still to be looked at, and groups of failures for which a skill is being written."""
 
     @property
-    def reading(self) -> int:
-        """Messages of people that are being read."""
-
+    def reading(self) -> int: ...
     @property
-    def reached(self) -> int:
-        """The last row of the ledger that was looked at for messages."""
-
+    def reached(self) -> int: ...
     @property
-    def lessons(self) -> int:
-        """Failures it has yet to look at, as far as it was told of them."""
-
+    def lessons(self) -> int: ...
     @property
-    def writing(self) -> int:
-        """Groups of failures for which a skill is being written."""
+    def writing(self) -> int: ...
 
 
 @dataclass(eq=False)

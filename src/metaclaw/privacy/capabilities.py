@@ -217,13 +217,7 @@ def combined_capabilities(skills: Sequence[Skill]) -> Capabilities:
     together = Capabilities()
     for text in _assembled(texts):
         together |= capabilities(text)
-    return Capabilities(
-        together.hosts - alone.hosts,
-        together.paths - alone.paths,
-        together.credentials - alone.credentials,
-        (together.pipes - alone.pipes) | frozenset(_flows(texts)),
-        together.commands - alone.commands,
-    )
+    return (together - alone) | Capabilities(pipes=frozenset(_flows(texts)))
 
 
 def _assembled(texts: Sequence[str]) -> Iterable[str]:

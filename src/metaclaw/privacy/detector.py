@@ -50,12 +50,14 @@ _SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
 class TextView:
-    """A text made from another by replacing stretches of it, with a map back to the original."""
+    """A text made from another by replacing stretches of it, with a map back to the original. The original may be a view itself,
+    `under`; positions are then mapped back to the text under that."""
 
-    __slots__ = ("_ends", "_starts", "_view_starts", "joins", "text")
+    __slots__ = ("_ends", "_starts", "_view_starts", "joins", "text", "under")
 
     def __init__(self, original: str, stretches: list[tuple[int, int, str]]) -> None:
         pieces: list[str] = []
+        self.under: TextView | None = None
         self._view_starts: list[int] = []
         self._starts: list[int] = []
         self._ends: list[int | None] = []
@@ -81,12 +83,13 @@ class TextView:
         self._ends.append(end)
 
     def origin(self, start: int, end: int) -> tuple[int, int]:
-        """The stretch of the original that a stretch of the view was made from."""
+        """The stretch of the outermost text that a stretch of the view was made from."""
         first = bisect_right(self._view_starts, start) - 1
         last = bisect_right(self._view_starts, end - 1) - 1
         stop = self._ends[last]
         begin = self._starts[first] if self._ends[first] is not None else self._starts[first] + start - self._view_starts[first]
-        return begin, self._starts[last] + end - self._view_starts[last] if stop is None else stop
+        stop = self._starts[last] + end - self._view_starts[last] if stop is None else stop
+        return (begin, stop) if self.under is None else self.under.origin(begin, stop)
 
 
 def _with_replaced(text: str, pattern: re.Pattern[str], instead: Callable[[str], str]) -> TextView | None:
@@ -155,32 +158,18 @@ def revealed(text: str) -> TextView | None:
     return _with_replaced(text, HIDDEN, visible_form) if may_contain_hidden(text) else None
 
 
-class NestedView:
-    """A view of a view of a text."""
-
-    __slots__ = ("_inner", "_view", "joins", "text")
-
-    def __init__(self, view: TextView, inner: "NestedView | None" = None) -> None:
-        self._view, self._inner = view, inner
-        self.text, self.joins = view.text, view.joins
-
-    def origin(self, start: int, end: int) -> tuple[int, int]:
-        """The stretch of the outermost text."""
-        start, end = self._view.origin(start, end)
-        return (start, end) if self._inner is None else self._inner.origin(start, end)
-
-
-def views(text: str) -> Iterator[NestedView]:
+def views(text: str) -> Iterator[TextView]:
     """All views of a text that differ from it. Escapes are decoded up to three times, as JSON inside JSON needs."""
-    base: NestedView | None = None
+    base: TextView | None = None
     for undo in (revealed, *(unescaped,) * _MAX_DEPTH, unquoted, unquoted):
         view = undo(text if base is None else base.text)
         if view is not None:
-            base = NestedView(view, base)
-            yield base
+            view.under, base = base, view
+            yield view
     for under in (None,) if base is None else (None, base):
         for view in glued(text if under is None else under.text):
-            yield NestedView(view, under)
+            view.under = under
+            yield view
 
 
 _WINDOW_CHARS = 128_000
@@ -243,7 +232,7 @@ class Detector:
         surest = (*self._known.find(text, words.long), *find_key_formats(text, tokens))
         return [*surest, *find_carried(check, low, words.low), *find_named(check, low), *find_in_tables(text, low)]
 
-    def _in_view(self, view: NestedView, seen: list[SecretMatch]) -> list[SecretMatch]:
+    def _in_view(self, view: TextView, seen: list[SecretMatch]) -> list[SecretMatch]:
         """Matches in a view: new ones, and longer ones. A whole secret is not extended by the word that follows it."""
         found = []
         # Hostile text has matches with many joins each. Without checks left, the whole match is taken.

@@ -40,7 +40,7 @@ _KEY = re.compile(
     r"(?:api|access|account|storage|app|application|auth|service|license|shared|client|admin|session|consumer|subscription"
     r"|write|ingest|deploy|server|root|webhook|host|function|[a-z0-9]_)[-_ ]?\Z"
 )
-_SOMEBODYS = re.compile(r"\b(?:this|that|my|our|your|the|new) \Z")
+_DETERMINER = re.compile(r"\b(?:this|that|my|our|your|the|new) \Z")
 _INNOCENT = re.compile(
     r"(?<![a-z])(?:public|primary|foreign|sort|partition|cache|group|max|min|num|eos|bos|pad|sep|cls|unk|mask|next|page"
     r"|special|object|row|map|hot|short|arrow|press|continuation|idempotency|publishable)[-_ ]?(?:key|token)?[-_ ]?\Z"
@@ -101,7 +101,7 @@ def _behind(check: ValueCheck, low: str, hint: re.Match[str]) -> Iterator[Secret
     if assigned is not None and weak is not None and _may_be_assigned(hint[0], text, low, start):
         yield from _value(check, assigned, start, hint[0], weak=weak)
     elif assigned is not None and (
-        text[start:end] == "pass" or (hint[0] == "key" and _SOMEBODYS.search(low, max(0, start - 8), start))
+        text[start:end] == "pass" or (hint[0] == "key" and _DETERMINER.search(low, max(0, start - 8), start))
     ):
         yield from _plain(check, assigned.end(), "PASSWORD" if hint[0] == "pass" else "SECRET", is_typed)
     elif low[end : end + 1] in " \t" or not low[end : end + 1].isascii():

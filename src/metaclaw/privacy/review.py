@@ -125,9 +125,9 @@ class _Backing:
         self.disguised = False
         for span in dict.fromkeys(spans):
             if span.source.commands:
-                self._hear(span)
+                self._add(span)
             elif span.source.is_outside:
-                self.outside += (_Sentence(text, sentence_terms(text)) for text in _laid_open(span.text))
+                self.outside += (_Sentence(text, sentence_terms(text)) for text in _sentences_from_outside(span.text))
                 self.disguised |= hides_characters(span.text) or _FORGED.search(span.text) is not None
             elif span.source is PassageSource.ASSISTANT:
                 self.assistant |= sentence_terms(span.text)
@@ -137,7 +137,7 @@ class _Backing:
         )
         self.tainted = frozenset(term for sentence in self.outside for term in sentence.terms)
 
-    def _hear(self, span: Passage) -> None:
+    def _add(self, span: Passage) -> None:
         if span.source is PassageSource.OUTCOME:
             self.allowed |= sentence_terms(span.text)
             return
@@ -276,7 +276,7 @@ def _claims(proposal: str, told: set[str], backing: _Backing, supported: frozens
                     break
 
 
-def _laid_open(text: str) -> Iterator[str]:
+def _sentences_from_outside(text: str) -> Iterator[str]:
     """The sentences of a text from outside, including those in base64."""
     shown = visible_text(text)
     yield from split_sentences(shown, with_code=True)
@@ -369,13 +369,7 @@ def added_capabilities(skill: Skill, existing: Iterable[Skill], workspace: Works
         if not wanted:
             break
         wanted -= skill_capabilities(skill_text(other))
-    return Capabilities(
-        wanted.hosts,
-        frozenset(path for path in wanted.paths if not _is_inside(path, workspace.roots)),
-        wanted.credentials,
-        wanted.pipes,
-        wanted.commands,
-    )
+    return replace(wanted, paths=frozenset(path for path in wanted.paths if not _is_inside(path, workspace.roots)))
 
 
 def _is_inside(path: str, roots: Sequence[str]) -> bool:

@@ -90,15 +90,12 @@ class _FirstReport:
         self.came = anyio.Event()
 
     def input(self) -> None:
-        """A key or the mouse."""
         self.came.set()
 
     def idle(self, seconds: float) -> None:
-        """The last input was so long ago."""
         self.came.set()
 
     def lock(self, is_locked: bool) -> None:
-        """The screen was locked, or unlocked."""
         self.came.set()
 
     def ask_again_s(self) -> float:

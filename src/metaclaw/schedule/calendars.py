@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Final, Literal
 from urllib.parse import urljoin, urlsplit
@@ -223,27 +223,20 @@ class _BusyEvent:
     means: Literal["away", "present"]
 
 
+@dataclass(eq=False)
 class Calendar:
-    """A calendar: busy means away, unless a rule about the title says otherwise. `read` fetches the events."""
+    """A calendar: busy means away, unless a rule about the title says otherwise. `fetch_events` reads them."""
 
-    def __init__(
-        self,
-        name: str,
-        read: Read,
-        *,
-        rules: Sequence[RuleConfig],
-        every: timedelta,
-        now: Callable[[], datetime],
-        hear: Callable[[], None] = lambda: None,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-    ) -> None:
-        self.name = name
-        self._read_events = read
-        self._rules = tuple(rules)
-        self._every = every
-        self._now = now
-        self.hear = hear
-        self._sleep = sleep
+    name: str
+    fetch_events: Read
+    _: KW_ONLY
+    rules: Sequence[RuleConfig]
+    every: timedelta
+    now: Callable[[], datetime]
+    hear: Callable[[], None] = lambda: None
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+
+    def __post_init__(self) -> None:
         self._busy: tuple[_BusyEvent, ...] = ()
         self._read_at: datetime | None = None
         self._trouble: str | None = "not read yet"
@@ -252,7 +245,7 @@ class Calendar:
         """The reading by the current event."""
         if self._trouble is not None:
             return Reading(Presence.UNKNOWN, self._trouble, is_trouble=self._read_at is not None or self._trouble != "not read yet")
-        if self._read_at is None or not timedelta(0) <= now - self._read_at <= self._every * _STALE_AFTER_LOOKS:
+        if self._read_at is None or not timedelta(0) <= now - self._read_at <= self.every * _STALE_AFTER_LOOKS:
             return Reading(Presence.UNKNOWN, "it was not read for too long", is_trouble=True)
         running = [one for one in self._busy if one.event.begins <= now < one.event.ends]
         for one in running:
@@ -267,14 +260,14 @@ class Calendar:
         """Fetch it regularly, for ever."""
         while True:
             await self.look()
-            wait_s = self._every.total_seconds() if self._trouble is None else min(_AFTER_TROUBLE_S, self._every.total_seconds())
-            await self._sleep(wait_s)
+            wait_s = self.every.total_seconds() if self._trouble is None else min(_AFTER_TROUBLE_S, self.every.total_seconds())
+            await self.sleep(wait_s)
 
     async def look(self) -> None:
         """Fetch it once; an error makes the reading unknown."""
-        now = self._now()
+        now = self.now()
         try:
-            events = await self._read_events(now)
+            events = await self.fetch_events(now)
         except CalendarError as error:
             if self._trouble != str(error):
                 log.warning("calendar_unreadable calendar=%s reason=%s", self.name, error)
@@ -286,7 +279,7 @@ class Calendar:
     def _meant(self, events: Sequence[CalendarEvent]) -> Iterator[_BusyEvent]:
         for event in sorted(events, key=lambda one: one.begins):
             title = event.title.casefold()
-            rule = next((one for one in self._rules if one.title.casefold() in title), None)
+            rule = next((one for one in self.rules if one.title.casefold() in title), None)
             if rule is None:
                 yield _BusyEvent(event, "away")
             elif rule.means != "nothing":

@@ -233,7 +233,7 @@ class LogindInput:
 
 _NETWORK: Final = "org.freedesktop.NetworkManager"
 _NETWORK_PATH: Final = "/org/freedesktop/NetworkManager"
-# Its own word, and its guess.
+# NM_METERED_YES and NM_METERED_GUESS_YES.
 _METERED: Final = (1, 3)
 
 

@@ -89,7 +89,7 @@ class _Compositor:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, idle_after_s: float) -> None:
         self._reader, self._writer = reader, writer
         self._idle_after_ms = max(1, round(idle_after_s * 1000))
-        self._come = b""
+        self._received = b""
         self._next_id = _FIRST_FREE
         self._globals: dict[int, tuple[str, int]] = {}
         self._notifier: tuple[int, int] | None = None
@@ -182,17 +182,17 @@ class _Compositor:
         if size < 8:
             raise SignalError("what listens there does not speak Wayland")
         body = (await self._front(size))[8:]
-        self._come = self._come[size:]
+        self._received = self._received[size:]
         return _Message(to, size_and_event & 0xFFFF, body)
 
     async def _front(self, size: int) -> bytes:
         """Wait for so many bytes without consuming them, so that a cancelled reader loses nothing."""
-        while len(self._come) < size:
+        while len(self._received) < size:
             more = await self._reader.read(65_536)
             if not more:
                 raise EOFError
-            self._come += more
-        return self._come[:size]
+            self._received += more
+        return self._received[:size]
 
 
 def socket_path() -> Path | None:

@@ -102,12 +102,10 @@ class Inactivity:
         return self._is_locked or self._is_idle or (self._last is not None and self.source.hears_all)
 
     def input(self) -> None:
-        """A key or the mouse, just now."""
         self._is_idle = False
         self._note(self.clock.monotonic(), 0.0)
 
     def idle(self, seconds: float) -> None:
-        """The last input was so long ago."""
         self._is_idle = True
         ago_s = max(0.0, seconds)
         self._note(self.clock.monotonic() - ago_s, ago_s)
@@ -247,7 +245,7 @@ class PolledSource:
         self, system: str, ask: Ask, wakeup: InputWakeup, *, reports_after_s: float = 0.0, sleep: Sleep = anyio.sleep
     ) -> None:
         self._system = system
-        self._rings_after_s = reports_after_s
+        self._reports_after_s = reports_after_s
         self._ask = ask
         self._wakeup = wakeup
         self._sleep = sleep
@@ -260,7 +258,7 @@ class PolledSource:
     @property
     def tells_after_s(self) -> float:
         """0 without a wakeup."""
-        return self._rings_after_s if self._wakeup.is_heard else 0.0
+        return self._reports_after_s if self._wakeup.is_heard else 0.0
 
     async def follow(self, report: InputReport) -> None:
         """Poll for ever. Raises SignalError without an answer."""
@@ -284,29 +282,29 @@ class FallbackSource:
 
     hears_all = True
 
-    def __init__(self, telling: InputSource, asked: InputSource) -> None:
-        self._telling, self._asked = telling, asked
-        self._heard = telling
+    def __init__(self, reporting: InputSource, polled: InputSource) -> None:
+        self._reporting, self._polled = reporting, polled
+        self._used = reporting
 
     @property
     def name(self) -> str:
         """That of the source in use."""
-        return self._heard.name
+        return self._used.name
 
     @property
     def tells_after_s(self) -> float:
         """That of the source in use."""
-        return self._heard.tells_after_s
+        return self._used.tells_after_s
 
     async def follow(self, report: InputReport) -> None:
         """Follow the first source, or else the second. Raises SignalError if neither works."""
-        self._heard = self._telling
+        self._used = self._reporting
         try:
-            await self._telling.follow(report)
+            await self._reporting.follow(report)
         except NotOfferedError as missing:
-            self._heard = self._asked
+            self._used = self._polled
             try:
-                await self._asked.follow(report)
+                await self._polled.follow(report)
             except SignalError as error:
                 raise SignalError(f"{missing}; {error}") from error
 

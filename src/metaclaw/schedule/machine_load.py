@@ -6,7 +6,7 @@ What cannot be read is no reason: a machine without a battery or a temperature s
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -85,39 +85,33 @@ def temperature_c(system: Path) -> float | None:
     return max((one for one in degrees if _COLDEST_C < one < _HOTTEST_C), default=None)
 
 
+@dataclass(eq=False)
 class OthersLoad:
-    """Processor use of other programs between two calls: neither this process nor its children."""
+    """Processor use of other programs between two calls: neither this process (`root`) nor its children."""
 
-    def __init__(
-        self,
-        processes: Path,
-        *,
-        root: int | None = None,
-        cores: int | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._processes = processes
-        self._root = os.getpid() if root is None else root
-        self._cores = cores or os.cpu_count() or 1
-        self._clock = clock
-        self._seen: tuple[float, float, float] | None = None
+    processes: Path
+    _: KW_ONLY
+    root: int = field(default_factory=os.getpid)
+    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
+    clock: Callable[[], float] = time.monotonic
+    _seen: tuple[float, float, float] | None = field(default=None, init=False)
 
     def look(self) -> float | None:
         """Cores used by others as a share of all cores; None at the first call and if the kernel does not tell."""
-        busy = _busy_s(self._processes)
+        busy = _busy_s(self.processes)
         if busy is None:
             return None
-        now = self._clock(), busy, self._own_s()
+        now = self.clock(), busy, self._own_s()
         before, self._seen = self._seen, now
         if before is None or now[0] - before[0] < 0.5:
             return None
         others_s = (now[1] - before[1]) - max(0.0, now[2] - before[2])
-        return max(0.0, others_s / (now[0] - before[0]) / self._cores)
+        return max(0.0, others_s / (now[0] - before[0]) / self.cores)
 
     def _own_s(self) -> float:
         """Processor time of this process and its descendants."""
         parents, spent = {}, {}
-        for one in _entries(self._processes):
+        for one in _entries(self.processes):
             if one.name.isdigit():
                 fields = _text(one / "stat").rpartition(")")[2].split()
                 if len(fields) > 13:
@@ -127,7 +121,7 @@ class OthersLoad:
 
     def _is_ours(self, number: int, parents: dict[int, int]) -> bool:
         for _ in range(64):
-            if number == self._root:
+            if number == self.root:
                 return True
             number = parents.get(number, 0)
             if number <= 1:

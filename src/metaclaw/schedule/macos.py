@@ -65,11 +65,9 @@ class PowerdWakeup:
         return was_fired
 
     def disarm(self) -> None:
-        """Ignore notifications until it is armed again."""
         self._is_armed = False
 
     def end(self) -> None:
-        """Listen no more."""
         if self.is_heard and self._notify is not None:
             asyncio.get_running_loop().remove_reader(self._descriptor)
             self._notify.notify_cancel(self._token)
@@ -105,7 +103,7 @@ Run = Callable[[Sequence[str]], Awaitable[bytes]]
 
 
 def mac_input(run: Run | None = None, *, wakeup: InputWakeup | None = None, sleep: Sleep = anyio.sleep) -> PolledSource:
-    """The source of input on a Mac. Where this is none, or it does not tell, it raises SignalError when followed."""
+    """The source of input on a Mac. Following it raises SignalError where this is no Mac, or ioreg fails."""
     running = _run if run is None else run
 
     async def ask() -> float:

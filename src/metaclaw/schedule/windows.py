@@ -34,6 +34,14 @@ from metaclaw.schedule.presence import (
     in_words,
 )
 
+log = logging.getLogger(__name__)
+
+Announce = Callable[[str, Mapping[str, object]], None]
+_LONGEST_PAUSE_S: Final = 5.0
+_SHORTEST_PAUSE_S: Final = 0.05
+_KEEP_EVERY_S: Final = 600.0
+_PERIOD_S: Final = 60.0
+
 
 class ManualWindows:
     """Windows without a scheduler, opened and shut by their owner."""
@@ -95,15 +103,6 @@ class ManualWindows:
     def _tell(self) -> None:
         for hear in self._hearers:
             hear(self._window)
-
-
-log = logging.getLogger(__name__)
-
-Announce = Callable[[str, Mapping[str, object]], None]
-_LONGEST_PAUSE_S: Final = 5.0
-_SHORTEST_PAUSE_S: Final = 0.05
-_KEEP_EVERY_S: Final = 600.0
-_PERIOD_S: Final = 60.0
 
 
 class LoadMonitor(Protocol):

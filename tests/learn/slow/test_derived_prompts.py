@@ -84,7 +84,7 @@ async def test_the_line_of_an_example_is_not_in_its_prompt(tmp_path: Path) -> No
     assert request is not None
     system = request.messages[0]
     placed = replace(system, parts=(Text("Hi.\nwell -> x*\nBye."),))
-    ours._request = lambda turn: replace(request, messages=(placed, *request.messages[1:]))
+    ours.request = lambda turn: replace(request, messages=(placed, *request.messages[1:]))
     (found,) = await ours.of(turns)
     assert bytes(found.prompts[0]) == b"Hi.\nBye.\nwell:"
 
@@ -163,7 +163,7 @@ def stage_with_hints(folder: Path) -> Stage:
     stage = Stage(folder)
     stage.recipe = replace(stage.recipe, rehearsal=0.0, hindsight=True, steps=3)
     stage.build()
-    stage.turns._hint = lambda turn, step: (*encode(step.task), *HINT)
+    stage.turns.hint = lambda turn, step: (*encode(step.task), *HINT)
     return stage
 
 
@@ -207,7 +207,7 @@ async def _trained_with_hints(folder: Path, cuts: tuple[int, ...]) -> tuple[byte
             await stage.slow.once(LeastTurns(8))
         except CutError:
             stage.build()
-            stage.turns._hint = lambda turn, step: (*encode(step.task), *HINT)
+            stage.turns.hint = lambda turn, step: (*encode(step.task), *HINT)
     (version,) = stage.policies.versions()
     return Path(version.weights.adapter).read_bytes(), stage.backend.calls
 
@@ -296,7 +296,7 @@ def test_only_answers_that_earned_more_with_the_hint_are_taught() -> None:
 def test_a_hint_is_the_rules_text_or_what_was_wanted_before_and_never_the_turns_own_correction(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     (turn,) = stage.talk(1)
-    recorded, step = stage.reader.turn(turn), stage.turns._recorded.step(turn)
+    recorded, step = stage.reader.turn(turn), stage.turns.recorded.step(turn)
     assert recorded is not None
     assert step is not None
     corrected = replace(step, said_after="No, that is wrong, it must be 77-xx")

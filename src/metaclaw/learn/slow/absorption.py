@@ -92,25 +92,18 @@ class AbsorbedSkills:
     is_open: bool
 
 
+@dataclass(eq=False, kw_only=True)
 class AbsorptionTest:
     """Finds out what a version has absorbed."""
 
-    def __init__(
-        self,
-        *,
-        backend: TrainingBackend,
-        rewards: Rewards,
-        prompts: SkillPrompts,
-        windows: Windows,
-        max_tokens: int,
-        temperature: float,
-    ) -> None:
-        self._backend = backend
-        self._rewards = rewards
-        self._prompts = prompts
-        self._windows = windows
-        self._max_tokens = max_tokens
-        self._temperature = temperature
+    backend: TrainingBackend
+    rewards: Rewards
+    prompts: SkillPrompts
+    windows: Windows
+    max_tokens: int
+    temperature: float
+
+    def __post_init__(self) -> None:
         self._version = BASE_POLICY
         self._weighed: dict[str, _Weighing] = {}
 
@@ -122,7 +115,7 @@ class AbsorptionTest:
             self._version, self._weighed = version.number, {}
         findings: dict[SkillName, Absorption] = {}
         for skill in skills:
-            told = await run_sync(self._prompts.told, skill, turns)
+            told = await run_sync(self.prompts.told, skill, turns)
             findings[skill.name] = Absorption.UNDECIDED
             if len(told) >= _LEAST_PROMPTS:
                 weighing = self._weighed.setdefault(skill.content_hash, _Weighing())
@@ -136,13 +129,13 @@ class AbsorptionTest:
             fresh = [one for one in told if (one.turn, again) not in seen.tried]
             if report.finding is not Absorption.UNDECIDED or not fresh:
                 continue
-            drawing = Drawing(1, self._max_tokens, self._temperature, version.number * 1_009 + again)
-            await self._windows.until_open()
-            with_skill = await self._backend.sample([one.with_skill for one in fresh], drawing, version.weights)
-            await self._windows.until_open()
-            without = await self._backend.sample([one.without for one in fresh], drawing, version.weights)
+            drawing = Drawing(1, self.max_tokens, self.temperature, version.number * 1_009 + again)
+            await self.windows.until_open()
+            with_skill = await self.backend.sample([one.with_skill for one in fresh], drawing, version.weights)
+            await self.windows.until_open()
+            without = await self.backend.sample([one.without for one in fresh], drawing, version.weights)
             for one, mine, bare in zip(fresh, with_skill, without, strict=True):
-                worth = await self._rewards.score(one.step, [mine[0], bare[0]])
+                worth = await self.rewards.score(one.step, [mine[0], bare[0]])
                 seen.pairs.append(SkillPair(worth[0], worth[1]))
                 seen.tried.add((one.turn, again))
             report = judge_absorption(seen.pairs)

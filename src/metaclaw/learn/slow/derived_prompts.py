@@ -73,22 +73,15 @@ class WorkedExample:
     lines: str
 
 
+@dataclass(eq=False, kw_only=True)
 class Examples:
     """Finds the worked examples of the skills in the prompts of turns. `request` is what the provider got for a turn, None where
     that cannot be read; it may block."""
 
-    def __init__(
-        self,
-        *,
-        skill: Callable[[SkillName], Skill | None],
-        request: Callable[[TurnId], ChatRequest | None],
-        rewards: Rewards,
-        tokeniser: Tokeniser,
-    ) -> None:
-        self._skill = skill
-        self._request = request
-        self._rewards = rewards
-        self._tokeniser = tokeniser
+    skill: Callable[[SkillName], Skill | None]
+    request: Callable[[TurnId], ChatRequest | None]
+    rewards: Rewards
+    tokeniser: Tokeniser
 
     async def of(self, turns: Sequence[TrainingTurn]) -> list[Demonstration]:
         """The confirmed examples of the skills in these turns' prompts."""
@@ -104,7 +97,7 @@ class Examples:
             if said is None:
                 continue
             prompts = [prompt for host in hosts if (prompt := await run_sync(self._prompt, host, example)) is not None]
-            tokens = await run_sync(lambda text: (*self._tokeniser.encode(text), self._tokeniser.end), said)
+            tokens = await run_sync(lambda text: (*self.tokeniser.encode(text), self.tokeniser.end), said)
             if prompts:
                 found.append(Demonstration(key, prompts, list(tokens)))
             if len(found) >= _MOST_OF_A_KEY:
@@ -113,7 +106,7 @@ class Examples:
 
     def _written(self, step: Step) -> Iterator[WorkedExample]:
         for name in step.stamp.skills:
-            skill = self._skill(name)
+            skill = self.skill(name)
             yield from worked_examples(skill.body) if skill is not None else ()
 
     async def _confirmed(self, step: Step, example: WorkedExample) -> str | None:
@@ -121,19 +114,19 @@ class Examples:
         history = tuple(_asked_in(message, step.task, example.asked) for message in step.history)
         asked = replace(step, task=example.asked, history=history, answer=())
         answers = [Rollout((0,), (0.0,), text, True) for text in example.answers]
-        worth = await self._rewards.score(asked, answers) if answers else []
+        worth = await self.rewards.score(asked, answers) if answers else []
         return next(
             (text for text, one in zip(example.answers, worth, strict=True) if one is not None and one >= FULL_REWARD), None
         )
 
     def _prompt(self, host: TrainingTurn, example: WorkedExample) -> list[int] | None:
-        request = self._request(host.id)
+        request = self.request(host.id)
         if request is None or not is_asked_in(request, host.step.task):
             return None
         messages = tuple(_without(message, example.lines) for message in request.messages)
         shown = asking(replace(request, messages=messages), host.step.task, example.asked)
         try:
-            return list(self._tokeniser.prompt(plain(shown)))
+            return list(self.tokeniser.prompt(plain(shown)))
         except (WireError, EngineError, ValueError) as error:
             log.info("no_demonstration turn=%s reason=%s", host.id, error)
             return None

@@ -10,6 +10,7 @@ Checkpoints are kept on the way and measured at the end on validation prompts an
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -240,93 +241,83 @@ class DriftError(TrainingError):
     """The weights drifted before a checkpoint was kept; the run is dropped."""
 
 
+@dataclass(eq=False, kw_only=True)
 class RunCheckpoints:
     """The checkpoints of one run. `may_go_on` waits for a window with room for a piece of a kind; `greedy_reward` is the
     mean reward of weights on the validation prompts. All that is found is in the journal."""
 
-    def __init__(
-        self,
-        *,
-        plan: RunPlan,
-        recipe: Recipe,
-        backend: TrainingBackend,
-        journal: Journal,
-        pace: Pace,
-        may_go_on: Callable[[str], Awaitable[None]],
-        greedy_reward: Callable[[Weights], Awaitable[float]],
-    ) -> None:
-        self._plan = plan
-        self._recipe = recipe
-        self._backend = backend
-        self._journal = journal
-        self._pace = pace
-        self._may_go_on = may_go_on
-        self._greedy_reward = greedy_reward
+    plan: RunPlan
+    recipe: Recipe
+    backend: TrainingBackend
+    journal: Journal
+    pace: Pace
+    may_go_on: Callable[[str], Awaitable[None]]
+    greedy_reward: Callable[[Weights], Awaitable[float]]
 
     async def keep(self, label: str, records: Sequence[StepRecord]) -> None:
         """Keep the present weights where the schedule wants them; what a better point replaces goes."""
-        due, done = checkpoint_steps(records, self._recipe.schedule), len(records)
-        if done not in due or await run_sync(self._journal.weights, _name(done)) is not None:
+        due, done = checkpoint_steps(records, self.recipe.schedule), len(records)
+        if done not in due or await run_sync(self.journal.weights, _name(done)) is not None:
             return
-        await self._may_go_on("keep")
-        with self._pace.timed("keep"):
-            weights = await self._backend.keep(f"{label}-step-{done:05d}")
-        before = await run_sync(self._journal.all_weights)
-        await run_sync(self._journal.keep_weights, _name(done), weights)
-        wanted = [await run_sync(self._journal.weights, _name(one)) for one in due]
+        await self.may_go_on("keep")
+        with self.pace.timed("keep"):
+            weights = await self.backend.keep(f"{label}-step-{done:05d}")
+        before = await run_sync(self.journal.all_weights)
+        await run_sync(self.journal.keep_weights, _name(done), weights)
+        wanted = [await run_sync(self.journal.weights, _name(one)) for one in due]
         for old in before:
             if old not in wanted:
-                await self._backend.discard(old)
+                await self.backend.discard(old)
 
     async def choose(self, label: str, records: Sequence[StepRecord], reason: str) -> Weights:
         """The weights of the best checkpoint, under the label where the backend can give them another."""
-        steps = checkpoint_steps(records, self._recipe.schedule)
+        steps = checkpoint_steps(records, self.recipe.schedule)
         if not steps:
-            raise DriftError(f"run {self._plan.name} was dropped before it had learned anything: {reason}")
-        scales, margin = self._backend.abilities.scales, self._recipe.golden_margin
+            raise DriftError(f"run {self.plan.name} was dropped before it had learned anything: {reason}")
+        scales, margin = self.backend.abilities.scales, self.recipe.golden_margin
         measured: list[Checkpoint] = []
         while (missing := to_measure(steps, measured, margin, scales=scales)) is not None:
             measured.append(await self._measure(label, records, *missing))
         chosen = choose_checkpoint(measured, margin)
-        log.info("checkpoint_chosen run=%s chosen=%s of=%s", self._plan.name, chosen, measured)
+        log.info("checkpoint_chosen run=%s chosen=%s of=%s", self.plan.name, chosen, measured)
         weights = await self._weights(chosen.step)
         if not scales:
             return weights
-        await self._may_go_on("keep")
-        return await self._backend.shrink(weights, chosen.scale, label)
+        await self.may_go_on("keep")
+        return await self.backend.shrink(weights, chosen.scale, label)
 
     async def _measure(self, label: str, records: Sequence[StepRecord], step: int, scale: float) -> Checkpoint:
         """What weights of this step and size do on the validation prompts and the golden subset."""
-        begun, found = await run_sync(self._journal.measured, "begun"), await run_sync(self._journal.measured, _name(step, scale))
+        begun, found = await run_sync(self.journal.measured, "begun"), await run_sync(self.journal.measured, _name(step, scale))
         if begun is None:
-            begun = Measured(0.0, await self._golden_share(self._plan.start))
-            await run_sync(self._journal.keep_measured, "begun", begun)
+            begun = Measured(0.0, await self._golden_share(self.plan.start))
+            await run_sync(self.journal.keep_measured, "begun", begun)
         if found is None:
             weights = await self._weights(step)
             weights = weights if scale == 1.0 else await self._smaller(label, step, scale, weights)
             validated = records[step - 1].validated if scale == 1.0 else None
-            reward = await self._greedy_reward(weights) if validated is None else validated
+            reward = await self.greedy_reward(weights) if validated is None else validated
             found = Measured(reward, await self._golden_share(weights))
-            await run_sync(self._journal.keep_measured, _name(step, scale), found)
+            await run_sync(self.journal.keep_measured, _name(step, scale), found)
         return Checkpoint(step, scale, found.reward, 100.0 * (found.golden - begun.golden))
 
     async def _smaller(self, label: str, step: int, scale: float, weights: Weights) -> Weights:
-        kept = await run_sync(self._journal.weights, _name(step, scale))
+        kept = await run_sync(self.journal.weights, _name(step, scale))
         if kept is None:
-            await self._may_go_on("keep")
-            kept = await self._backend.shrink(weights, scale, f"{label}-step-{step:05d}-of-{scale:g}")
-            await run_sync(self._journal.keep_weights, _name(step, scale), kept)
+            await self.may_go_on("keep")
+            kept = await self.backend.shrink(weights, scale, f"{label}-step-{step:05d}-of-{scale:g}")
+            await run_sync(self.journal.keep_weights, _name(step, scale), kept)
         return kept
 
     async def _weights(self, step: int) -> Weights:
-        weights = await run_sync(self._journal.weights, _name(step))
+        weights = await run_sync(self.journal.weights, _name(step))
         if weights is None:
-            raise StaleError(f"run {self._plan.name}: the checkpoint after step {step} is gone")
+            raise StaleError(f"run {self.plan.name}: the checkpoint after step {step} is gone")
         return weights
 
     async def _golden_share(self, weights: Weights | None) -> float:
         """The share of the golden subset that weights pass; None are the untrained ones."""
-        tokeniser, items = self._recipe.tokeniser, self._recipe.golden
+        tokeniser, items = self.recipe.tokeniser, self.recipe.golden
         if tokeniser is None or not items:
             return 0.0
         passed, draw = 0, self.drawn_from(weights)
@@ -340,12 +331,12 @@ class RunCheckpoints:
 
     def drawn_from(self, weights: Weights | None) -> Sampler:
         """Draws from kept weights; None are the untrained ones."""
-        return self._backend.sample_base if weights is None else partial(self._backend.sample, weights=weights)
+        return self.backend.sample_base if weights is None else partial(self.backend.sample, weights=weights)
 
     async def greedy(self, prompts: Sequence[Sequence[int]], max_tokens: int, draw: Sampler) -> list[Rollout]:
         """The likeliest answer to each prompt."""
-        await self._may_go_on("measure")
-        with self._pace.timed("measure"):
+        await self.may_go_on("measure")
+        with self.pace.timed("measure"):
             drawn = await draw(prompts, Drawing(1, max_tokens, 0.0))
         return [group[0] for group in drawn]
 

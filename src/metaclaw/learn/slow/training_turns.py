@@ -67,37 +67,27 @@ class TrainingTurn:
     max_tokens: int | None = None
 
 
+@dataclass(eq=False, kw_only=True)
 class QueryTurns:
     """Reads what may train. Blocks."""
 
-    def __init__(
-        self,
-        *,
-        batches: SqlBatches,
-        reader: LedgerReader,
-        recorded: RecordedSteps,
-        provider: str,
-        max_lag: int,
-        held_out_share: float,
-        clocks: Callable[[], Clocks],
-        hint: Callable[[Turn, Step], tuple[int, ...] | None] = _no_hint,
-        can_score: Callable[[Step], bool] = lambda step: True,
-    ) -> None:
-        self._batches = batches
-        self._reader = reader
-        self._recorded = recorded
-        self._provider = provider
-        self._max_lag = max_lag
-        self._held_out_share = held_out_share
-        self.clocks = clocks
-        self._hint = hint
-        self._can_score = can_score
+    batches: SqlBatches
+    reader: LedgerReader
+    recorded: RecordedSteps
+    provider: str
+    max_lag: int
+    held_out_share: float
+    clocks: Callable[[], Clocks]
+    hint: Callable[[Turn, Step], tuple[int, ...] | None] = _no_hint
+    can_score: Callable[[Step], bool] = lambda step: True
+
+    def __post_init__(self) -> None:
         self._scorable: tuple[int, dict[TurnId, bool]] = -1, {}
         self._outdated: tuple[int, int, bool] | None = None
 
     def is_held_out(self, turn: TurnId) -> bool:
         """Whether a turn is kept for the gate."""
-        return is_held_out(turn, self._held_out_share)
+        return is_held_out(turn, self.held_out_share)
 
     def open_batch(self, least: LeastTurns, most: int, seed: int) -> int | None:
         """A new batch of the newest turns that may train now, at most `most`, and of up to as many turns that trained earlier
@@ -107,7 +97,7 @@ class QueryTurns:
         if not self._are_enough(found, least):
             return None
         again = self._trainable(clocks, len(found), again=True)
-        return self._batches.open_batch(clocks.version, (*found, *again), seed)
+        return self.batches.open_batch(clocks.version, (*found, *again), seed)
 
     def has_enough(self, least: LeastTurns) -> bool:
         """Whether a run may begin."""
@@ -117,7 +107,7 @@ class QueryTurns:
     def waiting(self, size: int) -> WaitingTurns:
         """The turns that may train now, counted up to `size`, and those of them that no run has had yet."""
         found = self._trainable(self.clocks(), size)
-        return WaitingTurns(len(found), self._batches.untried(found))
+        return WaitingTurns(len(found), self.batches.untried(found))
 
     def unscorable(self) -> int:
         """How many of the newest turns would train if anything could score answers to them."""
@@ -125,7 +115,7 @@ class QueryTurns:
         return sum(not self._is_scorable(turn, clocks) for turn in self._eligible(clocks, _MOST_COUNTED, self.is_held_out))
 
     def _are_enough(self, found: tuple[TurnId, ...], least: LeastTurns) -> bool:
-        return len(found) >= least.turns and (least.new == 0 or self._batches.untried(found) >= least.new)
+        return len(found) >= least.turns and (least.new == 0 or self.batches.untried(found) >= least.new)
 
     def kept(self, size: int) -> int:
         """How many turns the gate has now, counted up to `size`."""
@@ -148,15 +138,15 @@ class QueryTurns:
         if generation == batch.generation:
             return False
         if self._outdated is None or self._outdated[:2] != (batch.number, generation):
-            found = self._batches.batch(batch.number)
+            found = self.batches.batch(batch.number)
             self._outdated = batch.number, generation, found is None or found.stale == len(found.turns)
         return self._outdated[2]
 
     def rejections(self) -> dict[Rejection, int]:
         """Why how many of the newest turns may not train now."""
         clocks = self.clocks()
-        return self._batches.rejections(
-            clocks.generation, clocks.version, self._max_lag, held_out=self.is_held_out, policy_provider=self._provider
+        return self.batches.rejections(
+            clocks.generation, clocks.version, self.max_lag, held_out=self.is_held_out, policy_provider=self.provider
         )
 
     def _trainable(self, clocks: Clocks, limit: int, *, again: bool = False) -> tuple[TurnId, ...]:
@@ -168,8 +158,8 @@ class QueryTurns:
     def _eligible(
         self, clocks: Clocks, limit: int, held_out: Callable[[TurnId], bool], *, again: bool = False
     ) -> tuple[TurnId, ...]:
-        return self._batches.ready(
-            clocks.generation, clocks.version, self._max_lag, limit, held_out=held_out, policy_provider=self._provider, again=again
+        return self.batches.ready(
+            clocks.generation, clocks.version, self.max_lag, limit, held_out=held_out, policy_provider=self.provider, again=again
         )
 
     def _is_scorable(self, turn: TurnId, clocks: Clocks) -> bool:
@@ -178,18 +168,18 @@ class QueryTurns:
             self._scorable = clocks.generation, {}
         known = self._scorable[1]
         if turn not in known:
-            step = self._recorded.step(turn)
-            known[turn] = step is not None and self._can_score(step)
+            step = self.recorded.step(turn)
+            known[turn] = step is not None and self.can_score(step)
         return known[turn]
 
     def _training_turn(self, turn: TurnId) -> TrainingTurn | None:
-        recorded, step = self._reader.turn(turn), self._recorded.step(turn)
+        recorded, step = self.reader.turn(turn), self.recorded.step(turn)
         if recorded is None or step is None or recorded.turn.tokens is None:
             return None
         # A hash, because it is kept in a file, and names may be taken from what a person said.
         key = combined_hash(step.stamp.skills)
         return TrainingTurn(
-            turn, recorded.turn.tokens.prompt_ids, step, key, self._hint(recorded.turn, step), _max_tokens(recorded.turn)
+            turn, recorded.turn.tokens.prompt_ids, step, key, self.hint(recorded.turn, step), _max_tokens(recorded.turn)
         )
 
 
