@@ -66,7 +66,6 @@ class LearningRoutes:
     """Notes durably that a session is to be forgotten, before the owner, which takes long to build, is asked. Blocks."""
 
     def table(self) -> list[Route]:
-        """The routes."""
         return [
             Route("POST", "/api/feedback", self._feedback, "A person's verdict on a turn; it overrides the judge", (), _FEEDBACK),
             Route("GET", "/api/skills", self._skills, "Skills, rules and facts in force, or in a state", ("state",)),
@@ -135,7 +134,7 @@ class LearningRoutes:
         try:
             return {"reverted_to": number, "generation": await (await self.owner()).revert(number)}
         except SkillError as error:
-            # What was once in force is there for ever; else a file stands in the way.
+            # Generations are never deleted, so a known one fails only because of a file.
             raise ApiError(str(error), 404 if number > self.skills().generation else 409) from error
 
     async def _candidates(self, request: ApiRequest) -> object:

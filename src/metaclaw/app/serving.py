@@ -26,7 +26,7 @@ from metaclaw.proxy import Listener
 
 log = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 2.0
+_RECORDING_S = 2.0
 _OPEN_FILES = 65536
 
 
@@ -96,13 +96,13 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
             log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
             application.api.stop()
             await listener.close(config.proxy.drain_s, signals.hurry)
-            await application.server.idle(_LAST_WORDS_S)
+            await application.server.idle(_RECORDING_S)
             instance.retract()
             group.cancel_scope.cancel()
 
 
 def _settle_garbage() -> None:
-    """Exempt what is loaded by now from garbage collection: it lives as long as the program.
+    """Exempt what is loaded by now from garbage collection: it is kept until the program ends.
 
     No collection is run first: it takes a twentieth of the start.
     """

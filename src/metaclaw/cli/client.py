@@ -127,8 +127,10 @@ def own_key(home: Path) -> str:
     return "" if secret is None else secret.resolve()
 
 
-def expect(status: int, body: Json) -> dict[str, Json]:
-    """The object a successful answer holds; anything else is an error in words."""
+def expect(status: int, body: Json, *, advice: str | None = None) -> dict[str, Json]:
+    """The object a successful answer holds; anything else is an error in words. `advice` follows the message of a 404."""
+    if status == 404 and advice is not None:
+        raise MetaClawError(f"{message_in(body)}; {advice}")
     if status == 401:
         raise MetaClawError(
             "the running proxy has another key than config.toml; give it as METACLAW__PROXY__API_KEY, or restart the proxy"

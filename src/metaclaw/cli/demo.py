@@ -69,16 +69,13 @@ class DemoHome:
 
     @property
     def url(self) -> str:
-        """Where it serves."""
         return self.api.url
 
     @property
     def page(self) -> str:
-        """Its page in a browser."""
         return f"{self.api.url}/k/{self.api.key}/ui"
 
     def stop(self) -> None:
-        """Stop the proxy."""
         stop_proxy(self.home, _COMMAND_S)
 
     def post(self, path: str, said: "Mapping[str, Json] | None" = None) -> "dict[str, Json]":
@@ -162,7 +159,7 @@ _SILENT_S = 20.0
 
 @dataclass
 class Stage:
-    """What the acts share. `seen` collects each claim and whether it was seen to hold; None where it could not be shown."""
+    """State of the demo. `seen` has each claim and whether it was observed; None if it could not be shown."""
 
     home: Path
     folder: Path
@@ -176,7 +173,7 @@ class Stage:
     _said_at: float = -_SILENT_S
 
     def say(self, text: str) -> None:
-        """Tell the person something."""
+        """Print a line."""
         self._said_at = self.clock()
         click.echo(text)
 
@@ -274,7 +271,7 @@ def _summary(seen: Sequence[tuple[str, bool | None]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """What is asked and what is laid down. `marks` are words of which one stands in an answer that obeys, in small letters."""
+    """A question and a correction. `marks` are lower-case words of which one is in an answer that follows the correction."""
 
     question: str
     correction: str

@@ -76,20 +76,8 @@ _TOPICS = (
     *("budget", "travel", "market", "water", "energy", "music", "health", "safety", "school", "winter", "summer", "harvest"),
     *("forest", "river", "bridge", "station", "library", "museum", "castle", "ocean", "planet", "paper", "iron", "gold"),
     *("stone", "glass", "wood", "sugar", "bread", "apple", "rice", "fish", "research", "training", "customer", "product"),
-    *(
-        "design",
-        "security",
-        "network",
-        "storage",
-        "memory",
-        "window",
-        "table",
-        "office",
-        "factory",
-        "hospital",
-        "traffic",
-        "weather",
-    ),
+    *("design", "security", "network", "storage", "memory", "window"),
+    *("table", "office", "factory", "hospital", "traffic", "weather"),
 )
 _PEOPLE = ("Maria", "Peter", "Anna", "John", "Sarah", "David", "Alice", "Henry", "Victor", "Simon", "Martin", "Jane")
 _NEW_TOPICS = ("climate", "history", "science", "film", "radio", "email", "letter", "tax", "stamp", "wheel", "coal", "storm")
@@ -110,7 +98,6 @@ class _Run:
 
 
 def act_two(stage: Stage) -> None:
-    """Play it."""
     base = f'base_model = "{stage.base_model}"' if stage.base_model else ""
     stage.say("\n== Act two: it learns while you are away")
     model = (

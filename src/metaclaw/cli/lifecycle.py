@@ -436,5 +436,4 @@ def page(home: Path, as_json: bool) -> None:
 
 
 def sign_in_link(api: ApiClient) -> str:
-    """A new link of the running proxy."""
     return str(expect(*api.post("/api/sign-in"))["url"])

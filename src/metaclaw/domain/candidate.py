@@ -1,4 +1,4 @@
-"""Candidates: skills that are not proven yet, their way through the gate, and the certificate of those that came through."""
+"""Candidates: skills that are not proven yet, their progress through the gate, and the certificate of those that passed."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -68,7 +68,7 @@ class ReplayCost:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Both together."""
         return self.turn + self.beside
 
 
@@ -108,7 +108,7 @@ class Certificate:
 
 
 class Standing(StrEnum):
-    """Where a candidate is: on its way, waiting for a person, in the library, or turned away."""
+    """The standing of a candidate: at the gate (draft, shadow), waiting for a person, accepted or rejected."""
 
     DRAFT = "draft"
     SHADOW = "shadow"
@@ -119,7 +119,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A proposal on its way through the gate, with everything that was decided about it."""
+    """A proposal with its standing at the gate, the reason, and its certificate."""
 
     id: CandidateId
     proposal: Proposal

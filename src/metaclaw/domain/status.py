@@ -86,7 +86,6 @@ class Spending:
 
     @property
     def tokens(self) -> int:
-        """Input and output together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Spending") -> "Spending":
@@ -146,7 +145,7 @@ def agent_word(name: object) -> str:
 
 
 def audience(scope: object) -> str:
-    """For whom a rule or skill is."""
+    """The audience of a rule or skill in words."""
     if not scope:
         return EVERYONE
     return YOU if scope == "owner" else str(scope).removeprefix("user:").replace("team:", "team ", 1)

@@ -33,7 +33,7 @@ class RoleKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TurnRole:
-    """What a turn is for. `generation` is the generation a support turn led to, or the one a query turn was made in."""
+    """The role of a turn. `generation` is the generation a support turn led to, or the one a query turn was made in."""
 
     kind: RoleKind
     generation: int
@@ -207,7 +207,7 @@ class Datum:
 
 @dataclass(frozen=True, slots=True)
 class PieceStats:
-    """What one accumulated piece looked like, as means over its drawn tokens. None where the backend does not say.
+    """Statistics of one accumulated piece, as means over its drawn tokens. None if the backend does not return them.
 
     `kl` is the k3 estimate of the distance to the reference (the untrained weights), `ratio_max` the largest importance ratio,
     `clipped` the share of tokens whose ratio was clipped.
@@ -224,7 +224,7 @@ class PieceStats:
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """What an optimiser step did. `pieces` is what its pieces looked like, where the backend learns that only now."""
+    """Statistics of an optimiser step. `pieces` are those of its pieces, for backends that return them only with the step."""
 
     step: int
     grad_norm: float | None = None
@@ -233,7 +233,7 @@ class StepStats:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run had come when it was opened: whole optimiser steps, and pieces accumulated towards the next."""
+    """The progress of a run when it is opened: whole optimiser steps, and pieces accumulated towards the next."""
 
     steps: int = 0
     pieces: int = 0

@@ -94,7 +94,6 @@ class Database:
 
     @property
     def kind(self) -> str:
-        """`sqlite` or `postgresql`."""
         return self.engine.dialect.name
 
     @property
@@ -114,7 +113,6 @@ class Database:
             yield connection
 
     def rows(self, doing: str, query: Executable) -> Sequence[ResultRow]:
-        """The rows of a query."""
         with self.reading(doing) as connection:
             return connection.execute(query).all()
 
@@ -249,7 +247,6 @@ def _writing_on(connection: Connection) -> Iterator[None]:
 
 
 def utc_now() -> datetime:
-    """The clock of the store."""
     return datetime.now(UTC)
 
 

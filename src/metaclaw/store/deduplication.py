@@ -217,7 +217,6 @@ class RequestLines:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of bodies held now."""
         return self._held_bytes
 
 

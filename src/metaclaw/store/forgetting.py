@@ -53,7 +53,7 @@ _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 @dataclass(frozen=True, slots=True)
 class ForgetResult:
-    """What is gone, and what was learned from it; see `DerivedData`. `carried_in` are sessions whose prompts held such a skill."""
+    """What was deleted, and what was learned from it (`DerivedData`). `carried_in`: sessions whose prompts held such a skill."""
 
     sessions: int
     turns: int
@@ -101,7 +101,7 @@ class SqlForgetting:
             self._remove(pack_text(session), turns.c.received_us <= asked_us, is_remembered=True)
 
     def end(self, done: Iterable[SessionId]) -> None:
-        """The turns of these sessions and what they led to are deleted."""
+        """Note that the turns of these sessions, and what was derived from them, are deleted."""
         names = [pack_text(_ASKED + session) for session in done]
         with self._database.writing("noting what is forgotten") as connection:
             connection.execute(delete(cursors).where(cursors.c.name.in_(names)))
@@ -172,7 +172,7 @@ class SqlForgetting:
         return is_forgotten and self.is_unfinished()
 
     def forget_before(self, instant: datetime) -> ForgetResult:
-        """Turns whose request came before that go. What was learned from them stays: they are old, not unwanted."""
+        """Delete turns whose request came before that instant. What was learned from them stays."""
         is_old = turns.c.received_us < pack_instant(instant)
         query = select(sessions.c.id).where(sessions.c.began_us < pack_instant(instant)).limit(_SESSIONS_AT_ONCE)
         removed = touched = 0
@@ -188,7 +188,7 @@ class SqlForgetting:
         return ForgetResult(touched, removed)
 
     def drop_session(self, session: SessionId) -> int:
-        """Remove the turns of a session to make room. What was learned from them stays: they are old, not unwanted."""
+        """Remove the turns of a session to make room. What was learned from them stays."""
         return self._remove(pack_text(session), true(), is_remembered=False)
 
     def _remove(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:

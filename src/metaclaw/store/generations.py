@@ -395,7 +395,7 @@ def _live(connection: Connection) -> dict[SkillName, bytes]:
 
 
 def _change_members(connection: Connection, number: int, hashes: dict[SkillName, bytes]) -> tuple[list[str], list[str]]:
-    """Write what changed; the names of skills that came or changed, and of those that went. At most some, to tell people."""
+    """Write what changed. Return the names of skills that were added or changed and of those removed, at most `_MOST_TOLD` each."""
     live = _live(connection)
     gone = [{"gone": name} for name, found in live.items() if hashes.get(name) != found]
     came = [{"name": name, "since": number, "skill": found} for name, found in hashes.items() if live.get(name) != found]
@@ -409,7 +409,7 @@ def _change_members(connection: Connection, number: int, hashes: dict[SkillName,
 
 
 def _change_libraries(connection: Connection, number: int, libraries: dict[Audience, str]) -> None:
-    """Write for whom the rules and skills have changed."""
+    """Write the hashes of the audiences whose rules and skills have changed."""
     is_live = scope_libraries.c.until.is_(None)
     live = {(row.scope, row.workspace): row.hash for row in connection.execute(select(scope_libraries).where(is_live))}
     now = {(pack_text(audience.scope), pack_text(audience.workspace)): digest for audience, digest in libraries.items()}

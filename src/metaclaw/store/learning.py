@@ -67,7 +67,7 @@ class SqlVerdicts:
         self._clock = clock
 
     def record_verdict(self, verdict: Verdict) -> bool:
-        """Keep a verdict for ever; True if it is the one that stands now. Raises RefusedError where there is no such turn."""
+        """Store a verdict; True if it is the one that stands now. Raises RefusedError if there is no such turn."""
         with self._database.writing("recording a verdict") as connection:
             turn = _locked_turn(connection, verdict.turn)
             standing = standing_verdict(connection, turn.seq, verdict.turn)
@@ -89,7 +89,7 @@ class SqlVerdicts:
         return self._database.read_one("reading a verdict", query, lambda row: verdict_of(turn, row))
 
     def verdicts_of(self, turn: TurnId) -> list[Verdict]:
-        """Everything that was ever said of a turn, the oldest first."""
+        """All verdicts on a turn, oldest first."""
         query = select(*VERDICT).join(turns, turns.c.seq == verdicts.c.turn).where(turns.c.id == pack_text(turn))
         return self._database.read("reading verdicts", query.order_by(verdicts.c.seq), lambda row: verdict_of(turn, row))
 
@@ -132,7 +132,7 @@ class SqlVerdicts:
         )
 
     def graded(self, limit: int = 5_000) -> list[tuple[Verdict, Outcome]]:
-        """What detectors and judges said of turns on which a person or a check has the last word, with that word; newest first."""
+        """Verdicts of detectors and judges on turns that a person or a check has decided, with that outcome; newest first."""
         last = verdicts.alias("last")
         query = (
             select(turns.c.id, last.c.outcome.label("truth"), *VERDICT)
@@ -286,7 +286,7 @@ class SqlCandidates:
             return number
 
     def end_attempt(self, number: int) -> None:
-        """End an attempt: no candidate will come of it any more."""
+        """Mark an attempt as ended: it leads to no further candidate."""
         with self._database.writing("ending an attempt") as connection:
             ended = update(attempts).where(attempts.c.seq == number, attempts.c.ended_us.is_(None))
             connection.execute(ended, {"ended_us": pack_instant(self._clock())})
@@ -327,7 +327,6 @@ class SqlCandidates:
             connection.execute(update(candidates).where(candidates.c.id == before.id), _progress(candidate))
 
     def candidate(self, candidate: CandidateId) -> Candidate | None:
-        """One candidate."""
         return self._database.read_one(
             "reading a candidate", select(candidates).where(candidates.c.id == pack_text(candidate)), _candidate
         )

@@ -64,7 +64,7 @@ class SqlLedger:
         self._checkpointer.start()
 
     async def aclose(self) -> None:
-        """Write what waits, then stop; what a broken store does not take within `close_patience_s` is lost, and said so."""
+        """Write what waits, then stop. What a failing store does not take within `close_patience_s` is lost, which is logged."""
         if self._finished is None:
             return
         self._is_open = False
@@ -84,7 +84,7 @@ class SqlLedger:
         await self._submit(SessionEnd(session, reason, self._clock()))
 
     async def end_sessions(self, sessions: Sequence[SessionId], reason: str) -> None:
-        """The same for many. They share transactions: one each would keep those who wait for their answers waiting for seconds."""
+        """Mark many sessions as ended, in shared transactions: one each would delay recording by seconds."""
         at = self._clock()
         for begin in range(0, len(sessions), _ENDS_TOGETHER):
             some = sessions[begin : begin + _ENDS_TOGETHER]
@@ -120,8 +120,8 @@ class SqlLedger:
         return False
 
     def _call_writer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake the writer, but not before as many have come as shared the last transaction, or some time has passed: a transaction
-        costs about as much for many as for one. Who comes alone need not wait."""
+        """Wake the writer once as many items wait as shared the last transaction, or `_GATHER_S` has passed: a transaction costs
+        about as much for many items as for one. A single item does not wait."""
         self._gathered += 1
         if self._is_wake_due:
             if self._wake_timer is not None and self._gathered >= self._together:
@@ -213,7 +213,7 @@ class SqlLedger:
         self._watch_timer = None
         if not self._awaited:
             return
-        # The writer's own word counts, since a loop that was busy itself hears of its progress late.
+        # The queue knows the writer's progress earlier than a busy event loop does.
         since_s = max(next(iter(self._awaited.values())), self._queue.progress_s)
         idle_s = time.monotonic() - since_s
         if idle_s >= self._limits.patience_s and not self._queue.is_empty:
@@ -237,15 +237,15 @@ class SqlLedger:
 
 
 class Losses:
-    """A spell of losses begins with the first and ends when it is summed up."""
+    """Counts what is lost, from the first loss until `sum_up` logs the sums."""
 
     def __init__(self) -> None:
         self._spell: Counter[str] = Counter()
         self.turns = 0
-        """Turns lost since the start. An end or an event that is lost is none: a session ends again by silence."""
+        """Turns lost since the start. Lost session ends and events are not counted here: a session ends again by silence."""
 
     def note(self, items: Iterable[Item]) -> None:
-        """These are lost."""
+        """Count these items as lost."""
         for item in items:
             kind, name = _describe(item)
             if not self._spell:
@@ -255,7 +255,7 @@ class Losses:
             self.turns += kind == "turn"
 
     def sum_up(self) -> None:
-        """Say what was lost in this spell, if anything."""
+        """Log what was lost since the last time, if anything."""
         spell, self._spell = self._spell, Counter()
         if spell:
             counts = (spell["turn"], spell["session_end"], spell["event"])

@@ -36,7 +36,7 @@ from metaclaw.store.training_batches import opened
 
 @dataclass(frozen=True, slots=True)
 class VersionOutcome:
-    """What a main turn came to, who made it, and with which skills in its prompt. Turns of one session are not independent."""
+    """The outcome of a main turn, the version that answered, and the skills in its prompt. Turns of a session are dependent."""
 
     session: SessionId
     version: int
@@ -231,7 +231,7 @@ class SqlPolicies:
     def outcomes_by_version(
         self, versions: Collection[int], since: int, before: int | None = None, limit: int = 10_000
     ) -> list[VersionOutcome]:
-        """What these versions' main turns came to, where there is a verdict, in their order: the newest `limit` of those behind the
+        """The outcomes of these versions' main turns that have a verdict, oldest first: the newest `limit` of those behind the
         cursor `since`, up to the cursor `before`."""
         query = (
             select(turns.c.session, turns.c.policy_version, turns.c.skills, stands.c.outcome)
@@ -414,7 +414,6 @@ def _finish(connection: Connection, number: int, parent: int, now: int) -> int:
 
 
 def version_of(row: ResultRow) -> PolicyVersion:
-    """A whole row as a version."""
     return PolicyVersion(
         number=row.number,
         parent=row.parent,
@@ -446,7 +445,6 @@ def knowledge_row(report: GateReport | None, note: str, absorbed: Iterable[Skill
 
 
 def version_row(connection: Connection, number: int) -> ResultRow | None:
-    """The row of a version."""
     return connection.execute(select(policies).where(policies.c.number == number)).one_or_none()
 
 

@@ -122,7 +122,6 @@ def pack_ids(ids: tuple[int, ...]) -> bytes:
 
 
 def unpack_ids(stored: bytes) -> tuple[int, ...]:
-    """The ids that `pack_ids` was given."""
     return struct.unpack(f"<{len(stored) // 4}i", stored)
 
 
@@ -132,7 +131,6 @@ def pack_logprobs(logprobs: tuple[float, ...]) -> bytes:
 
 
 def unpack_logprobs(stored: bytes) -> tuple[float, ...]:
-    """The numbers that `pack_logprobs` was given."""
     return struct.unpack(f"<{len(stored) // 8}d", stored)
 
 
@@ -190,7 +188,7 @@ class LedgerEvent:
 
 @dataclass(frozen=True, slots=True)
 class DrawnTurn:
-    """A turn in which a skill's placing was left to chance, and what the turn came to; None if it has not been judged.
+    """A turn in which a skill was placed or withheld by chance, and the outcome of the turn; None if it has not been judged.
 
     Turns of one session and segment share their draw. `generation` and `model` are those of the turn.
     """
@@ -238,7 +236,6 @@ _NO_USAGE: Values = (None, None, None, None, None)
 
 
 def turn_row(turn: Turn, placements: bytes | None) -> Values:
-    """The facts of a turn."""
     # `_value_` is an enum's `value` without the price of a property.
     stamp, usage, times = turn.stamp, turn.usage, turn.times
     return pack_texts(
@@ -283,7 +280,6 @@ def _usage(usage: Usage) -> Values:
 
 
 def tokens_row(seq: int, tokens: SampledTokens) -> Values:
-    """What was sampled, exactly."""
     return (seq, pack_ids(tokens.prompt_ids), pack_ids(tokens.sampled_ids), pack_logprobs(tokens.logprobs))
 
 
@@ -329,7 +325,6 @@ def session_rows(turns: Iterable[Turn]) -> list[Values]:
 
 
 def session_of(row: ResultRow) -> SessionRow:
-    """A row of `sessions`."""
     return SessionRow(
         id=SessionId(unpack_text(row.id)),
         key=unpack_optional(row.key),
@@ -346,7 +341,6 @@ def session_of(row: ResultRow) -> SessionRow:
 
 
 def event_of(row: ResultRow) -> LedgerEvent:
-    """A row of `events`."""
     return LedgerEvent(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
 
 
@@ -417,7 +411,6 @@ def turn_of(
 
 
 def tokens_of(row: ResultRow) -> SampledTokens:
-    """A row of `tokens`."""
     return SampledTokens(unpack_ids(row.prompt_ids), unpack_ids(row.sampled_ids), unpack_logprobs(row.logprobs))
 
 
@@ -428,7 +421,6 @@ def placement_of(row: ResultRow) -> Placement:
 
 
 def draw_of(row: ResultRow) -> Draw:
-    """A row of `draws`."""
     return Draw(SkillName(unpack_text(row.skill)), bool(row.placed), row.propensity)
 
 

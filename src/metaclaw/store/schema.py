@@ -289,7 +289,7 @@ rule_counts = _table(
     reminder=Text,
     times=BigInteger,
 )
-# What each turn came to for each rule that applied to it. `reason` says why, where a rule was broken.
+# The result of each turn for each rule that applied to it. `reason` says why, where a rule was broken.
 rule_results = _table("rule_results", turn=Serial, count=Serial, reason=Text)
 
 # What calls to models cost, in sums. `item` is the name of a skill or rule, empty where the calls were made for none.
@@ -370,7 +370,7 @@ def check_schema(connection: Connection, doing: str) -> str | None:
 
 
 def is_newer(stored: str | None) -> bool:
-    """Whether a revision is none that this program knows."""
+    """Whether a revision is unknown to this program, so that a newer one wrote it."""
     return stored not in (*ABSORBED, *REVISIONS)
 
 

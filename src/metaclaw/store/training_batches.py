@@ -1,4 +1,4 @@
-"""Training batches: which turns may train now, which have, and what became of each batch."""
+"""Training batches: which turns may train now, which have, and the state of each batch."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -199,7 +199,6 @@ class SqlBatches:
         return self._batch("looking for an open batch", oldest)
 
     def batch(self, number: int) -> TrainingBatch | None:
-        """One batch."""
         return self._batch("reading a batch", select(batches).where(batches.c.seq == number))
 
     def _batch(self, doing: str, query: Select[*tuple[object, ...]]) -> TrainingBatch | None:
@@ -208,7 +207,7 @@ class SqlBatches:
             return None if row is None else _batch(connection, row)
 
     def drop_batch(self, number: int, reason: str) -> None:
-        """Nothing will come of this batch. Its turns may train again, unless they have become too old.
+        """Drop a batch that leads to no version. Its turns may train again, unless they have become too old.
 
         Raises RefusedError if it has ended already.
         """

@@ -240,7 +240,7 @@ class SqlUses:
             write_cursor(connection, _USES_CURSOR, max(counted, rows[-1].seq))
 
     def begin(self, names: Iterable[SkillName], at: datetime) -> None:
-        """These skills count as used at this moment, since they are new."""
+        """Count these new skills as used at this moment."""
         wanted = {pack_text(name) for name in names}
         if not wanted:
             return
@@ -251,7 +251,7 @@ class SqlUses:
                 connection.execute(insert(uses), [{"skill": name, "last_us": pack_instant(at), "times": 0} for name in known])
 
     def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
-        """How these skills were used; who was never counted is not in the answer."""
+        """How these skills were used; skills that were never counted are left out."""
         query = select(uses).where(uses.c.skill.in_([pack_text(name) for name in names]))
         with self._database.reading("reading uses of skills") as connection:
             return {

@@ -52,11 +52,11 @@ class WriteQueue:
         self._is_closed = False
         self._is_check_due = False
         self.progress_s = 0.0
-        """When something was last done with, on the monotonic clock."""
+        """When an item was last released, on the monotonic clock."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is done with."""
+        """Whether no item is held."""
         return self._held_entries == 0
 
     @property
@@ -82,7 +82,7 @@ class WriteQueue:
             return True
 
     def wake(self) -> None:
-        """There may be something to write."""
+        """Wake the writer: there may be something to write."""
         with self._lock:
             self._wake()
 
@@ -128,7 +128,7 @@ class WriteQueue:
             return self._trim()
 
     def free(self, entries: Iterable[QueuedItem]) -> None:
-        """These are done with."""
+        """Release items that were written or dropped."""
         with self._lock:
             self.progress_s = time.monotonic()
             for queued in entries:
@@ -139,7 +139,7 @@ class WriteQueue:
         self._closing.wait(seconds)
 
     def close(self) -> None:
-        """Nothing more will be offered; wake the writer."""
+        """Take nothing more, and wake the writer."""
         with self._lock:
             self._is_closed = True
             self._wake()
@@ -147,7 +147,6 @@ class WriteQueue:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the writer should finish."""
         return self._is_closed
 
     def _take_batch(self) -> list[QueuedItem]:
@@ -170,7 +169,7 @@ class WriteQueue:
         return self._held_entries < self._max_entries and self._held_bytes + more_bytes <= self._max_bytes
 
     def _is_said_already(self, end: SessionEnd) -> bool:
-        """One end a session is enough: the one that waits, or, where the session has gone on since, the new one in its stead."""
+        """Whether an end of this session waits already. If the session has gone on since, the new end replaces the old one."""
         if end.session not in self._ending:
             return False
         has_gone_on = False
@@ -244,7 +243,7 @@ class LedgerLimits:
 
 @dataclass(slots=True)
 class WriteReport:
-    """What became of some items, what is wrong with the store, if anything, and whether it was seen to work."""
+    """Which items were written or lost, why the store fails (None if it does not), and whether it was seen to work."""
 
     written: list[QueuedItem] = field(default_factory=list)
     lost: list[QueuedItem] = field(default_factory=list)
@@ -252,7 +251,7 @@ class WriteReport:
     is_working: bool = False
 
     def add(self, other: "WriteReport") -> None:
-        """What became of some more."""
+        """Merge another report into this one."""
         self.written += other.written
         self.lost += other.lost
         self.trouble = self.trouble or other.trouble
@@ -274,7 +273,7 @@ class WriterThread:
         self._failures = 0
         self._give_up_at: float | None = None
         self.doing: str | None = None
-        """What takes long, if anything does."""
+        """The slow operation that is running, or None."""
 
     def run(self) -> None:
         """Write until the queue is closed and empty."""
@@ -406,7 +405,7 @@ class WriterThread:
         self._close_turn_writer()
         self._has_failed = True
         for queued in items:
-            # Failing again and again while others are written is the queued's fault, not the store's.
+            # An item that keeps failing while others are written is at fault, not the store.
             if queued.attempts and self._commits > queued.commits_seen:
                 queued.refusals += 1
             queued.attempts += 1

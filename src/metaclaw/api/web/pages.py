@@ -18,6 +18,7 @@ from metaclaw.api.web import formats
 from metaclaw.api.web.actions import ActionResult, PageActions, back_path
 from metaclaw.api.web.content import Context, PageContent
 from metaclaw.api.web.sign_in import SIGN_IN, SignIn
+from metaclaw.domain import status as wording
 from metaclaw.domain.chat import Json
 from metaclaw.errors import StoreError
 from metaclaw.wires import encode_json
@@ -50,24 +51,17 @@ _POLL_S: Final = 0.5
 _BEAT_S: Final = 15.0
 _MOST_STREAMS: Final = 32
 _MOST_NOTICES: Final = 100
-_FILTERS: Final = (
-    *(
-        "agent",
-        "ago",
-        "audience",
-        "clock",
-        "count",
-        "dollars",
-        "evidence",
-        "followed",
-        "judged_by",
-        "least_followed",
-        "moment",
-        "money",
-        "outcome",
-    ),
-    *("plural", "project", "reason", "seconds", "signal", "tokens", "uplift"),
+_FORMATS: Final = (
+    *("ago", "audience", "clock", "count", "evidence", "followed", "least_followed", "moment", "money", "plural", "project"),
+    *("seconds", "signal", "tokens", "uplift"),
 )
+_WORDS: Final = {
+    "agent": wording.agent_word,
+    "dollars": wording.money,
+    "judged_by": wording.source_words,
+    "outcome": wording.outcome_word,
+    "reason": wording.reason_words,
+}
 _SAID: Final = ("noted", "replaced", "retracted", "notice")
 
 
@@ -93,7 +87,6 @@ class Pages:
             log.warning("titles.unread reason=%s", error)
 
     def table(self) -> list[Route]:
-        """The routes."""
         pages: list[tuple[str, Callable[[ApiRequest], Awaitable[object]], str]] = [
             ("/ui", self._page("today.html", "today", lambda request: self._content.today(request.query)), "Today"),
             ("/ui/sessions", self._page("sessions.html", "sessions", self._sessions), "Sessions"),
@@ -128,7 +121,6 @@ class Pages:
         ]
 
     async def serve_root(self, request: ApiRequest) -> object:
-        """The page at `/`."""
         return await self._page("today.html", "today", lambda request: self._content.today(request.query))(request)
 
     def refusal(self, scope: Scope) -> ApiResponse | None:
@@ -302,7 +294,7 @@ def _environment() -> "Environment":
 
     loader = PackageLoader("metaclaw.api.web", "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters |= {name: getattr(formats, name) for name in _FILTERS}
+    made.filters |= {name: getattr(formats, name) for name in _FORMATS} | _WORDS
     return made
 
 
@@ -345,6 +337,5 @@ def _sentence(kind: str, told: Mapping[str, Json]) -> str:
 
 
 def _short(text: object) -> str:
-    """One line for a message."""
     line = " ".join(str(text or "").split())
     return line if len(line) <= 160 else f"{line[:159]}…"
