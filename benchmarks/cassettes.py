@@ -29,8 +29,8 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.replay.calls import CallEffect, understand
-from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord, PlayedTurn, ReplayLimits, ReplayScore
+from metaclaw.learn.cassette import CallEffect, understand
+from metaclaw.learn.replay import CassetteReplayer, PlayedTurn, ReplayLimits, ReplayScore
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlLedger, open_database
@@ -181,9 +181,7 @@ async def measure(seeds: int, chances: dict[str, float], *, accept_nearest: bool
             for recorded in agent.turns:
                 await ledger.record(recorded.turn)
             model, limits = Wanderer(script, chances), ReplayLimits(accept_nearest=accept_nearest)
-            replayer = CassetteReplayer(
-                reader, StepBuilder(words), lambda *_, m=model: m, _Always(), PlacementRecord(lambda _: None), limits
-            )
+            replayer = CassetteReplayer(reader, StepBuilder(words), lambda *_, m=model: m, _Always(), lambda _: None, limits=limits)
             probe = Probe(TurnId(agent.turns[0].turn.id), ProbeKind.FAILING)
             results = [await replayer.replay(probe, SKILL, (), seed, _LIMIT) for seed in range(seeds)]
             found[kind].append(["" if result.outcome is Outcome.PASS else result.note for result in results])

@@ -14,7 +14,7 @@ import random
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,13 +25,11 @@ from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Fault, Outcome, Verdict, Votes
 from metaclaw.outcome import (
     Calibration,
-    MetricInterval,
     Pairs,
     Sensed,
     auroc,
     ece,
     fit_isotonic,
-    interval,
     raw_score,
     sense,
     verdict,
@@ -41,6 +39,37 @@ WEIGHTS = Path(__file__).parents[1] / "src" / "metaclaw" / "outcome" / "weights.
 GOALS = {"auroc": (">=", 0.90), "ece": ("<=", 0.05), "judged": ("<=", 0.20)}
 FRESH = "fresh"
 _ROUNDS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class MetricInterval:
+    """A value with its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def interval(
+    metric: Callable[[Pairs], float | None], clusters: Sequence[Pairs], *, rounds: int = 1_000, seed: int = 0
+) -> MetricInterval | None:
+    """A metric with its bootstrap interval, or None. Whole clusters are drawn, since pairs of one cluster are correlated."""
+    value = metric([pair for cluster in clusters for pair in cluster])
+    if value is None:
+        return None
+    rng = random.Random(seed)
+    drawn = []
+    for _ in range(rounds):
+        sample = [pair for cluster in rng.choices(clusters, k=len(clusters)) for pair in cluster]
+        if (one := metric(sample)) is not None:
+            drawn.append(one)
+    if not drawn:
+        return MetricInterval(value, value, value)
+    drawn.sort()
+    return MetricInterval(value, drawn[int(0.025 * len(drawn))], drawn[min(len(drawn) - 1, int(0.975 * len(drawn)))])
 
 
 @dataclass(frozen=True, slots=True)

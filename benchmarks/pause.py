@@ -37,8 +37,7 @@ from typing import Any
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss
 from metaclaw.engine import MODEL_ID
-from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.engine.training_pause import TrainingPause
+from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan
 
@@ -157,8 +156,9 @@ async def cut_once(work: Work, training_pause: TrainingPause, chance: random.Ran
             with suppress(asyncio.CancelledError):
                 await running
         case _:
-            with training_pause.holding("benchmark"):
-                await asyncio.sleep(0.1)
+            training_pause.hold("benchmark")
+            await asyncio.sleep(0.1)
+            training_pause.release("benchmark")
             return await running, kind, phase
     return None, kind, phase
 
@@ -205,7 +205,7 @@ def _copied(adapter: Path, to: Path) -> Path:
 
 def largest_difference(one: Path, other: Path) -> float:
     """The largest difference between two adapters, in units of the largest number in them."""
-    from metaclaw.engine.training.peft import read_adapter
+    from metaclaw.engine.training.lora import read_adapter
 
     mine, theirs = read_adapter(one), read_adapter(other)
     largest, most = 0.0, 0.0

@@ -27,7 +27,7 @@ from benchmarks.poison_kinds import Kind, Poisoner
 from benchmarks.poison_report import goals, read_trials, write_report
 from benchmarks.poison_trials import LARGE_SCALE, SMALL_SCALE, Bench, Judged, Scale
 from metaclaw.engine.training.learner import Learner
-from metaclaw.engine.training.peft import read_adapter
+from metaclaw.engine.training.lora import read_adapter
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 

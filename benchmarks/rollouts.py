@@ -27,8 +27,8 @@ from torch import Tensor
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import Shape, read_shape, read_tensors
+from metaclaw.engine.frames import SamplingOptions
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.sampling import SamplingOptions
 from metaclaw.engine.training.rollout import Rollouts
 
 _SMOLLM2 = Shape(30, 576, 9, 3, 64, 49_152, 8192, 1e-5, 100_000.0, frozenset())

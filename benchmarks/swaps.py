@@ -120,9 +120,9 @@ def judge(options: Options, adapters: Sequence[Weights], answers: Sequence[Answe
     """Score every distinct answer by its own version's weights, and by the other's, run alone and here."""
     import torch
 
-    from metaclaw.engine.adapted_weights import AdaptedWeights
     from metaclaw.engine.checkpoint import finish, map_tensors
     from metaclaw.engine.llama import Llama
+    from metaclaw.engine.versions import AdaptedWeights
 
     torch.set_num_threads(1)
     base = Llama.load(options.folder)

@@ -136,8 +136,7 @@ def make_adapter(folder: Path, place: Path, seed: int, effect: float) -> Weights
     import torch
 
     from metaclaw.engine.checkpoint import read_tensors
-    from metaclaw.engine.training.lora import fresh_adapter, projection_shapes
-    from metaclaw.engine.training.peft import write_adapter
+    from metaclaw.engine.training.lora import fresh_adapter, projection_shapes, write_adapter
 
     tensors = read_tensors(folder, torch.float32)
     adapter = fresh_adapter(projection_shapes(tensors), RANK, 2.0 * RANK, seed)

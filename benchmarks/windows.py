@@ -32,10 +32,9 @@ from zoneinfo import ZoneInfo
 from benchmarks.windows_traces import BEGAN, DAY_S, MINUTE_S, TRACES, Spell, Trace, touches
 from metaclaw.config import sleep_range
 from metaclaw.domain.turn import TurnKind
-from metaclaw.schedule.decision import Presence, Reading, WindowRules
 from metaclaw.schedule.forecast import FIRST_S, Habits
-from metaclaw.schedule.signals.input import InputReport
-from metaclaw.schedule.signals.presence import SleepHours, Traffic
+from metaclaw.schedule.input import InputReport
+from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowRules
 from metaclaw.schedule.windows import ScheduledWindows
 
 PIECE_S, PIECES_A_STEP, RESUME_S, SHUTDOWN_S = 5.0, 6, 1.0, 1.0

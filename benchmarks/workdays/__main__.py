@@ -48,7 +48,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--night-every", type=int, default=_DEFAULT.night_every, help=f"days [{_DEFAULT.night_every}]")
     parser.add_argument("--max-tokens", type=int, default=_DEFAULT.max_tokens, help=f"of an answer [{_DEFAULT.max_tokens}]")
     parser.add_argument("--at-once", type=int, default=_DEFAULT.at_once, help=f"chats at once [{_DEFAULT.at_once}]")
-    parser.add_argument("--minutes", type=float, default=_DEFAULT.minutes, help="a run that has taken so long trains no more [8]")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=_DEFAULT.minutes,
+        help=f"a run that has taken so long trains no more [{_DEFAULT.minutes:g}]",
+    )
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="KEY=VALUE", help="as for `metaclaw start`")
     parser.add_argument("--threads", type=int, help="of the serving engine of each program [all of them, shared]")
     parser.add_argument("--python", default=sys.executable, help="the Python that runs the program [this one]")

@@ -55,11 +55,11 @@ class Condition(StrEnum):
 class Settings:
     """Numbers of a run. After every `night_every` days weights are trained; `sets` are for `metaclaw start --set`."""
 
-    days: int = 14
-    night_every: int = 5
+    days: int = 10
+    night_every: int = 10
     max_tokens: int = 80
     at_once: int = 12
-    minutes: float = 8.0
+    minutes: float = 15.0
     device: str = "auto"
     sets: tuple[str, ...] = ()
 
@@ -132,7 +132,7 @@ class Run:
         parts += ['[skills]\ngate = "off"\n', f"[judge]\n{asked}", f"[evolver]\n{asked}", f"[listen]\n{asked}"]
         parts += [f"[learning]\ndaily_tokens = {_DAILY_TOKENS}\n"]
         if self._condition is Condition.FULL:
-            parts += ["[policy]\n", "[schedule]\nsleep = []\nidle_minutes = 1440.0\n"]
+            parts += ["[policy]\ntrain_share = 0.0\n", "[schedule]\nsleep = []\nidle_minutes = 1440.0\n"]
         return "\n".join(parts)
 
     def _work(self, program: Program, number: int, day: Workday) -> None:

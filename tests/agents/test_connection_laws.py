@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metaclaw.agents import AGENTS, Agent, Connections, ConnectionState, Endpoint
-from metaclaw.agents.formats import DotenvFormat, JsonFormat, TomlFormat, YamlFormat
-from metaclaw.agents.formats.path import lookup, with_value
+from metaclaw.agents.formats import DotenvFormat, YamlFormat, lookup, with_value
+from metaclaw.agents.jsonc import JsonFormat
+from metaclaw.agents.toml import TomlFormat
 from metaclaw.errors import ConfigError
 
 AUTOMATIC = [agent for agent in AGENTS if agent.is_automatic]

@@ -16,7 +16,7 @@ from benchmarks.house_rules.pools import Pool, Split
 from benchmarks.house_rules.rules import RULES, Group, Rule, rules_of
 from benchmarks.house_rules.tasks import Task, make_tasks
 from metaclaw.domain.check import ProgramCheck
-from metaclaw.skills.checks import parse_check
+from metaclaw.skills import parse_check
 from metaclaw.skills.files import parse_skill
 
 EVERY_RULE = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))

@@ -21,8 +21,7 @@ from benchmarks.poison_report import Outcomes, goals, live_trial, read_trials, w
 from benchmarks.poison_trials import SMALL_SCALE, Bench, Judged, Measured, Scale
 from metaclaw.domain.training import Rollout
 from metaclaw.engine.training.learner import Learner
-from metaclaw.engine.training.lora import Adapter, Pair
-from metaclaw.engine.training.peft import write_adapter
+from metaclaw.engine.training.lora import Adapter, Pair, write_adapter
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.train.golden import GoldenScore, golden_items, read_answer
 from metaclaw.train.live import LiveRuling

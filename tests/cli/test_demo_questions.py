@@ -13,8 +13,7 @@ from metaclaw.cli.demo import Stage, usable_providers, why_not_noted
 from metaclaw.cli.demo_training import SKILL, Question, new_questions, state_in_words, work_questions
 from metaclaw.domain.chat import Json
 from metaclaw.domain.check import ProgramCheck
-from metaclaw.skills import parse_skill
-from metaclaw.skills.checks import parse_check
+from metaclaw.skills import parse_check, parse_skill
 
 
 def grade(question: Question, said: str) -> float:

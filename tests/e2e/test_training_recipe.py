@@ -11,8 +11,7 @@ import pytest
 from metaclaw.domain.chat import Text
 from metaclaw.domain.check import Conversation
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills import parse_skill
-from metaclaw.skills.checks import check_of, examine
+from metaclaw.skills import check_of, examine, parse_skill
 from tests.support.program import PATIENCE_S, Program
 from tests.support.tiny import make_speaking_model
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from metaclaw.engine.adapter_check import CONFIG_FILE, WEIGHTS_FILE, is_whole
+from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, is_whole
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import torch
 from metaclaw.engine.attention import Cache
 from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.frames import SamplingOptions
 from metaclaw.engine.llama import CHUNK_TOKENS, Llama
-from metaclaw.engine.sampling import SamplingOptions
 from metaclaw.errors import EngineError
 
 _GREEDY = SamplingOptions(temperature=0.0)

@@ -20,7 +20,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.engine.embedding import MeaningSearch, missing_packages
 from metaclaw.engine.embedding.client import MODEL_PACKAGE
 from metaclaw.engine.embedding.minilm import WordPiece
-from metaclaw.engine.embedding.table import IndexedTexts, Table, VectorFile
+from metaclaw.engine.embedding.server import IndexedTexts, Table, VectorFile
 from metaclaw.skills.index import SkillIndex
 
 LIBRARY = (
@@ -250,15 +250,16 @@ def test_of_a_long_text_the_beginning_and_the_end_are_read() -> None:
 def test_with_thousands_of_names_the_search_finds_what_comparing_all_finds() -> None:
     random = np.random.default_rng(7)
     table = Table()
+    firsts = []
     for number in range(3_000):
         vectors = random.normal(size=(3, 384)).astype(np.float32)
-        table.put(
-            f"n{number}", IndexedTexts("" if number % 2 else "user:a", "skill", vectors / np.linalg.norm(vectors, axis=1)[:, None])
-        )
-    wanted = table.vectors("n1")[0]
+        vectors /= np.linalg.norm(vectors, axis=1)[:, None]
+        table.put(f"n{number}", IndexedTexts("" if number % 2 else "user:a", "skill", vectors))
+        firsts.append(vectors[0])
+    wanted = firsts[1]
     assert table.nearest(wanted, [], 5)[0][0] == "n1"
-    assert table.nearest(table.vectors("n2")[0], [], 5)[0][0] != "n2"
-    assert table.nearest(table.vectors("n2")[0], ["user:a"], 5)[0][0] == "n2"
+    assert table.nearest(firsts[2], [], 5)[0][0] != "n2"
+    assert table.nearest(firsts[2], ["user:a"], 5)[0][0] == "n2"
     table.drop("n1")
     assert "n1" not in dict(table.nearest(wanted, [], 5))
 
@@ -267,5 +268,9 @@ def test_a_damaged_file_of_vectors_is_written_anew(tmp_path: Path) -> None:
     path = tmp_path / "vectors.npz"
     path.write_bytes(b"PK\x03\x04 cut off")
     assert VectorFile(path, [path]).get("a text") is None
-    VectorFile(path).write(["a text"], [np.ones(384, np.float32)])
+    file = VectorFile(path)
+    file.put("a text", np.ones(384, np.float32))
+    file.put("a text that has left the library", np.ones(384, np.float32))
+    file.write(["a text"])
+    assert file.get("a text that has left the library") is None
     assert VectorFile(path, [tmp_path / "none.npz", path]).get("a text") is not None

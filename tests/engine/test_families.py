@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from metaclaw.engine.adapted_weights import AdaptedWeights
 from metaclaw.engine.attention import Span
 from metaclaw.engine.checkpoint import ALL_KINDS, finish, map_tensors, read_shape
 from metaclaw.engine.llama import Llama
+from metaclaw.engine.versions import AdaptedWeights
 from metaclaw.errors import EngineError
 from tests.engine.small import merge, write_adapter
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.engine import frames
-from metaclaw.engine.pipe import Unpacker
+from metaclaw.engine.frames import Unpacker
 
 _PIECES = st.builds(frames.Piece, id=st.integers(0, 2**40), text=st.text(max_size=50))
 _FINISHES = st.builds(

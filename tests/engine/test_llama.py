@@ -9,8 +9,8 @@ import torch
 from metaclaw.engine.attention import Span
 from metaclaw.engine.batch import Batch, Job
 from metaclaw.engine.checkpoint import read_shape, read_tensors
+from metaclaw.engine.frames import SamplingOptions
 from metaclaw.engine.llama import Llama, can_pack, pack
-from metaclaw.engine.sampling import SamplingOptions
 from metaclaw.errors import EngineError
 
 _TOLERANCE = 1e-4

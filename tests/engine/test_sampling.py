@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.engine.sampling import Sampler, SamplingOptions, draw
+from metaclaw.engine.batch import Sampler, draw
+from metaclaw.engine.frames import SamplingOptions
 
 _LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=2, max_size=12)
 

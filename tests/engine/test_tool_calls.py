@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.chat import TextDelta, Tool, ToolCall, ToolCallDelta
-from metaclaw.engine.tool_calls import CallParser, Said, describe_tools, write_call
+from metaclaw.engine.prompt import CallParser, Said, describe_tools, write_call
 
 _WORDS = st.text("ab <>/\n{", max_size=8)
 _CALL = st.builds(

@@ -16,15 +16,13 @@ import pytest
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, RunProgress
-from metaclaw.engine.child_process import TrainerProcess
-from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.engine.training import frames
-from metaclaw.engine.training.peft import read_adapter
-from metaclaw.engine.training_pause import TrainingPause
+from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
+from metaclaw.engine.training.lora import read_adapter
 from metaclaw.errors import TrainingError
 from metaclaw.ports import RunPlan, TrainingBackend
 from tests.engine.cutting import ADAM, LOSS, PROMPTS, drawing, drive, piece_of
 from tests.engine.tiny import END, VOCABULARY, make_tiny_model
+from tests.support.pause import holding
 
 pytestmark = pytest.mark.anyio
 _PATIENCE_S = 120
@@ -148,7 +146,7 @@ async def test_a_pause_stops_a_call_wherever_it_is_and_it_goes_on_unharmed(share
     assert shared.pid is not None
     call = asyncio.create_task(shared.sample_base(PROMPTS, _LONG))
     await anyio.sleep(0.03)
-    with _TURNSTILE.holding("answer"):
+    with holding(_TURNSTILE, "answer"):
         before = _used_s(shared.pid)
         await anyio.sleep(0.2)
         assert _used_s(shared.pid) - before < 0.01
@@ -201,7 +199,7 @@ async def test_memory_is_given_back_after_a_long_stop(model: Path, tmp_path: Pat
         await trainer.accumulate(_pieces(), LOSS)
         await trainer.apply(ADAM, 10.0)
         call = asyncio.create_task(trainer.sample(PROMPTS, _LONG))
-        with training_pause.holding("window shut"):
+        with holding(training_pause, "window shut"):
             with pytest.raises(TrainingError, match="ended"):
                 await call
             assert trainer.pid is None
@@ -223,7 +221,7 @@ async def test_a_run_is_thrown_away_even_while_everything_stands_still(model: Pa
     training_pause = TrainingPause()
     async with _trainer(model, tmp_path, training_pause=training_pause) as trainer:
         await trainer.open(_plan(tmp_path))
-        with training_pause.holding("answer"):
+        with holding(training_pause, "answer"):
             await trainer.close(discard=True)
     assert not (tmp_path / "run").exists()
 
@@ -278,7 +276,7 @@ async def test_another_process_makes_kept_weights_smaller_in_their_place(model: 
 @pytest.mark.parametrize("label", ["", "../elsewhere", ".hidden", "a/b"])
 async def test_weights_are_kept_under_plain_names_only(label: str, model: Path, tmp_path: Path) -> None:
     trainer = EmbeddedTrainer(model, tmp_path)
-    trainer._is_open = True
+    trainer.is_open = True
     with pytest.raises(TrainingError, match="name of a folder"):
         await trainer.keep(label)
 
@@ -287,7 +285,7 @@ _PARENT = """
 import asyncio, os, sys
 from pathlib import Path
 from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.engine.training_pause import TrainingPause
+from metaclaw.engine.trainer import TrainingPause
 from metaclaw.ports import RunPlan
 
 async def main():
@@ -319,23 +317,6 @@ async def test_the_program_imports_nothing_heavy_for_it() -> None:
     code = "import sys, metaclaw.engine.trainer; print({'torch', 'safetensors', 'numpy', 'tokenizers'} & set(sys.modules))"
     out = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert out.stdout.strip() == "set()"
-
-
-@pytest.mark.slow
-async def test_without_signals_a_process_stands_still_between_two_pieces_of_work(model: Path) -> None:
-    arguments = [str(model), "--threads", "1", "--device", "cpu", "--dtype", "float32", "--nice", "0"]
-    child = TrainerProcess(arguments, 1, has_signals=False)
-    try:
-        with anyio.fail_after(_PATIENCE_S):
-            assert isinstance(await child.ask(), frames.TrainerReady)
-            child.stop()
-            call = asyncio.create_task(child.ask(frames.pack(frames.Score([([1, 2], [3])], frames.Base()))))
-            await anyio.sleep(0.3)
-            assert not call.done()
-            child.go()
-            assert isinstance(await call, frames.Scored)
-    finally:
-        await child.bury()
 
 
 @pytest.mark.slow
@@ -371,7 +352,7 @@ async def test_the_real_model_is_taught_stopped_killed_and_taught_on(folder: Pat
             call = asyncio.create_task(trainer.accumulate(good, Loss(LossKind.CROSS_ENTROPY)))
             await anyio.sleep(0.1)
             assert trainer.pid is not None
-            with training_pause.holding("answer"):
+            with holding(training_pause, "answer"):
                 used_s = _used_s(trainer.pid)
                 await anyio.sleep(0.2)
                 assert _used_s(trainer.pid) - used_s < 0.01

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from metaclaw.engine.training.lora import Adapter
-from metaclaw.engine.training.peft import read_adapter
+from metaclaw.engine.training.lora import Adapter, read_adapter
 from tests.engine.cutting import drive, drive_noting
 from tests.engine.tiny import make_tiny_model
 from tests.support.depth import tries

@@ -9,7 +9,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Datum, Drawing, Rollout, RunProgress
 from metaclaw.engine.training import frames
-from metaclaw.engine.training.peft import read_adapter
+from metaclaw.engine.training.lora import read_adapter
 from metaclaw.engine.training.process import Trainer
 from metaclaw.errors import TrainingError
 from tests.engine.cutting import ADAM, LOSS, PROMPTS, drive, go_on, make_trainer, open_message

@@ -14,8 +14,7 @@ from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Rollout
 from metaclaw.engine.training.hf_model import HfLearner, learner_for
 from metaclaw.engine.training.learner import Learner
-from metaclaw.engine.training.lora import Adapter, Pair
-from metaclaw.engine.training.peft import read_adapter, write_adapter
+from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
 from metaclaw.errors import TrainingError
 from tests.engine.tiny import make_tiny_model
 
@@ -201,14 +200,6 @@ def test_each_model_gets_the_learner_that_runs_it(stranger: Path, tmp_path: Path
         learner_for(tmp_path, rank=2, seed=0)
 
 
-class _EnoughError(Exception):
-    """What a check raises."""
-
-
-def _raise() -> None:
-    raise _EnoughError
-
-
 def _tokens_beyond(learner: HfLearner) -> object:
     return learner.sample([[5], [_WORDS]], Drawing(1, 2))
 
@@ -256,11 +247,6 @@ def test_a_loss_that_is_not_finite_accumulates_nothing(learner: HfLearner) -> No
     with pytest.raises(TrainingError, match="not finite"):
         learner.accumulate([*good[:-1], bad], Loss(LossKind.IMPORTANCE_SAMPLING))
     assert all(torch.equal(value, before[name]) for name, value in learner.state().items())
-
-
-def test_a_check_that_raises_stops_the_drawing(learner: HfLearner) -> None:
-    with pytest.raises(_EnoughError):
-        learner.sample(_PROMPTS, Drawing(2, 5), _raise)
 
 
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from metaclaw.domain.training import Adam, Datum, Drawing, Loss
 from metaclaw.engine.trainer import EmbeddedTrainer
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.forward import DrawnLogprobs
-from metaclaw.engine.training.learner import Learner
-from metaclaw.engine.training.memory import is_out_of_memory
+from metaclaw.engine.training.learner import Learner, is_out_of_memory
 from metaclaw.engine.training.packing import Pairs
 from metaclaw.engine.training.process import Trainer
 from metaclaw.engine.training.rollout import Rollouts

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -14,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.engine.training_pause import FlagFile, ProcessGroup, TrainingPause
+from metaclaw.engine.child_process import ProcessGroup
+from metaclaw.engine.trainer import TrainingPause
+from tests.support.pause import holding
 
 _SPIN = """
 import threading
@@ -97,7 +98,7 @@ def test_a_release_that_nobody_held_for_is_an_error_and_changes_nothing() -> Non
 def test_a_block_that_fails_releases_what_it_held() -> None:
     training_pause = TrainingPause()
     with contextlib.suppress(RuntimeError):
-        with training_pause.holding("answer"):
+        with holding(training_pause, "answer"):
             assert training_pause.reasons == ("answer",)
             raise RuntimeError("the answer failed")
     assert not training_pause.is_still
@@ -108,7 +109,7 @@ async def test_a_burst_of_answers_is_one_stop_and_walkers_go_on_after_it_has_set
     training_pause, member = TrainingPause(settle_s=0.02), _Witness()
     training_pause.attach(member)
     for _ in range(5):
-        with training_pause.holding("answer"):
+        with holding(training_pause, "answer"):
             await anyio.lowlevel.checkpoint()
     assert training_pause.is_still
     assert member.stops == 1
@@ -176,16 +177,7 @@ def test_a_group_that_has_ended_is_no_error() -> None:
     process.stdout.read()  # to its end, which is the process's; nobody has waited for it yet
     training_pause = TrainingPause()
     training_pause.attach(ProcessGroup(process.pid))
-    with training_pause.holding("answer"):
+    with holding(training_pause, "answer"):
         pass
     assert process.wait() == 0
     process.stdout.close()
-
-
-def test_where_there_are_no_signals_a_file_says_stand_still(tmp_path: Path) -> None:
-    flag = tmp_path / "stand-still"
-    training_pause = TrainingPause()
-    training_pause.attach(FlagFile(flag))
-    with training_pause.holding("answer"):
-        assert flag.exists()
-    assert not flag.exists()

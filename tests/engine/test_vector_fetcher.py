@@ -12,9 +12,8 @@ import pytest
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
-from metaclaw.engine.embedding import MeaningSearch, vector_fetcher
-from metaclaw.engine.embedding.client import ORDINARY_REQUESTS
-from metaclaw.engine.embedding.vector_fetcher import VectorFetcher
+from metaclaw.engine.embedding import MeaningSearch, client
+from metaclaw.engine.embedding.client import ORDINARY_REQUESTS, VectorFetcher
 from metaclaw.errors import UpstreamError
 from metaclaw.skills.index import SkillIndex
 from tests.support.embeddings import DIMENSIONS, toy_vector
@@ -164,7 +163,7 @@ def saved(folder: Path) -> int:
 
 
 def test_what_has_left_the_library_is_not_sent_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vector_fetcher, "_BATCH", 1)
+    monkeypatch.setattr(client, "_BATCH", 1)
 
     async def story() -> None:
         toy = Toy()
@@ -188,7 +187,7 @@ def test_what_has_left_the_library_is_not_sent_any_more(tmp_path: Path, monkeypa
 def test_a_model_that_was_replaced_by_one_of_other_dimensions_gets_all_texts_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vector_fetcher, "_FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(client, "_FIRST_FETCH_PAUSE_S", 0.05)
 
     async def story() -> None:
         toy = Toy()
@@ -209,7 +208,7 @@ def test_a_model_that_was_replaced_by_one_of_other_dimensions_gets_all_texts_aga
 def test_a_failure_is_logged_once_pauses_everything_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(vector_fetcher, "_FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr(client, "_FIRST_FETCH_PAUSE_S", 0.05)
 
     async def story() -> None:
         toy = Toy()

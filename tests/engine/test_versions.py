@@ -16,9 +16,9 @@ from torch import Tensor
 from metaclaw.domain.chat import ChatRequest, Delta, End, Message, Role, SampledTokens, Sampling, Text, TextDelta, Wire
 from metaclaw.domain.policy import Weights
 from metaclaw.engine import EmbeddedModel
-from metaclaw.engine.adapted_weights import AdaptedWeights
 from metaclaw.engine.checkpoint import finish, map_tensors
 from metaclaw.engine.llama import Llama
+from metaclaw.engine.versions import AdaptedWeights
 from metaclaw.errors import EngineError, TrainingError
 from metaclaw.ports import ModelProvider, PolicyHost
 from tests.engine.small import Change, make_small_model, merge, write_adapter

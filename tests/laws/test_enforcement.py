@@ -47,15 +47,14 @@ from metaclaw.proxy import (
     CallJudge,
     Enforcer,
     HeldRules,
-    Limits,
     Metrics,
     Opener,
     Origins,
     Pipeline,
     Placer,
     Providers,
-    held_rules,
 )
+from metaclaw.proxy.enforcement import held_rules
 from metaclaw.proxy.http.body import read
 from metaclaw.proxy.http.client import Client, Incoming
 from metaclaw.skills import Budgets, LibraryView
@@ -202,7 +201,6 @@ class House:
             opener=Opener(Providers([provider])),
             ledger=self.book,
             metrics=Metrics(),
-            limits=Limits(),
             enforcer=self.enforcer,
         )
 

@@ -20,17 +20,17 @@ from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
 from metaclaw.learn.assessment import Assessment, ReplayScorer
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
+from metaclaw.learn.compliance import CheckTrial
 from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
-from metaclaw.learn.fast import FastLoop, FastRules
-from metaclaw.learn.listen.checks import CheckTrial
-from metaclaw.learn.listen.loop import Listening
-from metaclaw.learn.listen.messages import Messages
-from metaclaw.learn.listen.rules import RuleWriter
+from metaclaw.learn.fast import FastLoop
+from metaclaw.learn.listen import Listening
 from metaclaw.learn.maintenance import Maintenance, UpliftReader
+from metaclaw.learn.messages import Messages
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
-from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
+from metaclaw.learn.replay import CassetteReplayer
 from metaclaw.learn.retention import SessionErasure
+from metaclaw.learn.rules import RuleWriter
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.learn.supervision import AttemptLog, WorkAttempts, WorkItem
 from metaclaw.outcome import Calibration, Judge
@@ -148,9 +148,8 @@ class House:
         self.redactor = Redactor()
         self.probes = Probes(self.reader, self.verdicts, self.steps, self.teams)
         self.allowance = JudgeAllowance(self.share)
-        placing = PlacementRecord(self.generations.at)
         scorer = ReplayScorer(self.judge_for, self.redact)
-        self.replayer = CassetteReplayer(self.reader, self.steps, lambda provider, model: self.worker, scorer, placing)
+        self.replayer = CassetteReplayer(self.reader, self.steps, lambda provider, model: self.worker, scorer, self.generations.at)
         self.admission = CandidateAdmission(
             gate=Gate(self.gate, self.replayer, [SafetyReview(self.recorded.step, self.library, self.redactor)]),
             library=self.library,
@@ -200,7 +199,8 @@ class House:
             admission=self.admission,
             probes=self.probes,
             writer_for=lambda model: self.writer(),
-            rules=FastRules(self.min_failures, self.teams),
+            min_failures=self.min_failures,
+            teams=self.teams,
             pauses_s=self.pauses_s,
             book=self.book,
             may_train=self.may_train,

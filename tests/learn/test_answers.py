@@ -2,7 +2,7 @@
 
 import pytest
 
-from metaclaw.learn.answers import EVOLVER, JUDGE, UnusableAnswers
+from metaclaw.learn.models import EVOLVER, JUDGE, UnusableAnswers
 
 
 @pytest.mark.parametrize(("role", "least"), [(JUDGE, 3), (EVOLVER, 1)])

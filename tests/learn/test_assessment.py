@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.candidate import ProbeKind
-from metaclaw.domain.chat import Message, Role, Text, ToolCall, ToolResult
+from metaclaw.domain.chat import Message, Role, Text, ToolCall
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
 from metaclaw.errors import JudgeError
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Trust
-from metaclaw.learn.replay.replayer import PlayedCall, PlayedTurn
+from metaclaw.learn.replay import PlayedTurn
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.outcome.detectors import signal
 from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, Speaker, learned_skill
@@ -105,7 +105,7 @@ async def test_the_judge_is_asked_where_there_is_one() -> None:
     assert await assessment().asked(step("Done.")) is None
 
 
-def played(probe: Step, answer: str, calls: Sequence[PlayedCall] = (), kind: ProbeKind = ProbeKind.FAILING) -> PlayedTurn:
+def played(probe: Step, answer: str, calls: Sequence[ToolCall] = (), kind: ProbeKind = ProbeKind.FAILING) -> PlayedTurn:
     return PlayedTurn(probe, kind, (Text(answer),), tuple(calls))
 
 
@@ -156,7 +156,7 @@ async def test_what_followed_a_turn_that_passed_is_no_requirement(next_words: st
 
 async def test_the_judge_reads_what_the_model_did() -> None:
     speaker = Speaker("world/judge", lambda prompt: PASSED)
-    made = PlayedCall(ToolCall("1", "bash", '{"command": "date"}'), ToolResult("1", (Text("2026"),)))
+    made = ToolCall("1", "bash", '{"command": "date"}')
     await scored(speaker, learned_skill("plain"), step("x"), "Done.", calls=[made])
     assert 'called bash with {"command": "date"}' in speaker.asked[0]
 

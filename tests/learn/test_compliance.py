@@ -40,6 +40,7 @@ def loop_of(house: House, **fields: object) -> ComplianceLoop:
         day_of=lambda at: at.date(),
         judge_for=house.judge_for,
         may_ask=house.may_ask,
+        absorbed=lambda version: (),
     )
     loop.prepare(0)
     return replace(loop, **fields)  # type: ignore[arg-type]  # any field of a loop

@@ -10,8 +10,8 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import UpstreamError
-from metaclaw.skills.checks import check_of
-from metaclaw.skills.rule_fields import check_state_of
+from metaclaw.skills import check_of
+from metaclaw.skills.fields import check_state_of
 from metaclaw.skills.rules import RuleFields, changed_rule, question_of
 from tests.learn.house import ADA, FAILED, PASSED, House, Speaker, Talk
 from tests.learn.recordings import call

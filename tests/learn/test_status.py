@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import anyio
 import pytest
 
-from metaclaw.learn.status import PendingWork
-from metaclaw.learn.supervision import LISTEN_CURSOR, TURNS_CURSOR
+from metaclaw.learn.supervision import LISTEN_CURSOR, TURNS_CURSOR, PendingWork
 from tests.learn.conftest import NewHouse
 from tests.learn.house import CORRECTION, DATES, TASK, House, Speaker, Talk
 

@@ -28,7 +28,7 @@ from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import SUBAGENT, Exchange, Step, TurnEnd, TurnKind
 from metaclaw.learn.steps import StepBuilder, without_bodies
 from metaclaw.proxy.sessions import conversation, recognition
-from metaclaw.proxy.sessions.clients import CLIENTS
+from metaclaw.proxy.sessions.recognition import CLIENTS
 from metaclaw.store import RecordedTurn
 from metaclaw.wires import wire_format
 from tests.learn.house import CORRECTION, TASK, House, Talk

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaclaw.outcome import Isotonic, auroc, ece, fit_isotonic, interval
+from benchmarks.failure_sense import interval
+from metaclaw.outcome import Isotonic, auroc, ece, fit_isotonic
 
 SCORES = st.floats(0.0, 1.0, allow_nan=False)
 PAIRS = st.lists(st.tuples(SCORES, st.booleans()), max_size=60)

@@ -47,7 +47,7 @@ def test_a_step_without_secrets_is_the_same_step() -> None:
 
 def test_arguments_stay_json_and_keep_their_other_fields() -> None:
     call = ToolCall("c", "bash", json.dumps({"command": f"curl -H 'X-Api-Key: {KEY}' x", "password": "hunter2", "timeout": 5}))
-    (done,) = Redactor().parts((call,))
+    (done,) = Redactor().rewriter().parts((call,))
     assert isinstance(done, ToolCall)
     value = json.loads(done.arguments)
     assert value["timeout"] == 5
@@ -57,7 +57,7 @@ def test_arguments_stay_json_and_keep_their_other_fields() -> None:
 
 def test_a_value_is_judged_by_the_name_or_flag_before_it() -> None:
     value = {"args": ["--user", "jo", "--password", "hunter2", "run"], "pin_password": 83019274, "count": 83019274, "secret": True}
-    assert Redactor().value(value) == {  # type: ignore[arg-type]
+    assert Redactor().rewriter().value(value) == {  # type: ignore[arg-type]
         "args": ["--user", "jo", "--password", "<PASSWORD:command>", "run"],
         "pin_password": "<PASSWORD>",
         "count": 83019274,
@@ -66,14 +66,14 @@ def test_a_value_is_judged_by_the_name_or_flag_before_it() -> None:
 
 
 def test_arguments_that_are_no_json_are_read_as_text() -> None:
-    (done,) = Redactor().parts((ToolCall("c", "bash", f'{{"command": "echo {KEY}'),))
+    (done,) = Redactor().rewriter().parts((ToolCall("c", "bash", f'{{"command": "echo {KEY}'),))
     assert isinstance(done, ToolCall)
     assert KEY not in done.arguments
 
 
 @pytest.mark.parametrize("at", range(1, len(KEY)))
 def test_a_key_cut_by_the_end_of_a_part_is_found(at: int) -> None:
-    one, other = Redactor().parts((Text(f"it is {KEY[:at]}"), Text(f"{KEY[at:]} I think")))
+    one, other = Redactor().rewriter().parts((Text(f"it is {KEY[:at]}"), Text(f"{KEY[at:]} I think")))
     assert isinstance(one, Text)
     assert isinstance(other, Text)
     left = one.text + other.text
@@ -81,18 +81,22 @@ def test_a_key_cut_by_the_end_of_a_part_is_found(at: int) -> None:
 
 
 def test_a_password_is_found_behind_a_name_in_the_part_before() -> None:
-    done = Redactor().parts((Text("DB_PASSWORD="), Text("tiger77 is set")))
+    done = Redactor().rewriter().parts((Text("DB_PASSWORD="), Text("tiger77 is set")))
     assert "tiger77" not in repr(done)
 
 
 def test_a_whole_key_at_the_end_of_a_part_leaves_the_next_part_alone() -> None:
-    done = Redactor().messages((Message(Role.USER, (Text(f"key {KEY}"),)), Message(Role.ASSISTANT, (Text("Thanks for it"),))))
+    done = (
+        Redactor()
+        .rewriter()
+        .messages((Message(Role.USER, (Text(f"key {KEY}"),)), Message(Role.ASSISTANT, (Text("Thanks for it"),))))
+    )
     assert done[1].parts == (Text("Thanks for it"),)
 
 
 def test_pictures_stay_and_their_addresses_are_read() -> None:
     inside = ToolResult("c", (Image(PICTURE), Text(KEY)))
-    done = Redactor().parts((Image(PICTURE), Image(f"https://x.example/a.png?token={KEY}"), inside))
+    done = Redactor().rewriter().parts((Image(PICTURE), Image(f"https://x.example/a.png?token={KEY}"), inside))
     assert done[0] == Image(PICTURE)
     assert KEY not in repr(done)
     assert isinstance(done[2], ToolResult)
@@ -100,7 +104,7 @@ def test_pictures_stay_and_their_addresses_are_read() -> None:
 
 
 def test_text_in_a_data_url_is_read() -> None:
-    (done,) = Redactor().parts((Image(f"data:text/plain,password={'hunter2'}&key={KEY}"),))
+    (done,) = Redactor().rewriter().parts((Image(f"data:text/plain,password={'hunter2'}&key={KEY}"),))
     assert KEY not in repr(done)
 
 
@@ -108,5 +112,5 @@ def test_json_that_is_nested_without_end_is_left_out_rather_than_followed() -> N
     value: object = KEY
     for _ in range(200):
         value = [value]
-    done = Redactor().value(value)  # type: ignore[arg-type]
+    done = Redactor().rewriter().value(value)  # type: ignore[arg-type]
     assert KEY not in repr(done)

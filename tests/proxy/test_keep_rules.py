@@ -3,13 +3,20 @@
 import pytest
 
 from metaclaw.domain.chat import ToolCall
+from metaclaw.domain.check import PatternCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.proxy.keep_rules import keep_rules_check
-from metaclaw.skills import screen_of
-from metaclaw.skills.checks import run_check
+from metaclaw.proxy.enforcement.enforcer import keep_rules
+from metaclaw.skills import run_check, screen_of
 from tests.skills.checks.spellings import call, edit_call
 
-CHECK = keep_rules_check(30000)
+
+def _check(port: int) -> PatternCheck:
+    check = keep_rules(port).check
+    assert isinstance(check, PatternCheck)
+    return check
+
+
+CHECK = _check(30000)
 LIFTS = [
     "metaclaw undo",
     "metaclaw skills revert 5",
@@ -121,8 +128,8 @@ def test_files_and_code_count_alike(made: ToolCall, outcome: Outcome) -> None:
 
 def test_the_port_is_the_one_the_program_listens_on() -> None:
     lift = [call("Bash", {"command": "curl -X POST http://127.0.0.1:4711/api/undo"})]
-    assert run_check(keep_rules_check(4711), lift) is Outcome.FAIL
-    assert run_check(keep_rules_check(471), lift) is Outcome.PASS
+    assert run_check(_check(4711), lift) is Outcome.FAIL
+    assert run_check(_check(471), lift) is Outcome.PASS
 
 
 def test_most_calls_need_no_look_at_the_pattern() -> None:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Wire
 from metaclaw.errors import WireError
-from metaclaw.proxy.http.body import Body, list_key, parse_object, read
+from metaclaw.proxy.http.body import Body, parse_object, read
+from metaclaw.wires import wire_format
 from tests.support.depth import tries
 
 PAD = "x" * 17_000
@@ -27,7 +28,7 @@ def large(fields: dict[str, Any], **how: Any) -> bytes:
 
 def whole(wire: Wire, body: Body) -> dict[str, Any]:
     """Fields and messages together again."""
-    return dict(body) if body.listed is None else {**body, list_key(wire): list(body.listed)}
+    return dict(body) if body.listed is None else {**body, wire_format(wire).list_key: list(body.listed)}
 
 
 @settings(max_examples=tries(50, nightly=750), deadline=None)
@@ -41,7 +42,7 @@ def whole(wire: Wire, body: Body) -> dict[str, Any]:
 def test_reading_in_part_gives_what_reading_whole_gives(
     wire: Wire, before: dict[str, Any], items: Any, after: dict[str, Any], how: dict[str, Any]
 ) -> None:
-    body = large({**before, list_key(wire): items, **after}, **how)
+    body = large({**before, wire_format(wire).list_key: items, **after}, **how)
     found = read(wire, body)
     assert whole(wire, found) == parse_object(body)
     if found.listed is not None:

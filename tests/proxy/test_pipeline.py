@@ -16,10 +16,9 @@ from metaclaw.domain.skill import Nearness
 from metaclaw.domain.status import Health, StoreHealth
 from metaclaw.domain.turn import Origin, Scope, Turn, TurnEnd
 from metaclaw.errors import UpstreamError
-from metaclaw.proxy.dispatch import Limits, Opener, Providers
+from metaclaw.proxy.dispatch import Opener, Providers
 from metaclaw.proxy.http.client import Client, Incoming
-from metaclaw.proxy.metrics import Metrics
-from metaclaw.proxy.pipeline import Pipeline
+from metaclaw.proxy.pipeline import Metrics, Pipeline
 from metaclaw.proxy.placement import Placed, Placer
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, LibraryView
@@ -118,7 +117,6 @@ class Traced:
             opener=Opener(Providers([Model()])),
             ledger=self.ledger,
             metrics=self.metrics,
-            limits=Limits(),
             similarity=Search(),
         )
 

@@ -11,11 +11,11 @@ from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, TextDel
 from metaclaw.domain.ids import new_turn_id
 from metaclaw.domain.policy import Serving
 from metaclaw.errors import EngineError
-from metaclaw.proxy.dispatch import Generated, Opener, Providers
+from metaclaw.proxy.dispatch import Opener, Providers
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placer
+from metaclaw.proxy.response import Generated, TurnBuilder
 from metaclaw.proxy.sessions import Origins
-from metaclaw.proxy.turn_builder import TurnBuilder
 from metaclaw.skills import Budgets, LibraryView
 from metaclaw.upstream import PolicySlot
 

@@ -6,7 +6,7 @@ import pytest
 
 from metaclaw.domain.check import PatternCheck, Place, Where
 from metaclaw.domain.ids import SkillName
-from metaclaw.proxy.held_rules import CallJudge, HeldRule
+from metaclaw.proxy.enforcement.held_rules import CallJudge, HeldRule
 from metaclaw.skills import screen_of
 from metaclaw.wires import HeldCall
 

@@ -7,14 +7,32 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from metaclaw.config import sleep_range
-from metaclaw.schedule.decision import Presence, Reading, WindowRules
-from metaclaw.schedule.forecast import Habits, History
-from metaclaw.schedule.signals.input import Inactivity, InputReport
-from metaclaw.schedule.signals.presence import SleepHours, Traffic
+from metaclaw.schedule.forecast import Habits, History, Survival, hour_of_week
+from metaclaw.schedule.input import Inactivity, InputReport
+from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowRules
 from metaclaw.schedule.windows import ScheduledWindows
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday
 VIENNA = ZoneInfo("Europe/Vienna")
+
+
+def add_spell(history: History, began: datetime, length: timedelta) -> None:
+    history.add_all(began, [length.total_seconds()])
+
+
+def is_empty(history: History) -> bool:
+    return not any(any(row) for row in history.counts)
+
+
+def survival_of(history: History, began: datetime) -> Survival:
+    return history.survival_at(hour_of_week(began))
+
+
+def chance_to_last(survival: Survival, idle_s: float, more_s: float) -> float:
+    """The probability that a spell of `idle_s` lasts `more_s` longer; Lindy's rule counts as one spell."""
+    idle_s = max(idle_s, 1.0)
+    here, there = survival.evidence(idle_s), survival.evidence(idle_s + more_s)
+    return (there + idle_s / (idle_s + more_s)) / (here + 1.0)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from metaclaw.config import Config, load
 from metaclaw.domain.turn import TurnKind
 from metaclaw.schedule import ManualWindows, ScheduledWindows, Traffic, build_windows, read_calendars
 from metaclaw.schedule.assembly import calendar_query, input_sources, try_inputs
-from metaclaw.schedule.signals.input import FallbackSource, InputReport, NotOfferedError, SignalError
+from metaclaw.schedule.input import FallbackSource, InputReport, NotOfferedError, SignalError
 from tests.schedule.stage import NOON, HandClock
 
 

@@ -15,8 +15,7 @@ import pytest
 pytest.importorskip("radicale", reason="a CalDAV server is needed: pip install radicale")
 pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'")
 
-from metaclaw.schedule.calendars.query import CalendarQuery
-from metaclaw.schedule.calendars.reader import answer_to
+from metaclaw.schedule.calendars import CalendarQuery, answer_to
 from tests.schedule.test_ics import MEETING, calendar
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)

@@ -7,9 +7,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from metaclaw.config import RuleConfig
-from metaclaw.schedule.calendars.query import CalendarError, CalendarEvent
-from metaclaw.schedule.decision import Presence
-from metaclaw.schedule.signals.presence import Calendar
+from metaclaw.schedule.calendars import Calendar, CalendarError, CalendarEvent
+from metaclaw.schedule.presence import Presence
 from tests.schedule.stage import NOON
 
 HOUR = timedelta(hours=1)

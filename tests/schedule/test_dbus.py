@@ -14,13 +14,13 @@ dbus = pytest.importorskip("dbus_fast", reason="D-Bus needs the desktop extra: p
 from dbus_fast import Message, MessageType, Variant  # noqa: E402
 from dbus_fast.aio import MessageBus  # noqa: E402
 
-from metaclaw.schedule.signals.dbus import (  # noqa: E402
+from metaclaw.schedule.dbus import (  # noqa: E402
     GnomeInput,
     LogindInput,
     Metered,
     ScreenSaverInput,
 )
-from metaclaw.schedule.signals.input import SignalError  # noqa: E402
+from metaclaw.schedule.input import SignalError  # noqa: E402
 from tests.schedule.test_input_sources import Heard, following  # noqa: E402
 
 _SETTINGS = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from metaclaw.schedule.decision import Moment, NamedReading, Presence, Reading, WindowRules, decide, in_words
+from metaclaw.schedule.presence import Moment, NamedReading, Presence, Reading, WindowRules, decide, in_words
 from tests.schedule.stage import NOON
 
 RULES = WindowRules(timedelta(minutes=2), timedelta(minutes=1))

@@ -13,9 +13,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from metaclaw.schedule.calendars.google import ask_consent
-from metaclaw.schedule.calendars.query import CalendarError, CalendarQuery, GoogleEndpoints
-from metaclaw.schedule.calendars.reader import answer_to
+from metaclaw.schedule.calendars import CalendarError, CalendarQuery, GoogleEndpoints, answer_to
+from metaclaw.schedule.google import ask_consent
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)
 HOUR = {"start": "2026-03-24T09:00:00Z", "end": "2026-03-24T10:00:00Z"}

@@ -8,8 +8,7 @@ import pytest
 
 pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'")
 
-from metaclaw.schedule.calendars.query import CalendarError, CalendarQuery
-from metaclaw.schedule.calendars.reader import answer_to, read
+from metaclaw.schedule.calendars import CalendarError, CalendarQuery, answer_to, read_in_child
 from tests.schedule.stage import VIENNA
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)
@@ -116,9 +115,9 @@ def test_fifty_megabytes_are_refused_without_being_read(tmp_path: Path) -> None:
 async def test_a_child_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "me.ics"
     path.write_text(calendar(MEETING))
-    assert [one.title for one in await read(ask(path))] == ["Review"]
+    assert [one.title for one in await read_in_child(ask(path))] == ["Review"]
     with pytest.raises(CalendarError, match="cannot be read"):
-        await read(ask(tmp_path / "none"))
+        await read_in_child(ask(tmp_path / "none"))
 
 
 @pytest.mark.anyio
@@ -126,4 +125,4 @@ async def test_an_event_every_second_does_not_take_for_ever(tmp_path: Path) -> N
     path = tmp_path / "me.ics"
     path.write_text(calendar("DTSTART:20260101T000000Z\r\nDURATION:PT1S\r\nRRULE:FREQ=SECONDLY\r\nSUMMARY:tick"))
     with pytest.raises(CalendarError, match=r"longer than|more than|too large"):
-        await read(ask(path, timeout_s=1.0), starting_s=2.0)
+        await read_in_child(ask(path, timeout_s=1.0), starting_s=2.0)

@@ -15,12 +15,10 @@ import pytest
 
 from metaclaw.config import sleep_range
 from metaclaw.schedule.clock import SystemClock
-from metaclaw.schedule.decision import WindowRules
+from metaclaw.schedule.display import X11Input
 from metaclaw.schedule.forecast import Habits, Patience
-from metaclaw.schedule.signals.input import Inactivity, InputSource, SignalError
-from metaclaw.schedule.signals.presence import SleepHours, Traffic
-from metaclaw.schedule.signals.tty import TtyInput
-from metaclaw.schedule.signals.x11 import X11Input
+from metaclaw.schedule.input import Inactivity, InputSource, SignalError, TtyInput
+from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
 from metaclaw.schedule.windows import ScheduledWindows
 from tests.schedule.stage import NOON, HandClock
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from metaclaw.schedule.machine_load import LoadLimits, MachineLoad, OthersLoad, is_on_battery, temperature_c
+from metaclaw.config import ScheduleConfig
+from metaclaw.schedule.machine_load import MachineLoad, OthersLoad, is_on_battery, temperature_c
 
 
 def put(folder: Path, **files: str) -> None:
@@ -70,18 +71,20 @@ async def test_each_objection_can_be_switched_off_and_only_changes_are_told(tmp_
     put(tmp_path / "class" / "thermal" / "thermal_zone0", temp="95000")
     heard: list[int] = []
 
-    def built(limits: LoadLimits) -> MachineLoad:
-        return MachineLoad(limits, hear=lambda: heard.append(1), system=tmp_path, processes=tmp_path / "none")
+    def built(limits: ScheduleConfig, *, trains_here: bool = True) -> MachineLoad:
+        return MachineLoad(
+            limits, trains_here=trains_here, hear=lambda: heard.append(1), system=tmp_path, processes=tmp_path / "none"
+        )
 
-    strict = built(LoadLimits())
+    strict = built(ScheduleConfig())
     await strict.look()
     await strict.look()
     assert strict.objections == ("on battery", "the machine is hot")
     assert len(heard) == 1
-    easy = built(LoadLimits(on_battery=True, max_temperature_c=0))
+    easy = built(ScheduleConfig(on_battery=True, max_temperature_c=0))
     await easy.look()
     assert easy.objections == ()
-    elsewhere = built(LoadLimits(trains_here=False))
+    elsewhere = built(ScheduleConfig(), trains_here=False)
     await elsewhere.look()
     assert elsewhere.objections == ()
 
@@ -96,10 +99,10 @@ async def test_a_metered_network_matters_to_a_service_only(
     async def is_metered() -> bool | None:
         return answer
 
-    limits = LoadLimits(on_metered=allowed, trains_here=False, uses_network=True)
-    neighbours = MachineLoad(limits, is_metered=is_metered, system=tmp_path, processes=tmp_path)
+    limits = ScheduleConfig(on_metered=allowed)
+    neighbours = MachineLoad(limits, trains_here=False, is_metered=is_metered, system=tmp_path, processes=tmp_path)
     await neighbours.look()
     assert len(neighbours.objections) == objections
-    here = MachineLoad(LoadLimits(), is_metered=is_metered, system=tmp_path, processes=tmp_path)
+    here = MachineLoad(ScheduleConfig(), is_metered=is_metered, system=tmp_path, processes=tmp_path)
     await here.look()
     assert here.objections == ()

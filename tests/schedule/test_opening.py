@@ -8,17 +8,17 @@ import anyio
 import pytest
 
 from metaclaw.domain.turn import TurnKind
-from metaclaw.schedule.decision import Presence, Reading
 from metaclaw.schedule.forecast import History
+from metaclaw.schedule.presence import Presence, Reading
 from metaclaw.schedule.windows import facts_of
-from tests.schedule.stage import NOON, VIENNA, HandClock, Stage
+from tests.schedule.stage import NOON, VIENNA, HandClock, Stage, add_spell, chance_to_last, is_empty, survival_of
 
 
 def gaps(minutes: float, count: int = 40) -> History:
     """A person who often leaves for so long, around noon."""
     history = History()
     for number in range(count):
-        history.add((NOON - timedelta(days=number % 20)).astimezone(VIENNA), timedelta(minutes=minutes))
+        add_spell(history, (NOON - timedelta(days=number % 20)).astimezone(VIENNA), timedelta(minutes=minutes))
     return history
 
 
@@ -160,7 +160,7 @@ def test_a_sleep_of_the_machine_or_a_set_clock_shuts_it_and_counts_anew(jump: di
     assert "slept" in str(stage.events[-1][1]["why"])
     assert not stage.go(minutes=4.9)
     assert stage.go(minutes=0.2)
-    assert stage.habits.history.is_empty
+    assert is_empty(stage.habits.history)
 
 
 def test_a_small_correction_of_the_clock_changes_nothing() -> None:
@@ -275,9 +275,9 @@ async def test_habits_are_kept_when_it_stops(tmp_path: Path) -> None:
     path = tmp_path / "schedule" / "habits.json"
     keep_history(path, gaps(10))
     kept = read_history(path)
-    assert kept.survival(NOON.astimezone(VIENNA)).lasting(60, 300) > 0.9
+    assert chance_to_last(survival_of(kept, NOON.astimezone(VIENNA)), 60, 300) > 0.9
     path.write_text("{")
-    assert read_history(path).is_empty
+    assert is_empty(read_history(path))
     path.write_text('{"counts": [[1.0]], "faded": null}')
-    assert read_history(path).is_empty
-    assert read_history(tmp_path / "none").is_empty
+    assert is_empty(read_history(path))
+    assert is_empty(read_history(tmp_path / "none"))

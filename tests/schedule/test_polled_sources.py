@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from metaclaw.schedule.signals.input import ANSWER_WITHIN_S, ASK_OPEN_S, ASK_SHUT_S, SignalError, poll_input
-from metaclaw.schedule.signals.macos import mac_input, parse_idle_s
+from metaclaw.schedule.input import ANSWER_WITHIN_S, ASK_OPEN_S, ASK_SHUT_S, SignalError, poll_input
+from metaclaw.schedule.macos import mac_input, parse_idle_s
 from tests.schedule.stage import Stage
 from tests.schedule.test_input_sources import Heard
 

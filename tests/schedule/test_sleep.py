@@ -6,8 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from metaclaw.config import sleep_range
-from metaclaw.schedule.decision import Presence, Reading
-from metaclaw.schedule.signals.presence import SleepHours
+from metaclaw.schedule.presence import Presence, Reading, SleepHours
 from tests.schedule.stage import VIENNA
 
 

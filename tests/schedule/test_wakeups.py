@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.schedule.assembly import try_inputs
-from metaclaw.schedule.signals.input import InputWakeup, PolledSource, SignalError
-from metaclaw.schedule.signals.macos import PowerdWakeup, mac_input
+from metaclaw.schedule.input import InputWakeup, PolledSource, SignalError
+from metaclaw.schedule.macos import PowerdWakeup, mac_input
 from tests.schedule.stage import Stage
 from tests.schedule.test_input_sources import following
 

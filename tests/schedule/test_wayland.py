@@ -15,11 +15,10 @@ import pytest
 
 from metaclaw.config import sleep_range
 from metaclaw.schedule.clock import SystemClock
-from metaclaw.schedule.decision import WindowRules
+from metaclaw.schedule.display import WaylandInput, socket_path
 from metaclaw.schedule.forecast import Habits
-from metaclaw.schedule.signals.input import FallbackSource, InputReport, NotOfferedError, SignalError
-from metaclaw.schedule.signals.presence import SleepHours, Traffic
-from metaclaw.schedule.signals.wayland import WaylandInput, socket_path
+from metaclaw.schedule.input import FallbackSource, InputReport, NotOfferedError, SignalError
+from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
 from metaclaw.schedule.windows import ScheduledWindows
 from tests.schedule.compositor import EXT, KDE, SEAT, standing_in
 from tests.schedule.test_input_sources import Heard, following

@@ -16,8 +16,7 @@ from metaclaw.domain.verdict import Votes
 from metaclaw.errors import UpstreamError
 from metaclaw.ports import Purpose
 from metaclaw.privacy import Redactor
-from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures
-from metaclaw.skills.checks import waits_for_person
+from metaclaw.skills import Evolver, Failure, FailureGroup, group_failures, waits_for_person
 from metaclaw.skills.evolver import EVIDENCE_CHARS, read_skills
 from tests.skills.made_failures import ScriptedModel, make_failure
 
@@ -50,6 +49,17 @@ def _answer(*skills: dict[str, object]) -> str:
 def _evolver(*answers: str, most: int = 3, taken: frozenset[str] = frozenset()) -> tuple[Evolver, ScriptedModel]:
     model = ScriptedModel(list(answers))
     return Evolver(model, _render, most, redact=_redact, is_taken=taken.__contains__), model
+
+
+def _note_faults(evolver: Evolver) -> list[str]:
+    """The faults of what the evolver refuses, from now on."""
+    faults: list[str] = []
+
+    async def note(proposal: Proposal, fault: str) -> None:
+        faults.append(fault)
+
+    evolver.on_refused = note
+    return faults
 
 
 def _existing(name: str = "price-lists", scope: str | None = "owner", author: Authorship = Authorship.EVOLVER) -> Skill:
@@ -200,21 +210,21 @@ async def test_an_edit_keeps_the_name_and_changes_few_lines() -> None:
 async def test_what_does_not_hold_is_refused_with_its_fault(near: Skill, change: dict[str, object], fault: str) -> None:
     evolver, _ = _evolver(_answer(_SKILL | change))
 
-    evolution = await evolver.evolve(_kind(), [near], ())
+    faults = _note_faults(evolver)
 
-    assert evolution.proposals == ()
-    assert evolution.reason == "nothing that was written holds"
-    assert fault in evolution.refused[0]
+    assert await evolver.propose(_kind(), [near], ()) == ()
+    (reported,) = faults
+    assert fault in reported
 
 
 @pytest.mark.anyio
 async def test_no_more_than_so_many_skills_come_of_one_answer() -> None:
     evolver, _ = _evolver(_answer(*(_SKILL | {"name": f"skill {number}"} for number in range(5))), most=2)
 
-    evolution = await evolver.evolve(_kind(), (), ())
+    faults = _note_faults(evolver)
 
-    assert [proposal.skill.name for proposal in evolution.proposals] == ["skill-0", "skill-1"]
-    assert len(evolution.refused) == 3
+    assert [proposal.skill.name for proposal in await evolver.propose(_kind(), (), ())] == ["skill-0", "skill-1"]
+    assert len(faults) == 3
 
 
 @pytest.mark.anyio
@@ -233,7 +243,7 @@ async def test_a_session_whose_id_is_an_ordinary_word_can_be_learned_from(sessio
     failure = replace(failure, step=replace(failure.step, session=SessionId(session)))
     evolver, _ = _evolver(_answer(_SKILL | {"body": f"{_SKILL['body']}" + "\n- For release-2024, a rule about dates: 1 digit."}))
 
-    assert len((await evolver.evolve(replace(_kind(), failures=(failure,)), (), ())).proposals) == 1
+    assert len(await evolver.propose(replace(_kind(), failures=(failure,)), (), ())) == 1
 
 
 @pytest.mark.anyio
@@ -263,14 +273,16 @@ async def test_what_is_refused_is_reported_with_its_text_and_without_secrets() -
 
 
 @pytest.mark.anyio
-async def test_a_check_comes_along_and_a_broken_one_is_left_out() -> None:
+async def test_a_check_comes_along_and_a_broken_one_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
     good, broken = _SKILL | {"name": "a", "check": r"pattern: \d+\.\d\d\b"}, _SKILL | {"name": "b", "check": "pattern: ("}
     evolver, _ = _evolver(_answer(good, broken))
 
-    evolution = await evolver.evolve(_kind(), (), ())
+    caplog.set_level("DEBUG")
 
-    assert [proposal.skill.extra for proposal in evolution.proposals] == [{"check": r"pattern: \d+\.\d\d\b"}, {}]
-    assert "without its check" in evolution.refused[0]
+    proposals = await evolver.propose(_kind(), (), ())
+
+    assert [proposal.skill.extra for proposal in proposals] == [{"check": r"pattern: \d+\.\d\d\b"}, {}]
+    assert "evolver_check_left_out skill=b" in caplog.text
 
 
 @pytest.mark.anyio
@@ -288,18 +300,22 @@ async def test_a_program_that_a_model_wrote_waits_for_a_person() -> None:
 @pytest.mark.anyio
 async def test_an_answer_that_makes_no_sense_is_no_proposal_and_says_why(answer: str) -> None:
     evolver, _ = _evolver(answer)
+    told: list[str | None] = []
+    evolver.answered = lambda model, fault: told.append(fault)
 
-    evolution = await evolver.evolve(_kind(), (), ())
-
-    assert evolution.proposals == ()
-    assert evolution.reason
+    assert await evolver.propose(_kind(), (), ()) == ()
+    (reason,) = told
+    assert reason
 
 
 @pytest.mark.anyio
 async def test_an_empty_list_is_a_good_answer() -> None:
     evolver, _ = _evolver(_answer())
+    told: list[str | None] = []
+    evolver.answered = lambda model, fault: told.append(fault)
 
-    assert (await evolver.evolve(_kind(), (), ())).reason == "the evolver found nothing to write"
+    assert await evolver.propose(_kind(), (), ()) == ()
+    assert told == [None]
 
 
 @pytest.mark.anyio
@@ -357,7 +373,7 @@ async def test_an_answer_that_cannot_be_used_is_told(answer: str, fault: str | N
     evolver = Evolver(
         ScriptedModel([answer]), _render, 3, redact=_redact, answered=lambda model, reason: told.append((model, reason))
     )
-    await evolver.evolve(_kind(), (), ())
+    await evolver.propose(_kind(), (), ())
     ((model, reason),) = told
     assert model == "scripted"
     assert reason == fault or (fault is not None and reason is not None and fault in reason)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Signal
-from metaclaw.skills import Failure, group_failures, ripe_groups
+from metaclaw.skills import Failure, group_failures, is_learnable
 from metaclaw.skills.failures import CORRECTION_READ, is_on_users_word
 from tests.skills.made_failures import make_failure, make_step, make_verdict, not_taught_by
 
@@ -116,8 +116,8 @@ def test_enough_failures_make_a_kind_ripe() -> None:
     failures = [make_failure("Deploy the web server to staging", turn=f"t_{number}") for number in range(3)]
     (kind,) = group_failures(failures)
 
-    assert ripe_groups(kind, 3)
-    assert not ripe_groups(kind, 4)
+    assert is_learnable(kind, 3)
+    assert not is_learnable(kind, 4)
 
 
 def test_the_persons_feedback_is_enough_alone() -> None:
@@ -125,14 +125,14 @@ def test_the_persons_feedback_is_enough_alone() -> None:
     (kind,) = group_failures([failure])
 
     assert is_on_users_word(failure)
-    assert ripe_groups(kind, 100)
+    assert is_learnable(kind, 100)
 
 
 @pytest.mark.parametrize("said", [None, "wrong", "try again", "Thanks! Next one."])
 def test_words_that_say_nothing_are_not_enough_alone(said: str | None) -> None:
     (kind,) = group_failures([make_failure("Deploy it", said)])
 
-    assert not ripe_groups(kind, 2)
+    assert not is_learnable(kind, 2)
 
 
 def test_a_verdict_on_another_turn_is_refused() -> None:
@@ -146,7 +146,7 @@ def test_a_correction_that_a_model_read_is_enough_alone() -> None:
     failure = make_failure("Make the label", "Labels are A6, you know.", detector=CORRECTION_READ)
     (kind,) = group_failures([failure])
     assert is_on_users_word(failure)
-    assert ripe_groups(kind, 100)
+    assert is_learnable(kind, 100)
     assert not is_on_users_word(make_failure("Make the label", "Labels are A6, you know."))
 
 

@@ -6,7 +6,7 @@ from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.check import Conversation, Place, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError
-from metaclaw.skills.checks import examine, parse_check, run_check, sample_answer
+from metaclaw.skills import examine, parse_check, run_check, sample_answer
 from metaclaw.skills.rules import RuleExample, rule_example, rule_examples
 from tests.skills.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
 

@@ -230,9 +230,7 @@ def _spawn_learner(requests: socket.socket, crash_record: int) -> ForkedChild:
     return ForkedChild(*_request_with_pipes(requests, "learner", [str(crash_record)], os.environ, crash_record))
 
 
-def _spawn_trainer(
-    requests: Callable[[], socket.socket], arguments: Sequence[str], env: Mapping[str, str], *, has_signals: bool
-) -> ForkedChild:
+def _spawn_trainer(requests: Callable[[], socket.socket], arguments: Sequence[str], env: Mapping[str, str]) -> ForkedChild:
     """Stand in for the program's own way to start a trainer."""
     return ForkedChild(*_request_with_pipes(requests(), "trainer", arguments, env))
 

@@ -4,7 +4,9 @@ import shlex
 from pathlib import Path
 
 from metaclaw.agents.agent import Agent, Endpoint, Environment, Setting, folder_of, leaves, user_home
-from metaclaw.agents.formats import DotenvFormat, Item, JsonFormat, TomlFormat, YamlFormat
+from metaclaw.agents.formats import DotenvFormat, Item, YamlFormat
+from metaclaw.agents.jsonc import JsonFormat
+from metaclaw.agents.toml import TomlFormat
 from metaclaw.errors import MetaClawError
 
 PROVIDER = "metaclaw"

@@ -15,8 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from metaclaw.agents.agent import Agent, Endpoint, Setting
-from metaclaw.agents.formats import Item, KeyPath, TextFormat, UnreadableTextError
-from metaclaw.agents.formats.path import lookup, with_value
+from metaclaw.agents.formats import Item, KeyPath, TextFormat, UnreadableTextError, lookup, with_value
 from metaclaw.config import replace_file
 from metaclaw.domain.turn import TRIAL_QUESTION
 from metaclaw.errors import ConfigError, MetaClawError

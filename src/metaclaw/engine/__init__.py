@@ -8,13 +8,11 @@ since a tokenizer or files come with them.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from metaclaw.engine.adapter_check import is_whole
 from metaclaw.engine.client import MODEL_ID, EmbeddedModel
 from metaclaw.engine.frames import Generate
-from metaclaw.engine.prompt import FolderTokeniser, Prompt, build_prompt, make_message
-from metaclaw.engine.tool_calls import CallParser
-from metaclaw.engine.trainer import EmbeddedTrainer
-from metaclaw.engine.training_pause import TrainingPause
+from metaclaw.engine.prompt import CallParser, FolderTokeniser, Prompt, build_prompt, make_message
+from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
+from metaclaw.engine.training.run_files import is_whole
 
 if TYPE_CHECKING:
     from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER, MeaningSearch, missing_packages

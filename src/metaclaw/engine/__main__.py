@@ -1,14 +1,13 @@
-"""`python -m metaclaw.engine`: the engine process. It speaks on its standard input and output; only the program starts it."""
+"""`python -m metaclaw.engine`: the engine process, started by the program only. It uses its standard input and output."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from metaclaw.engine import frames
 from metaclaw.engine.convert import Progress, ensure_model, require
-from metaclaw.engine.pipe import Pipe
+from metaclaw.engine.frames import Pipe
 from metaclaw.errors import EngineError
 
 if TYPE_CHECKING:
@@ -16,15 +15,13 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Make sure of the weights, load them, serve until the pipe ends."""
+    """Convert the weights if needed, load them, and serve until the pipe ends."""
     options = _parse(sys.argv[1:])
-    # Libraries that print must not print into the pipe.
-    out = os.dup(1)
-    os.dup2(2, 1)
+    pipe: Line = Pipe(frames.to_engine.decode)
     try:
-        _serve(options, out)
+        _serve(options, pipe)
     except EngineError as error:
-        os.write(out, frames.pack(frames.StartFailed(str(error))))
+        pipe.send(frames.StartFailed(str(error)))
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -38,7 +35,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _serve(options: argparse.Namespace, out: int) -> None:
+def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     for name in ("torch", "numpy", "safetensors", "tokenizers", "jinja2"):
         require(name)
     import torch
@@ -46,7 +43,6 @@ def _serve(options: argparse.Namespace, out: int) -> None:
     from metaclaw.engine.serve import Engine
 
     torch.set_num_threads(options.threads)
-    pipe: Line = Pipe(0, out, frames.to_engine.decode, frames.pack)
     pipe.listen()
     if options.convert:
         ensure_model(options.folder, _reporter(pipe))
@@ -56,12 +52,12 @@ def _serve(options: argparse.Namespace, out: int) -> None:
 
 
 def _reporter(pipe: "Line") -> Progress:
-    told = -1
+    last = -1
 
     def report(share: float) -> None:
-        nonlocal told
-        if int(share * 100) > told:
-            told = int(share * 100)
+        nonlocal last
+        if int(share * 100) > last:
+            last = int(share * 100)
             pipe.send(frames.Progress("converting", share))
 
     return report

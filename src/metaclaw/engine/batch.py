@@ -1,17 +1,142 @@
-"""Continuous batching: requests join and leave between passes, long prompts come in chunks beside the running answers."""
+"""Continuous batching, and the drawing of tokens: requests join and leave between passes, and long prompts are read in chunks
+beside the running answers. Each request has its own options and random numbers, independent of the rest of the batch."""
 
-from collections import deque
+import random
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from metaclaw.engine.attention import Slot, Span
+from metaclaw.engine.frames import SamplingOptions
 from metaclaw.engine.llama import CHUNK_TOKENS, Llama
-from metaclaw.engine.sampling import DrawnToken, Sampler, SamplingOptions, draw
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+_FIRST_LOOK: Final = 256
+"""Candidates that are tried before top_p is searched in the whole vocabulary; nearly always enough."""
+_BLOCK: Final = 256
+"""Tokens whose weights are summed before one of them is searched."""
+_COLDEST: Final = 1e-5
+"""Below this, dividing by the temperature would overflow; the likeliest token is certain there anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnToken:
+    """A token, its log-probability under the raw distribution, and the likeliest alternatives if they are asked for."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Sampler:
+    """The options of one request, its random numbers, and how often it has drawn each token."""
+
+    def __init__(self, options: SamplingOptions) -> None:
+        self.options = options
+        self._is_greedy = options.temperature < _COLDEST
+        self._is_restricted = not self._is_greedy and (options.top_p < 1.0 or options.top_k > 0)
+        self._random = random.Random(options.seed)
+        self._counts: Counter[int] = Counter()
+
+    def choose(self, logits: Tensor, weights: "NDArray[np.float32]", sums: "NDArray[np.float32]") -> int:
+        """A token, given a row of logits, their exponentials and the sums of those by block."""
+        token = _pick(weights, sums, self._random.random()) if self._draws_as_it_is else self._choose_adjusted(logits.clone())
+        self._counts[token] += 1
+        return token
+
+    def _choose_adjusted(self, row: Tensor) -> int:
+        options = self.options
+        if self._is_penalised:
+            seen = torch.tensor(list(self._counts))
+            counts = torch.tensor(list(self._counts.values()), dtype=row.dtype)
+            row[seen] -= counts * options.frequency_penalty + options.presence_penalty
+        if self._is_greedy:
+            return int(row.numpy().argmax())
+        row /= options.temperature
+        if self._is_restricted:
+            _restrict(row, options.top_k, options.top_p)
+        weights = (row - row.amax()).exp().numpy()
+        return _pick(weights, _block_sums(weights), self._random.random())
+
+    @property
+    def _draws_as_it_is(self) -> bool:
+        return self.options.temperature == 1.0 and not self._is_restricted and not self._is_penalised
+
+    @property
+    def _is_penalised(self) -> bool:
+        return bool(self._counts) and (self.options.frequency_penalty != 0.0 or self.options.presence_penalty != 0.0)
+
+
+@torch.inference_mode()
+def draw(logits: Tensor, samplers: Sequence[Sampler]) -> list[DrawnToken]:
+    """One token per row. Log-probabilities are natural and of the raw logits at temperature 1, whatever the options."""
+    # Exponentials are the expensive part: they are computed once, for the log-probability and for the draw.
+    shifted = logits - logits.amax(-1, keepdim=True)
+    weights = shifted.exp().numpy()
+    sums = _block_sums(weights)
+    log_totals = np.log(sums.sum(1, dtype=np.float64)).tolist()
+    drawn = []
+    for number, (row, sampler, log_total) in enumerate(zip(shifted, samplers, log_totals, strict=True)):
+        token = sampler.choose(row, weights[number], sums[number])
+        top = _likeliest(row, log_total, sampler.options.top_logprobs or 0)
+        drawn.append(DrawnToken(token, float(row[token]) - log_total, top))
+    return drawn
+
+
+def _block_sums(weights: "NDArray[np.float32]") -> "NDArray[np.float32]":
+    return np.add.reduceat(weights, range(0, weights.shape[-1], _BLOCK), axis=-1)
+
+
+def _pick(weights: "NDArray[np.float32]", sums: "NDArray[np.float32]", share: float) -> int:
+    """Inversion in two steps, over blocks and within one: less work than the running sum of the whole vocabulary."""
+    block, rest = _locate(sums, share)
+    begin = block * _BLOCK
+    return begin + _locate(weights[begin : begin + _BLOCK], rest)[0]
+
+
+def _locate(weights: "NDArray[np.float32]", share: float) -> tuple[int, float]:
+    """The index where the running sum passes this share of the total, never at a weight of zero; and the share passed within it."""
+    sums = weights.cumsum(dtype=np.float64)
+    point = max(share, 0.0) * sums[-1]
+    index = min(int(sums.searchsorted(point, side="right")), int(np.flatnonzero(weights)[-1]))
+    return index, float((point - sums[index]) / weights[index] + 1.0)
+
+
+def _restrict(row: Tensor, top_k: int, top_p: float) -> None:
+    """Forbid all but the top_k likeliest tokens, and of those all but the smallest set that holds top_p."""
+    size = len(row)
+    limit = min(top_k, size) if top_k > 0 else size
+    count = limit if top_k > 0 else min(_FIRST_LOOK, size)
+    values, tokens = row.topk(count)
+    if top_p < 1.0:
+        total = (values if top_k > 0 else row).logsumexp(0)
+        sums = (values - total).exp().cumsum(0, dtype=torch.float64)
+        if count < limit and float(sums[-1]) < top_p:
+            values, tokens = row.sort(descending=True)
+            sums = (values - total).exp().cumsum(0, dtype=torch.float64)
+        count = 1 + int((sums[:-1] < top_p).sum())
+    row.fill_(float("-inf"))
+    row[tokens[:count]] = values[:count]
+
+
+def _likeliest(shifted: Tensor, log_total: float, count: int) -> tuple[tuple[int, float], ...]:
+    if not count:
+        return ()
+    values, tokens = shifted.topk(count)
+    return tuple((token, value - log_total) for token, value in zip(tokens.tolist(), values.tolist(), strict=True))
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request in the batch: its prompt and what has been drawn for it."""
+    """One request in the batch: its prompt and the tokens drawn for it."""
 
     prompt: Sequence[int]
     max_tokens: int
@@ -33,7 +158,7 @@ class Job:
         return len(self.sampled) >= self.max_tokens
 
     def accept(self, drawn: DrawnToken) -> None:
-        """Note a drawn token."""
+        """Add a drawn token."""
         self.sampled.append(drawn.token)
         self.logprobs.append(drawn.logprob)
 
@@ -58,13 +183,13 @@ class Batch:
         return bool(self._waiting) or any(not job.sampled for job in self._running)
 
     def add(self, job: Job) -> None:
-        """Let a job join as soon as a slot is free."""
+        """Add a job; it starts as soon as a slot is free."""
         if len(job.prompt) + job.max_tokens > self.model.context:
             raise ValueError(f"{len(job.prompt)} + {job.max_tokens} tokens do not fit a context of {self.model.context}")
         self._waiting.append(job)
 
     def remove(self, job: Job) -> None:
-        """Take a job out, finished or not; its slot is free for the next pass."""
+        """Remove a job, finished or not; its slot is free for the next pass."""
         if job.slot is None:
             self._waiting.remove(job)
             return
@@ -72,7 +197,7 @@ class Batch:
         self._cache.release(job.slot)
 
     def step(self) -> list[tuple[Job, DrawnToken]]:
-        """One pass: a token for every job whose prompt is read, and a chunk of the prompts that are not."""
+        """Run one pass: a token for every job whose prompt is read, and a chunk of the prompts that are not."""
         spans, drawing, wanted = self._plan()
         if not spans:
             return []
@@ -112,7 +237,7 @@ class Batch:
                 return job
         if not self._waiting or not self._cache.has_room:
             return None
-        # A slot is taken only now, when the jobs before have left their prefixes in the cache.
+        # The slot is taken only now, when earlier jobs have left their prefixes in the cache.
         job = self._waiting.popleft()
         job.slot = self._cache.acquire(job.prompt)
         job.cached_tokens = len(job.slot.tokens)

@@ -1,6 +1,5 @@
 """Read a Hugging Face model folder of the Llama family: its shape and its tensors."""
 
-import json
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +11,16 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from metaclaw.domain.chat import Json
+from metaclaw.engine.vocabulary import read_end_ids, read_json
 from metaclaw.errors import EngineError
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
-"""Work in steps of a few milliseconds each; its value is what came of it."""
+"""Work in steps of a few milliseconds each, which returns a value at the end."""
 
 
 def finish(steps: Steps[T]) -> T:
-    """All steps at once."""
+    """Do all steps at once."""
     while True:
         try:
             next(steps)
@@ -32,15 +32,15 @@ def finish(steps: Steps[T]) -> T:
 _PLAIN_ROPE: Final = (None, "default")
 PLAIN_KINDS: Final = ("llama",)
 ALL_KINDS: Final = (*PLAIN_KINDS, "mistral", "qwen2", "qwen3")
-"""Members of the family by the name in their config.json. Beyond the plain ones they have biases or norms of their own, or forget
-what lies far back; the model that runs them must support that."""
+"""Members of the Llama family by their name in config.json. All but the plain ones have biases, norms of single heads, or a limited
+attention window; the code that runs them must support that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What defines a model of the family, and the tokens that end its answers.
+    """The dimensions of a model of the family, and the tokens that end its answers.
 
-    `has_biases` says that queries, keys and values are shifted, `has_head_norms` that queries and keys are normalised head by head.
+    `has_biases`: queries, keys and values have biases; `has_head_norms`: queries and keys are normalised head by head.
     """
 
     layers: int
@@ -68,13 +68,12 @@ class Shape:
 
 
 def read_shape(folder: Path, kinds: Collection[str] = PLAIN_KINDS) -> Shape:
-    """The model's shape from config.json; raises EngineError for one that is not of these kinds or cannot be run exactly."""
-    config = _read_json(folder / "config.json")
-    _refuse_strangers(config, folder, kinds)
+    """The model's shape from config.json; raises EngineError for a model of another kind or one that cannot be run exactly."""
+    config = read_json(folder / "config.json")
+    _check_support(config, folder, kinds)
     width, heads = _integer(config, "hidden_size"), _integer(config, "num_attention_heads")
     rope = config.get("rope_parameters")
     theta = rope.get("rope_theta") if isinstance(rope, dict) else config.get("rope_theta", 10_000.0)
-    generation = folder / "generation_config.json"
     return Shape(
         layers=_integer(config, "num_hidden_layers"),
         width=width,
@@ -85,14 +84,14 @@ def read_shape(folder: Path, kinds: Collection[str] = PLAIN_KINDS) -> Shape:
         positions=_positions(config),
         norm_epsilon=_real(config.get("rms_norm_eps", 1e-6)),
         rope_theta=_real(theta),
-        end_ids=_end_ids(config) | (_end_ids(_read_json(generation)) if generation.is_file() else frozenset()),
+        end_ids=read_end_ids(folder),
         has_biases=config["model_type"] == "qwen2",
         has_head_norms=config["model_type"] == "qwen3",
     )
 
 
 def _positions(config: Mapping[str, Json]) -> int:
-    """How long a text can be. Where attention has a window, no longer than that: within it there is nothing to forget."""
+    """The longest text; where attention has a window, no longer than that, so that the window has no effect."""
     positions, window = _integer(config, "max_position_embeddings"), config.get("sliding_window")
     return min(positions, window) if isinstance(window, int) and config.get("use_sliding_window", True) else positions
 
@@ -103,11 +102,11 @@ def read_tensors(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def map_tensors(folder: Path) -> dict[str, Tensor]:
-    """Every tensor of the folder as the files have it. What is not looked at takes no memory, and what is can be given back."""
+    """Every tensor of the folder as in the files, mapped: unused ones take no memory, and used ones can be freed."""
     index = folder / "model.safetensors.index.json"
     names = {"model.safetensors"}
     if index.is_file():
-        weight_map = _read_json(index).get("weight_map")
+        weight_map = read_json(index).get("weight_map")
         names = {str(name) for name in weight_map.values()} if isinstance(weight_map, dict) else set()
     tensors: dict[str, Tensor] = {}
     for name in sorted(names):
@@ -118,8 +117,8 @@ def map_tensors(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _refuse_strangers(config: Mapping[str, Json], folder: Path, kinds: Collection[str]) -> None:
-    # Each of these changes the numbers, so running on would be silently wrong.
+def _check_support(config: Mapping[str, Json], folder: Path, kinds: Collection[str]) -> None:
+    # Each of these would give wrong numbers without an error.
     if config.get("model_type") not in kinds:
         raise EngineError(
             f"{folder} holds a model of type {config.get('model_type')!r}; the embedded engine runs {', '.join(kinds)}"
@@ -134,16 +133,6 @@ def _refuse_strangers(config: Mapping[str, Json], folder: Path, kinds: Collectio
             )
 
 
-def _read_json(path: Path) -> dict[str, Json]:
-    try:
-        value: Json = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise EngineError(f"cannot read {path}: {error}") from error
-    if not isinstance(value, dict):
-        raise EngineError(f"{path} does not hold a JSON object")
-    return value
-
-
 def _integer(config: Mapping[str, Json], key: str, default: int | None = None) -> int:
     value = config.get(key)
     value = default if value is None else value
@@ -156,9 +145,3 @@ def _real(value: Json) -> float:
     if not isinstance(value, int | float):
         raise EngineError(f"config.json has {value!r} where a number belongs")
     return float(value)
-
-
-def _end_ids(config: Mapping[str, Json]) -> frozenset[int]:
-    value = config.get("eos_token_id")
-    values = value if isinstance(value, list) else [value]
-    return frozenset(item for item in values if isinstance(item, int))

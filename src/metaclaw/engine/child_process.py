@@ -1,58 +1,69 @@
-"""The engine process and the trainer process as the program sees them: started, sent messages, ended."""
+"""The child processes as the program sees them (engine, embedding, trainer): start them, send them messages, end them."""
 
 import asyncio
 import contextlib
 import logging
 import os
-import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from queue import SimpleQueue
-from typing import Final, TypeAlias
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from metaclaw.engine import frames
-from metaclaw.engine.pipe import Unpacker
+from metaclaw.engine.frames import Unpacker
 from metaclaw.engine.training import frames as trainer_frames
-from metaclaw.engine.training_pause import FlagFile, ProcessGroup
 
-_ENGINE_READ_BYTES: Final = 1 << 16
+log = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 1 << 16
+_TRAINER_READ_BYTES: Final = 1 << 20
 _PATIENCE_S: Final = 2.0
+_MAX_THREADS: Final = 8
+_Message = TypeVar("_Message")
+_Answer: TypeAlias = trainer_frames.FromTrainer | None
+_Asked: TypeAlias = "tuple[bytes, asyncio.Future[_Answer]]"
 
 
-class EngineProcess:
-    """The process and its two pipes. It holds no other file of ours: Python's files and sockets are not inherited."""
+def default_threads(most: int = _MAX_THREADS) -> int:
+    """The cores that this process may use, up to a limit."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, most)
 
-    def __init__(self, process: asyncio.subprocess.Process, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
+
+class ChildProcess(Generic[_Message]):
+    """A process and its two pipes. It holds no other file of ours: Python's files and sockets are not inherited."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        writer: asyncio.StreamWriter,
+        reader: asyncio.StreamReader,
+        decode: Callable[[bytes], _Message],
+    ) -> None:
         self._process = process
         self._writer = writer
         self._reader = reader
-
-    @classmethod
-    async def spawn(cls, arguments: Sequence[str], threads: int) -> "EngineProcess":
-        """Start the engine. A session of its own keeps a terminal's Ctrl-C away from it: it ends when its input ends."""
-        return cls(*await _spawn_engine(arguments, _engine_environment(threads)))
+        self._decode = decode
 
     @property
     def pid(self) -> int:
-        """The process's number."""
+        """The process id."""
         return self._process.pid
 
     def send(self, frame: bytes) -> None:
-        """Write one packed message; to an engine that has gone it is lost, and its end is noticed where its messages are read."""
+        """Write one packed message. A process that has ended does not get it; its end is noticed where its messages are read."""
         if not self._writer.is_closing():
             self._writer.write(frame)
 
-    async def messages(self) -> AsyncIterator[frames.FromEngine]:
-        """Everything the engine says, until it ends."""
+    async def messages(self) -> AsyncIterator[_Message]:
+        """The messages of the process, until it ends."""
         unpacker = Unpacker()
-        while chunk := await self._reader.read(_ENGINE_READ_BYTES):
+        while chunk := await self._reader.read(_READ_BYTES):
             for body in unpacker.feed(chunk):
-                yield frames.from_engine.decode(body)
+                yield self._decode(body)
 
     async def close(self) -> int:
         """End the process, by closing its input and, if that does not help, by force; its exit status."""
@@ -67,15 +78,19 @@ class EngineProcess:
             return await self._process.wait()
 
 
-async def _spawn_engine(
-    arguments: Sequence[str], environment: Mapping[str, str]
-) -> tuple[asyncio.subprocess.Process, asyncio.StreamWriter, asyncio.StreamReader]:
+EngineProcess: TypeAlias = ChildProcess[frames.FromEngine]
+_Pipes: TypeAlias = tuple[asyncio.subprocess.Process, asyncio.StreamWriter, asyncio.StreamReader]
+
+
+async def start_engine(arguments: Sequence[str], threads: int) -> EngineProcess:
+    """Start the engine process."""
+    return ChildProcess(*await _spawn_engine(arguments, _engine_environment(threads)), frames.from_engine.decode)
+
+
+async def spawn(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> _Pipes:
+    """Start a module as a process, in a session of its own: a terminal's Ctrl-C does not reach it, it ends when its input ends."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        "metaclaw.engine",
-        *arguments,
+        *(sys.executable, "-P", "-m", module, *arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=environment,
@@ -84,6 +99,10 @@ async def _spawn_engine(
     assert process.stdin is not None
     assert process.stdout is not None
     return process, process.stdin, process.stdout
+
+
+async def _spawn_engine(arguments: Sequence[str], environment: Mapping[str, str]) -> _Pipes:
+    return await spawn("metaclaw.engine", arguments, environment)
 
 
 def _engine_environment(threads: int) -> dict[str, str]:
@@ -101,62 +120,72 @@ def _engine_environment(threads: int) -> dict[str, str]:
     }
 
 
-log = logging.getLogger(__name__)
+class ProcessGroup:
+    """All processes of a group, stopped by signal. Detach it before its leader is waited for: process ids are reused."""
 
-_TRAINER_READ_BYTES: Final = 1 << 20
-_Answer: TypeAlias = trainer_frames.FromTrainer | None
-_Asked: TypeAlias = "tuple[bytes, asyncio.Future[_Answer]]"
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+
+    def stop(self) -> None:
+        """Stop all processes at once; they cannot delay it."""
+        self._send(signal.SIGSTOP)
+
+    def go(self) -> None:
+        """Continue all processes."""
+        self._send(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End all processes, stopped ones too."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        # A group that has gone, or of which only a leader is left that was not waited for (macOS: not permitted), needs no signal.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._leader, number)
 
 
 class TrainerProcess:
-    """A Pausable: the process, its pipes, and a thread that waits for it, so that the event loop never does.
+    """The trainer process, its pipes, and a thread that waits for it, so that the event loop never does.
 
     It leads a process group of its own, so that a Ctrl-C does not reach it and all of it can be stopped. On Linux the group is a
-    session, too: priorities are compared between sessions there, and it gives its own the lowest. Elsewhere it stays in our
-    session, for then the system ends it, though it may be standing still, when we are killed.
+    session, too: priorities are compared between sessions there, and the trainer gives its own the lowest. Elsewhere it stays in
+    our session, so that the system ends it, even if it is stopped, when we are killed.
     """
 
-    def __init__(self, arguments: Sequence[str], threads: int, *, has_signals: bool = sys.platform != "win32") -> None:
+    def __init__(self, arguments: Sequence[str], threads: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._flags = None if has_signals else Path(tempfile.mkdtemp(prefix="metaclaw-"))
-        more = [] if self._flags is None else ["--flag", str(self._flags / "stand-still")]
-        given = [*arguments, "--parent", str(os.getpid()), *more]
-        self._process = _spawn_trainer(given, _trainer_environment(threads), has_signals=has_signals)
-        self._walker = ProcessGroup(self._process.pid) if self._flags is None else FlagFile(self._flags / "stand-still")
+        self._process = _spawn_trainer([*arguments, "--parent", str(os.getpid())], _trainer_environment(threads))
+        self._group = ProcessGroup(self._process.pid)
         self._is_over = False
         self._inbox: SimpleQueue[_Asked | None] = SimpleQueue()
-        # A daemon: a program that ends without closing us must not wait for a trainer that stands still.
+        # A daemon: a program that ends without closing us must not wait for a trainer that is stopped.
         self._thread = threading.Thread(target=self._converse, name="trainer", daemon=True)
         self._thread.start()
 
     @property
     def pid(self) -> int:
-        """The process's number, which is its group's, too."""
+        """The id of the process and of its group."""
         return self._process.pid
 
     def stop(self) -> None:
-        """Stand still, wherever it is."""
+        """Stop the process at once, whatever it is doing."""
         if not self._is_over:
-            self._walker.stop()
+            self._group.stop()
 
     def go(self) -> None:
-        """Go on."""
+        """Let the process continue."""
         if not self._is_over:
-            self._walker.go()
+            self._group.go()
 
     def kill(self) -> None:
-        """End it by force, also while it stands still. What it was asked is answered with None."""
-        if self._is_over:
-            return
-        if isinstance(self._walker, ProcessGroup):
-            self._walker.kill()
-        else:
-            self._process.kill()
+        """End the process by force, also while it is stopped. A waiting request is answered with None."""
+        if not self._is_over:
+            self._group.kill()
 
     async def ask(self, frame: bytes = b"") -> _Answer:
-        """Send a message and wait for its answer; None if the process ended. A caller that goes away ends the process.
+        """Send a message and wait for its answer; None if the process ended. A cancelled caller ends the process.
 
-        The first answer, to nothing, is that it is ready.
+        An empty message, sent first, is answered when the process is ready.
         """
         answered: asyncio.Future[_Answer] = self._loop.create_future()
         self._inbox.put((frame, answered))
@@ -167,7 +196,7 @@ class TrainerProcess:
             raise
 
     async def bury(self) -> int:
-        """End it and wait until it is gone; its exit status."""
+        """End the process and wait until it is gone; its exit status."""
         self.kill()
         self._is_over = True  # its number may soon be another's
         self._inbox.put(None)
@@ -179,8 +208,6 @@ class TrainerProcess:
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
-        if self._flags is not None:
-            shutil.rmtree(self._flags, ignore_errors=True)
         return status
 
     def _converse(self) -> None:
@@ -188,7 +215,7 @@ class TrainerProcess:
         while (asked := self._inbox.get()) is not None:
             frame, answered = asked
             answer = self._exchange(frame, unpacker)
-            with suppress(RuntimeError):  # the loop has closed
+            with contextlib.suppress(RuntimeError):  # the loop has closed
                 self._loop.call_soon_threadsafe(_settle, answered, answer)
 
     def _exchange(self, frame: bytes, unpacker: Unpacker) -> _Answer:
@@ -214,7 +241,7 @@ def _settle(answered: "asyncio.Future[_Answer]", answer: _Answer) -> None:
         answered.set_result(answer)
 
 
-def _spawn_trainer(arguments: Sequence[str], environment: Mapping[str, str], *, has_signals: bool) -> "subprocess.Popen[bytes]":
+def _spawn_trainer(arguments: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "metaclaw.engine.training", *arguments],
         stdin=subprocess.PIPE,
@@ -222,7 +249,7 @@ def _spawn_trainer(arguments: Sequence[str], environment: Mapping[str, str], *, 
         bufsize=0,
         env=environment,
         start_new_session=sys.platform == "linux",
-        process_group=0 if has_signals and sys.platform != "linux" else None,
+        process_group=0 if sys.platform != "linux" else None,
     )
 
 

@@ -3,9 +3,9 @@
 import asyncio
 import itertools
 import logging
-import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
@@ -13,29 +13,163 @@ from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Sampled
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
-from metaclaw.engine.child_process import EngineProcess
-from metaclaw.engine.hosting import Hosting
-from metaclaw.engine.prompt import Prompt, build_prompt, make_message
-from metaclaw.engine.tool_calls import CallParser
-from metaclaw.errors import EngineError, WireError
+from metaclaw.engine.child_process import EngineProcess, default_threads, start_engine
+from metaclaw.engine.prompt import CallParser, Prompt, build_prompt, make_message
+from metaclaw.errors import BackendDownError, EngineError, TrainingError, WeightsLostError, WireError
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 
 MODEL_ID: Final = "smollm2-135m-instruct"
+_BACKEND: Final = "embedded"
 _MAX_IN_FLIGHT: Final = 256
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
-_MAX_THREADS: Final = 8
 
 _Event: TypeAlias = frames.Told | EngineError
 
 
-class EmbeddedModel:
-    """A ModelProvider and a PolicyHost: one model, and versions of it with adapters, side by side in one process.
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A version that the engine is loading."""
 
-    `folder` is where SmolLM2 is converted to once, or, with `convert=False`, any Llama-type model's folder. `busy` is called with
-    True before the first of the running requests is begun, and with False when the last one has ended.
+    id: int
+    version: int
+    weights: Weights
+    done: "asyncio.Future[None]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unload:
+    """A version that the engine is unloading."""
+
+    weights: Weights
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class HostedVersions:
+    """The versions that the engine process has, is loading, or is unloading. `ready_child` waits for a process that serves, or
+    raises EngineError."""
+
+    def __init__(self, ready_child: Callable[[], Awaitable[EngineProcess]]) -> None:
+        self._ready_child = ready_child
+        self._versions: dict[int, Weights] = {}
+        self._expected: set[int] = set()
+        self._ids = itertools.count(1)
+        self._load: _Load | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._unloads: dict[int, _Unload] = {}
+
+    @property
+    def loaded(self) -> frozenset[int]:
+        """The versions that can be used; an expected one counts after `load` has waited for it."""
+        return frozenset(self._versions.keys() - self._expected)
+
+    def options(self) -> list[str]:
+        """The arguments that make a new engine process load all versions before it is ready."""
+        return [part for version, weights in self._versions.items() for part in ("--adapter", str(version), weights.adapter)]
+
+    def expect(self, version: int, weights: Weights) -> None:
+        """Make the engine process, which is not started yet, load this version before it is ready."""
+        self._versions[version] = weights
+        self._expected.add(version)
+
+    async def load(self, version: int, weights: Weights) -> None:
+        """Load a version. A loaded one is left as it is, and one that is being unloaded stays.
+
+        Raises TrainingError, and changes nothing, if it cannot be loaded: WeightsLostError if the engine cannot use it or dies,
+        BackendDownError if there is no engine.
+        """
+        if version <= BASE_POLICY:
+            raise TrainingError(f"version {version} is not one of trained weights")
+        if weights.backend != _BACKEND:
+            # The weights are valid, but the service that trained them keeps them.
+            raise TrainingError(f"version {version} was trained by {weights.backend}, which alone can serve it")
+        async with self._one_at_a_time:
+            if version in self._expected:
+                await self._ready(version)  # then it is known whether the version could be read
+                self._expected.discard(version)
+            unload = self._unloads.get(version)
+            known = self._versions.get(version) if unload is None else unload.weights
+            if known is not None and known.adapter != weights.adapter:
+                raise TrainingError(f"version {version} is loaded with other weights, those in {known.adapter}")
+            if version not in self._versions:
+                await self._load_now(version, weights)
+
+    async def _load_now(self, version: int, weights: Weights) -> None:
+        child = await self._ready(version)
+        if unload := self._unloads.pop(version, None):
+            unload.done.set()
+        self._load = load = _Load(next(self._ids), version, weights, asyncio.get_running_loop().create_future())
+        child.send(frames.pack(frames.Load(load.id, version, weights.adapter)))
+        try:
+            await load.done
+        except asyncio.CancelledError:
+            # Cancelled, even if it has just been loaded.
+            self._versions.pop(version, None)
+            child.send(frames.pack(frames.Unload(version)))
+            raise
+        finally:
+            self._load = None
+
+    async def _ready(self, version: int) -> EngineProcess:
+        try:
+            return await self._ready_child()
+        except EngineError as error:
+            raise BackendDownError(f"version {version} cannot be loaded: {error}") from error
+
+    async def unload(self, version: int) -> None:
+        """Unload a version; returns when its running answers are finished and its memory is free. Unknown versions are ignored."""
+        if weights := self._versions.pop(version, None):
+            self._unloads[version] = _Unload(weights)
+        unload = self._unloads.get(version)
+        if unload is None:
+            return
+        try:
+            child = await self._ready_child()
+        except EngineError:
+            self._unloads.pop(version, None)
+            return
+        if self._unloads.get(version) is unload:
+            child.send(frames.pack(frames.Unload(version)))
+        await unload.done.wait()
+
+    def receive(self, news: frames.Loaded | frames.NotLoaded | frames.Unloaded) -> None:
+        """Take a message of the engine process about a version."""
+        match news:
+            case frames.Loaded():
+                if (load := self._load) and load.id == news.id and not load.done.done():
+                    self._versions[load.version] = load.weights
+                    load.done.set_result(None)
+            case frames.NotLoaded():
+                if (load := self._load) and load.id == news.id:
+                    _fail(load, news.message)
+                elif news.id is None and self._versions.pop(news.version, None) is not None:
+                    log.error("version_lost version=%d reason=%r", news.version, news.message)
+            case frames.Unloaded():
+                if unload := self._unloads.pop(news.version, None):
+                    unload.done.set()
+            case _:
+                assert_never(news)
+
+    def restart(self, reason: str) -> None:
+        """Fail the load and finish the unloads under way, since the engine process has ended."""
+        if self._load is not None:
+            _fail(self._load, reason)
+        while self._unloads:
+            self._unloads.popitem()[1].done.set()
+
+
+def _fail(load: _Load, reason: str) -> None:
+    if not load.done.done():
+        load.done.set_exception(WeightsLostError(f"version {load.version} cannot be loaded: {reason}"))
+
+
+class EmbeddedModel:
+    """A ModelProvider and a PolicyHost: one model, and versions of it with adapters, in one process.
+
+    SmolLM2 is converted to `folder` once; with `convert=False` the folder holds any Llama-type model. `busy` is called with True
+    before the first running request begins, and with False when the last one has ended.
     """
 
     def __init__(
@@ -51,74 +185,66 @@ class EmbeddedModel:
         busy: Callable[[bool], None] | None = None,
     ) -> None:
         self.name = name
-        self._threads = threads or _default_threads()
+        self._threads = threads or default_threads()
         self._arguments = [str(folder), "--threads", str(self._threads), "--slots", str(slots), "--dtype", dtype]
         self._arguments += ["--convert"] if convert else []
-        self._models = (MODEL_ID if convert else folder.name,)
+        self.models = (MODEL_ID if convert else folder.name,)
+        """The one model it serves."""
         self._start_timeout_s = start_timeout_s
-        self._state = "stopped"
+        self.state = "stopped"
+        """For people: `starting: converting 40%`, `ready`, `failed: …`, `stopped`."""
         self._child: EngineProcess | None = None
         self._settled = asyncio.Event()
         self._broken: str | None = None
         self._busy = busy
         self._inboxes: dict[int, asyncio.Queue[_Event]] = {}
         self._ids = itertools.count(1)
-        self._hosting = Hosting(self._ready_child)
+        self._hosted = HostedVersions(self._ready_child)
         self._supervisor: asyncio.Task[None] | None = None
 
     @property
-    def models(self) -> tuple[str, ...]:
-        """The one model it serves."""
-        return self._models
-
-    @property
-    def state(self) -> str:
-        """How it is, for a person: `starting: converting 40%`, `ready`, `failed: …`, `stopped`."""
-        return self._state
-
-    @property
     def pid(self) -> int | None:
-        """The engine process, while there is one."""
+        """The id of the engine process, while there is one."""
         return self._child.pid if self._child else None
 
     async def start(self) -> None:
-        """Begin to start the engine; requests that come before it is ready wait for it."""
+        """Begin to start the engine; requests wait until it is ready."""
         if self._supervisor is None:
             self._broken = None
             self._settled.clear()
-            self._turn("starting")
+            self._set_state("starting")
             self._supervisor = asyncio.create_task(self._supervise(), name="embedded model")
 
     async def aclose(self) -> None:
-        """End the engine and everything it is doing."""
+        """End the engine and its running answers."""
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             supervisor.cancel()
             with suppress(asyncio.CancelledError):
                 await supervisor
-            self._turn("stopped")
+            self._set_state("stopped")
             self._settled.set()
 
     @property
     def loaded(self) -> frozenset[int]:
-        """The trained versions that can be asked for; the untrained model always can."""
-        return self._hosting.loaded
+        """The trained versions that can be used; the untrained model always can."""
+        return self._hosted.loaded
 
     def expect(self, version: int, weights: Weights) -> None:
-        """Before `start`: be ready only with this version. One that cannot be loaded then is missing, and the log says why."""
-        self._hosting.expect(version, weights)
+        """Before `start`: load this version before the engine is ready. If that fails, it is missing, and the log says why."""
+        self._hosted.expect(version, weights)
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Make a version ready beside those that serve, which hardly notice. Raises TrainingError, and changes nothing, if it
-        cannot be loaded. After a crash of the engine process everything is loaded again before it answers."""
-        await self._hosting.load(version, weights)
+        """Load a version while others serve. Raises TrainingError, and changes nothing, if it cannot be loaded. After a crash of
+        the engine process all versions are loaded again before it answers."""
+        await self._hosted.load(version, weights)
 
     async def unload(self, version: int) -> None:
-        """Take no more requests for a version, and let it go when its running answers are finished."""
-        await self._hosting.unload(version)
+        """Take no more requests for a version, and unload it when its running answers are finished."""
+        await self._hosted.unload(version)
 
     async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
-        """Answer with exactly these weights. Closing the iterator early stops the engine's work on it within one decode step.
+        """Answer with exactly these weights. Closing the iterator early stops the engine's work within one decode step.
 
         Raises EngineError, retryable, for a version that is not loaded.
         """
@@ -138,7 +264,7 @@ class EmbeddedModel:
             async for delta in self._deltas(inbox, request, prompt):
                 yield delta
         finally:
-            # To a request that is finished this says nothing; to any other it is the end.
+            # For a finished request the engine ignores this.
             child.send(frames.pack(frames.Cancel(number)))
             self._end(number)
 
@@ -158,7 +284,7 @@ class EmbeddedModel:
             event = await inbox.get()
             match event:
                 case frames.Accepted():
-                    yield Begin(new_id(wire_format(request.wire).id_prefix), self._models[0], Usage(event.prompt_tokens, 0))
+                    yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(event.prompt_tokens, 0))
                 case frames.Piece():
                     logprobs = tuple(TokenLogprob(shown.token, shown.logprob, tuple(shown.top)) for shown in event.shown)
                     for said in parser.push(event.text, logprobs) if parser else [TextDelta(event.text, logprobs)]:
@@ -184,9 +310,9 @@ class EmbeddedModel:
             async with asyncio.timeout(self._start_timeout_s):
                 await self._settled.wait()
         except TimeoutError:
-            raise EngineError(f"the embedded model is not ready ({self._state}); try again later", retryable=True) from None
+            raise EngineError(f"the embedded model is not ready ({self.state}); try again later", retryable=True) from None
         if self._child is None:
-            raise EngineError(f"the embedded model cannot serve: {self._broken or self._state}")
+            raise EngineError(f"the embedded model cannot serve: {self._broken or self.state}")
         return self._child
 
     async def _supervise(self) -> None:
@@ -196,49 +322,49 @@ class EmbeddedModel:
                 was_ready, reason = await self._run_child()
                 self._fail_all(reason)
                 if self._broken is not None:
-                    self._turn(f"failed: {self._broken}")
+                    self._set_state(f"failed: {self._broken}")
                     self._settled.set()
                     return
                 pause_s = _FIRST_PAUSE_S if was_ready else min(2 * pause_s, _LONGEST_PAUSE_S)
-                self._turn(f"failed: {reason}; starting again in {pause_s:g} s")
+                self._set_state(f"failed: {reason}; starting again in {pause_s:g} s")
                 await asyncio.sleep(pause_s)
-                self._turn("starting")
+                self._set_state("starting")
         finally:
             self._fail_all("the embedded model was stopped")
 
     async def _run_child(self) -> tuple[bool, str]:
-        """Run the engine until it ends; whether it ever was ready, and how it ended."""
+        """Run the engine until it ends; return whether it ever was ready, and how it ended."""
         was_ready = False
         try:
-            child = await EngineProcess.spawn([*self._arguments, *self._hosting.options()], self._threads)
+            child = await start_engine([*self._arguments, *self._hosted.options()], self._threads)
         except OSError as error:
             return False, f"the engine process cannot be started: {error}"
         try:
             async for message in child.messages():
                 was_ready = was_ready or isinstance(message, frames.EngineReady)
-                self._hear(child, message)
+                self._receive(child, message)
         finally:
             self._child = None
             self._settled.clear()
             status = await child.close()
-            self._hosting.restart(f"the engine process ended with status {status}")
+            self._hosted.restart(f"the engine process ended with status {status}")
         return was_ready, f"the engine process ended with status {status}"
 
-    def _hear(self, child: EngineProcess, message: frames.FromEngine) -> None:
+    def _receive(self, child: EngineProcess, message: frames.FromEngine) -> None:
         match message:
             case frames.Progress():
                 percent = round(message.share * 100)
-                # An owner wants to see that it moves, not every step of it.
+                # The log shows every fifth of the progress.
                 level = logging.DEBUG if percent % 20 else logging.INFO
-                self._turn(f"starting: {message.stage} {percent}%" if percent else f"starting: {message.stage}", level)
+                self._set_state(f"starting: {message.stage} {percent}%" if percent else f"starting: {message.stage}", level)
             case frames.EngineReady():
                 self._child = child
-                self._turn("ready")
+                self._set_state("ready")
                 self._settled.set()
             case frames.StartFailed():
                 self._broken = message.message
             case frames.Loaded() | frames.NotLoaded() | frames.Unloaded():
-                self._hosting.hear(message)
+                self._hosted.receive(message)
             case frames.Accepted() | frames.Refused() | frames.Unserved() | frames.Piece() | frames.Finished():
                 if inbox := self._inboxes.get(message.id):
                     inbox.put_nowait(message)
@@ -249,8 +375,8 @@ class EmbeddedModel:
         for inbox in self._inboxes.values():
             inbox.put_nowait(EngineError(f"the embedded model stopped in the middle of an answer: {reason}", retryable=True))
 
-    def _turn(self, state: str, level: int = logging.INFO) -> None:
-        self._state = state
+    def _set_state(self, state: str, level: int = logging.INFO) -> None:
+        self.state = state
         log.log(level, "embedded_model state=%r", state)
 
 
@@ -262,8 +388,3 @@ def _make_end(event: frames.Finished, request: ChatRequest, *, called: bool) -> 
         stop_sequence=event.stop_sequence if event.stop_sequence in request.sampling.stop else None,
         tokens=SampledTokens(tuple(event.prompt_ids), tuple(event.sampled_ids), tuple(event.logprobs)),
     )
-
-
-def _default_threads() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _MAX_THREADS)

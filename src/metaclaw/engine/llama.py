@@ -1,7 +1,7 @@
-"""The forward pass: spans of tokens from many requests run as one ragged batch, and the logits of the rows that are asked for.
+"""The forward pass: spans of tokens from many requests run as one ragged batch, which gives the logits of the wanted rows.
 
-Prompts, decode steps and teacher-forced scoring are all spans of this one pass, so they all see the same numbers. No row is padded:
-the projections run over all tokens of all spans at once, only attention looks at each request by itself.
+Prompts, decode steps and teacher-forced scoring are all spans of this one pass, so their numbers agree. No row is padded: the
+projections run over all tokens of all spans at once, only attention runs for each request separately.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,11 +19,17 @@ from metaclaw.engine.checkpoint import ALL_KINDS, Shape, Steps, finish, read_sha
 from metaclaw.errors import EngineError
 
 Linear: TypeAlias = Callable[[Tensor], Tensor]
-"""Rows in, rows times the transposed weight out, plus the bias if there is one."""
+"""Multiplies rows by a transposed weight, and adds the bias if there is one."""
+Tensors: TypeAlias = Callable[[str], Tensor]
+"""The weights of a model by their Hugging Face names."""
+
+MAX_CONTEXT: Final = 8192
+CHUNK_TOKENS: Final = 64
+"""Prompt tokens of one pass: enough to be efficient, and few enough not to delay the running answers."""
 
 
 class LowRankChange(NamedTuple):
-    """A change of low rank: rows times `inwards` times `outwards` is added to what they are multiplied to."""
+    """A low-rank change of a product: rows times `inwards` times `outwards` is added."""
 
     inwards: Tensor
     outwards: Tensor
@@ -37,18 +43,18 @@ def make_linear(weight: Tensor, bias: Tensor | None = None) -> Linear:
 
 
 def can_pack(dtype: torch.dtype) -> bool:
-    """Whether weights can be packed to advantage: Arm's compute library is in this torch, in single precision.
+    """Whether packed weights are faster: in single precision, where this torch has Arm's compute library.
 
-    OpenBLAS, the alternative there, packs the weight again on every call, which for a handful of rows costs more than the product.
+    OpenBLAS, the alternative there, packs the weight again on every call, which for a few rows costs more than the product.
     """
     has_library = bool(getattr(torch._C, "_has_mkldnn_acl", False))
     return dtype == torch.float32 and has_library and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
-    """A product from a packed copy. From two rows on, each row's result has the same bits however many rows go with it.
+    """A product with a packed copy. From two rows on, the result of a row does not depend on the number of rows.
 
-    A single row goes to the unpacked weight: a plain matrix-vector product reads memory nearly twice as fast.
+    A single row uses the unpacked weight: a plain matrix-vector product reads memory nearly twice as fast.
     """
     packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
     product = torch.ops.mkldnn._linear_pointwise.default
@@ -63,21 +69,16 @@ def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
 
 
 def change(product: Linear, added: LowRankChange | None) -> Linear:
-    """A product with a weight to which a change is added, without making that sum: ready at once, if a little slower."""
+    """A product with a change added, without merging the weights: ready at once, but a little slower."""
     if added is None:
         return product
     inwards, outwards = added
     return lambda rows: product(rows).addmm_(rows @ inwards, outwards)
 
 
-MAX_CONTEXT: Final = 8192
-CHUNK_TOKENS: Final = 64
-"""Prompt tokens run in one pass: large enough to be efficient, small enough that running answers hardly notice."""
-
-
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is added to each product of a layer, columns in the order of the layer's own; None adds nothing."""
+    """The change of each product of a layer, with columns in the order of the layer; None changes nothing."""
 
     query_key_value: LowRankChange | None
     attention_out: LowRankChange | None
@@ -103,13 +104,15 @@ class Llama:
         try:
             self.embedding = tensors["model.embed_tokens.weight"]
             self._norm = tensors["model.norm.weight"]
-            self._layers = finish(_build_layers(shape, tensors))
+            self._layers = [
+                finish(_build_layer(shape, tensors.__getitem__, f"model.layers.{number}.")) for number in range(shape.layers)
+            ]
         except KeyError as error:
             raise EngineError(f"the model's weights lack the tensor {error}") from error
         self._head = make_linear(tensors.get("lm_head.weight", self.embedding))
         self.shape = shape
         self.context = min(shape.positions, MAX_CONTEXT)
-        self._turns = _rotary_turns(shape, self.context)
+        self._turns = rotary_turns(shape, self.context)
 
     @classmethod
     def load(cls, folder: Path, dtype: torch.dtype = torch.float32) -> "Llama":
@@ -117,7 +120,7 @@ class Llama:
         return cls(read_shape(folder, ALL_KINDS), read_tensors(folder, dtype))
 
     def changed(self, changes: Iterable[Changes]) -> "Steps[Llama]":
-        """The same model with something added to the products of its layers. All weights are this one's, and are shared."""
+        """The same model with changes added to the products of its layers. The weights are shared."""
         other = copy(self)
         other._layers = []
         for layer, added in zip(self._layers, changes, strict=True):
@@ -125,13 +128,13 @@ class Llama:
             yield
         return other
 
-    def merge(self, tensors: Mapping[str, Tensor]) -> Steps[None]:
-        """Give the layers weights of their own, one after the other; what they compute should stay what it is."""
+    def merge(self, tensor: Tensors) -> Steps[None]:
+        """Give the layers weights of their own, one after the other, which should compute the same as before."""
         for number in range(len(self._layers)):
-            self._layers[number] = yield from _build_layer(self.shape, tensors, f"model.layers.{number}.")
+            self._layers[number] = yield from _build_layer(self.shape, tensor, f"model.layers.{number}.")
 
     def dissolve(self) -> Steps[None]:
-        """Give the layers' memory back. Nothing can be run afterwards."""
+        """Free the memory of the layers step by step. The model cannot run afterwards."""
         while self._layers:
             self._layers.pop()
             yield
@@ -142,14 +145,14 @@ class Llama:
         return self.embedding.dtype
 
     def new_cache(self, slots: int, positions: int | None = None) -> Cache:
-        """Memory for this model."""
+        """An empty cache for this model."""
         return Cache(self.shape, slots, positions or self.context, self.dtype)
 
     @torch.inference_mode()
     def run(self, cache: Cache, spans: Sequence[Span], wanted: Sequence[int]) -> Tensor:
-        """Run the spans, writing their keys and values, and return the logits of the wanted rows in single precision.
+        """Run the spans, write their keys and values, and return the logits of the wanted rows in single precision.
 
-        Rows count through the spans in order. Spans of one token should stand first, by ascending slot.
+        Rows are numbered through the spans in order. Spans of one token should come first, by ascending slot.
         """
         ids = torch.tensor([token for span in spans for token in span.tokens])
         positions = torch.tensor([span.start + offset for span in spans for offset in range(len(span.tokens))])
@@ -220,36 +223,29 @@ def _change_layer(layer: _Layer, added: Changes) -> _Layer:
     )
 
 
-def _build_layers(shape: Shape, tensors: Mapping[str, Tensor]) -> Steps[list[_Layer]]:
-    layers = []
-    for number in range(shape.layers):
-        layers.append((yield from _build_layer(shape, tensors, f"model.layers.{number}.")))
-    return layers
-
-
-def _build_layer(shape: Shape, tensors: Mapping[str, Tensor], prefix: str) -> Steps[_Layer]:
+def _build_layer(shape: Shape, tensor: Tensors, prefix: str) -> Steps[_Layer]:
     def mixed(end: str) -> Iterator[Tensor]:
-        yield interleave(tensors[f"{prefix}self_attn.q_proj.{end}"], shape.heads)
-        yield interleave(tensors[f"{prefix}self_attn.k_proj.{end}"], shape.kv_heads)
-        yield tensors[f"{prefix}self_attn.v_proj.{end}"]
+        yield interleave(tensor(f"{prefix}self_attn.q_proj.{end}"), shape.heads)
+        yield interleave(tensor(f"{prefix}self_attn.k_proj.{end}"), shape.kv_heads)
+        yield tensor(f"{prefix}self_attn.v_proj.{end}")
 
     def plain(*names: str) -> Iterator[Tensor]:
-        return (tensors[f"{prefix}{name}_proj.weight"] for name in names)
+        return (tensor(f"{prefix}{name}_proj.weight") for name in names)
 
     biases = torch.cat(list(mixed("bias"))) if shape.has_biases else None
     return _Layer(
-        attention_norm=tensors[f"{prefix}input_layernorm.weight"],
+        attention_norm=tensor(f"{prefix}input_layernorm.weight"),
         query_key_value=(yield from _join(mixed("weight"), biases)),
-        head_norms=_head_norms(shape, tensors, prefix) if shape.has_head_norms else None,
+        head_norms=_head_norms(shape, tensor, prefix) if shape.has_head_norms else None,
         attention_out=(yield from _join(plain("self_attn.o"))),
-        mlp_norm=tensors[f"{prefix}post_attention_layernorm.weight"],
+        mlp_norm=tensor(f"{prefix}post_attention_layernorm.weight"),
         gate_up=(yield from _join(plain("mlp.gate", "mlp.up"))),
         down=(yield from _join(plain("mlp.down"))),
     )
 
 
 def _join(weights: Iterator[Tensor], bias: Tensor | None = None) -> Steps[Linear]:
-    """One product of several: their weights behind one another."""
+    """One product of several weights, stacked."""
     parts = []
     for weight in weights:
         parts.append(weight)
@@ -259,20 +255,19 @@ def _join(weights: Iterator[Tensor], bias: Tensor | None = None) -> Steps[Linear
     return make_linear(joined, bias)
 
 
-def _head_norms(shape: Shape, tensors: Mapping[str, Tensor], prefix: str) -> Tensor:
+def _head_norms(shape: Shape, tensor: Tensors, prefix: str) -> Tensor:
     """The weights of the norms of all query heads and all key heads."""
-    query, key = (interleave(tensors[f"{prefix}self_attn.{name}_norm.weight"], 1) for name in ("q", "k"))
+    query, key = (interleave(tensor(f"{prefix}self_attn.{name}_norm.weight"), 1) for name in ("q", "k"))
     return torch.cat((query.expand(shape.heads, -1), key.expand(shape.kv_heads, -1)))
 
 
 def interleave(rows: Tensor, heads: int) -> Tensor:
-    """The rows of a projection in the order in which this model has them."""
-    # Rotary pairs side by side are complex numbers, and turning them is one multiplication. Queries and keys are reordered alike,
-    # so every attention score stays what it was.
+    """The rows of a projection with the two halves of each rotary pair side by side."""
+    # Such pairs are complex numbers, rotated by one multiplication. Queries and keys are reordered alike, so scores stay the same.
     return rows.view(heads, 2, rows.shape[0] // heads // 2, -1).transpose(1, 2).reshape(rows.shape)
 
 
-def _rotary_turns(shape: Shape, positions: int) -> Tensor:
+def rotary_turns(shape: Shape, positions: int) -> Tensor:
     exponents = torch.arange(0, shape.head_width, 2, dtype=torch.float32) / shape.head_width
     angles = torch.outer(torch.arange(positions, dtype=torch.float32), 1.0 / shape.rope_theta**exponents)
     return torch.polar(torch.ones_like(angles), angles)

@@ -1,10 +1,16 @@
-"""Conversion of a request of any wire to the turns of the model's chat template: system, user and assistant."""
+"""Conversion of a request of any wire to the turns of the model's chat template, and of an answer's text to words and tool calls.
 
-from collections.abc import Iterator, Sequence
+The template knows no tools, so calls have a textual form, `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, one after
+another; a result is `<tool_response>…</tool_response>`. The form is described to the model, read from its answers and written into
+its history.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -17,19 +23,146 @@ from metaclaw.domain.chat import (
     Role,
     Sampling,
     Text,
+    TextDelta,
+    TokenLogprob,
     Tool,
     ToolCall,
+    ToolCallDelta,
     ToolChoice,
     ToolMode,
     ToolResult,
 )
+from metaclaw.domain.ids import new_id
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine.frames import Generate
-from metaclaw.engine.tool_calls import CLOSE, OPEN, describe_tools, write_call, write_result
 from metaclaw.errors import WireError
 
 if TYPE_CHECKING:
     from metaclaw.engine.vocabulary import Vocabulary
+
+
+OPEN: Final = "<tool_call>"
+CLOSE: Final = "</tool_call>"
+
+Said: TypeAlias = TextDelta | ToolCallDelta
+
+
+class _Call(msgspec.Struct):
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_call_decoder: Final = msgspec.json.Decoder(_Call)
+_calls_decoder: Final = msgspec.json.Decoder(list[_Call])
+
+
+def describe_tools(tools: Sequence[Tool]) -> str:
+    """The paragraph of the system text that offers the tools."""
+    lines = [
+        msgspec.json.encode({"name": tool.name, "description": tool.description or "", "parameters": tool.parameters}).decode()
+        for tool in tools
+    ]
+    return "\n".join(
+        (
+            "You can call these tools, each described by its JSON schema:",
+            "<tools>",
+            *lines,
+            "</tools>",
+            "To call one, write its name and arguments as JSON between tool_call tags, and nothing after the last call:",
+            f'{OPEN}{{"name": "tool name", "arguments": {{"argument": "value"}}}}{CLOSE}',
+        )
+    )
+
+
+def write_call(call: ToolCall) -> str:
+    """A call in the textual form."""
+    return f'{OPEN}{{"name": {msgspec.json.encode(call.name).decode()}, "arguments": {call.arguments or "{}"}}}{CLOSE}'
+
+
+def write_result(text: str) -> str:
+    """A tool's result in the textual form."""
+    return f"<tool_response>{text}</tool_response>"
+
+
+class CallParser:
+    """Splits a growing answer into words and tool calls. A call of a tool that was not offered stays words.
+
+    White space around calls is dropped, so that an answer with calls only has no words.
+    """
+
+    def __init__(self, names: Collection[str], beginning: str = "") -> None:
+        self._names = names
+        self._held = beginning
+        self._blank = ""
+        self._is_after_call = False
+        self._logprobs: list[TokenLogprob] = []
+        self.calls = 0
+        """Tool calls found so far."""
+
+    def push(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[Said]:
+        """Add text; return the words and calls that are certain now."""
+        self._held += text
+        self._logprobs += logprobs
+        said: list[Said] = []
+        while (start := self._held.find(OPEN)) >= 0 and (end := self._held.find(CLOSE, start)) >= 0:
+            end += len(CLOSE)
+            said += self._words(self._held[:start]) + self._read(self._held[start:end])
+            self._held = self._held[end:]
+        certain = start if start >= 0 else len(self._held) - held_back(self._held, (OPEN,))
+        said += self._words(self._held[:certain])
+        self._held = self._held[certain:]
+        return said
+
+    def flush(self) -> list[Said]:
+        """The rest at the end; the last call may lack its closing tag."""
+        held, self._held = self._held, ""
+        said = self._read(held) if held.startswith(OPEN) else self._words(held)
+        if self._blank and not self._is_after_call:
+            said.append(self._say(self._blank))
+        return said
+
+    def _read(self, written: str) -> list[Said]:
+        calls = _decode(written.removeprefix(OPEN).removesuffix(CLOSE))
+        if not calls or any(call.name not in self._names for call in calls):
+            return self._words(written)
+        said: list[Said] = []
+        for call in calls:
+            said.append(ToolCallDelta(self.calls, new_id("call_"), call.name, bytes(call.arguments).decode()))
+            self.calls += 1
+        self._blank, self._is_after_call = "", True
+        self._logprobs.clear()
+        return said
+
+    def _words(self, text: str) -> list[Said]:
+        text = self._blank + text
+        if self._is_after_call:
+            text = text.lstrip()
+        words = text.rstrip()
+        self._blank = text[len(words) :]
+        if not words:
+            return []
+        self._is_after_call = False
+        return [self._say(words)]
+
+    def _say(self, text: str) -> TextDelta:
+        logprobs, self._logprobs = tuple(self._logprobs), []
+        return TextDelta(text, logprobs)
+
+
+def _decode(body: str) -> list[_Call]:
+    try:
+        return _calls_decoder.decode(body) if body.lstrip().startswith("[") else [_call_decoder.decode(body)]
+    except msgspec.DecodeError:
+        return []
+
+
+def held_back(text: str, words: Sequence[str]) -> int:
+    """The length of the longest end of a text with which one of these words begins; a whole word does not count."""
+    longest = max((len(word) for word in words), default=1) - 1
+    for count in range(min(longest, len(text)), 0, -1):
+        if any(word.startswith(text[-count:]) for word in words):
+            return count
+    return 0
 
 
 Turn = tuple[str, str]
@@ -74,7 +207,7 @@ def _offered(request: ChatRequest) -> list[Tool]:
 
 
 def _beginning(choice: ToolChoice | None, tools: Sequence[Tool]) -> str:
-    # A required call is forced: the answer begins with its opening tag.
+    # A required call is forced by beginning the answer with its opening tag.
     if choice is None or choice.mode is not ToolMode.REQUIRED or not tools:
         return ""
     if choice.name is None:
@@ -117,21 +250,12 @@ def _write(part: Text | Image | Reasoning | ToolCall | ToolResult | Opaque) -> s
 
 
 def _merge(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """Join neighbouring turns of one role: results of parallel calls are one turn for the model."""
-    held: Turn | None = None
-    for role, text in turns:
-        if held is not None and held[0] == role == Role.USER and _is_result(held[1]) and _is_result(text):
-            held = (role, f"{held[1]}\n{text}")
-            continue
-        if held is not None:
-            yield held
-        held = (role, text)
-    if held is not None:
-        yield held
-
-
-def _is_result(text: str) -> bool:
-    return text.startswith("<tool_response>")
+    """Join the results of parallel calls, which are one turn for the model."""
+    for is_result, group in groupby(turns, lambda turn: turn[0] == Role.USER and turn[1].startswith("<tool_response>")):
+        if is_result:
+            yield Role.USER, "\n".join(text for _, text in group)
+        else:
+            yield from group
 
 
 _RANGES: Final = {
@@ -148,9 +272,12 @@ _SEED_BITS: Final = (1 << 63) - 1
 
 
 def make_message(id: int, request: ChatRequest, prompt: Prompt, version: int = BASE_POLICY) -> Generate:
-    """The request for the engine, for one version of the weights. Raises WireError for options that are not supported."""
+    """The engine's message for a request to one version of the weights. Raises WireError for unsupported options."""
     options = request.sampling
     _check(options)
+    top_p = _TOP_P if options.temperature is None else 1.0
+    # If only one call is allowed, its closing tag ends the answer.
+    stop = (CLOSE,) if prompt.tool_names and request.parallel_tool_calls is False else ()
     return Generate(
         id=id,
         turns=list(prompt.turns),
@@ -158,18 +285,14 @@ def make_message(id: int, request: ChatRequest, prompt: Prompt, version: int = B
         version=version,
         max_tokens=options.max_tokens,
         temperature=_TEMPERATURE if options.temperature is None else options.temperature,
-        top_p=_default_top_p(options) if options.top_p is None else options.top_p,
+        top_p=top_p if options.top_p is None else options.top_p,
         top_k=max(options.top_k or 0, 0),
         frequency_penalty=options.frequency_penalty or 0.0,
         presence_penalty=options.presence_penalty or 0.0,
         seed=None if options.seed is None else options.seed & _SEED_BITS,
-        stop=[*options.stop, *_last_call_stop(request, prompt)],
+        stop=[*options.stop, *stop],
         top_logprobs=(options.top_logprobs or 0) if options.logprobs else None,
     )
-
-
-def _default_top_p(options: Sampling) -> float:
-    return _TOP_P if options.temperature is None else 1.0
 
 
 def _check(options: Sampling) -> None:
@@ -183,36 +306,31 @@ def _check(options: Sampling) -> None:
             raise WireError(f"{name} must be between {low} and {high}, not {value}", param=name)
 
 
-def _last_call_stop(request: ChatRequest, prompt: Prompt) -> tuple[str, ...]:
-    # If only one call is allowed, its closing tag ends the answer.
-    return (CLOSE,) if prompt.tool_names and request.parallel_tool_calls is False else ()
-
-
 class FolderTokeniser:
-    """The tokeniser of a model folder (ports.Tokeniser): token for token the prompt of a request that is served.
+    """The tokeniser of a model folder (ports.Tokeniser), which gives the same tokens as serving does.
 
-    The folder is read when it is first needed: until then it need not be there, and nothing heavy is loaded.
+    The folder is read when it is first needed; until then it need not exist, and nothing heavy is loaded.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def prompt(self, request: ChatRequest) -> tuple[int, ...]:
-        """The tokens a request becomes. Raises WireError for what cannot be said in text, EngineError for a folder without one."""
+        """The tokens of a request. Raises WireError for content that is not text, EngineError for an unusable folder."""
         prompt = build_prompt(request)
         return tuple(self._vocabulary.render(prompt.turns, prompt.beginning))
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of an answer, up to and without its end."""
+        """The tokens of an answer, without its end."""
         return tuple(self._vocabulary.encode(text))
 
     @property
     def end(self) -> int:
-        """The token that ends an answer. Raises EngineError where the folder names none."""
+        """The token that ends an answer. Raises EngineError if the folder names none."""
         return self._vocabulary.end_id
 
     def word(self, token: int) -> str:
-        """What one token says."""
+        """The text of one token."""
         return self._vocabulary.decode([token])
 
     @cached_property

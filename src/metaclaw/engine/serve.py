@@ -1,4 +1,4 @@
-"""The engine process: read requests from a pipe, run the batch, write answers to a pipe, end when the program ends."""
+"""The loop of the engine process: read requests from a pipe, run the batches of all versions, write answers."""
 
 import time
 from collections.abc import Mapping
@@ -10,19 +10,18 @@ import torch
 
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.engine import frames
-from metaclaw.engine.adapted_weights import AdaptedWeights
 from metaclaw.engine.checkpoint import ALL_KINDS, Steps, finish, map_tensors, read_shape
+from metaclaw.engine.frames import Pipe
 from metaclaw.engine.llama import Llama
-from metaclaw.engine.pipe import Pipe
-from metaclaw.engine.versions import Version
+from metaclaw.engine.versions import AdaptedWeights, Version
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.errors import MetaClawError, WireError
 
 _SHARE: Final = 0.1
 _MOST_S: Final = 0.005
 _HURRY: Final = 3.0
-"""Work beside the answers between two rounds of passes: a share of what the round took, but never so much that a reader sees it. It
-is done in steps, and one that has begun is finished. A load that a request waits for gets so many times as much."""
+"""Between two rounds of passes, loading and merging get this share of the round's time, up to a limit that a reader does not
+notice, or `_HURRY` times as much if a request waits for it. The work is done in steps, and a step that has begun is finished."""
 _LOOK_S: Final = 0.002
 
 
@@ -30,7 +29,7 @@ Line: TypeAlias = Pipe[frames.ToEngine, frames.FromEngine]
 
 
 class Engine:
-    """A model, and versions of it, serving the requests of one pipe."""
+    """Serves the requests of one pipe with a model and versions of it."""
 
     def __init__(self, pipe: Line, folder: Path, slots: int, dtype: torch.dtype) -> None:
         self._pipe = pipe
@@ -42,7 +41,7 @@ class Engine:
         self._versions = {BASE_POLICY: self._version(self._model, None)}
         self._leaving: dict[int, Version] = {}
         self._displaced: list[Version] = []
-        self._chores: dict[int, Steps[None]] = {}
+        self._loads: dict[int, Steps[None]] = {}
         self._merges: dict[int, Steps[None]] = {}
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
 
@@ -54,7 +53,7 @@ class Engine:
         while True:
             self._listen(wait=self._is_idle)
             began = time.monotonic()
-            # Versions take turns, pass by pass. Requests that wait for a first token come first; none waits longer than a round.
+            # Versions take turns, pass by pass. Those with requests that wait for a first token come first.
             for version in sorted(self._present, key=lambda version: not version.is_reading):
                 self._step(version)
             self._dismiss()
@@ -62,7 +61,7 @@ class Engine:
 
     @property
     def _is_idle(self) -> bool:
-        has_work = self._chores or self._merges or self._leaving or self._displaced
+        has_work = self._loads or self._merges or self._leaving or self._displaced
         return not has_work and all(version.is_idle for version in self._versions.values())
 
     @property
@@ -113,18 +112,18 @@ class Engine:
             if leaving.adapter == adapter:
                 self._versions[number] = leaving
             else:
-                # A load without a waiting request may have been done by then, and its number is free for other weights.
+                # The number is reused for other weights while the old version still answers.
                 self._displaced.append(leaving)
                 self._merges.pop(number, None)
         if number in self._versions:
             self._pipe.send(frames.Loaded(message.id))
         else:
-            # If its old memory is being freed step by step, the rest of it goes now.
-            self._chores[number] = self._load(message.id, number, adapter)
+            # If the memory of its predecessor is being freed step by step, this frees the rest at once.
+            self._loads[number] = self._load(message.id, number, adapter)
 
     def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
-        # A disk may have to be waited for, so that is done beside. All else is done between passes, where it disturbs no answer: a
-        # thread for it would take the interpreter, and a core, from every product of the running answers.
+        # A thread waits for the disk. All else is done between passes: in a thread it would take the interpreter, and a core, from
+        # the running answers.
         recipe = AdaptedWeights(self._model, self._tensors, adapter)
         reading = self._reader.submit(recipe.warm)
         while not reading.done():
@@ -144,34 +143,34 @@ class Engine:
         if version := self._versions.pop(number, None):
             self._leaving[number] = version
         elif number not in self._leaving:
-            # Whatever was being made of it goes with its steps.
-            self._chores.pop(number, None)
+            # If it is being loaded, the load is dropped.
+            self._loads.pop(number, None)
             self._pipe.send(frames.Unloaded(number))
 
     def _dismiss(self) -> None:
-        """Unload retiring versions when their last answer is finished; those whose number was reused are not waited for."""
+        """Free unloaded versions when their last answer is finished; for those whose number was reused no message is sent."""
         self._displaced = [version for version in self._displaced if not version.is_idle]
         for number, version in list(self._leaving.items()):
             if version.is_idle:
                 del self._leaving[number]
                 self._merges.pop(number, None)
-                self._chores[number] = self._free(number, version)
+                self._loads[number] = self._free(number, version)
 
     def _free(self, number: int, version: Version) -> Steps[None]:
         yield from version.dissolve()
         self._pipe.send(frames.Unloaded(number))
 
     def _work(self, serving_s: float) -> None:
-        """Some of what is to be done beside the answers, the last round of which took so long."""
+        """Do some steps of loading, freeing and merging after a round of passes that took `serving_s`."""
         began, most = time.monotonic(), min(_SHARE * serving_s, _MOST_S)
-        while self._chores or self._merges:
-            # A request waits for a version to load or unload, but none waits for a loaded one to become faster.
-            works = self._chores or self._merges
-            number = next(iter(works)) if self._chores else max(works)
+        while self._loads or self._merges:
+            # Requests wait for loads and unloads, but not for merges.
+            works = self._loads or self._merges
+            number = next(iter(works)) if self._loads else max(works)
             try:
                 next(works[number])
             except (StopIteration, MemoryError):
-                # Where there is no room for weights of its own, a version goes on as it is.
+                # Without memory for merged weights, a version continues unmerged.
                 del works[number]
-            if time.monotonic() - began >= (_HURRY * most if self._chores else most):
+            if time.monotonic() - began >= (_HURRY * most if self._loads else most):
                 return

@@ -1,43 +1,120 @@
-"""The embedded model as something that can be taught: a training backend whose work is done in a process of its own.
+"""Training of the embedded model in a process of its own, and the pause of training while answers are made.
 
-Imports nothing heavy. The process stands still while training is paused; what it had on disk survives its end.
+On few cores a low priority is not enough, so the trainer's whole process group is stopped by a signal before an answer is begun,
+and continues after it. Imports nothing heavy.
 """
 
 import asyncio
 import ctypes
 import logging
-import os
 import re
 import shutil
-import sys
 from collections.abc import Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
-from metaclaw.engine.child_process import TrainerProcess
+from metaclaw.engine.child_process import TrainerProcess, default_threads
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.run_files import remove_run
-from metaclaw.engine.training_pause import TrainingPause
 from metaclaw.errors import MissingPackageError, TrainerMemoryError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
 
 log = logging.getLogger(__name__)
 
-_MAX_THREADS: Final = 8
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _A = TypeVar("_A", bound=frames.FromTrainer)
 
 
-class EmbeddedTrainer:
-    """A TrainingBackend. `folder` is the model's (made from SmolLM2 if `convert`), `policies` where kept weights go.
+class Pausable(Protocol):
+    """A process that can be stopped and continued at once from outside."""
 
-    A call that is cancelled ends the process, and so do `release_memory_after_s` of standing still or, with no run open, of nothing
-    to do. Then no run is open: `open` goes on from what was on disk, and says how far that was. Calls wait while training is
-    paused.
+    def stop(self) -> None: ...
+    def go(self) -> None: ...
+
+
+class TrainingPause:
+    """Counted holds, each with its reason. The first stops every member before it returns; the last release lets them continue.
+
+    Members stay stopped for `settle_s` after the last release, so that a burst of requests is one stop. One event loop calls it.
+    """
+
+    def __init__(self, *, settle_s: float = 0.0) -> None:
+        self._settle_s = settle_s
+        self._holds: dict[str, int] = {}
+        self._members: list[Pausable] = []
+        self._is_still = False
+        self._settling: asyncio.TimerHandle | None = None
+
+    @property
+    def is_still(self) -> bool:
+        """Whether members are stopped now."""
+        return self._is_still
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why they are stopped; empty while they run, and during `settle_s`."""
+        return tuple(self._holds)
+
+    def hold(self, reason: str) -> None:
+        """Stop all members until the matching `release`; they are stopped when this returns."""
+        self._holds[reason] = self._holds.get(reason, 0) + 1
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+        if not self._is_still:
+            self._is_still = True
+            for member in self._members:
+                member.stop()
+
+    def release(self, reason: str) -> None:
+        """Take one hold back. Raises ValueError if there is none for this reason."""
+        count = self._holds.get(reason)
+        if count is None:
+            raise ValueError(f"training is not paused for {reason!r}")
+        if count > 1:
+            self._holds[reason] = count - 1
+            return
+        del self._holds[reason]
+        if not self._holds:
+            self._settle()
+
+    def attach(self, member: Pausable) -> None:
+        """Add a member; it is stopped at once while there is a hold."""
+        self._members.append(member)
+        if self._is_still:
+            member.stop()
+
+    def detach(self, member: Pausable) -> None:
+        """Remove a member; unknown ones are ignored."""
+        if member in self._members:
+            self._members.remove(member)
+
+    def _settle(self) -> None:
+        try:
+            loop = asyncio.get_running_loop() if self._settle_s > 0 else None
+        except RuntimeError:
+            loop = None  # before the program runs there is no burst to wait for
+        if loop is None:
+            self._go()
+        else:
+            self._settling = loop.call_later(self._settle_s, self._go)
+
+    def _go(self) -> None:
+        self._settling = None
+        self._is_still = False
+        for member in self._members:
+            member.go()
+
+
+class EmbeddedTrainer:
+    """A TrainingBackend. `folder` is the model's (made from SmolLM2 if `convert`), kept weights go into folders in `policies`.
+
+    A cancelled call ends the process, and so does a pause of `release_memory_after_s`, or as long without an open run and without
+    requests. Then no run is open; `open` continues from the state on disk and returns it. Calls wait while training is paused.
     """
 
     name: Final = "embedded"
@@ -60,7 +137,7 @@ class EmbeddedTrainer:
         )
         self._policies = policies
         self._training_pause = training_pause or TrainingPause()
-        self._threads = threads or _default_threads()
+        self._threads = threads or default_threads()
         self._arguments = [str(folder), "--threads", str(self._threads), "--device", device, "--dtype", dtype, "--nice", str(nice)]
         self._arguments += ["--convert"] if convert else []
         self._release_s = release_memory_after_s
@@ -69,24 +146,20 @@ class EmbeddedTrainer:
         self._burial: asyncio.Task[int] | None = None
         self._releasing: asyncio.TimerHandle | None = None
         self._plan: RunPlan | None = None
-        self._is_open = False
+        self.is_open = False
+        """Whether a run is open; the end of the process ends it."""
 
     @property
     def pid(self) -> int | None:
-        """The trainer process, while there is one."""
+        """The id of the trainer process, while there is one."""
         return self._child.pid if self._child else None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a run is open; the end of the process ends it."""
-        return self._is_open
-
     async def open(self, run: RunPlan) -> RunProgress:
-        """Begin this run, or go on with it from what survived."""
+        """Begin this run, or continue it from the state on disk."""
         asked = frames.Open(run.name, run.start, run.rank, run.seed, str(run.folder))
-        self._is_open = False
+        self.is_open = False
         answer = await self._ask(asked, frames.Opened)
-        self._plan, self._is_open = run, True
+        self._plan, self.is_open = run, True
         self._watch_memory()
         log.info("run_opened name=%s steps=%d pieces=%d", run.name, answer.progress.steps, answer.progress.pieces)
         for note in answer.notes:
@@ -114,7 +187,7 @@ class EmbeddedTrainer:
         return await self._score(pairs, frames.Base())
 
     async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
-        """Add one piece's gradient. It is on disk soon, not necessarily now: `open` tells."""
+        """Add one piece's gradient. It may be written to disk later; `open` returns what was."""
         self._require_run()
         return (await self._ask(frames.Accumulate(list(data), loss), frames.Accumulated)).stats
 
@@ -124,14 +197,14 @@ class EmbeddedTrainer:
         return (await self._ask(frames.Apply(adam, normaliser), frames.Applied)).stats
 
     async def keep(self, label: str) -> Weights:
-        """The present weights as a folder in PEFT's format, with what training goes on from. It replaces one of that label."""
+        """Write the present weights in PEFT's format, with the training state. The folder replaces one of that label."""
         self._require_run()
         folder = self._folder_of(label)
         await self._ask(frames.Keep(folder), frames.Done)
         return Weights(self.name, folder, folder)
 
     async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
-        """Kept weights as a folder of another label, with what was learned multiplied by a scale."""
+        """Write kept weights under another label, with what was learned multiplied by a scale."""
         folder = self._folder_of(label)
         await self._ask(frames.Shrink(weights.adapter, scale, folder), frames.Done)
         return Weights(self.name, folder, folder)
@@ -148,38 +221,38 @@ class EmbeddedTrainer:
         return str(self._policies / label)
 
     async def close(self, *, discard: bool) -> None:
-        """End the run. Keeping its pieces waits while training is paused; throwing them away does not."""
+        """End the run. Keeping its state waits while training is paused; discarding it does not."""
         plan, self._plan = self._plan, None
         if discard and self._training_pause.is_still:
             await self._end(self._child)
-        if self._is_open:
-            self._is_open = False
+        if self.is_open:
+            self.is_open = False
             await self._ask(frames.Close(discard), frames.Done)
         if discard and plan is not None:
             await asyncio.to_thread(remove_run, plan.folder)
 
     async def aclose(self) -> None:
-        """End the process; what it had on disk stays."""
+        """End the process; the state on disk stays."""
         await self._end(self._child)
 
     def stop(self) -> None:
-        """For `TrainingPause`: the process stands still when this returns."""
+        """Stop the process, for `TrainingPause`; it is stopped when this returns."""
         if self._child is not None:
             self._child.stop()
         self._watch_memory()
 
     def go(self) -> None:
-        """For `TrainingPause`: the process goes on."""
+        """Let the process continue, for `TrainingPause`."""
         if self._child is not None:
             self._child.go()
         self._watch_memory()
 
     def _watch_memory(self) -> None:
-        """The process may go if it is of no use for long: it stands still, or nothing is open and nothing is asked."""
+        """Set the timer that ends the process after a long pause, or after long idleness without an open run."""
         if self._releasing is not None:
             self._releasing.cancel()
             self._releasing = None
-        is_idle = not self._is_open and not self._one_at_a_time.locked()
+        is_idle = not self.is_open and not self._one_at_a_time.locked()
         if self._release_s is not None and self._child is not None and (self._training_pause.is_still or is_idle):
             self._releasing = asyncio.get_running_loop().call_later(self._release_s, self._release, self._child)
 
@@ -201,7 +274,7 @@ class EmbeddedTrainer:
         return frames.Present()
 
     def _require_run(self) -> None:
-        if not self._is_open:
+        if not self.is_open:
             raise TrainingError("no run is open")
 
     async def _ask(self, message: frames.ToTrainer, kind: type[_A]) -> _A:
@@ -225,7 +298,7 @@ class EmbeddedTrainer:
         if answer is None:
             raise TrainingError(f"the trainer process ended with status {await self._end(child)}")
         if isinstance(answer, frames.RequestFailed) and answer.needs_memory:
-            await self._end(child)  # its memory is needed, and what it has on disk is enough to go on
+            await self._end(child)  # its memory is needed, and the state on disk is enough to continue
             raise TrainerMemoryError(answer.message)
         if isinstance(answer, frames.RequestFailed):
             raise MissingPackageError(answer.message) if answer.needs_package else TrainingError(answer.message)
@@ -249,7 +322,7 @@ class EmbeddedTrainer:
         return child
 
     async def _end(self, child: TrainerProcess | None) -> int | None:
-        """The process is gone when this returns: its exit status, or None if there was none."""
+        """End the process and wait until it is gone; its exit status, or None if there was none."""
         if child is not None:
             self._let_go(child)
         return None if self._burial is None else await asyncio.shield(self._burial)
@@ -259,15 +332,10 @@ class EmbeddedTrainer:
         if child is not self._child:
             return
         self._training_pause.detach(self)
-        self._child, self._is_open = None, False
+        self._child, self.is_open = None, False
         self._watch_memory()
         child.kill()
         self._burial = asyncio.get_running_loop().create_task(child.bury(), name="trainer's end")
-
-
-def _default_threads() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _MAX_THREADS)
 
 
 def is_gpu(device: str) -> bool:
@@ -281,7 +349,7 @@ def _has_cuda() -> bool:
     try:
         if metadata.version("torch").endswith("+cpu"):
             return False
-        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        driver = ctypes.CDLL("libcuda.so.1")
         devices = ctypes.c_int(0)
         return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(devices)) == 0 and devices.value > 0
     except (metadata.PackageNotFoundError, OSError, AttributeError):

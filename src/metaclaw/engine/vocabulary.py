@@ -1,8 +1,8 @@
-"""From messages to token ids and back: the model's own chat template, and decoding that never shows half a character."""
+"""The tokenizer of a model folder: its chat template, decoding that never shows half a character, and stop strings."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -10,21 +10,26 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
+from metaclaw.domain.chat import Json
+from metaclaw.engine.prompt import held_back
 from metaclaw.errors import EngineError, WireError
 
 _UNDECIDED: Final = "\ufffd"
 _FIRST_PRIVATE: Final = 0xF0000
-"""Code points of a private plane that stand, while a prompt is rendered, for special tokens that were written as plain text."""
+"""Private code points that replace, while a prompt is rendered, special tokens that a message spells out as text."""
 
 
 class Vocabulary:
     """A model folder's tokenizer and chat template."""
 
     def __init__(self, folder: Path) -> None:
-        config = _read_config(folder)
+        config = {
+            key: value["content"] if isinstance(value, dict) and "content" in value else value
+            for key, value in read_json(folder / "tokenizer_config.json").items()
+        }
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            # A twin that takes special tokens in a text for what they are there: letters.
+            # A second one that reads special tokens in a text as letters.
             self._literal = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the library raises nothing more precise
             raise EngineError(f"cannot read {folder / 'tokenizer.json'}: {error}") from error
@@ -34,16 +39,17 @@ class Vocabulary:
         self._hidden = re.compile(
             f"([{chr(_FIRST_PRIVATE)}-{chr(_FIRST_PRIVATE + len(self._special) - 1)}])" if self._special else "(?!)()"
         )
-        self.end_ids = _end_ids(folder, config, self._tokenizer)
-        """The tokens that end an answer, where the folder says."""
-        self._end = config.get("eos_token")
+        end = config.get("eos_token")
+        self._end_id = self._tokenizer.token_to_id(end) if isinstance(end, str) else None
+        self.end_ids = read_end_ids(folder) | ({self._end_id} if self._end_id is not None else set())
+        """The tokens that end an answer, if the folder names any."""
         self._named = {key: value for key, value in config.items() if key.endswith("_token") and isinstance(value, str)}
         self._template = _compile(_find_template(config, folder))
 
     def render(self, turns: Sequence[tuple[str, str]], beginning: str) -> list[int]:
-        """The prompt's token ids. `beginning` is text the answer has to begin with.
+        """The tokens of the prompt, which ends with `beginning`, the required beginning of the answer.
 
-        Special tokens count only where the template puts them: a message that spells one out stays text.
+        Special tokens are special only where the template puts them: in a message they stay text.
         """
         hidden = [(role, self._hide(text)) for role, text in turns]
         try:
@@ -56,14 +62,13 @@ class Vocabulary:
 
     @property
     def end_id(self) -> int:
-        """The token that ends an answer in the chat template. Raises EngineError where the folder names none."""
-        known = self._tokenizer.token_to_id(self._end) if isinstance(self._end, str) else None
-        if known is None and not self.end_ids:
+        """The token that ends an answer in the chat template. Raises EngineError if the folder names none."""
+        if not self.end_ids:
             raise EngineError("the model's folder does not say which token ends an answer")
-        return known if known is not None else min(self.end_ids)
+        return min(self.end_ids) if self._end_id is None else self._end_id
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text in which nothing is special."""
+        """The tokens of a text without special tokens."""
         return self._literal.encode(text, add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> str:
@@ -86,7 +91,7 @@ class Vocabulary:
 
 
 class Detokenizer:
-    """Decode a growing list of tokens; a character comes out once its last byte is known."""
+    """Decodes a growing list of tokens; a character is returned once its last byte is known."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -103,13 +108,13 @@ class Detokenizer:
         return fresh
 
     def flush(self) -> str:
-        """What is left at the end, incomplete characters shown as replacement characters."""
+        """The rest at the end, with incomplete characters as replacement characters."""
         fresh = self._fresh() if self._pending else ""
         self._settle()
         return fresh
 
     def _fresh(self) -> str:
-        # Some tokenizers drop a leading space, so new tokens are decoded behind the ones before them.
+        # Some tokenizers drop a leading space, so new tokens are decoded together with the ones before.
         before = self._vocabulary.decode(self._context)
         return self._vocabulary.decode(self._context + self._pending)[len(before) :]
 
@@ -119,7 +124,7 @@ class Detokenizer:
 
 
 class StopFinder:
-    """Let text through up to the first stop string, holding back what may still become one."""
+    """Passes text on up to the first stop string, and holds back an end that may become one."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
@@ -134,13 +139,13 @@ class StopFinder:
         self._held += text
         hits = [(position, stop) for stop in self._stops if (position := self._held.find(stop)) >= 0]
         if hits:
-            # The stop string that is whole first, however the text was cut on its way here.
+            # The stop string that is complete first, however the text was cut into pieces.
             position, self.found = min(hits, key=lambda hit: (hit[0] + len(hit[1]), hit[0]))
             return self._let(position, drop=True)
-        return self._let(len(self._held) - self._undecided())
+        return self._let(len(self._held) - held_back(self._held, self._stops))
 
     def flush(self) -> str:
-        """What was held back, now that no more text comes."""
+        """The text held back, when no more comes."""
         return self._let(len(self._held))
 
     def _let(self, count: int, *, drop: bool = False) -> str:
@@ -148,38 +153,28 @@ class StopFinder:
         self._held = "" if drop else rest
         return out
 
-    def _undecided(self) -> int:
-        longest = max((len(stop) for stop in self._stops), default=1) - 1
-        for count in range(min(longest, len(self._held)), 0, -1):
-            tail = self._held[-count:]
-            if any(stop.startswith(tail) for stop in self._stops):
-                return count
-        return 0
 
-
-def _read_config(folder: Path) -> dict[str, object]:
-    path = folder / "tokenizer_config.json"
+def read_json(path: Path) -> dict[str, Json]:
+    """The JSON object in a file. Raises EngineError."""
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        value: Json = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise EngineError(f"cannot read {path}: {error}") from error
-    if not isinstance(config, dict):
+    if not isinstance(value, dict):
         raise EngineError(f"{path} does not hold a JSON object")
-    return {key: value.get("content") if isinstance(value, dict) and "content" in value else value for key, value in config.items()}
+    return value
 
 
-def _end_ids(folder: Path, config: Mapping[str, object], tokenizer: Tokenizer) -> frozenset[int]:
+def read_end_ids(folder: Path) -> frozenset[int]:
+    """The tokens that end an answer, from the configurations of a model folder."""
     ends: set[int] = set()
-    for name in ("generation_config.json", "config.json"):
-        path = folder / name
-        found = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id") if path.is_file() else None
+    for path in (folder / "generation_config.json", folder / "config.json"):
+        found = read_json(path).get("eos_token_id") if path.is_file() else None
         ends |= {one for one in (found if isinstance(found, list) else [found]) if isinstance(one, int)}
-    named = config.get("eos_token")
-    known = tokenizer.token_to_id(named) if isinstance(named, str) else None
-    return frozenset(ends | ({known} if known is not None else set()))
+    return frozenset(ends)
 
 
-def _find_template(config: dict[str, object], folder: Path) -> str:
+def _find_template(config: dict[str, Json], folder: Path) -> str:
     path = folder / "chat_template.jinja"
     template = path.read_text(encoding="utf-8") if path.is_file() else config.get("chat_template")
     if not isinstance(template, str):

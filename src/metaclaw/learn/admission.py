@@ -7,6 +7,8 @@ before anything more is paid for it.
 """
 
 import logging
+import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -42,7 +44,7 @@ from metaclaw.skills import (
     waits_for_person,
 )
 from metaclaw.store import RefusedError, SqlCandidates
-from metaclaw.text import instructions, split_sentences, visible_text
+from metaclaw.text import instructions, shorten, split_sentences, visible_text
 from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
@@ -136,49 +138,42 @@ class Learned:
     generation: int | None = None
 
 
+@dataclass(eq=False, kw_only=True)
 class CandidateAdmission:
     """The one way by which a learned skill comes into force."""
 
-    def __init__(
-        self,
-        *,
-        gate: Gate,
-        library: AnyLibrary,
-        candidates: SqlCandidates,
-        announce: Announce,
-        redact: Callable[[str], str],
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        book: AttemptLog | None = None,
-    ) -> None:
-        self._gate = gate
-        self._library = library
-        self._candidates = candidates
-        self._announce = announce
-        self._redact = redact
-        self._now = now
+    gate: Gate
+    library: AnyLibrary
+    candidates: SqlCandidates
+    announce: Announce
+    redact: Callable[[str], str]
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    book: AttemptLog | None = None
+
+    def __post_init__(self) -> None:
         self._limiter = anyio.CapacityLimiter(_PROVEN_AT_ONCE)
-        self._guard = RetryGuard("gate", book)
+        self._guard = RetryGuard("gate", self.book)
         self._proving: set[CandidateId] = set()
 
     @property
     def proves(self) -> bool:
         """Whether the gate replays what it is given."""
-        return self._gate.mode in (GateMode.SHADOW, GateMode.FULL)
+        return self.gate.mode in (GateMode.SHADOW, GateMode.FULL)
 
     async def admit(self, proposal: Proposal, learned: Learned, proving: TaskGroup) -> None:
         """Take a proposal through the gate: at once where nothing is replayed, else in the background."""
         proposal = replace(proposal, skill=_as_filed(proposal.skill))
         if proposal.change is Change.NEW:
-            proposal = replace(proposal, skill=named_apart(proposal.skill, self._library.view.get))
-        generation = self._library.view.generation if learned.generation is None else learned.generation
-        candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self._now())
+            proposal = replace(proposal, skill=named_apart(proposal.skill, self.library.view.get))
+        generation = self.library.view.generation if learned.generation is None else learned.generation
+        candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self.now())
         if not await self._save(candidate):
             return
         await self.go_on(candidate, learned, proving)
 
     async def go_on(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
         """Decide about a candidate, or continue where it was left: at once where nothing is replayed, else in the background."""
-        if not self._gate.replays(candidate.proposal):
+        if not self.gate.replays(candidate.proposal):
             await self._decide(candidate, learned)
         elif candidate.id not in self._proving:
             self._proving.add(candidate.id)
@@ -202,28 +197,24 @@ class CandidateAdmission:
         admission = Admission(Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate)
         return await self._publish(candidate, admission, {}, by_person=True)
 
-    async def change_state(
-        self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None, *, since: int | None = None
-    ) -> bool:
-        """Move a skill in force to another state, unless a person has touched it or reverted after the generation `since`, on
-        which the decision rests (by default the one in view)."""
-        expected, learned = {skill.name: skill.content_hash}, self._resting_on(since)
+    async def change_state(self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None) -> bool:
+        """Move a skill in force to another state, unless a person has touched it or reverted after the generation in view."""
+        expected, learned = {skill.name: skill.content_hash}, LearnedFrom(self.library.view.generation)
         if not await self._try(lambda: self._put([replace(skill, state=state)], (), reason, expected, learned)):
             return False
         await self.tell(skill, reason, certificate)
         return True
 
     async def retire(self, skill: Skill, reason: str, *, since: int | None = None) -> bool:
-        """Take a learned skill out of force, unless a person has touched it or reverted after the generation `since`."""
-        told, expected, learned = f"retired {skill.name}: {reason}", {skill.name: skill.content_hash}, self._resting_on(since)
+        """Take a learned skill out of force, unless a person has touched it or reverted after the generation `since`, on which the
+        decision rests (by default the one in view)."""
+        told, expected = f"retired {skill.name}: {reason}", {skill.name: skill.content_hash}
+        learned = LearnedFrom(self.library.view.generation if since is None else since)
         if not await self._try(lambda: self._put([], (skill.name,), told, expected, learned)):
             return False
         log.info("skill_retired hash=%s", skill.content_hash)
         await self.tell(skill, told)
         return True
-
-    def _resting_on(self, since: int | None) -> LearnedFrom:
-        return LearnedFrom(self._library.view.generation if since is None else since)
 
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned) -> None:
         try:
@@ -234,16 +225,16 @@ class CandidateAdmission:
             self._proving.discard(candidate.id)
 
     async def _decide(self, candidate: Candidate, learned: Learned) -> None:
-        if await run_sync(self._candidates.is_reverted, candidate.generation):
+        if await run_sync(self.candidates.is_reverted, candidate.generation):
             await self._keep(replace(candidate, standing=Standing.REJECTED, reason=_REVERTED))
             return
         if await self._is_in_force_already(candidate.proposal):
             reason = f"{candidate.proposal.skill.name} is in force already"
             await self._keep(replace(candidate, standing=Standing.REJECTED, reason=reason))
             return
-        library = IndexLibrary(self._library.view.index, learned.scopes)
+        library = IndexLibrary(self.library.view.index, learned.scopes)
         replaying = await self._replaying(candidate, learned)
-        admission = await self._gate.admit(candidate.proposal, library, replaying)
+        admission = await self.gate.admit(candidate.proposal, library, replaying)
         if not await self._is_wanted(candidate):
             return
         if admission.notice:
@@ -257,14 +248,14 @@ class CandidateAdmission:
 
     async def _is_in_force_already(self, proposal: Proposal) -> bool:
         """Whether another candidate with this very text is in force."""
-        known = self._library.view.get(proposal.skill.name)
+        known = self.library.view.get(proposal.skill.name)
         if known is None or not _is_same(known, proposal.skill) or proposal.change is not Change.NEW:
             return False
         return await run_sync(self._accepted, known) is not None
 
     async def _replaying(self, candidate: Candidate, learned: Learned) -> Replaying:
         """The replays that are open to it: on which turns, for how much, and what is kept after each."""
-        if not self._gate.replays(candidate.proposal):
+        if not self.gate.replays(candidate.proposal):
             return Replaying((), learned.model)
 
         async def paid(certificate: Certificate) -> bool:
@@ -277,7 +268,7 @@ class CandidateAdmission:
 
     async def _is_wanted(self, candidate: Candidate) -> bool:
         """Whether it is still there and undecided: a session may have been forgotten, or skills reverted, meanwhile."""
-        known = await run_sync(self._candidates.candidate, candidate.id)
+        known = await run_sync(self.candidates.candidate, candidate.id)
         return known is not None and self.is_unfinished(known)
 
     async def _publish(
@@ -285,18 +276,18 @@ class CandidateAdmission:
     ) -> Candidate:
         """Put a candidate's skill in force, unless what it replaces, or its name, has changed by now, or its evidence is out of
         date."""
-        if await run_sync(self._candidates.candidate, candidate.id) is None:
+        if await run_sync(self.candidates.candidate, candidate.id) is None:
             return replace(candidate, standing=Standing.REJECTED, reason="a session that taught it was forgotten")
         proposal = candidate.proposal
         accepted = replace(candidate, standing=Standing.ACCEPTED, reason=admission.reason, certificate=admission.certificate)
         skill = _with_overrides(replace(proposal.skill, state=admission.state), admission.overrides)
         if await self._is_in_force_already(proposal):
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already"))
-        known = self._library.view.get(skill.name)
+        known = self.library.view.get(skill.name)
         if known is not None and _is_same(known, skill) and proposal.change is Change.NEW:
             return await self._keep(accepted)  # the program was stopped just before this was written down
         # A person who lets it pass decides now, whatever was reverted since it was proposed.
-        since = self._library.view.generation if by_person else candidate.generation
+        since = self.library.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
             gone, expected = self._gone(proposal, admission), self._expected(proposal, seen)
@@ -314,18 +305,18 @@ class CandidateAdmission:
 
     async def refuse(self, proposal: Proposal, reason: str) -> None:
         """Keep a proposal that did not come as far as the gate, so that people see why it was not taken."""
-        generation, made_at = self._library.view.generation, self._now()
+        generation, made_at = self.library.view.generation, self.now()
         await self._save(Candidate(CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at))
 
     def _gone(self, proposal: Proposal, admission: Admission) -> list[SkillName]:
         names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
-        return [name for name in names if name != proposal.skill.name and self._library.view.get(name) is not None]
+        return [name for name in names if name != proposal.skill.name and self.library.view.get(name) is not None]
 
     def _expected(self, proposal: Proposal, seen: Mapping[SkillName, str]) -> dict[SkillName, str | None]:
         """Content hashes that must be unchanged at publication. Raises SkillError if a skill it is to replace is gone."""
         expected: dict[SkillName, str | None] = {proposal.skill.name: None}
         for name in proposal.replaces:
-            known = self._library.view.get(name)
+            known = self.library.view.get(name)
             if known is None:
                 raise SkillError(f"{name}, which it was to replace, is no longer in force")
             expected[name] = seen.get(name, known.content_hash)
@@ -350,13 +341,13 @@ class CandidateAdmission:
         by_person: bool = False,
     ) -> int:
         view = await run_sync(
-            lambda: self._library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person)
+            lambda: self.library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person)
         )
         return view.generation
 
     async def _notify(self, candidate: Candidate, notice: str) -> None:
-        text = await run_sync(self._redact, notice)
-        await self._announce("notice", {"candidate": candidate.id, "skill": candidate.proposal.skill.name, "text": text})
+        text = await run_sync(self.redact, notice)
+        await self.announce("notice", {"candidate": candidate.id, "skill": candidate.proposal.skill.name, "text": text})
 
     async def _keep(self, candidate: Candidate) -> Candidate:
         await self._save(candidate)
@@ -367,7 +358,7 @@ class CandidateAdmission:
         forgotten."""
         kept = await run_sync(self._scrubbed, candidate)
         try:
-            await run_sync(self._candidates.save_candidate, kept)
+            await run_sync(self.candidates.save_candidate, kept)
         except RefusedError as error:
             log.info("candidate_let_go id=%s reason=%s", candidate.id, error)
             return False
@@ -376,7 +367,7 @@ class CandidateAdmission:
         return True
 
     def _scrubbed(self, candidate: Candidate) -> Candidate:
-        skill, redact = candidate.proposal.skill, self._redact
+        skill, redact = candidate.proposal.skill, self.redact
         extra = {key: redact(value) if isinstance(value, str) else value for key, value in skill.extra.items()}
         clean = replace(skill, trigger=redact(skill.trigger), body=redact(skill.body), extra=extra)
         shown = candidate.certificate
@@ -391,7 +382,16 @@ class CandidateAdmission:
             await self._keep(replace(mine, reason=reason, certificate=certificate or mine.certificate))
 
     def _accepted(self, skill: Skill) -> Candidate | None:
-        return accepted_candidate(self._candidates, skill)
+        return accepted_candidate(self.candidates, skill)
+
+
+async def claim_turns(candidates: SqlCandidates, kind: str, generation: int, turns: Sequence[TurnId]) -> int | None:
+    """Begin an attempt that has these turns as its support; None where one of them has been used already, or is forgotten."""
+    try:
+        return await run_sync(candidates.begin_attempt, kind, generation, turns)
+    except RefusedError as error:
+        log.debug("attempt_refused kind=%s reason=%s", kind, error)
+        return None
 
 
 def accepted_candidate(candidates: SqlCandidates, skill: Skill) -> Candidate | None:
@@ -429,3 +429,32 @@ def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
 def _told(proposal: Proposal) -> str:
     count = len(proposal.support)
     return f"{_DONE[proposal.change]} {proposal.skill.name} from {count} turn{'' if count == 1 else 's'}"
+
+
+_COUNTED: Final = 1_000
+_SHOWN: Final = 3
+_SHOWN_CHARS: Final = 120
+_DETAIL: Final = re.compile(r"[;:(]")
+_NUMBER: Final = re.compile(r"\b\d[\d.,]*")
+
+
+def rejected_proposals(candidates: SqlCandidates) -> dict[str, object]:
+    """The rejected proposals: how many for each reason, and the newest with what they say. Blocks."""
+    reasons = Counter(map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _COUNTED)))
+    last = [
+        {"name": one.proposal.skill.name, "text": _shown(one.proposal.skill), "reason": one.reason, "at": one.made_at.isoformat()}
+        for one in candidates.candidates(Standing.REJECTED, _SHOWN)
+    ]
+    return {"reasons": dict(reasons.most_common()), "last": last}
+
+
+def _kind_of_reason(reason: str) -> str:
+    """The first reason without what is special to one proposal: `it holds a secret`, `its trigger has N words`."""
+    first = _DETAIL.split(reason, maxsplit=1)[0]
+    return _NUMBER.sub("N", first).strip() or "no reason given"
+
+
+def _shown(skill: Skill) -> str:
+    """The words that matter of a skill's text, on one line: a person's own where it quotes them."""
+    quoted = [line.removeprefix("> ") for line in skill.body.splitlines() if line.startswith("> ")]
+    return shorten(" ".join(quoted or [skill.body]), _SHOWN_CHARS)

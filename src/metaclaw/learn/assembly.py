@@ -13,28 +13,25 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.turn import Step
 from metaclaw.learn.admission import CandidateAdmission, SafetyReview
-from metaclaw.learn.answers import EVOLVER, JUDGE, UnusableAnswers
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Situations
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
-from metaclaw.learn.compliance import ComplianceLoop
+from metaclaw.learn.compliance import CheckTrial, ComplianceLoop
 from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
-from metaclaw.learn.fast import FastLoop, FastRules
-from metaclaw.learn.listen.checks import CheckTrial
-from metaclaw.learn.listen.loop import TOKENS as LISTEN_TOKENS
-from metaclaw.learn.listen.loop import Listening
-from metaclaw.learn.listen.messages import Messages
-from metaclaw.learn.listen.rules import RuleWriter
+from metaclaw.learn.fast import FastLoop
+from metaclaw.learn.listen import TOKENS as LISTEN_TOKENS
+from metaclaw.learn.listen import Listening
 from metaclaw.learn.maintenance import Maintenance, UpliftReader
-from metaclaw.learn.models import Models, Provider
+from metaclaw.learn.messages import Messages
+from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
-from metaclaw.learn.owner import OwnerActions, serve_as_before
-from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord
+from metaclaw.learn.owner import OwnerActions
+from metaclaw.learn.replay import CassetteReplayer
 from metaclaw.learn.retention import SessionErasure
-from metaclaw.learn.status import senses
+from metaclaw.learn.rules import RuleWriter
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.learn.store_rpc import AnyLibrary
-from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor
+from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor, senses
 from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
 from metaclaw.privacy import KnownSecrets, Redactor, render_step, skill_capabilities
@@ -193,9 +190,8 @@ class Learning:
         return judge_for
 
     def _replayer(self) -> CassetteReplayer:
-        placing = PlacementRecord(self.generations.at, Budgets.configured(self._config.skills))
-        scorer = ReplayScorer(self.judge_for, self.redact)
-        return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, placing)
+        scorer, budgets = ReplayScorer(self.judge_for, self.redact), Budgets.configured(self._config.skills)
+        return CassetteReplayer(self.reader, self.steps, self.models.served, scorer, self.generations.at, budgets)
 
     def _maintenance(self) -> Maintenance:
         uses, cursors = self._uses, self._cursors
@@ -309,7 +305,8 @@ class Learning:
             admission=self.admission,
             probes=self.probes,
             writer_for=writer_for,
-            rules=FastRules(section.min_failures, self._teams),
+            min_failures=section.min_failures,
+            teams=self._teams,
             book=self.book,
             is_unread=self.listening.is_unread,
             may_train=self._may_train(),
@@ -397,7 +394,7 @@ def owner_of(
     *,
     failed: Callable[[], None] | None = None,
     let_go: Callable[[SessionId], None] = lambda session: None,
-    serve: Callable[[Sequence[int]], Awaitable[None]] = serve_as_before,
+    serve: Callable[[Sequence[int]], Awaitable[None]] | None = None,
 ) -> OwnerActions:
     """Build the actions of a person. `failed` is called when there is something new to learn from, by default by the loops of
     `learning`; `let_go` with a session that is to be forgotten, for others that keep something of it."""

@@ -17,7 +17,7 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
-from metaclaw.learn.replay.replayer import PlayedCall, PlayedTurn, ReplayScore
+from metaclaw.learn.replay import PlayedTurn, ReplayScore
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.outcome import (
     Calibration,
@@ -121,10 +121,6 @@ def _says_something(answer: Sequence[Part]) -> bool:
     return any(isinstance(part, Text) and part.text.strip() for part in answer)
 
 
-async def _uncounted(model: str) -> None:
-    return None
-
-
 @dataclass(eq=False, kw_only=True)
 class Assessment:
     """Gives verdicts on recorded turns. `judge_for` is the judge of turns that a model made, or None where there is none. `matches`
@@ -135,7 +131,7 @@ class Assessment:
     skill: Callable[[SkillName], Skill | None]
     calibration: Callable[[], Calibration]
     matches: Callable[[Skill, str, Scope], bool] = always_match
-    judged: Callable[[str], Awaitable[None]] = _uncounted
+    judged: Callable[[str], Awaitable[None]] | None = None
 
     def signals(self, step: Step, later: Step | None = None) -> tuple[Signal, ...]:
         """The signals of the detectors. Blocks."""
@@ -168,7 +164,8 @@ class Assessment:
         sensed = await run_sync(sense, step, later)
         with without_waiting():
             votes = await judge.judge(step, is_suspect=not is_cleared_by_one(sensed))
-        await self.judged(votes.model)
+        if self.judged is not None:
+            await self.judged(votes.model)
         return verdict(step, sensed, votes, self.calibration())
 
     def _check(self, name: SkillName, step: Step) -> Outcome | None:
@@ -208,11 +205,7 @@ class ReplayScorer:
         """Raises JudgeError where there is no verdict."""
         check = readable_check(skill)
         if check is not None and await run_sync(_tells, check, played):
-            return ReplayScore(
-                await run_sync(
-                    run_check, check, (*(one.call for one in played.calls), *played.answer), conversation_of(played.step)
-                )
-            )
+            return ReplayScore(await run_sync(run_check, check, (*played.calls, *played.answer), conversation_of(played.step)))
         judge = self._judge_for(played.step.model)
         if judge is None:
             raise JudgeError("no check and no judge")
@@ -254,9 +247,9 @@ def is_corrected(step: Step) -> bool:
     return any(signal.detector.startswith("correction.") for signal in sense(step).signals)
 
 
-def in_words(answer: Sequence[Part], calls: Sequence[PlayedCall]) -> str:
+def in_words(answer: Sequence[Part], calls: Sequence[ToolCall]) -> str:
     """The calls and words of an answer as text for a judge."""
-    done = [f"[called {one.call.name} with {one.call.arguments}]" for one in calls]
+    done = [f"[called {one.name} with {one.arguments}]" for one in calls]
     said = [part.text for part in answer if isinstance(part, Text)]
     asked = [f"[calls {part.name} with {part.arguments}]" for part in answer if isinstance(part, ToolCall)]
     return "\n".join([*done, *said, *asked])[:_MOST_ANSWER_CHARS]

@@ -1,4 +1,10 @@
-"""The compliance loop: was each rule followed in the turns it applied to?
+"""Checks of rules: proposed checks are tried before they are taken, and the compliance loop counts which rules were followed.
+
+A check is taken if it fails on the violating example and on the answer that the person corrected, passes on the complying one, and
+fails on none of the person's last turns that are known to be fine: those that the person or a check passed, and those of which a
+judge says that they follow the rule. A turn without a complaint is no evidence: the person may have put up with a habit until now.
+A check is confirmed by the first later task in which the rule was placed and the check agrees with the person: it finds the rule
+broken and the person corrects the answer, or it finds it followed and the person goes on without a correction.
 
 A rule applies to a turn if it was in force for the speaker then, and is for every task or stood in the prompt. A check on tool
 calls looks at turns with such a call, a check on the answer at final answers, which call no tool; in other turns the rule does not
@@ -12,6 +18,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from itertools import islice
 from typing import Final
 
 import anyio
@@ -19,37 +26,51 @@ from anyio.abc import TaskGroup
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.chat import Text
+from metaclaw.domain.check import Check, ProgramCheck
 from metaclaw.domain.compliance import MeasuredTurn, Reminded, RuleOutcome, RuleResult, measured_hash
-from metaclaw.domain.ids import SkillName
+from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import REMINDER, STOPPED_BY_US, EnforcedRule, HoldEnd, Step, Turn, TurnEnd, TurnKind
-from metaclaw.domain.verdict import Outcome
-from metaclaw.errors import BudgetError
+from metaclaw.domain.verdict import Outcome, Source, Verdict, Votes
+from metaclaw.errors import BudgetError, SkillError
 from metaclaw.learn.assessment import concerns, conversation_of, in_words, matching, needs_situation, readable_check
+from metaclaw.learn.messages import RuleItem, SpokenMessage
 from metaclaw.learn.outcomes import pause_s
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
 from metaclaw.outcome import Judge
-from metaclaw.skills import ALWAYS, PROPOSED, LibraryView, Teams, check_state_of, examine, rule_text, rule_when
+from metaclaw.skills import (
+    ALWAYS,
+    PROPOSED,
+    LibraryView,
+    Teams,
+    check_of,
+    check_state_of,
+    examine,
+    parse_check,
+    rule_text,
+    rule_when,
+    run_check,
+    sample_answer,
+)
 from metaclaw.store import LedgerReader, SqlCompliance, SqlGenerations, TurnRow
+from metaclaw.text import shorten
 from metaclaw.upstream import without_waiting
 
 log = logging.getLogger(__name__)
 
+FINE_TURNS: Final = 200
+"""A check is tried on so many of the person's last turns."""
+_MOST_OF_TASK: Final = 32
+_MOST_WORDS: Final = 80
+_MOST_DOUBTS: Final = 3
+_DECIDE_S: Final = 10.0
 _AT_ONCE: Final = 64
 _VIEWS_KEPT: Final = 4
 _JUDGED_EVERY: Final = 10
 _MOST_REASON_CHARS: Final = 300
 _OUTCOMES: Final = {Outcome.PASS: RuleResult.FOLLOWED, Outcome.FAIL: RuleResult.BROKEN, Outcome.UNKNOWN: RuleResult.UNKNOWN}
-
-
-def _nothing_absorbed(version: int) -> Collection[SkillName]:
-    return ()
-
-
-async def _always() -> bool:
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +95,9 @@ class ComplianceLoop:
     teams: Teams
     redact: Callable[[str], str]
     day_of: Callable[[datetime], date]
-    judge_for: Callable[[str], Judge | None] = lambda model: None
-    may_ask: Callable[[], Awaitable[bool]] = _always
-    absorbed: Callable[[int], Collection[SkillName]] = _nothing_absorbed
+    judge_for: Callable[[str], Judge | None]
+    may_ask: Callable[[], Awaitable[bool]]
+    absorbed: Callable[[int], Collection[SkillName]]
     book: AttemptLog | None = None
 
     def __post_init__(self) -> None:
@@ -206,22 +227,11 @@ class ComplianceLoop:
 
     async def _ask(self, question: _Question) -> None:
         """Have a judge say whether a rule was followed; what it cannot tell, or may not be asked, stays unknown."""
-        judge = self.judge_for(question.step.model)
-        if judge is None or not await self.may_ask():
-            return
-        measured, rule, step = question.measured, question.rule, question.step
+        measured, rule = question.measured, question.rule
         async with self._limiter, self._judging.attempt(f"{measured.turn} {rule.name}") as may:
-            if not may:
-                return
-            task = await run_sync(self.redact, step.task)
-            shown = await run_sync(self.redact, in_words(step.answer, ()))
-            try:
-                with without_waiting():
-                    votes = await judge.judge_rule(rule_text(rule), rule_when(rule), task, shown)
-            except BudgetError:
-                return
-        failed = votes.share_failed
-        if failed is None or failed == 0.5:
+            votes = await _votes(self, rule, question.step) if may else None
+        failed = None if votes is None else votes.share_failed
+        if votes is None or failed is None or failed == 0.5:
             return
         result, reason = (RuleResult.BROKEN, " ".join(votes.reasons)) if failed > 0.5 else (RuleResult.FOLLOWED, "")
         (outcome,) = measured.outcomes
@@ -249,3 +259,145 @@ def _reminded(turn: Turn, rule: SkillName) -> Reminded:
         if rule in placement.skills and not placement.is_lasting:
             return Reminded.PLACED if placement.anchor == REMINDER else Reminded.WITHHELD
     return Reminded.NOT_DUE
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """The result of trying a proposed check: taken (`check`), for a person to decide (`program`), or refused; `note` says why, for
+    people to read. `doubts` are earlier turns that it fails, of which it is not known whether they follow the rule."""
+
+    check: str | None = None
+    program: str | None = None
+    note: str | None = None
+    doubts: tuple[TurnId, ...] = ()
+
+
+@dataclass(eq=False)
+class CheckTrial:
+    """Tries checks on examples and on recorded turns. All but `settle` blocks."""
+
+    reader: LedgerReader
+    recorded: RecordedSteps
+    redact: Callable[[str], str]
+    judge_for: Callable[[str], Judge | None]
+    may_ask: Callable[[], Awaitable[bool]]
+
+    def propose(self, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool) -> Proposed:
+        """Try the check of an item, if it has one. `is_corrected` says that the message corrects the answer before it, and that
+        this item alone says what is wanted."""
+        if item.check is None:
+            return Proposed()
+        if self.redact(item.check) != item.check:
+            return Proposed(note="a check was proposed and not taken: it holds a secret")
+        try:
+            check = parse_check(item.check, approved=False)
+        except SkillError as error:
+            return Proposed(note=f"a check was proposed and not taken: {error}")
+        if isinstance(check, ProgramCheck):
+            return Proposed(program=item.check, note="its check is a program that a model wrote: metaclaw candidates list")
+        refusal = self._refusal(check, spoken, item, is_corrected=is_corrected)
+        if refusal is None:
+            fired = (row.id for row in self._earlier(spoken) if self._outcome(check, row.id) is Outcome.FAIL)
+            return Proposed(item.check, doubts=tuple(islice(fired, _MOST_DOUBTS)))
+        return _refused(item.check, refusal, spoken.turn)
+
+    async def settle(self, rule: Skill, proposed: Proposed) -> Proposed:
+        """Decide about a check that fails earlier turns: refused where a judge says that one of them follows the rule. What the
+        judge cannot tell in a moment is no evidence."""
+        if proposed.check is None or not proposed.doubts:
+            return proposed
+        fine: list[TurnId] = []
+
+        async def ask(turn: TurnId) -> None:
+            if await self._follows(rule, turn):
+                fine.append(turn)
+
+        with anyio.move_on_after(_DECIDE_S):
+            async with anyio.create_task_group() as asking:
+                for turn in proposed.doubts:
+                    asking.start_soon(ask, turn)
+        return _refused(proposed.check, _fails(min(fine)), min(fine)) if fine else replace(proposed, doubts=())
+
+    async def _follows(self, rule: Skill, turn: TurnId) -> bool:
+        """Whether a judge says that a recorded answer follows the rule."""
+        step = await run_sync(self.recorded.alone, turn)
+        votes = None if step is None else await _votes(self, rule, step)
+        return votes is not None and votes.passed > votes.failed
+
+    def is_confirmed(self, rule: Skill, spoken: SpokenMessage, *, is_corrected: bool) -> bool:
+        """Whether the task before this message, in which the rule was placed, confirms its check."""
+        try:
+            check = check_of(rule)
+        except SkillError:
+            return False
+        return check is not None and self._found(check, spoken) is (Outcome.FAIL if is_corrected else Outcome.PASS)
+
+    def _refusal(self, check: Check, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool) -> str | None:
+        """Why a check is not taken; None where it is."""
+        if not item.violates or not item.complies:
+            return "there is no example that breaks the rule and one that follows it"
+        if (found := run_check(check, sample_answer(check, item.violates))) is not Outcome.FAIL:
+            return f"it does not notice the example that breaks the rule ({_said(found)})"
+        if (found := run_check(check, sample_answer(check, item.complies))) is not Outcome.PASS:
+            return f"it does not pass the example that follows the rule ({_said(found)})"
+        if is_corrected and spoken.answered is not None and (found := self._found(check, spoken)) is not Outcome.FAIL:
+            return f"it does not notice the answer that you corrected ({_said(found)})"
+        passed = (row.id for row in self._earlier(spoken, is_passed=True))
+        fired = next((turn for turn in passed if self._outcome(check, turn) is Outcome.FAIL), None)
+        return None if fired is None else _fails(fired)
+
+    def _found(self, check: Check, spoken: SpokenMessage) -> Outcome:
+        """The outcome of a check on the task before a message: broken in any turn of it, else followed in any, else unknown."""
+        found = {self._outcome(check, row.id) for row in self._task(spoken)}
+        return next((one for one in (Outcome.FAIL, Outcome.PASS) if one in found), Outcome.UNKNOWN)
+
+    def _task(self, spoken: SpokenMessage) -> list[TurnRow]:
+        """The turns of the task that a message answers."""
+        rows = self.reader.main_turns_before(spoken.session, spoken.seq, _MOST_OF_TASK)
+        segment = next((row.segment for row in rows if row.id == spoken.answered), None)
+        return [row for row in rows if row.segment == segment]
+
+    def _earlier(self, spoken: SpokenMessage, *, is_passed: bool = False) -> list[TurnRow]:
+        """The person's last turns in tasks without a complaint, or only those that they or a check passed. The task before the
+        message is left out: the rule may be about it."""
+        rows = self.reader.main_turns_of(spoken.scope.user, spoken.seq, FINE_TURNS)
+        standings = self.reader.standings_of([row.id for row in rows]) if rows else {}
+        verdicts = {row.id: verdict for row in rows if row.id in standings and (verdict := standings[row.id].verdict) is not None}
+        failed = {(row.session, row.segment) for row in rows if row.id in verdicts and verdicts[row.id].outcome is Outcome.FAIL}
+        left_out = failed | {(row.session, row.segment) for row in self._task(spoken)}
+        kept = [row for row in rows if (row.session, row.segment) not in left_out]
+        return [row for row in kept if row.id in verdicts and _is_passed(verdicts[row.id])] if is_passed else kept
+
+    def _outcome(self, check: Check, turn: TurnId) -> Outcome:
+        step = self.recorded.alone(turn)
+        return Outcome.UNKNOWN if step is None else run_check(check, step.answer, conversation_of(step))
+
+
+async def _votes(asking: ComplianceLoop | CheckTrial, rule: Skill, step: Step) -> Votes | None:
+    """A judge's votes on whether an answer follows a rule; None where there is no judge, or it may not be paid for now."""
+    judge = asking.judge_for(step.model)
+    if judge is None or not await asking.may_ask():
+        return None
+    task, answer = await run_sync(lambda: (asking.redact(step.task), asking.redact(in_words(step.answer, ()))))
+    try:
+        with without_waiting():
+            return await judge.judge_rule(rule_text(rule), rule_when(rule), task, answer)
+    except BudgetError:
+        return None
+
+
+def _is_passed(verdict: Verdict) -> bool:
+    return verdict.outcome is Outcome.PASS and verdict.source in (Source.USER, Source.CHECK)
+
+
+def _fails(turn: TurnId) -> str:
+    return f"it fails turns that were fine, such as {turn}"
+
+
+def _refused(check: str, reason: str, turn: TurnId) -> Proposed:
+    log.info("check_not_taken turn=%s reason=%s", turn, reason)
+    return Proposed(note=f"a check was proposed and not taken: {reason} ({shorten(check, _MOST_WORDS)})")
+
+
+def _said(outcome: Outcome) -> str:
+    return {Outcome.PASS: "it passes it", Outcome.FAIL: "it fails it", Outcome.UNKNOWN: "it finds nothing to look at"}[outcome]

@@ -9,7 +9,7 @@ Failures that a skill cannot mend any more are not shown, and stay free to train
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -22,13 +22,13 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Step
 from metaclaw.errors import MetaClawError, StoreError
-from metaclaw.learn.admission import CandidateAdmission, Learned
+from metaclaw.learn.admission import CandidateAdmission, Learned, claim_turns
 from metaclaw.learn.failures import EvolverFilter, FailureReader, Probes, tasks_in_words
-from metaclaw.learn.listen.rules import LISTENED
+from metaclaw.learn.rules import LISTENED
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
-from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, ripe_groups
-from metaclaw.store import RefusedError, SkillAttempt, SqlCandidates
+from metaclaw.skills import Evolver, Failure, FailureGroup, Teams, applying, is_learnable
+from metaclaw.store import SkillAttempt, SqlCandidates
 
 log = logging.getLogger(__name__)
 
@@ -39,83 +39,60 @@ _WRITTEN_AT_ONCE: Final = 2
 _PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
 
 
-@dataclass(frozen=True, slots=True)
-class FastRules:
-    """When failures are enough, and who is in which team."""
+@dataclass(eq=False, kw_only=True)
+class FastLoop:
+    """Turns open failures into proposals and passes them to admission. `is_unread` says whether the message of a turn has not been
+    read yet: a failure that it answers may become a rule. `may_train` says whether weights could learn from a turn; it blocks."""
 
+    failures: FailureReader
+    candidates: SqlCandidates
+    library: AnyLibrary
+    admission: CandidateAdmission
+    probes: Probes
+    writer_for: Callable[[str], Evolver | None]
     min_failures: int
     teams: Teams
+    pauses_s: Sequence[float] = _PAUSES_S
+    book: AttemptLog = field(default_factory=AttemptLog)
+    clock: Callable[[], float] = time.monotonic
+    is_unread: Callable[[TurnId], bool] = lambda turn: False
+    may_train: Callable[[TurnId], bool] = lambda turn: False
 
-
-class FastLoop:
-    """Turns open failures into proposals and passes them to admission."""
-
-    def __init__(
-        self,
-        *,
-        failures: FailureReader,
-        candidates: SqlCandidates,
-        library: AnyLibrary,
-        admission: CandidateAdmission,
-        probes: Probes,
-        writer_for: Callable[[str], Evolver | None],
-        rules: FastRules,
-        pauses_s: Sequence[float] = _PAUSES_S,
-        book: AttemptLog | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        is_unread: Callable[[TurnId], bool] = lambda turn: False,
-        may_train: Callable[[TurnId], bool] = lambda turn: False,
-    ) -> None:
-        """`is_unread` says whether the message of a
-        turn is still being read: a failure that it answers may be spoken for. `may_train` says whether weights could learn from a
-        turn; it blocks."""
+    def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._failures = failures
-        self._candidates = candidates
-        self._library = library
-        self._admission = admission
-        self._probes = probes
-        self._writer_for = writer_for
-        self._rules = rules
-        self._pauses_s = pauses_s
-        self._clock = clock
-        self._is_unread = is_unread
-        self._filter = EvolverFilter(may_train, self._is_skill)
+        self._filter = EvolverFilter(self.may_train, self._is_skill)
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
-        book = book or AttemptLog()
-        self._guard, self._attempts = RetryGuard("fast", book), RetryGuard("writing", book)
+        self._guard, self._attempts = RetryGuard("fast", self.book), RetryGuard("writing", self.book)
         self._is_looking = False
-        self._writing = 0
+        self.writing = 0
+        """Groups of failures for which a model is writing a skill."""
         self._counted: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def counted(self) -> list[dict[str, object]]:
         """Kinds of failure that have not happened often enough to make a skill of: how often, of how many."""
-        needed = self._rules.min_failures
-        return [{"kind": kind, "words": words, "failures": failures, "needed": needed} for kind, words, failures in self._counted]
+        return [
+            {"kind": kind, "words": words, "failures": failures, "needed": self.min_failures}
+            for kind, words, failures in self._counted
+        ]
 
     @property
     def lessons(self) -> int:
         """One where there are failures to look at."""
         return int(self._is_looking or self.wakeup.is_set)
 
-    @property
-    def writing(self) -> int:
-        """Groups of failures for which a model is writing a skill."""
-        return self._writing
-
     async def run(self) -> None:
         """Until cancelled."""
         self._is_looking = True  # until the first look is over
         async with anyio.create_task_group() as aside:
-            await run_sync(self._library.follow)
+            await run_sync(self.library.follow)
             await self.take_up_again(aside)
-            continued = self._clock()
+            continued = self.clock()
             while True:
                 await self.learn(aside)
-                if self._clock() - continued >= _CONTINUE_EVERY_S:
+                if self.clock() - continued >= _CONTINUE_EVERY_S:
                     await self.take_up_candidates(aside)
-                    continued = self._clock()
+                    continued = self.clock()
                 await self.wakeup.wait(_LOOK_EVERY_S)
 
     async def learn(self, aside: TaskGroup) -> None:
@@ -131,16 +108,16 @@ class FastLoop:
         self._filter.forget(session)
 
     async def _look(self, aside: TaskGroup) -> None:
-        await run_sync(self._library.follow)
-        failures = await run_sync(self._failures.open_failures, self._library.view.generation)
+        await run_sync(self.library.follow)
+        failures = await run_sync(self.failures.open_failures, self.library.view.generation)
         heard = [one for one in failures if not self._is_spoken_for(one)]
-        shown = await run_sync(self._failures.not_overtaken, self._filter.shown, self._library.view.generation)
+        shown = await run_sync(self.failures.not_overtaken, self._filter.shown, self.library.view.generation)
         self._filter.keep(shown)
         kinds = await run_sync(self._filter.kinds_to_show, heard, shown)
-        few = (one for one in kinds if not ripe_groups(one, self._rules.min_failures))
+        few = (one for one in kinds if not is_learnable(one, self.min_failures))
         self._counted = tuple((one.name, one.in_words, len(one.failures)) for one in few)
         for kind in kinds:
-            if ripe_groups(kind, self._rules.min_failures):
+            if is_learnable(kind, self.min_failures):
                 async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
                     if may:
                         await self._from_failures(kind, aside)
@@ -149,7 +126,7 @@ class FastLoop:
         """Resume what was under way when the program stopped: undecided candidates, and attempts without a result."""
         await self.take_up_candidates(aside)
         try:
-            interrupted = await run_sync(self._candidates.interrupted)
+            interrupted = await run_sync(self.candidates.interrupted)
         except StoreError as error:
             log.warning("unfinished_learning_unread reason=%s", error)
             return
@@ -158,61 +135,61 @@ class FastLoop:
                 if may:
                     await self._resume(attempt, aside)
                 else:
-                    await run_sync(self._candidates.end_attempt, attempt.number)
+                    await run_sync(self.candidates.end_attempt, attempt.number)
 
     async def take_up_candidates(self, aside: TaskGroup) -> None:
         """Continue candidates that are not decided yet: replays that were interrupted, or could not be had."""
         try:
-            waiting = await run_sync(self._failures.unfinished)
+            waiting = await run_sync(self.failures.unfinished)
         except StoreError as error:
             log.warning("unfinished_learning_unread reason=%s", error)
             return
-        for candidate in filter(self._admission.is_unfinished, waiting):
+        for candidate in filter(self.admission.is_unfinished, waiting):
             async with self._guard.attempt(candidate.id) as may:
                 if may:
-                    await self._admission.go_on(candidate, await run_sync(self._learned_again, candidate), aside)
+                    await self.admission.go_on(candidate, await run_sync(self._learned_again, candidate), aside)
                 else:
-                    await self._admission.set_aside(candidate)
+                    await self.admission.set_aside(candidate)
 
     def _is_skill(self, name: SkillName) -> bool:
-        found = self._library.view.get(name)
+        found = self.library.view.get(name)
         return found is not None and found.kind is SkillKind.SKILL
 
     def _is_spoken_for(self, failure: Failure) -> bool:
         """Whether the message that answers it is still being read: it may become a rule."""
-        answer = self._failures.answer_to(failure)
-        return answer is not None and self._is_unread(answer)
+        answer = self.failures.answer_to(failure)
+        return answer is not None and self.is_unread(answer)
 
     async def _from_failures(self, kind: FailureGroup, aside: TaskGroup) -> None:
-        if self._writer_for(kind.failures[-1].step.model) is None:
+        if self.writer_for(kind.failures[-1].step.model) is None:
             return  # nothing can be made of them: they feed no skill, and stay free to train the weights
-        attempt = await self._claim(kind.name, kind.turns)
+        attempt = await claim_turns(self.candidates, kind.name, self.library.view.generation, kind.turns)
         if attempt is None:
             return
         log.info("failures_of_one_kind cause=%s turns=%d", kind.cause, len(kind.failures))
-        self._filter.add(attempt, kind.failures, self._library.view.generation)
+        self._filter.add(attempt, kind.failures, self.library.view.generation)
         await self._write(kind, attempt, aside)
 
     async def _write(self, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
-        writer = self._writer_for(kind.failures[-1].step.model)
+        writer = self.writer_for(kind.failures[-1].step.model)
         if writer is None:
-            await run_sync(self._candidates.end_attempt, attempt)
+            await run_sync(self.candidates.end_attempt, attempt)
         else:
-            self._writing += 1
+            self.writing += 1
             aside.start_soon(self._ask_aside, writer, kind, attempt, aside)
 
     async def _ask_aside(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         try:
             await self._ask(writer, kind, attempt, aside)
         finally:
-            self._writing -= 1
+            self.writing -= 1
 
     async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int, aside: TaskGroup) -> None:
         """Ask for proposals; a writer that is down is asked again later, some times."""
-        for pause_s in (*self._pauses_s, None):
+        for pause_s in (*self.pauses_s, None):
             async with self._limiter, self._attempts.attempt(attempt) as may:
                 if not may:
-                    await run_sync(self._candidates.end_attempt, attempt)
+                    await run_sync(self.candidates.end_attempt, attempt)
                     return
                 try:
                     written = await self._written(writer, kind)
@@ -222,49 +199,41 @@ class FastLoop:
                     log.warning("evolver_unavailable cause=%s again_in_s=%s reason=%s", kind.cause, pause_s, error)
                 else:
                     for proposal, learned in written:
-                        await self._admission.admit(proposal, learned, aside)
-                    await run_sync(self._candidates.end_attempt, attempt)
+                        await self.admission.admit(proposal, learned, aside)
+                    await run_sync(self.candidates.end_attempt, attempt)
                     return
             if pause_s is not None:
                 await anyio.sleep(pause_s)
         self._filter.remove(attempt)  # it was not read by any evolver
-        await run_sync(self._candidates.end_attempt, attempt)
+        await run_sync(self.candidates.end_attempt, attempt)
 
     async def _written(self, writer: Evolver, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
         """The writer's proposals, each with the facts for the gate."""
-        whole = await run_sync(self._failures.in_full, kind)
+        whole = await run_sync(self.failures.in_full, kind)
         near = await run_sync(self._near, whole)
-        rejected = await run_sync(self._failures.turned_away, whole)
+        rejected = await run_sync(self.failures.turned_away, whole)
         proposals = await writer.propose(whole, near, rejected[:_NEAR])
         seen = {skill.name: skill.content_hash for skill in near}
         step = kind.failures[-1].step
         return [(one, replace(self._learned(one, step), seen=seen)) for one in proposals]
 
     def _learned(self, proposal: Proposal, step: Step) -> Learned:
-        scopes = frozenset(applying(step.scope, self._rules.teams))
-        return Learned(partial(self._probes.choose, proposal), step.model, scopes, generation=step.stamp.generation)
+        scopes = frozenset(applying(step.scope, self.teams))
+        return Learned(partial(self.probes.choose, proposal), step.model, scopes, generation=step.stamp.generation)
 
     def _learned_again(self, candidate: Candidate) -> Learned:
         proposal = candidate.proposal
-        teacher = self._failures.newest(proposal.support)
-        return Learned(partial(self._probes.choose, proposal), "") if teacher is None else self._learned(proposal, teacher)
+        teacher = self.failures.newest(proposal.support)
+        return Learned(partial(self.probes.choose, proposal), "") if teacher is None else self._learned(proposal, teacher)
 
     async def _resume(self, attempt: SkillAttempt, aside: TaskGroup) -> None:
-        kind = await run_sync(self._failures.kind_of, attempt)
+        kind = await run_sync(self.failures.kind_of, attempt)
         if kind is None:
-            await run_sync(self._candidates.end_attempt, attempt.number)
+            await run_sync(self.candidates.end_attempt, attempt.number)
         else:
             self._filter.add(attempt.number, kind.failures, attempt.generation)
             await self._write(kind, attempt.number, aside)
 
-    async def _claim(self, kind: str, turns: Sequence[TurnId]) -> int | None:
-        """Make these turns support; None where one of them has been used already, or is forgotten."""
-        try:
-            return await run_sync(self._candidates.begin_attempt, kind, self._library.view.generation, turns)
-        except RefusedError as error:
-            log.debug("attempt_refused kind=%s reason=%s", kind, error)
-            return None
-
     def _near(self, kind: FailureGroup) -> tuple[Skill, ...]:
         steps = [failure.step for failure in kind.failures]
-        return self._library.view.retrieve(tasks_in_words(steps), _NEAR, steps[-1].scope, self._rules.teams)
+        return self.library.view.retrieve(tasks_in_words(steps), _NEAR, steps[-1].scope, self.teams)

@@ -1,13 +1,14 @@
-"""The models that the program calls itself: listener, judge, evolver, and the models that served turns, for replays; and how the
-models that read messages answer: which one fails now, when it is asked again, and whether its answers can be used."""
+"""The models that the program calls itself: listener, judge, evolver, and the models that served turns, for replays; and how they
+answer: which listener fails now and when it is asked again, and whose answers cannot be used."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
 from metaclaw.config import EvolverConfig, JudgeConfig, ListenConfig
+from metaclaw.domain.chat import Json
 from metaclaw.ports import Model, ModelProvider
 from metaclaw.text import shorten
 from metaclaw.upstream import UNMETERED, HttpEndpoint, HttpModel, LocalModel, Meter
@@ -127,7 +128,7 @@ class _Outage:
 
 
 @dataclass(slots=True)
-class _Unusable:
+class _NotUnderstood:
     """Answers of a model that could not be used: how many messages were not understood, in all and since the last one that was."""
 
     model: str
@@ -145,7 +146,7 @@ class ListenerHealth:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._outages: dict[str, _Outage] = {}
-        self._unusable: dict[str, _Unusable] = {}
+        self._unusable: dict[str, _NotUnderstood] = {}
 
     def admits(self, model: str) -> bool:
         """Whether a message may be read by it now; the caller calls `release` when that has ended."""
@@ -184,7 +185,7 @@ class ListenerHealth:
     def not_understood(self, model: str, reason: str) -> None:
         """It answered, and what it says about a message cannot be used."""
         self._outages.pop(model, None)
-        unusable = self._unusable.setdefault(model, _Unusable(model))
+        unusable = self._unusable.setdefault(model, _NotUnderstood(model))
         unusable.reason, unusable.at = shorten(reason, _REASON_CHARS), _utc_now()
         unusable.messages += 1
         unusable.in_a_row += 1
@@ -206,3 +207,48 @@ class ListenerHealth:
 
 def _utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+JUDGE: Final = "judge"
+EVOLVER: Final = "evolver"
+# One vote in a few may be unreadable; an evolver is asked seldom, and nothing is learned without its answer.
+_LEAST_IN_A_ROW: Final = {JUDGE: 3, EVOLVER: 1}
+
+Answered = Callable[[str, str | None], None]
+"""Is told the name of a model that answered, and why the answer cannot be used; None where it can."""
+
+
+@dataclass(slots=True)
+class _Unusable:
+    answers: int = 0
+    reason: str = ""
+    at: str = ""
+
+
+@dataclass(eq=False)
+class UnusableAnswers:
+    """Counts them for each role (judge, evolver) and model, from the last answer that could be used."""
+
+    _found: dict[tuple[str, str], _Unusable] = field(default_factory=dict)
+
+    def of(self, role: str) -> Answered:
+        """The function to tell of the answers in this role."""
+
+        def answered(model: str, fault: str | None) -> None:
+            if fault is None:
+                self._found.pop((role, model), None)
+                return
+            one = self._found.setdefault((role, model), _Unusable())
+            one.answers += 1
+            one.reason, one.at = shorten(fault, _REASON_CHARS), _utc_now()
+
+        return answered
+
+    @property
+    def facts(self) -> list[Json]:
+        """For `status`: the models whose last answers could not be used, with how many, why, and when."""
+        return [
+            {"role": role, "model": model, "answers": one.answers, "reason": one.reason, "at": one.at}
+            for (role, model), one in self._found.items()
+            if one.answers >= _LEAST_IN_A_ROW[role]
+        ]

@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -165,10 +165,6 @@ def has_no_vote(verdict: Verdict) -> bool:
     return verdict.votes is not None and verdict.votes.share_failed is None and not verdict.votes.reasons
 
 
-async def _always() -> bool:
-    return True
-
-
 class _Hold(NamedTuple):
     """The progress that a running question holds back."""
 
@@ -195,11 +191,11 @@ class OutcomeLoop:
     steps: StepBuilder
     assessor: Assessment
     allowance: JudgeAllowance
-    may_ask: Callable[[], Awaitable[bool]] = _always
+    may_ask: Callable[[], Awaitable[bool]]
     failed: Callable[[], None]
     now: Callable[[], float] = time.monotonic
     catch_up: Callable[[], object] = lambda: None
-    book: AttemptLog | None = None
+    book: AttemptLog = field(default_factory=AttemptLog)
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
@@ -210,8 +206,7 @@ class OutcomeLoop:
         self._turns: LoopProgress | None = None
         self._ends = LoopProgress()
         self._asking: set[TurnId] = set()
-        book = self.book or AttemptLog()
-        self._guard, self._judging = RetryGuard("sensing", book), RetryGuard("judging", book)
+        self._guard, self._judging = RetryGuard("sensing", self.book), RetryGuard("judging", self.book)
         self._kept: dict[str, int] = {}
         self._verdicts_made = 0
 

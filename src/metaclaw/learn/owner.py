@@ -34,10 +34,6 @@ class SkillFacts:
     uplift: Uplift | None = None
 
 
-async def serve_as_before(batches: Sequence[int]) -> None:
-    """Where no weights are trained."""
-
-
 @dataclass(eq=False, kw_only=True)
 class OwnerActions:
     """Carries out a person's commands; each is an event. `failed` is called when there is something new to learn from, `let_go`
@@ -54,7 +50,7 @@ class OwnerActions:
     announce: Announce
     failed: Callable[[], None]
     let_go: Callable[[SessionId], None] = lambda session: None
-    serve: Callable[[Sequence[int]], Awaitable[None]] = serve_as_before
+    serve: Callable[[Sequence[int]], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         self._forgetting = anyio.Lock()
@@ -122,7 +118,8 @@ class OwnerActions:
                 await self._finish(())
 
     async def _finish(self, batches: Sequence[int]) -> None:
-        await self.serve(batches)
+        if self.serve is not None:
+            await self.serve(batches)
         await run_sync(self.erasure.remove_weights)
 
     async def skill_facts(self, name: SkillName) -> SkillFacts:

@@ -189,23 +189,23 @@ class StoreClient:
             waiting.set_exception(answer.error)
 
 
-class RemoteVerdicts(SqlVerdicts):
-    """Verdicts, recorded by the serving process."""
+class _RemoteStore:
+    """Reads the database; the subclasses have the serving process write."""
 
     def __init__(self, database: Database, calls: StoreCalls) -> None:
-        super().__init__(database)
+        super().__init__(database)  # type: ignore[call-arg]  # that of the store, which is the second base class
         self._calls = calls
+
+
+class RemoteVerdicts(_RemoteStore, SqlVerdicts):
+    """Verdicts, recorded by the serving process."""
 
     def record_verdict(self, verdict: Verdict) -> bool:
         return bool(self._calls.run("record_verdict", verdict))
 
 
-class RemoteCandidates(SqlCandidates):
+class RemoteCandidates(_RemoteStore, SqlCandidates):
     """Attempts and candidates, kept by the serving process."""
-
-    def __init__(self, database: Database, calls: StoreCalls) -> None:
-        super().__init__(database)
-        self._calls = calls
 
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
         return _number(self._calls.run("begin_attempt", kind, generation, tuple(turns)))
@@ -217,23 +217,15 @@ class RemoteCandidates(SqlCandidates):
         self._calls.run("save_candidate", candidate)
 
 
-class RemoteCursors(SqlCursors):
+class RemoteCursors(_RemoteStore, SqlCursors):
     """Cursors, moved by the serving process."""
-
-    def __init__(self, database: Database, calls: StoreCalls) -> None:
-        super().__init__(database)
-        self._calls = calls
 
     def move_cursor(self, name: str, seq: int) -> None:
         self._calls.run("move_cursor", name, seq)
 
 
-class RemoteUses(SqlUses):
+class RemoteUses(_RemoteStore, SqlUses):
     """Uses, counted by the serving process."""
-
-    def __init__(self, database: Database, calls: StoreCalls) -> None:
-        super().__init__(database)
-        self._calls = calls
 
     def note(self, rows: Sequence[TurnRow]) -> None:
         if rows:
@@ -244,12 +236,8 @@ class RemoteUses(SqlUses):
             self._calls.run("begin_uses", new, at)
 
 
-class RemoteSpending(SqlSpending):
+class RemoteSpending(_RemoteStore, SqlSpending):
     """Calls to models, counted by the serving process."""
-
-    def __init__(self, database: Database, calls: StoreCalls) -> None:
-        super().__init__(database)
-        self._calls = calls
 
     def add(self, sums: Sums) -> None:
         if sums:
@@ -264,12 +252,8 @@ class RemoteSpending(SqlSpending):
         self._calls.run("forget_items_before", day)
 
 
-class RemoteCompliance(SqlCompliance):
+class RemoteCompliance(_RemoteStore, SqlCompliance):
     """How rules are followed, counted by the serving process."""
-
-    def __init__(self, database: Database, calls: StoreCalls) -> None:
-        super().__init__(database)
-        self._calls = calls
 
     def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
         self._calls.run("record_compliance", tuple(measured), upto)

@@ -1,4 +1,5 @@
-"""Keep the background loops running: restart one that fails, wake one that waits, and set aside work that crashes it each time.
+"""Keep the background loops running: restart one that fails, wake one that waits, set aside work that crashes it each time, and
+count the work that is pending.
 
 A killed process cannot say what it was working on. So each work item is recorded before it is begun, in a file shared with the
 serving process (`CrashRecord`), and a crash counts against all items that were begun and not finished.
@@ -14,12 +15,17 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+
+from metaclaw.config import Config
+from metaclaw.domain.candidate import Standing
+from metaclaw.ports import Purpose
+from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors
 
 log = logging.getLogger(__name__)
 
@@ -38,22 +44,19 @@ SET_ASIDE: Final = "set aside: every attempt at it failed or crashed"
 _LENGTH: Final = struct.Struct("!Q")
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Run loops in one task group. One that returns is done; one that raises is restarted.
 
     The pause before a restart doubles each time, and begins anew once the loop has run for a minute or has made progress.
     """
 
-    def __init__(
-        self,
-        group: TaskGroup,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._group = group
-        self._sleep = sleep
-        self._now = now
+    group: TaskGroup
+    _: KW_ONLY
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._states: dict[str, str] = {}
 
     @property
@@ -64,23 +67,23 @@ class Supervisor:
     def run(self, name: str, loop: Callable[[], Awaitable[None]], progress: Callable[[], int] = lambda: 0) -> None:
         """Start a loop under this name. `progress` counts what the loop has finished."""
         self._states[name] = "running"
-        self._group.start_soon(self._keep, name, loop, progress)
+        self.group.start_soon(self._keep, name, loop, progress)
 
     async def _keep(self, name: str, loop: Callable[[], Awaitable[None]], progress: Callable[[], int]) -> None:
         pause_s = _FIRST_PAUSE_S
         while True:
-            began_s, finished = self._now(), progress()
+            began_s, finished = self.now(), progress()
             try:
                 await loop()
             except Exception as error:  # whatever went wrong, the loop is restarted and the log says why
-                if self._now() - began_s > _LONGEST_PAUSE_S or progress() > finished:
+                if self.now() - began_s > _LONGEST_PAUSE_S or progress() > finished:
                     pause_s = _FIRST_PAUSE_S
                 log.exception("loop_failed loop=%s again_in_s=%g", name, pause_s)
                 self._states[name] = f"failed: {type(error).__name__}: {error}; restarting in {pause_s:g} s"
             else:
                 self._states[name] = "done"
                 return
-            await self._sleep(pause_s)
+            await self.sleep(pause_s)
             self._states[name] = "running"
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
@@ -111,22 +114,18 @@ class LoopProgress:
     """A point that moves forward, held back by the oldest thing that is still under way."""
 
     def __init__(self, reached: int = 0) -> None:
-        self._reached = reached
-        self._under_way: Counter[int] = Counter()
-
-    @property
-    def reached(self) -> int:
+        self.reached = reached
         """Up to where everything has been taken up."""
-        return self._reached
+        self._under_way: Counter[int] = Counter()
 
     @property
     def settled(self) -> int:
         """Up to where everything is done: a reader that begins behind this point misses nothing."""
-        return min(self._reached, min(self._under_way, default=self._reached + 1) - 1)
+        return min(self.reached, min(self._under_way, default=self.reached + 1) - 1)
 
     def reach(self, point: int) -> None:
         """Everything up to here has been taken up."""
-        self._reached = max(self._reached, point)
+        self.reached = max(self.reached, point)
 
     def begin(self, point: int) -> None:
         """Something of this point is under way; several things may be."""
@@ -278,3 +277,90 @@ def _new() -> int:
         return os.memfd_create("crash_record")  # needs no disk
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
+
+
+PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "candidates")
+
+
+def senses(config: Config) -> bool:
+    """Whether turns get verdicts: skills are made of them, or weights trained with them."""
+    policy = config.policy
+    return config.skills.learn or (policy is not None and policy.mode != "skills_only")
+
+
+class LearnerCounts(Protocol):
+    """Counts that only the running loops know."""
+
+    @property
+    def reading(self) -> int:
+        """Messages of people that are being read."""
+
+    @property
+    def reached(self) -> int:
+        """The last row of the ledger that was looked at for messages."""
+
+    @property
+    def lessons(self) -> int:
+        """Failures it has yet to look at, as far as it was told of them."""
+
+    @property
+    def writing(self) -> int:
+        """Groups of failures for which a skill is being written."""
+
+
+@dataclass(eq=False)
+class PendingWork:
+    """Counts what is under way. A judge that is to be asked again in a minute is not waited for, and neither is what waits for the
+    learning budget, possibly until midnight: `learning.budget.waiting` in `/api/status` tells of that. `waiting` is how many
+    requests wait for the budget, by purpose; `listens` whether messages of people are read; `measured` up to which turn it is
+    counted which rules were followed, where that is counted."""
+
+    reader: LedgerReader
+    cursors: SqlCursors
+    candidates: SqlCandidates
+    learner: LearnerCounts
+    waiting: Callable[[], Mapping[str, int]] = dict
+    _: KW_ONLY
+    listens: bool = True
+    measured: Callable[[], int | None] | None = None
+
+    def __post_init__(self) -> None:
+        self._has_looked_back = False
+
+    def is_anything(self) -> bool:
+        """Whether there is something to be learned from, or, when first asked, something left from before. Blocks."""
+        if any(self._unread()) or self._unheard(self.waiting()):
+            return True
+        if self._has_looked_back:
+            return False
+        self._has_looked_back = True
+        unfinished = (Standing.DRAFT, Standing.SHADOW)
+        return bool(self.candidates.interrupted()) or any(self.candidates.candidates(one, 1) for one in unfinished)
+
+    def _unread(self) -> tuple[int, int]:
+        """Turns and session ends behind the cursors of sensing; of the turns also those in which no rule was looked at yet."""
+        sensed = self.cursors.cursor(TURNS_CURSOR)
+        measured = sensed if self.measured is None else self.measured()
+        turns = self.reader.turns_behind(sensed if measured is None else min(sensed, measured))
+        return turns, self.reader.ends_behind(self.cursors.cursor(ENDS_CURSOR))
+
+    def _unheard(self, waiting: Mapping[str, int]) -> int:
+        """Rows that were not looked at for messages yet, and messages that are being read."""
+        if not self.listens:
+            return 0
+        reached = max(self.learner.reached, self.cursors.cursor(LISTEN_CURSOR))
+        return self.reader.turns_behind(reached) + (0 if waiting.get(Purpose.LISTEN) else self.learner.reading)
+
+    def count(self) -> Mapping[str, int]:
+        """Count turns without a verdict, session ends not looked at, messages unread, lessons, evolutions and candidates under way.
+        Blocks.
+
+        Counted in the order in which one becomes the other, so that nothing slips by between two counts.
+        """
+        waiting = self.waiting()
+        turns, sessions = self._unread()
+        listening = self._unheard(waiting)
+        lessons, writing = self.learner.lessons, self.learner.writing
+        evolutions = 0 if waiting.get(Purpose.EVOLVE) else max(writing, len(self.candidates.interrupted()))
+        drafts = 0 if waiting.get(Purpose.REPLAY) else self.candidates.count(Standing.DRAFT)
+        return dict(zip(PENDING, (turns, sessions, listening, lessons, evolutions, drafts), strict=True))

@@ -14,11 +14,21 @@ import msgspec
 from metaclaw.domain.chat import Finish, Text, ToolCall, ToolResult
 from metaclaw.domain.turn import Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Signal
-from metaclaw.outcome import phrases, shell
+from metaclaw.outcome import phrases
 from metaclaw.outcome.phrases import likeness, programs_of, spoken
-from metaclaw.outcome.reading import StepReading, ToolKind, command_of, is_edit, said_by, same_id, tool_kind
+from metaclaw.outcome.reading import (
+    GOOD,
+    ResultMeaning,
+    StepReading,
+    ToolKind,
+    command_of,
+    discards_changes,
+    is_edit,
+    said_by,
+    same_id,
+    tool_kind,
+)
 from metaclaw.outcome.reply import UserReply, read_reply
-from metaclaw.outcome.results import GOOD, InterpretedResult, ResultMeaning, interpret_results
 
 _MAX_QUOTE = 200
 
@@ -41,21 +51,12 @@ def signal(name: str, quote: str, fault: Fault = Fault.AGENT) -> Signal:
 
 
 class ObservedStep(StepReading):
-    """A step with its interpreted tool results and the user's reply."""
-
-    @cached_property
-    def findings(self) -> tuple[InterpretedResult, ...]:
-        """The interpreted result of each answered call."""
-        return interpret_results(self)
+    """A step with the user's reply read as well."""
 
     @cached_property
     def reply(self) -> UserReply:
         """What the user's next message says about the answer."""
         return read_reply(self)
-
-    def found(self, *meanings: ResultMeaning) -> InterpretedResult | None:
-        """The first result with one of these meanings, or None."""
-        return next((finding for finding in self.findings if finding.meaning in meanings), None)
 
 
 def corrections(observed: ObservedStep) -> tuple[Signal, ...]:
@@ -125,7 +126,7 @@ def reverted_work(observed: ObservedStep) -> tuple[Signal, ...]:
         return (signal("undone.asked", quote),)
     for note in observed.notes:
         found = _OWN_COMMAND.search(note)
-        if found and shell.undoes(found[1] or found[2]):
+        if found and discards_changes(found[1] or found[2]):
             return (signal("undone.by_person", found[1] or found[2]),)
     quote = _undone_later(observed)
     return (signal("undone.by_agent", quote),) if quote else ()
@@ -139,7 +140,7 @@ def _undone_later(observed: ObservedStep) -> str | None:
         return None
     opposite = {texts[::-1] for call in observed.step.calls if (texts := _texts(call))}
     for call in observed.later.calls:
-        if tool_kind(call.name) is ToolKind.SHELL and shell.undoes(command := command_of(call)):
+        if tool_kind(call.name) is ToolKind.SHELL and discards_changes(command := command_of(call)):
             return command
         if (texts := _texts(call)) and texts in opposite:
             return f"{call.name} puts back {texts[1]}"
@@ -321,15 +322,12 @@ def _earlier_answers(observed: ObservedStep) -> dict[str, list[str]]:
             if isinstance(part, ToolCall):
                 calls[same_id(part.id)] = part
             elif isinstance(part, ToolResult) and (call := calls.get(same_id(part.call_id))):
-                if is_edit(call) and not part.is_error and not _was_refused(part):
+                text = _text(part)
+                has_failed = part.is_error or any(word in text[:200].lower() for word in ("error", "could not find", "failed"))
+                if is_edit(call) and not has_failed:
                     found.clear()
-                found.setdefault(_key(call), []).append(_text(part))
+                found.setdefault(_key(call), []).append(text)
     return found
-
-
-def _was_refused(result: ToolResult) -> bool:
-    head = _text(result)[:200].lower()
-    return "error" in head or "could not find" in head or "failed" in head
 
 
 def _key(call: ToolCall) -> str:
@@ -351,6 +349,7 @@ def _text(result: ToolResult) -> str:
 
 
 _HEAD_CHARS = 240
+_MOSTLY_REFUSAL_CHARS = 400
 
 
 def apologies(observed: ObservedStep) -> tuple[Signal, ...]:
@@ -366,10 +365,6 @@ def apologies(observed: ObservedStep) -> tuple[Signal, ...]:
 
 def _apology(step: Step) -> str | None:
     return phrases.APOLOGIES.find(spoken(said_by(step.answer)[:_HEAD_CHARS]))
-
-
-_REFUSAL_HEAD_CHARS = 240
-_MOSTLY_REFUSAL_CHARS = 400
 
 
 def bad_endings(observed: ObservedStep) -> tuple[Signal, ...]:
@@ -400,7 +395,7 @@ def _refusal(observed: ObservedStep) -> str | None:
         return None
     if observed.step.finish is Finish.CONTENT_FILTER:
         return "stopped by a content filter"
-    quote = phrases.REFUSALS.find(spoken(observed.answer[:_REFUSAL_HEAD_CHARS]))
+    quote = phrases.REFUSALS.find(spoken(observed.answer[:_HEAD_CHARS]))
     return None if quote is None or phrases.HARM.find(spoken(observed.step.task)) else quote
 
 

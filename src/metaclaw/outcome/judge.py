@@ -4,15 +4,16 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeVar
 
 import anyio
 import msgspec
 from anyio.to_thread import run_sync
 
-from metaclaw.domain.chat import ChatRequest, Completion, Json, Message, Role, Sampling, Text, Wire
+from metaclaw.domain.chat import ChatRequest, Completion, Json, Sampling, Text, own_request, strict_schema
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome, Votes
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError
@@ -21,30 +22,19 @@ from metaclaw.text import answer_documents
 
 log = logging.getLogger(__name__)
 
-SCHEMA: dict[str, Json] = {
-    "name": "verdict",
-    "strict": True,
-    "schema": {
-        "type": "object",
-        "properties": {
-            "outcome": {"type": "string", "enum": ["pass", "fail", "unknown"]},
-            "score": {"type": "number", "minimum": -1, "maximum": 1},
-            "reason": {"type": "string"},
-        },
-        "required": ["outcome", "score", "reason"],
-        "additionalProperties": False,
+T = TypeVar("T")
+
+SCHEMA = strict_schema(
+    "verdict",
+    {
+        "outcome": {"type": "string", "enum": ["pass", "fail", "unknown"]},
+        "score": {"type": "number", "minimum": -1, "maximum": 1},
+        "reason": {"type": "string"},
     },
-}
-RANK_SCHEMA: dict[str, Json] = {
-    "name": "ranking",
-    "strict": True,
-    "schema": {
-        "type": "object",
-        "properties": {"ranks": {"type": "array", "items": {"type": "integer", "minimum": 1}}, "reason": {"type": "string"}},
-        "required": ["ranks", "reason"],
-        "additionalProperties": False,
-    },
-}
+)
+RANK_SCHEMA = strict_schema(
+    "ranking", {"ranks": {"type": "array", "items": {"type": "integer", "minimum": 1}}, "reason": {"type": "string"}}
+)
 _TEMPERATURE = 0.3
 _MAX_ANSWER_TOKENS = 4_000
 _MAX_ANSWER_CHARS = 40_000
@@ -133,12 +123,11 @@ class _Ranking(msgspec.Struct):
 
 
 class Judge:
-    """Asks a model for one vote, and for the rest of `votes` only if that one is not enough, since each costs tokens.
+    """Asks a model for one vote, and for the rest of `votes` only if the first does not settle the question.
 
-    A clear pass of a turn is enough; a failure may teach and needs all votes. Whether an answer satisfies a requirement is settled
-    by a clear vote either way. A judge that says it cannot tell, or is not there, is not asked again at once, and of one that
-    answered with nothing but nonsense one vote is wanted until it makes sense. `redact` makes of a step the text that may leave;
-    what it refuses is not sent. `answered` is told of each answer: the model's name, and why it cannot be read, or None.
+    No more votes are asked for where the first is unknown or missing, or where it is unreadable and the last ones were, too.
+    `redact` renders a step as the text that may be sent. `answered` is called with each answer: the model's name, and why it cannot
+    be read, or None. All methods raise BudgetError where the model may not be paid for now; any other failure is an unknown vote.
     """
 
     def __init__(
@@ -157,81 +146,64 @@ class Judge:
         self._is_unreadable = False
 
     async def judge(self, step: Step, *, is_suspect: bool = False) -> Votes:
-        """What the votes say about a step; all of them are asked for where it `is_suspect`, so that one pass would not clear it.
-
-        A judge that is down, slow or makes no sense counts as unknown. Raises BudgetError where it may not be paid for now.
-        """
-        try:
-            record = await run_sync(self._redact, step)  # in a thread: the event loop serves requests
-        except (MetaClawError, ValueError) as error:
-            log.warning("judge_not_asked turn=%s error=%s", step.turn, error)
-            return Votes(0, 0, 1, self._model.name)
-        return await self._vote(_TURN_RULES, record, settles=_nothing if is_suspect else _is_clear_pass)
-
-    async def judge_answer(self, step: Step, answer: str) -> Votes:
-        """Whether a new answer does what was asked in a step. The answer must have been redacted. Raises BudgetError where it may
-        not be paid for now."""
-        record = await self._asked(step)
+        """Votes on a step. A clear pass settles it, unless it `is_suspect`; a failure may teach and needs all votes."""
+        record = await self._redacted(step)
         if record is None:
             return Votes(0, 0, 1, self._model.name)
-        return await self._vote(_ANSWER_RULES, _requirement(record, answer), settles=_is_clear)
+        return await self._vote(_TURN_RULES, record, lambda one: one.outcome is Outcome.PASS and _is_clear(one) and not is_suspect)
+
+    async def judge_answer(self, step: Step, answer: str) -> Votes:
+        """Votes on whether a new answer, already redacted, does what was asked in a step. A clear vote settles it."""
+        record = await self._redacted(_without_answer(step))
+        if record is None:
+            return Votes(0, 0, 1, self._model.name)
+        return await self._vote(_ANSWER_RULES, _requirement(record, answer), _is_clear)
 
     async def rank(self, step: Step, answers: Sequence[str]) -> list[float] | None:
-        """How new answers to a step compare, in one call: 1 for the best, 0 for the worst, the same for equally good ones. None
-        where the judge gives no ranking. The answers must have been redacted. Raises BudgetError where it may not be paid for."""
-        record = await self._asked(step)
+        """Compare new answers, already redacted, in one call: 1 for the best, 0 for the worst; None if there is no ranking."""
+        record = await self._redacted(_without_answer(step))
         if record is None or not answers:
             return None
         shown = "\n\n".join(f"== Answer {number}\n{answer}" for number, answer in enumerate(answers, 1))
         whole = f"== The requirement\n{record}\n\n{shown}"
-        request = replace(_request(_RANK_RULES, whole, _mark(whole), 0), json_schema=RANK_SCHEMA)
-        try:
-            ranking = read_ranking(await self._model.ask(request, Purpose.JUDGE), len(answers))
-            self._answered(self._model.name, None)
-            return ranking
-        except BudgetError:
-            raise
-        except JudgeError as error:
-            log.info("judge_answer_unreadable model=%s error=%s", self._model.name, error)
-            self._answered(self._model.name, str(error))
-            return None
-        except (MetaClawError, OSError, ValueError) as error:
-            log.info("judge_gave_no_ranking model=%s error=%s", self._model.name, error)
-            return None
+        request = _request(_RANK_RULES, whole, _mark(whole), 0, RANK_SCHEMA)
+        ranking = await self._ask(request, lambda completion: read_ranking(completion, len(answers)))
+        return None if isinstance(ranking, _NoVote) else ranking
 
-    async def _asked(self, step: Step) -> str | None:
-        """What may be observed of a step up to its answer; None where nothing may."""
-        asked = replace(step, answer=(), after=(), said_after=None, is_last=False)
+    async def _redacted(self, step: Step) -> str | None:
+        """A step as the text that may be sent; None where nothing may. In a thread: the event loop serves requests."""
         try:
-            return await run_sync(self._redact, asked)
+            return await run_sync(self._redact, step)
         except (MetaClawError, ValueError) as error:
             log.warning("judge_not_asked turn=%s error=%s", step.turn, error)
             return None
 
     async def judge_replay(self, requirement: str, answer: str) -> Votes:
-        """Whether a replayed answer does what the person wanted. Both texts must have been redacted. Raises BudgetError where it
-        may not be paid for now. One vote that says pass or fail is enough, because the gate allows for noise."""
-        return await self._vote(_REPLAY_RULES, _requirement(requirement, answer), settles=_is_known)
+        """Votes on a replayed answer; both texts are already redacted. Any known vote settles it: the gate allows for noise."""
+        return await self._vote(_REPLAY_RULES, _requirement(requirement, answer), _is_known)
 
     async def judge_rule(self, rule: str, when: str, task: str, answer: str) -> Votes:
-        """Whether an answer follows a rule; one vote that says so is enough. Task and answer must have been redacted. Raises
-        BudgetError where it may not be paid for now."""
+        """Votes on whether an answer follows a rule; task and answer are already redacted. Any known vote settles it."""
         requirement = f"Rule ({when}): {rule}\n\nTask: {task}"
-        return await self._vote(_RULE_RULES, _requirement(requirement, answer), settles=_is_known)
+        return await self._vote(_RULE_RULES, _requirement(requirement, answer), _is_known)
 
-    async def _vote(self, rules: str, record: str, *, settles: Callable[[Vote], bool]) -> Votes:
+    async def _vote(self, rules: str, record: str, settles: Callable[[Vote], bool]) -> Votes:
         begun = self._clock()
         mark = _mark(record)
         found: dict[int, Vote | _NoVote] = {}
 
         async def ask(number: int) -> None:
             try:
-                found[number] = await self._ask(_request(rules, record, mark, number))
+                found[number] = await self._ask(_request(rules, record, mark, number), read_vote)
             except BudgetError:
                 found[number] = _NoVote.ABSENT
 
-        found[0] = await self._ask(_request(rules, record, mark, 0))
-        if self._wants_more(found[0], settles):
+        first = found[0] = await self._ask(_request(rules, record, mark, 0), read_vote)
+        if isinstance(first, Vote):
+            wants_more = _is_known(first) and not settles(first)
+        else:
+            wants_more = first is _NoVote.UNREADABLE and not self._is_unreadable
+        if wants_more:
             async with anyio.create_task_group() as asking:
                 for number in range(1, self._votes):
                     asking.start_soon(ask, number)
@@ -241,16 +213,11 @@ class Judge:
         log.debug("judged passed=%d failed=%d unknown=%d s=%.1f", votes.passed, votes.failed, votes.unknown, self._clock() - begun)
         return votes
 
-    def _wants_more(self, first: "Vote | _NoVote", settles: Callable[[Vote], bool]) -> bool:
-        if isinstance(first, Vote):
-            return first.outcome is not Outcome.UNKNOWN and not settles(first)
-        return first is _NoVote.UNREADABLE and not self._is_unreadable
-
-    async def _ask(self, request: ChatRequest) -> Vote | _NoVote:
+    async def _ask(self, request: ChatRequest, read: Callable[[Completion], T]) -> T | _NoVote:
         try:
-            vote = read_vote(await self._model.ask(request, Purpose.JUDGE))
+            found = read(await self._model.ask(request, Purpose.JUDGE))
             self._answered(self._model.name, None)
-            return vote
+            return found
         except BudgetError:
             raise
         except JudgeError as error:
@@ -258,8 +225,12 @@ class Judge:
             self._answered(self._model.name, str(error))
             return _NoVote.UNREADABLE
         except (MetaClawError, OSError, ValueError) as error:
-            log.info("judge_gave_no_vote model=%s error=%s", self._model.name, error)
+            log.info("judge_gave_no_answer model=%s error=%s", self._model.name, error)
         return _NoVote.ABSENT
+
+
+def _without_answer(step: Step) -> Step:
+    return replace(step, answer=(), after=(), said_after=None, is_last=False)
 
 
 def _requirement(requirement: str, answer: str) -> str:
@@ -271,10 +242,6 @@ def _mark(record: str) -> str:
     return hashlib.sha256(record.encode(errors="replace")).hexdigest()[:16]
 
 
-def _nothing(vote: Vote) -> bool:
-    return False
-
-
 def _is_known(vote: Vote) -> bool:
     return vote.outcome is not Outcome.UNKNOWN
 
@@ -283,19 +250,10 @@ def _is_clear(vote: Vote) -> bool:
     return _is_known(vote) and abs(vote.score) >= _CLEAR_SCORE
 
 
-def _is_clear_pass(vote: Vote) -> bool:
-    return vote.outcome is Outcome.PASS and _is_clear(vote)
-
-
-def _request(rules: str, record: str, mark: str, number: int) -> ChatRequest:
+def _request(rules: str, record: str, mark: str, number: int, schema: Mapping[str, Json] = SCHEMA) -> ChatRequest:
     question = f"{mark} begin\n{record}\n{mark} end\n\nJudge the record above as you were told."
-    return ChatRequest(
-        wire=Wire.CHAT,
-        model="",
-        messages=(Message(Role.SYSTEM, (Text(rules.replace("{mark}", mark)),)), Message(Role.USER, (Text(question),))),
-        sampling=Sampling(max_tokens=_MAX_ANSWER_TOKENS, temperature=_TEMPERATURE, seed=number + 1),
-        json_schema=SCHEMA,
-    )
+    sampling = Sampling(max_tokens=_MAX_ANSWER_TOKENS, temperature=_TEMPERATURE, seed=number + 1)
+    return own_request(rules.replace("{mark}", mark), question, sampling, schema)
 
 
 def read_vote(completion: Completion) -> Vote:

@@ -18,11 +18,6 @@ _PHRASES, _PROGRAMS = (
 )
 
 
-def phrases_of(name: str) -> tuple[str, ...]:
-    """A table of `phrases.toml`."""
-    return _entries(_PHRASES[name])
-
-
 def programs_of(name: str) -> tuple[str, ...]:
     """A table of `programs.toml`."""
     return _entries(_PROGRAMS[name])
@@ -41,23 +36,14 @@ _QUOTED = re.compile(
 )
 _NOT_A_WORD = re.compile(r"[^\w'+#./:%-]+|(?<=\w)[./:'-]+(?=\s|$)|(?<!\S)[./:'-]+")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-_DIGITS = (
-    "zero null",
-    "one eins un uno une",
-    "two zwei deux dos",
-    "three drei trois tres",
-    "four vier quatre cuatro",
-    "five fünf cinq",
-)
-_NUMBERS = {word: str(number) for number, names in enumerate(_DIGITS) for word in names.split()}
+_DIGITS = "zero null|one eins un uno une|two zwei deux dos|three drei trois tres|four vier quatre cuatro|five fünf cinq"
+_NUMBERS = {word: str(number) for number, names in enumerate(_DIGITS.split("|")) for word in names.split()}
 _FILLER = frozenset(programs_of("filler"))
 
 
 def spoken(text: str) -> str:
-    """Normalise: no quotations and code, lower case, a space at both ends; a single space if nothing is left.
-
-    Of a long text only the beginning and the end are used: what is pasted in between is not about the answer.
-    """
+    """Normalise: without quotations and code, lower case, a space at both ends. Of a long text only the beginning and the end are
+    used: what is pasted in between is not about the answer."""
     if len(text) > MAX_CHARS:
         text = f"{text[:_HEAD_CHARS]} {text[_HEAD_CHARS - MAX_CHARS :]}"
     unquoted = _QUOTED.sub(" ", text.replace("’", "'"))
@@ -156,8 +142,8 @@ class Lexicon:
 
 
 def lexicon(table: str) -> Lexicon:
-    """The phrases of one table."""
-    return Lexicon(phrases_of(table))
+    """The phrases of one table of `phrases.toml`."""
+    return Lexicon(_entries(_PHRASES[table]))
 
 
 DENIALS = lexicon("denials")

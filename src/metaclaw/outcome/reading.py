@@ -1,4 +1,4 @@
-"""A step as detectors read it: its calls with their results, the user's next words, and what was done before."""
+"""A step as detectors read it: its calls, what their results mean, the user's next words, and what was done before."""
 
 import re
 from collections.abc import Sequence
@@ -10,8 +10,71 @@ import msgspec
 
 from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.turn import Step
-from metaclaw.outcome import phrases, shell
+from metaclaw.outcome import phrases
 from metaclaw.outcome.phrases import programs_of
+
+_SEPARATORS = re.compile(r"\|\||&&|[;|\n]")
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*$")
+_MAX_CHARS = 4_000
+
+
+class CommandUse(StrEnum):
+    """The purpose of a program. `programs.toml` has a table for each."""
+
+    SEARCH = "search"
+    COMPARE = "compare"
+    ASK = "ask"
+    LOOK = "look"
+    CHECK = "check"
+    TEST = "test"
+    NETWORK = "network"
+    OTHER = "other"
+
+
+_USES = {program: use for use in CommandUse for program in programs_of(f"use_{use}")}
+_WRAPPERS = frozenset(programs_of("wrappers"))
+_EDITS = re.compile(r"\bsed -i|\bpatch\b|\btee\b|(?<![<>&\d])>{1,2}\s*[\w./~-]|\bgit apply\b|\bmv |\bcp |\brm |\bperl -\w*i")
+_LOCAL = re.compile(r"localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]|(?<!\S):\d{2,5}\b")
+_GUARD = re.compile(r"\|\| ?(?:true|:|echo)\b|; ?true\b|\|\| ?:")
+_TIME_LIMIT = re.compile(r"(?:^|[;&|]\s*)(?:sudo )?timeout \S")
+_UNDOES = re.compile(
+    r"\bgit (?:checkout (?:--? |HEAD\b|\.|[\w./-]+\.\w{1,8}\b)|restore (?!--staged)|reset --(?:hard|merge)|revert\b|clean -"
+    r"|stash(?! (?:pop|apply|list|show))(?=\s*(?:$|push|-|drop)))"
+)
+
+
+def command_uses(command: str) -> tuple[CommandUse, ...]:
+    """The purpose of each program of a command line, in order; wrappers such as `sudo` and `cd X &&` are skipped."""
+    found = []
+    for piece in _SEPARATORS.split(command[:_MAX_CHARS]):
+        words = piece.split(None, 12)
+        while words and (words[0] in _WRAPPERS or _ASSIGNMENT.match(words[0])):
+            words = words[1:] if words[0] != "timeout" else words[2:]
+        if words and words[0] != "cd":
+            use = _USES.get(f"{words[0]} {words[1]}") if len(words) > 1 else None
+            found.append(use or _USES.get(words[0].rsplit("/", 1)[-1], CommandUse.OTHER))
+    return tuple(found)
+
+
+def _answers_by_exit(command: str, exit_code: int) -> bool:
+    """Whether the exit code is a negative answer: nothing found, files differ, condition false."""
+    kinds = command_uses(command)
+    if exit_code == 124 and _TIME_LIMIT.search(command[:_MAX_CHARS]):
+        return True
+    if not kinds or exit_code > 4:
+        return False
+    if kinds[-1] is CommandUse.LOOK:
+        return "2>/dev/null" in command or "2>&1" in command
+    asking = {CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.ASK}
+    if kinds[-1] in asking:
+        return exit_code == 1 or kinds[-1] is CommandUse.ASK or (exit_code == 2 and "-exitcode" in command)
+    return exit_code == 1 and "&&" in command and any(kind in asking for kind in kinds)
+
+
+def discards_changes(command: str) -> bool:
+    """Whether a command discards changes."""
+    return _UNDOES.search(command[:_MAX_CHARS]) is not None and "stash pop" not in command
+
 
 MAX_RESULTS = 12
 _HEAD_CHARS, _TAIL_CHARS = 1_500, 1_500
@@ -101,16 +164,15 @@ def ends_of(text: str) -> str:
     return f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
 
 
-def said_by(parts: Sequence[Part], limit: int = 4_000) -> str:
+def said_by(parts: Sequence[Part]) -> str:
     """The text of some parts."""
-    return "\n".join(part.text for part in parts if isinstance(part, Text))[:limit]
+    return "\n".join(part.text for part in parts if isinstance(part, Text))[:_MAX_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
     """A call with its result. `says_failed` is what the result or the client's flag says; None if neither does."""
 
-    call: ToolCall | None
     kind: ToolKind
     command: str
     text: str
@@ -126,10 +188,10 @@ def _read_result(result: ToolResult, call: ToolCall | None) -> ToolRun:
     # A file that was read may be any JSON; a failed read is short.
     shown = _decode(whole) if kind is not ToolKind.READ or len(whole) < _SHORT_CHARS else None
     if shown is not None:
-        return _read_object(shown, whole, result, call, kind, command)
+        return _read_object(shown, whole, result, kind, command)
     exit_code = _exit_code(whole, kind)
     failed = exit_code != 0 if exit_code is not None else (True if result.is_error else None)
-    return ToolRun(call, kind, command, ends_of(whole), exit_code, failed, False)
+    return ToolRun(kind, command, ends_of(whole), exit_code, failed, False)
 
 
 def _decode(text: str) -> _Shown | None:
@@ -141,23 +203,17 @@ def _decode(text: str) -> _Shown | None:
         return None
 
 
-def _read_object(shown: _Shown, whole: str, result: ToolResult, call: ToolCall | None, kind: ToolKind, command: str) -> ToolRun:
+def _read_object(shown: _Shown, whole: str, result: ToolResult, kind: ToolKind, command: str) -> ToolRun:
     exit_code = next((code for code in (shown.exit_code, shown.returncode) if code is not None), None)
     if exit_code is None and shown.metadata is not None:
         exit_code = shown.metadata.exit_code
     has_error = bytes(shown.error).strip() not in _EMPTY or bytes(shown.errors).strip() not in _EMPTY
     told = has_error or shown.success is False or shown.ok is False or shown.status in _FAILED_STATUS
-    if exit_code is not None:
-        failed: bool | None = exit_code != 0
-    else:
-        failed = True if told or result.is_error else None
-    text = whole if shown.output is None else "\n".join(filter(None, (shown.output, _words_of(shown.error), shown.exception_info)))
+    failed = exit_code != 0 if exit_code is not None else (True if told or result.is_error else None)
+    error = "" if bytes(shown.error).strip() in _EMPTY else bytes(shown.error).decode(errors="replace").strip('"')
+    text = whole if shown.output is None else "\n".join(filter(None, (shown.output, error, shown.exception_info)))
     harmless = "not an error" in (shown.exit_code_meaning or "").lower()
-    return ToolRun(call, kind, command, ends_of(text), exit_code, failed, harmless)
-
-
-def _words_of(raw: msgspec.Raw) -> str:
-    return "" if bytes(raw).strip() in _EMPTY else bytes(raw).decode(errors="replace").strip('"')
+    return ToolRun(kind, command, ends_of(text), exit_code, failed, harmless)
 
 
 def _exit_code(text: str, kind: ToolKind) -> int | None:
@@ -172,6 +228,36 @@ def _exit_code(text: str, kind: ToolKind) -> int | None:
 def same_id(one: str) -> str:
     """A call's id without punctuation, which OpenClaw removes from ids."""
     return "".join(filter(str.isalnum, one))
+
+
+class ResultMeaning(StrEnum):
+    """The kind of a result."""
+
+    FINE = "fine"
+    ANSWER = "answer"
+    EXPECTED = "expected"
+    TESTS_PASSED = "tests_passed"
+    TESTS_FAILED = "tests_failed"
+    STOPPED = "stopped"
+    REFUSED = "refused"
+    SCHEMA = "schema"
+    UNKNOWN_TOOL = "unknown_tool"
+    ENVIRONMENT = "environment"
+    EXCEPTION = "exception"
+    HANGS = "hangs"
+    EXIT = "exit"
+    ERROR = "error"
+
+
+GOOD = frozenset((ResultMeaning.FINE, ResultMeaning.ANSWER, ResultMeaning.EXPECTED, ResultMeaning.TESTS_PASSED))
+
+
+@dataclass(frozen=True, slots=True)
+class InterpretedResult:
+    """The meaning of one result, with the words that show it."""
+
+    meaning: ResultMeaning
+    quote: str
 
 
 class StepReading:
@@ -216,6 +302,16 @@ class StepReading:
         return tuple(_read_result(result, calls.get(same_id(result.call_id))) for result in results)
 
     @cached_property
+    def findings(self) -> tuple[InterpretedResult, ...]:
+        """The interpreted result of each answered call."""
+        intent = phrases.spoken(f"{self.answer[-600:]} . {self.step.task[:600]}")
+        return tuple(_meaning(ran, self, intent) for ran in self.ran)
+
+    def found(self, *meanings: ResultMeaning) -> InterpretedResult | None:
+        """The first result with one of these meanings, or None."""
+        return next((finding for finding in self.findings if finding.meaning in meanings), None)
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """Messages after the answer that the client wrote, not the user."""
         own = (self.step.said_after or "").strip()
@@ -242,4 +338,167 @@ class StepReading:
 def is_edit(call: ToolCall) -> bool:
     """Whether a call changes files."""
     kind = tool_kind(call.name)
-    return kind is ToolKind.EDIT or (kind is ToolKind.SHELL and shell.edits(command_of(call)))
+    return kind is ToolKind.EDIT or (kind is ToolKind.SHELL and _EDITS.search(command_of(call)[:_MAX_CHARS]) is not None)
+
+
+# Searched as plain text: a regular expression with so many words takes ten times as long.
+_NETWORK, _SERVICE, _MACHINE, _PROGRAM, _REFUSED = (
+    programs_of(f"fault_{kind}") for kind in ("network", "service", "machine", "program", "refused")
+)
+_INSTALLABLE = frozenset(programs_of("installable"))
+_HTTP_STATUS = re.compile(
+    r"(?:\b(?:http|error|status|code|e)\W{0,3}(?:code\W{0,2})?|\(|^)(?P<code>429|5\d\d|402)\b(?!\s*(?:ms|kb|mb|bytes|/))"
+)
+_NOT_FOUND = re.compile(r"(?:^|\n)\S{0,40}sh: (?:\d+: |line \d+: )?\S{1,60}: not found\b")
+_MODULE = re.compile(r"no module named '?(?P<python>[\w.]+)|cannot find (?:module|package) '(?P<node>[^'./][^']*)'")
+_TIMED_OUT = ("timed out", "timeout", "deadline")
+
+
+def environment_fault(ran: ToolRun, *, is_own_server: bool) -> str | None:
+    """The words that show that the environment caused a failure, or None. `is_own_server`: the agent itself wrote the server."""
+    text = ran.text.lower()
+    if found := _first(text, _MACHINE) or _first(text, _NETWORK):
+        return None if is_own_server and "timed out" in found else found
+    if not is_own_server:
+        status = _HTTP_STATUS.search(text)
+        if found := _first(text, _SERVICE) or (f"status {status['code']}" if status else None) or _first(text, _REFUSED):
+            return found
+    if ran.exit_code == 127 or _NOT_FOUND.search(text):
+        return "command not found"
+    if found := _first(text, _PROGRAM) or _missing_library(text):
+        return found
+    has_timed_out = ran.exit_code == 124 or any(word in text for word in _TIMED_OUT)
+    return "timed out" if has_timed_out and CommandUse.NETWORK in command_uses(ran.command) else None
+
+
+def _first(text: str, needles: tuple[str, ...]) -> str | None:
+    return next((needle for needle in needles if needle in text), None)
+
+
+def _missing_library(text: str) -> str | None:
+    found = _MODULE.search(text)
+    if found is None:
+        return None
+    name = found["node"] or (found["python"] or "").split(".")[0]
+    return f"{name} is not installed" if found["node"] or name in _INSTALLABLE else None
+
+
+_ERROR_HEAD = re.compile(
+    r"\s{0,40}(?:<tool_use_error>|error\b[: ]|\[error\]|err!|failed to |failure:|fatal:|exception:|traceback \(most recent"
+    r"|unsupported call|unknown tool|tool \S{1,60} not found|model tried to call unavailable|validation failed|bad_data"
+    r"|validation_error|the \S{1,40} tool was called with invalid|argument validation error|missing (?:required|value)"
+    r"|invalid (?:arguments|input|parameter|json)|could not find (?:the exact|a match|oldstring|old_str)"
+    r"|no replacement was performed|apply_patch verification failed|patch rejected|enoent|file not found|no such file"
+    r"|file does not exist|unable to |cannot (?:find|read|open)|request failed|mcp error|execution error|tool execution aborted"
+    r"|command (?:aborted|timed out)|the user (?:rejected|doesn't want|denied))",
+    re.IGNORECASE,
+)
+_NO_SUCH_FILE = re.compile(
+    r"enoent|(?:file|path|directory) (?:was )?not found|no such file|(?:file|path|directory)[^\n]{0,200} does not exist"
+    r"|^error: |^failed to |request failed|cannot (?:find|read|open)|permission denied|<tool_use_error>"
+)
+_SCHEMA, _HANGS = programs_of("schema"), programs_of("hangs")
+_UNKNOWN_TOOL = re.compile(
+    r"no such tool|unknown tool|unsupported call|unavailable tool|tool not found"
+    r"|tool \S{1,60} (?:not found|does not exist|is not available)"
+)
+_SIGNS_OF_EXCEPTION = ("traceback", "panic", "exception", "error", "fault", "core dumped", "unhandled", "\n    at ")
+_EXCEPTION = re.compile(
+    r"traceback \(most recent call last\)|panicked at|\bpanic: |exception in thread|unhandled (?:exception|rejection)"
+    r"|segmentation fault|core dumped|cellexecutionerror|\((?:no)?\w{1,30}error\)$"
+    r"|^[ \t]{1,12}at \S{1,80} \(?\S{1,200}:\d{1,6}:\d{1,6}\)?$"
+    r"|^[ \t]{0,12}(?:\w{1,40}\.){0,4}[a-z]\w{0,40}(?:error|exception)(?: \[\w{1,40}\])?: ",
+    re.MULTILINE,
+)
+_PASSED = re.compile(
+    r"\b[1-9]\d* pass(?:ed|ing)\b|\btest result: ok\b|^ok\s+\S|\bran \d+ tests? in [\s\S]{0,60}\n\s*ok\b|\b0 failures\b"
+    r"|\ball (?:\d+ )?tests (?:have )?passed\b|failures: 0, errors: 0|build success|^ok \(\d+ tests?",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NOT_PASSED = re.compile(
+    r"\b[1-9]\d* (?:tests? )?(?:failed|failing|failures|errors?)\b(?! to)|test result: failed|^fail(?:ed)?\b|^--- fail|failed \("
+    r"|<<< (?:failure|error)|\bfailures: [1-9]|\berrors: [1-9]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LAST_CHARS = 600
+
+
+def _meaning(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
+    has_failed = _looks_failed(ran) if ran.says_failed is None else ran.says_failed
+    return _meaning_of_failure(ran, reading, intent) if has_failed and not ran.is_harmless else _meaning_of_success(ran)
+
+
+def _looks_failed(ran: ToolRun) -> bool:
+    """Whether the text begins like an error, for clients without a flag or an exit code."""
+    if ran.kind is ToolKind.READ:
+        # A file may begin with the word error; a failed read is one short line.
+        low = ran.text.lower() if len(ran.text) < 400 and ran.text.count("\n") < 4 else ""
+        return _NO_SUCH_FILE.search(low) is not None or any(one in low for one in _SCHEMA)
+    if any(one in ran.text[-200:].lower() for one in _HANGS):
+        return True
+    if _GUARD.search(ran.command[:_MAX_CHARS]) or _only_looks(command_uses(ran.command)):
+        return False
+    return _ERROR_HEAD.match(ran.text[:200]) is not None
+
+
+def _meaning_of_success(ran: ToolRun) -> InterpretedResult:
+    kinds = command_uses(ran.command) if ran.kind is ToolKind.SHELL else ()
+    if CommandUse.TEST in kinds:
+        if not _NOT_PASSED.search(ran.text) and (found := _PASSED.search(ran.text)):
+            return InterpretedResult(ResultMeaning.TESTS_PASSED, found[0].strip())
+    elif ran.kind is ToolKind.SHELL and not _only_looks(kinds) and (quote := _exception(ran.text[-_TAIL_CHARS:])):
+        return InterpretedResult(ResultMeaning.EXCEPTION, quote)
+    return InterpretedResult(ResultMeaning.FINE, "")
+
+
+def _only_looks(kinds: tuple[CommandUse, ...]) -> bool:
+    """Whether the first command only reads something, so that errors in its output are content."""
+    return bool(kinds) and kinds[0] in (CommandUse.LOOK, CommandUse.SEARCH, CommandUse.COMPARE, CommandUse.CHECK)
+
+
+def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
+    text = phrases.spoken(ran.text[:400])
+    if found := phrases.REFUSED_BY_PERSON.find(text):
+        return InterpretedResult(ResultMeaning.REFUSED, found)
+    if found := phrases.INTERRUPTED.find(text) or ("interrupted" if ran.exit_code == 130 else None):
+        return InterpretedResult(ResultMeaning.STOPPED, found)
+    low = ran.text[:1_000].lower()
+    if ran.kind is not ToolKind.SHELL or ran.exit_code is None:
+        if found := next((one for one in _SCHEMA if one in low), None):
+            return InterpretedResult(ResultMeaning.SCHEMA, found)
+        if unknown := _UNKNOWN_TOOL.search(low):
+            return InterpretedResult(ResultMeaning.UNKNOWN_TOOL, unknown[0])
+    own = _LOCAL.search(ran.command[:_MAX_CHARS]) is not None and reading.has_edited
+    # Rate limits and timeouts in the output of failed tests are what they test.
+    have_tests_failed = CommandUse.TEST in command_uses(ran.command) and _NOT_PASSED.search(ran.text) is not None
+    if not have_tests_failed and (found := environment_fault(ran, is_own_server=own)):
+        return InterpretedResult(ResultMeaning.ENVIRONMENT, found)
+    return _meaning_of_exit(ran, reading, intent)
+
+
+def _meaning_of_exit(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:
+    kinds = command_uses(ran.command)
+    quote = next((line.strip()[:200] for line in reversed(ran.text.splitlines()) if line.strip()), "")
+    if ran.exit_code is not None and _answers_by_exit(ran.command, ran.exit_code):
+        return InterpretedResult(ResultMeaning.ANSWER, quote)
+    if ran.kind is ToolKind.SHELL and phrases.EXPECTED_FAILURE.find(intent):
+        return InterpretedResult(ResultMeaning.EXPECTED, quote)
+    is_first_test_run = CommandUse.TEST in kinds and not reading.step.calls[:-1] and phrases.TROUBLE.find(intent) is not None
+    if not reading.has_edited and (CommandUse.CHECK in kinds or is_first_test_run):
+        return InterpretedResult(ResultMeaning.ANSWER, quote)
+    if CommandUse.TEST in kinds and ran.exit_code != 4:
+        return InterpretedResult(ResultMeaning.TESTS_FAILED, quote)
+    if any(one in ran.text.lower() for one in _HANGS):
+        return InterpretedResult(ResultMeaning.HANGS, quote)
+    if ran.kind is ToolKind.SHELL and (raised := _exception(ran.text)):
+        return InterpretedResult(ResultMeaning.EXCEPTION, raised)
+    return InterpretedResult(ResultMeaning.EXIT if ran.kind is ToolKind.SHELL else ResultMeaning.ERROR, quote)
+
+
+def _exception(text: str) -> str | None:
+    """The words of an exception, or None. The slow pattern is tried only if one of its words occurs."""
+    low = text.lower()
+    if not any(sign in low for sign in _SIGNS_OF_EXCEPTION):
+        return None
+    found = _EXCEPTION.search(low)
+    return found[0].strip() if found else None

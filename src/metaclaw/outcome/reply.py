@@ -26,7 +26,7 @@ _STATE_NOW = re.compile(
     r"|none|i get|i have|ist|sind|geht|das|der|die|alles|el|la|los|todo|le|les|tout) "
 )
 _CLAUSE_WORDS = 3
-_SHORT = 3  # content words: who says so little speaks of what is in front of them
+_SHORT = 3  # content words: so short a reply is about the answer
 
 
 def sentence_kind(reading: StepReading, said: str) -> SentenceKind:
@@ -59,16 +59,13 @@ def turns_to_new(said: str) -> bool:
 
 def is_about_it(reading: StepReading, said: str) -> bool:
     """Whether the reply is about the answer: it points at it, shares words with it or the task, or is very short."""
-    spoken = phrases.content_words(said)
-    return phrases.POINTING.find(said) is not None or len(spoken) <= _SHORT or shares_words(reading, said)
+    return phrases.POINTING.find(said) is not None or len(phrases.content_words(said)) <= _SHORT or shares_words(reading, said)
 
 
 def shares_words(reading: StepReading, said: str) -> bool:
     """Whether the reply shares words with the answer or the task."""
-    about = phrases.content_words(reading.step.task[: phrases.MAX_CHARS]) | phrases.content_words(
-        reading.answer[: phrases.MAX_CHARS]
-    )
-    return bool(phrases.content_words(said) & about)
+    spoken, texts = phrases.content_words(said), (reading.step.task, reading.answer)
+    return any(spoken & phrases.content_words(text[: phrases.MAX_CHARS]) for text in texts)
 
 
 Remark = tuple[str, str]
@@ -108,17 +105,15 @@ _MAX_CHARS = 600
 def remarks_against(
     reading: StepReading, said: str, glad: Remark | None, *, begins_new: bool, has_changed: bool
 ) -> tuple[Remark, ...]:
-    """All remarks against the answer, each kind once.
-
-    `said` is what the user says about the answer, `glad` what sounds content in it; `begins_new` is set if they turn to
-    something new at once, `has_changed` if they changed their mind.
-    """
+    """All remarks against the answer in `said`, each kind once. `glad` is what sounds content in it; `begins_new`: they turn to
+    something new at once; `has_changed`: they changed their mind."""
     if phrases.HARMLESS_DENIALS.find(said) and not phrases.BUTS.find(said):
         return ()
     outright = _outright(reading, said)
     if has_changed and not outright:
         return ()
-    found = [*outright, *_mockery(said)]
+    mockery = _match(_MOCK_THANKS, said)
+    found = [*outright, ("sarcasm", mockery)] if mockery else [*outright]
     if not begins_new:
         found += _statements(reading, said, glad)
         found += [] if reading.asked_back else _denials(reading, said)
@@ -136,11 +131,6 @@ def _outright(reading: StepReading, said: str) -> list[Remark]:
     if quote := _shouted(raw, reading.step.task) or next((one for one in _SAD if one in raw), None):
         found.append(("shout", quote))
     return found
-
-
-def _mockery(said: str) -> list[Remark]:
-    quote = _match(_MOCK_THANKS, said)
-    return [("sarcasm", quote)] if quote else []
 
 
 def _statements(reading: StepReading, said: str, glad: Remark | None) -> list[Remark]:
@@ -177,14 +167,13 @@ def _reservations(reading: StepReading, said: str, glad: Remark | None) -> list[
         return [("but", quote)]
     if quote := phrases.NEARLY.find(said):
         return [("nearly", quote)]
-    quote = None if glad and glad[0] == "praise" else phrases.MISGIVINGS.find(said) or _requirement(reading, said)
+    if glad and glad[0] == "praise":
+        return []
+    quote = phrases.MISGIVINGS.find(said)
+    # In a request, or about something else, a requirement is what they want next.
+    if not quote and sentence_kind(reading, said) is SentenceKind.STATEMENT and shares_words(reading, said):
+        quote = phrases.REQUIREMENTS.find(said)
     return [("mild", quote)] if quote else []
-
-
-def _requirement(reading: StepReading, said: str) -> str | None:
-    """A requirement on the answer. In a request, or about something else, it is what they want next."""
-    is_about = sentence_kind(reading, said) is SentenceKind.STATEMENT and shares_words(reading, said)
-    return phrases.REQUIREMENTS.find(said) if is_about else None
 
 
 def _denials(reading: StepReading, said: str) -> list[Remark]:
@@ -277,14 +266,14 @@ def read_reply(reading: StepReading) -> UserReply:
     if not reading.has_said:
         return UserReply()
     reading = _without_negated_undo(reading)
-    said = _about_the_answer(_CONTENT.sub(" perfect", reading.said))
+    said = _CONTENT.sub(" perfect", reading.said)
+    if cue := phrases.OTHER_TOPIC.find(said):
+        said = said[: said.index(f" {cue} ") + 1]  # what comes before is about the answer
     excuse = phrases.OWN_MISTAKE.find(said) or phrases.MANNERS.find(said)
     changed = phrases.CHANGED_MIND.find(said)
     glad = _gladness(reading, said)
     begins_new = turns_to_new(said)
-    corrections: tuple[Remark, ...] = ()
-    redo: tuple[Remark, ...] = ()
-    undo = None
+    corrections, redo, undo = tuple[Remark, ...](), tuple[Remark, ...](), None
     if not excuse:
         corrections = remarks_against(reading, said, glad, begins_new=begins_new, has_changed=changed is not None)
         undo = None if begins_new or changed or phrases.ABOUT_UNDO.find(said) else phrases.UNDO.find(said)
@@ -299,10 +288,7 @@ def read_reply(reading: StepReading) -> UserReply:
 
 
 def _blames(reading: StepReading, said: str) -> bool:
-    """Whether a rule for the future says that this answer broke it: "next time …", or "never …" about what the answer did.
-
-    Any other rule is new: it says nothing about the answer before it.
-    """
+    """Whether a rule for the future says that this answer broke it: "next time …", or "never …" about what the answer did."""
     if phrases.RULES_AFTER_FAULT.find(said):
         return True
     did = phrases.content_words(reading.answer[: phrases.MAX_CHARS])
@@ -327,12 +313,6 @@ def _is_negated_undo(clause: str) -> bool:
     if form and (form.startswith("n'") or before == " no "):
         return True
     return _NOT_BEFORE.search(before) is not None or _NOT_BEHIND.match(behind) is not None
-
-
-def _about_the_answer(said: str) -> str:
-    """The words before the user turns to another topic."""
-    cue = phrases.OTHER_TOPIC.find(said)
-    return said if cue is None else said[: said.index(f" {cue} ") + 1]
 
 
 def _gladness(reading: StepReading, said: str) -> Remark | None:
@@ -375,8 +355,11 @@ def _going_on(reading: StepReading, said: str, changed: str | None) -> Remark | 
     match form:
         case SentenceKind.SCRAP:
             return None
+        case SentenceKind.STATEMENT if phrases.PLANS.find(said):
+            return "progress.informs", raw[:_QUOTE_CHARS]
         case SentenceKind.STATEMENT:
-            return _of_statement(reading, said), raw[:_QUOTE_CHARS]
+            is_about = shares_words(reading, said) or phrases.POINTING.find(said)
+            return ("reply.statement" if is_about else "reply.aside"), raw[:_QUOTE_CHARS]
         case SentenceKind.QUESTION if phrases.WHYS.opens(said) and is_about_it(reading, said):
             return "reply.doubts", raw[:_QUOTE_CHARS]
         case SentenceKind.QUESTION if shares_words(reading, said):
@@ -394,9 +377,3 @@ def _next_cue(said: str) -> str | None:
     if found and (" " in found or not found.isascii()):
         return found
     return said.strip()[-_QUOTE_CHARS:] if said.endswith(_TOO) else None
-
-
-def _of_statement(reading: StepReading, said: str) -> str:
-    if phrases.PLANS.find(said):
-        return "progress.informs"
-    return "reply.statement" if shares_words(reading, said) or phrases.POINTING.find(said) else "reply.aside"

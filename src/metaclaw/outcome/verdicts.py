@@ -6,9 +6,8 @@ the score are spread over the whole range, and weigh as much as `PRIOR_WEIGHT` r
 """
 
 import math
-import random
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -148,37 +147,6 @@ def ece(pairs: Pairs, bins: int = BINS) -> float | None:
     return sum(abs(sum(p for p, _ in group) - sum(failed for _, failed in group)) for group in kept if group) / len(pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricInterval:
-    """A value with its 95 % bootstrap interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
-def interval(
-    metric: Callable[[Pairs], float | None], clusters: Sequence[Pairs], *, rounds: int = 1_000, seed: int = 0
-) -> MetricInterval | None:
-    """A metric with its bootstrap interval, or None. Whole clusters are drawn, since pairs of one cluster are correlated."""
-    value = metric([pair for cluster in clusters for pair in cluster])
-    if value is None:
-        return None
-    rng = random.Random(seed)
-    drawn = []
-    for _ in range(rounds):
-        sample = [pair for cluster in rng.choices(clusters, k=len(clusters)) for pair in cluster]
-        if (one := metric(sample)) is not None:
-            drawn.append(one)
-    if not drawn:
-        return MetricInterval(value, value, value)
-    drawn.sort()
-    return MetricInterval(value, drawn[int(0.025 * len(drawn))], drawn[min(len(drawn) - 1, int(0.975 * len(drawn)))])
-
-
 MARGIN = 0.6
 """How far from undecided, |1 - 2p|, a probability must be to count as decided."""
 
@@ -190,8 +158,8 @@ _IN_FAVOUR = ("progress.", "accepted.", "tests.passed", "environment.", "reply."
 
 @dataclass(frozen=True, slots=True)
 class Sensed:
-    """The result of the detectors. `verdict` is None if they cannot decide: then the judge is asked. `p_fail` is their
-    calibrated probability that the agent failed; what the environment did counts against it."""
+    """The result of the detectors. `verdict` is None if they cannot decide and the judge is asked; `p_fail` is the probability that
+    the agent failed."""
 
     verdict: Verdict | None
     signals: tuple[Signal, ...]
@@ -199,10 +167,8 @@ class Sensed:
 
 
 def sense(step: Step, later: Step | None = None) -> Sensed:
-    """Run all detectors on a step and what followed it. `later` is the next step, if it is known.
-
-    A step whose next state is still to come and that has not ended may be sensed, but should be sensed again when it has come.
-    """
+    """Run all detectors on a step and what followed it; `later` is the next step, if known. A step without its next state should be
+    sensed again when that is there."""
     signals = detect(step, later)
     p_fail = fuse(signals)
     return Sensed(_verdict(step, signals, p_fail), signals, p_fail)
@@ -222,8 +188,8 @@ def detect(step: Step, later: Step | None = None, *, fitted: Collection[str] | N
 
 
 def fuse(signals: tuple[Signal, ...], weights: SignalWeights = WEIGHTS) -> float:
-    """The probability that the agent failed: the scaled sum of the evidence. An unknown signal, from an older
-    verdict, weighs what it weighed then."""
+    """The probability that the agent failed: the scaled sum of the evidence. A signal that is not fitted keeps the weight it
+    has."""
     total = weights.bias + sum(weights.signals.get(signal.detector, signal.evidence) for signal in signals)
     return sigmoid(weights.scale * total)
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from urllib.parse import unquote
 
-from metaclaw.privacy.key_formats import find_key_formats
-from metaclaw.privacy.known_secrets import KnownSecrets
+from metaclaw.privacy.known_secrets import KnownSecrets, find_key_formats
 from metaclaw.privacy.named_secrets import find_carried, find_in_tables, find_named
 from metaclaw.privacy.secret_tokens import (
     MIN_CHARS,

@@ -302,8 +302,7 @@ _QUERY = re.compile(
     r"[?&;#](?:[a-z0-9_.-]{0,20}[-_.])?(?:(?:access|id|refresh|auth|session|bot|csrf|private|api|sas|security)?[-_]?token"
     r"|api[-_]?key|apikey"
     r"|access[-_]?key(?:id)?|key|sig|signature|hmac|password|passwd|pwd|pass|secret|client[-_]?secret|code|auth|jwt|sid"
-    r"|session(?:id)?|hash"
-    r"|ticket|assertion|credential|awsaccesskeyid|otp)=([^&\s\"'`<>#;\\]{6,2000})"
+    r"|session(?:id)?|hash|ticket|assertion|credential|awsaccesskeyid|otp)=([^&\s\"'`<>#;\\]{6,2000})"
 )
 _LOGINS = ("redis-cli", "mongo", "docker login", "podman login", "helm registry login", "az login", "sqlcmd", "ldap", "mosquitto_")
 CARRIERS: tuple[Carrier, ...] = (

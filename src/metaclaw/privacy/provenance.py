@@ -9,8 +9,7 @@ from enum import StrEnum
 from metaclaw.domain.chat import Json, Message, Opaque, Part, Reasoning, Role, Text, ToolCall, ToolResult, text_of
 from metaclaw.domain.turn import Step
 from metaclaw.privacy.capabilities import EXCEPTS, FORBIDS, Capabilities, capabilities
-from metaclaw.privacy.pasted_text import end_of_mail, foreign_blocks
-from metaclaw.privacy.reported_speech import foreign_clauses
+from metaclaw.privacy.foreign_text import end_of_mail, foreign_blocks, foreign_clauses
 from metaclaw.text import CLIENT_OUTPUT_TAGS, CLIENT_TAGS, split_sentences, visible_text
 
 

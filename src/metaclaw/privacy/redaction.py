@@ -209,33 +209,18 @@ class Redactor:
         """One text."""
         return self._texts((text,), self._call())[0]
 
-    def texts(self, texts: Sequence[str]) -> tuple[Redacted, ...]:
-        """Consecutive texts, including secrets that span two of them."""
-        return self._texts(texts, self._call())
-
-    def parts(self, parts: Iterable[Part]) -> tuple[Part, ...]:
-        """The parts of one message or answer."""
-        return self._walker().parts(tuple(parts))
-
-    def messages(self, messages: Iterable[Message]) -> tuple[Message, ...]:
-        """A conversation."""
-        return self._walker().messages(tuple(messages))
-
-    def value(self, value: Json) -> Json:
-        """Any JSON value; keys count as names of their values."""
-        return self._walker().value(value)
-
     def step(self, step: Step) -> Step:
         """A step with its history and the steps before it."""
         call = self._call()
         for text in (step.task, step.said_after or ""):
             call.find(text)  # The user's words first, so that a long history cannot use up the time limit.
-        return self._walker(call).step(step)
+        return self.rewriter(call).step(step)
 
     def _call(self) -> _Call:
         return _Call(self._detector, self._limit_s)
 
-    def _walker(self, call: _Call | None = None) -> ConversationRewriter:
+    def rewriter(self, call: _Call | None = None) -> ConversationRewriter:
+        """Redacts parts, messages and JSON values, as one call."""
         call = call or self._call()
         return ConversationRewriter(lambda texts: [redacted.text for redacted in self._texts(texts, call)])
 

@@ -43,8 +43,7 @@ _FORGED = re.compile(
     r"</?(?:system|assistant|human|instructions?|admin|developer|im_start|im_end|tool_result|function_results"
     r"|system-reminder)(?:\s[^<>]{0,80})?>"
     r"|<\|[a-z_]{2,20}\|>|\[/?INST\]|<</?SYS>>|^#{1,4} ?(?:system|human|assistant|user)\b ?:?[ \t]*$|^(?:system|human"
-    r"|assistant|user): "
-    r"|\[(?:system|admin)\b[^\]]{0,40}\]",
+    r"|assistant|user): |\[(?:system|admin)\b[^\]]{0,40}\]",
     re.IGNORECASE | re.MULTILINE,
 )
 _HIDDEN_MARKUP = re.compile(
@@ -73,8 +72,7 @@ _CODED = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{24,4000}={0,2}(?![A-Za-z0-
 
 _ADDRESSED = re.compile(
     r"(?<!user )(?<!user-)\b(?:agents?|assistants?|llms?|language models?|chat-?bots?|copilot|claude|chatgpt|assistenten?"
-    r"|asistentes?|agenten)\b"
-    r"|\b(?-i:AI|KI|IA)\b|代理|助手|人工智能|エージェント|アシスタント|ассистент|агент",
+    r"|asistentes?|agenten)\b|\b(?-i:AI|KI|IA)\b|代理|助手|人工智能|エージェント|アシスタント|ассистент|агент",
     re.IGNORECASE,
 )
 _ACTING = re.compile(
@@ -307,39 +305,31 @@ _SPELLED_OUT: Final = 3
 _HINTED: Final = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Ungrounded:
-    """Why a rule is not accepted, and the text it seems to come from."""
-
-    reason: str
-    source: str = ""
-
-
-def ungrounded(text: str, said: str, about: str, foreign: Iterable[str]) -> Ungrounded | None:
+def ungrounded(text: str, said: str, about: str, foreign: Iterable[str]) -> str | None:
     """Why a text may not become a rule of the user whose own words are `said`; None if it may.
 
     `about` is what they answer; `foreign` is the text around them: pasted, quoted and reported text, what tools and the client
     said.
     """
     if hides_text(text):
-        return Ungrounded("it holds encoded text", text)
+        return "it holds encoded text"
     meant = specific_terms(sentence_terms(text)) or sentence_terms(text)
     known = sentence_terms(said)
     carried = _share(meant, known)
     if carried < _SAID_SHARE:
         hidden = next((one for one in disguises(text) if one.doubt in (Doubt.HIDDEN, Doubt.FORGED, Doubt.OVERRIDE)), None)
         if hidden is not None:
-            return Ungrounded(hidden.reason, hidden.instruction)
+            return hidden.reason
     if reach := _reach(text, said):
-        return Ungrounded(f"the person did not name {reach.words()}")
+        return f"the person did not name {reach.words()}"
     if len(text) > _SPELLED_OUT * len(said) and _share(meant, known | sentence_terms(about)) < _HINTED:
-        return Ungrounded("the message is too short to say so")
+        return "the message is too short to say so"
     if carried < _OWN_SHARE:
         for piece in _pieces(foreign):
             if _share(meant, sentence_terms(piece)) >= _FOREIGN_SHARE and len((meant - known) & sentence_terms(piece)) >= min(
                 2, len(meant)
             ):
-                return Ungrounded("only text that the person pasted, quoted or reported says so", piece)
+                return "only text that the person pasted, quoted or reported says so"
     return None
 
 
@@ -367,22 +357,6 @@ class Review:
     secrets: tuple[Redaction, ...]
     objections: tuple[AuthorityObjection, ...]
     reach: Capabilities
-
-    @property
-    def is_refused(self) -> bool:
-        """Whether the proposal is refused."""
-        return bool(self.secrets or self.objections)
-
-    @property
-    def must_wait(self) -> bool:
-        """Whether a person must approve it first."""
-        return bool(self.reach)
-
-    def words(self) -> str:
-        """The reasons in one line; empty if accepted."""
-        secrets = [f"it contains a secret ({finding.placeholder})" for finding in self.secrets]
-        doubts = [f"{one.doubt}: {one.instruction!r}: {one.reason}" for one in self.objections]
-        return "; ".join((*secrets, *doubts, *((f"waits for a person, it adds {self.reach.words()}",) if self.reach else ())))
 
 
 def added_capabilities(skill: Skill, existing: Iterable[Skill], workspace: Workspace) -> Capabilities:

@@ -302,8 +302,7 @@ _MAX_CHARS = 200
 _BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PUBLIC_BEFORE = re.compile(
     r"(?:sha(?:1|224|256|384|512)|md5|h1|integrity|ssh-(?:rsa|dss|ed25519)|ecdsa-sha2-\w{1,20}|sk-\w{1,40}@openssh\.com|base64"
-    r"|etag|nonce"
-    r"|rev|commit|checksum|digest|fingerprint|ref|index)[\"']?(?:[-:= ,]|\\?[\"']){1,4}(?:[Ww]/\"?)?\Z",
+    r"|etag|nonce|rev|commit|checksum|digest|fingerprint|ref|index)[\"']?(?:[-:= ,]|\\?[\"']){1,4}(?:[Ww]/\"?)?\Z",
     re.IGNORECASE,
 )
 _PUBLIC_PREFIX = re.compile(

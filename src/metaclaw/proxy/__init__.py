@@ -1,19 +1,16 @@
 """The request path: from an agent's bytes to a provider's and back, with the turn in the ledger before the answer ends."""
 
 from metaclaw.proxy.acknowledgement import Acknowledgements
-from metaclaw.proxy.dispatch import Limits, Opener, Provider, Providers
-from metaclaw.proxy.enforcement import Enforcer
-from metaclaw.proxy.held_rules import CallJudge, HeldRules
+from metaclaw.proxy.dispatch import Opener, Provider, Providers
+from metaclaw.proxy.enforcement.enforcer import Enforcer, HeldRules, TrueAnswers
+from metaclaw.proxy.enforcement.held_rules import CallJudge
 from metaclaw.proxy.http.connection import Listener
 from metaclaw.proxy.http.server import Gatekeeper, Intake, Server
-from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.passthrough import Passthrough
-from metaclaw.proxy.pipeline import Pipeline
-from metaclaw.proxy.placement import Placer
+from metaclaw.proxy.pipeline import Metrics, Pipeline
+from metaclaw.proxy.placement import LibrarySimilarity, Placer
 from metaclaw.proxy.reminders import Reminders
 from metaclaw.proxy.sessions import Origins, own_words
-from metaclaw.proxy.similarity import LibrarySimilarity
-from metaclaw.proxy.true_answers import TrueAnswers
 
 __all__ = [
     "Acknowledgements",
@@ -23,7 +20,6 @@ __all__ = [
     "HeldRules",
     "Intake",
     "LibrarySimilarity",
-    "Limits",
     "Listener",
     "Metrics",
     "Opener",

@@ -1,10 +1,10 @@
 """Finding who answers: candidates in order, each asked in a wire it speaks, until one gives something to relay."""
 
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 from typing_extensions import TypeIs
@@ -14,16 +14,17 @@ from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
-from metaclaw.proxy.assumed_wires import AssumedWires, ReadReply
+from metaclaw.proxy.enforcement.enforcer import restore_body, restore_fields
 from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, parse_object
-from metaclaw.proxy.true_answers import restore_body, restore_fields
-from metaclaw.proxy.turn_builder import TurnBuilder, content_type
+from metaclaw.proxy.response import Generated, Opened, Relayed, Translated, TurnBuilder
 from metaclaw.upstream import (
+    AssumedWires,
     Destination,
     PolicySlot,
     ProviderCandidate,
     ProviderHealth,
     candidates,
+    gather_body,
     has_credentials,
     is_missing_route,
     may_lack_route,
@@ -44,76 +45,13 @@ from metaclaw.wires import (
 )
 
 Provider: TypeAlias = HttpProvider | ModelProvider
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much one answer may be."""
-
-    max_answer_bytes: int = 64 * 1024 * 1024
+_T = TypeVar("_T")
 
 
 FAREWELL = "session-end"
 """The kind of turn by which a client only says that it is done; no provider hears of it."""
 
 _KEY_REFUSED = (401, 402, 403)
-
-
-class Relayed(msgspec.Struct, frozen=True, gc=False):
-    """The provider answers in the client's own wire; `headers` are those the client may see.
-
-    Of a stream, `opening` has been read; of a whole answer everything has, and `facts` are what it says. A refusal has neither.
-    """
-
-    reply: Reply
-    headers: Headers
-    body: bytes | None
-    opening: bytes | None = None
-    facts: Facts | None = None
-
-    @property
-    def status(self) -> int:
-        return self.reply.status
-
-    async def aclose(self) -> None:
-        await self.reply.aclose()
-
-
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """The provider answers in another wire than the client's: asked with `body`, in `wire`.
-
-    Of a stream, `opening` has been read; a whole answer is `completion`. A refusal has neither.
-    """
-
-    reply: Reply
-    request: ChatRequest
-    wire: Wire
-    body: bytes
-    opening: bytes | None = None
-    completion: Completion | None = None
-
-    @property
-    def status(self) -> int:
-        return self.reply.status
-
-    async def aclose(self) -> None:
-        await self.reply.aclose()
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """A model answers in deltas."""
-
-    deltas: AsyncGenerator[Delta, None]
-    request: ChatRequest
-    status: int = 200
-
-    async def aclose(self) -> None:
-        await self.deltas.aclose()
-
-
-Opened: TypeAlias = Relayed | Translated | Generated
 
 
 def is_http(provider: Provider) -> TypeIs[HttpProvider]:
@@ -186,16 +124,14 @@ class Providers:
         return policy.model_of(version)
 
     def named(self, name: str) -> Provider:
-        """The provider of this name."""
         return self._named[name]
 
 
 class Opener:
     """Asks one provider after the other, in the wire each of them speaks."""
 
-    def __init__(self, providers: Providers, health: ProviderHealth | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, providers: Providers, health: ProviderHealth | None = None) -> None:
         self._providers = providers
-        self._limits = limits or Limits()
         self.health = health or ProviderHealth()
 
     async def open(self, builder: TurnBuilder) -> Opened:
@@ -244,7 +180,8 @@ class Opener:
             wires.confirm(provider, wire)
         if not may_lack_route(relayed.status) or provider.wires == {wire}:
             return relayed
-        reply = await ReadReply.of(relayed.reply, self._limits.max_answer_bytes)
+        body = await gather_body(relayed.reply, provider.name)
+        reply = ReadReply(relayed.reply.status, relayed.reply.headers, body)
         refused = Relayed(reply, relayed.headers, relayed.body)
         if not is_missing_route(reply.status, reply.body):
             return refused
@@ -277,15 +214,9 @@ class Opener:
         headers = reply_headers(reply.headers)
         if reply.status >= 400:
             return Relayed(reply, headers, renamed)
-        try:
-            if is_stream(content_type(reply.headers), asked=incoming.stream):
-                return Relayed(reply, headers, renamed, await read_opening(builder, reply))
-            return Relayed(reply, headers, renamed, facts=await read_facts(builder, reply, self._limits))
-        except BaseException as error:
-            await reply.aclose()
-            if isinstance(error, UpstreamError):
-                raise _naming(provider, error) from error
-            raise
+        if is_stream(reply.headers, asked=incoming.stream):
+            return Relayed(reply, headers, renamed, await _read(provider, reply, read_opening(builder, reply)))
+        return Relayed(reply, headers, renamed, facts=await _read(provider, reply, read_facts(builder, reply)))
 
     async def _translate(
         self, builder: TurnBuilder, provider: HttpProvider, model: str, wires: frozenset[Wire] | None = None
@@ -312,16 +243,10 @@ class Opener:
         reply = await provider.call(call, incoming.headers)
         if reply.status >= 400:
             return Translated(reply, request, wire, body)
-        try:
-            if is_stream(content_type(reply.headers), asked=request.stream):
-                return Translated(reply, request, wire, body, await read_opening(builder, reply))
-            completion = await read_completion(builder, reply, wire, self._limits)
-            return Translated(reply, request, wire, body, completion=completion)
-        except BaseException as error:
-            await reply.aclose()
-            if isinstance(error, UpstreamError):
-                raise _naming(provider, error) from error
-            raise
+        if is_stream(reply.headers, asked=request.stream):
+            return Translated(reply, request, wire, body, await _read(provider, reply, read_opening(builder, reply)))
+        completion = await _read(provider, reply, read_completion(builder, reply, wire))
+        return Translated(reply, request, wire, body, completion=completion)
 
     async def again(self, builder: TurnBuilder, body: bytes) -> Opened:
         """Ask the provider that answered once more, with this body in its own wire. Raises UpstreamError if it refuses."""
@@ -350,12 +275,18 @@ class Opener:
         return Generated(_chain(first, deltas), request)
 
 
-def _naming(provider: HttpProvider, error: UpstreamError) -> UpstreamError:
-    """The same error with the provider's name in it."""
-    words = str(error)
-    if not words.startswith("provider "):
-        words = f"provider {provider.name} gave no answer: {words}"
-    return UpstreamError(words, status=error.status, retryable=error.retryable, code=error.code)
+async def _read(provider: HttpProvider, reply: Reply, reading: Awaitable[_T]) -> _T:
+    """Await the reading of a reply. An error closes the reply; an UpstreamError is raised with the provider's name in it."""
+    try:
+        return await reading
+    except BaseException as error:
+        await reply.aclose()
+        if not isinstance(error, UpstreamError):
+            raise
+        words = str(error)
+        if not words.startswith("provider "):
+            words = f"provider {provider.name} gave no answer: {words}"
+        raise UpstreamError(words, status=error.status, retryable=error.retryable, code=error.code) from error
 
 
 def _understood(builder: TurnBuilder) -> ChatRequest:
@@ -384,8 +315,9 @@ def _foreign(headers: Headers) -> Headers:
     return [(name, value) for name, value in headers if not name.startswith(("anthropic-", "openai-", "x-stainless-"))]
 
 
-def is_stream(kind: str, *, asked: bool) -> bool:
-    """Whether an answer of this media type is a stream: some servers stream unasked, others forget to say that they do."""
+def is_stream(headers: Headers, *, asked: bool) -> bool:
+    """Whether an answer is a stream by its media type: some servers stream unasked, others forget to say that they do."""
+    kind = next((value.partition(";")[0].strip().lower() for name, value in headers if name.lower() == "content-type"), "")
     return kind == "text/event-stream" or (asked and kind != "application/json")
 
 
@@ -401,9 +333,9 @@ async def read_opening(builder: TurnBuilder, reply: Reply) -> bytes:
     return seen
 
 
-async def read_facts(builder: TurnBuilder, reply: Reply, limits: Limits) -> Facts:
+async def read_facts(builder: TurnBuilder, reply: Reply) -> Facts:
     """Read a whole answer in the client's own wire into the builder."""
-    body = await gather(builder, reply, limits)
+    body = await builder.gather(reply)
     if not body:
         raise UpstreamError("the answer is empty", code="upstream_empty")
     try:
@@ -416,28 +348,12 @@ async def read_facts(builder: TurnBuilder, reply: Reply, limits: Limits) -> Fact
     return facts
 
 
-async def read_completion(builder: TurnBuilder, reply: Reply, wire: Wire, limits: Limits) -> Completion:
+async def read_completion(builder: TurnBuilder, reply: Reply, wire: Wire) -> Completion:
     """Read a whole answer in another wire than the client's into the builder."""
-    body = await gather(builder, reply, limits)
+    body = await builder.gather(reply)
     if not body:
         raise UpstreamError("the answer is empty", code="upstream_empty")
     return wire_format(wire).parse_answer(body)
-
-
-async def gather(builder: TurnBuilder, reply: Reply, limits: Limits) -> bytes:
-    """Read all of a reply into the builder."""
-    async for chunk in reply.chunks():
-        builder.say(chunk)
-        check_size(builder, limits)
-    return builder.said
-
-
-def check_size(builder: TurnBuilder, limits: Limits) -> None:
-    """Raise UpstreamError once a provider has said too much."""
-    if builder.said_bytes > limits.max_answer_bytes:
-        raise UpstreamError(
-            f"provider {builder.provider} sent more than {limits.max_answer_bytes} bytes in one answer; it was cut off"
-        )
 
 
 def replace_model(body: bytes, model: str) -> bytes:
@@ -447,3 +363,18 @@ def replace_model(body: bytes, model: str) -> bytes:
     except (UnsafeBytesError, msgspec.MsgspecError) as error:
         raise WireError(f"the model's name cannot be found in the body: {error}", param="model") from error
     return body[:begin] + msgspec.json.encode(model) + body[end:]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReply:
+    """A reply whose body has been read (ports.Reply)."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self.body
+
+    async def aclose(self) -> None:
+        """Nothing is open."""

@@ -12,7 +12,7 @@ from metaclaw.ports import Call, HttpProvider
 from metaclaw.proxy.dispatch import Provider, Providers, is_http, replace_model
 from metaclaw.proxy.http.body import MAX_ITEMS, check_items, parse_object
 from metaclaw.proxy.http.client import Client, RawHeaders
-from metaclaw.upstream import ProviderHealth, reply_headers
+from metaclaw.upstream import ProviderHealth, gather_body, reply_headers
 from metaclaw.wires import estimate_tokens, wire_format
 
 log = logging.getLogger(__name__)
@@ -124,10 +124,7 @@ class Passthrough:
 
 async def _ask_models(provider: HttpProvider, caller: Mapping[str, str]) -> list[dict[str, Json]]:
     reply = await provider.call(Call("GET", "/models", "", [], b""), caller)
-    try:
-        body = b"".join([chunk async for chunk in reply.chunks()])
-    finally:
-        await reply.aclose()
+    body = await gather_body(reply, provider.name)
     if reply.status != 200:
         raise UpstreamError(f"provider {provider.name} answered {reply.status} when asked for its models")
     listed = parse_listing(body)

@@ -1,26 +1,33 @@
-"""The life of one request: who is speaking, which skills, which provider, the answer, the ledger, the end of the answer."""
+"""The life of one request: its session, skills, provider and answer, the ledger, the end of the answer; and what is counted."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import Final, Protocol, TypeVar
+import time
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Awaitable, Iterator
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from metaclaw.domain.ids import SessionId, new_turn_id
 from metaclaw.domain.skill import Nearness
-from metaclaw.domain.turn import Scope, TurnEnd, TurnKind
+from metaclaw.domain.turn import Scope, Turn, TurnEnd, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Ledger
 from metaclaw.proxy.acknowledgement import Acknowledgements
-from metaclaw.proxy.dispatch import Generated, Limits, Opener, Relayed, Translated
-from metaclaw.proxy.enforcement import Enforcer, Hold
-from metaclaw.proxy.held_rules import HeldRule
+from metaclaw.proxy.dispatch import Opener
+from metaclaw.proxy.enforcement.enforcer import Enforcer
+from metaclaw.proxy.enforcement.held_rules import HeldRule
+from metaclaw.proxy.enforcement.hold import Hold
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
-from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.placement import Placer
-from metaclaw.proxy.response import generate, relay, said_parts, translate
+from metaclaw.proxy.response import Generated, Relayed, Translated, TurnBuilder, relay, render, translate
 from metaclaw.proxy.sessions import Origins
-from metaclaw.proxy.turn_builder import TurnBuilder
-from metaclaw.wires import wire_format
+from metaclaw.wires import said_parts, wire_format
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricFamily, Metric
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -46,90 +53,80 @@ class Similarity(Protocol):
     async def near(self, query: str, scope: Scope) -> Nearness | None: ...
 
 
+@dataclass(kw_only=True, slots=True, eq=False)
 class Pipeline:
     """Serves requests for answers. Sessions, library, providers and ledger each have one owner elsewhere."""
 
-    def __init__(
-        self,
-        *,
-        origins: Origins,
-        placer: Placer,
-        opener: Opener,
-        ledger: Ledger,
-        metrics: Metrics,
-        limits: Limits,
-        attendant: Attendant | None = None,
-        acknowledgements: Acknowledgements | None = None,
-        similarity: Similarity | None = None,
-        enforcer: Enforcer | None = None,
-    ) -> None:
-        self._enforcer = enforcer
-        self._origins = origins
-        self._placer = placer
-        self._opener = opener
-        self._ledger = ledger
-        self._metrics = metrics
-        self._limits = limits
-        self._attendant = attendant
-        self._acknowledgements = acknowledgements
-        self._similarity = similarity
+    origins: Origins
+    placer: Placer
+    opener: Opener
+    ledger: Ledger
+    metrics: "Metrics"
+    attendant: Attendant | None = None
+    acknowledgements: Acknowledgements | None = None
+    similarity: Similarity | None = None
+    enforcer: Enforcer | None = None
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
         """Serve one request, whole or in part, and leave exactly one turn in the ledger.
 
         A request that is refused (WireError), or that the program's stop precedes (UpstreamError), leaves no turn and no session.
         """
-        origin = self._origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
+        origin = self.origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
         turn_id, recorded, end = new_turn_id(), None, TurnEnd.FAILED
         rules: tuple[HeldRule, ...] = ()
-        self._metrics.in_flight += 1
-        if self._attendant is not None:
-            self._attendant.began(origin.kind)
+        self.metrics.in_flight += 1
+        if self.attendant is not None:
+            self.attendant.began(origin.kind)
         try:
             # Let streams under way go on, and requests that came together get here together: one stage at a time for all of them
             # keeps its code in the processor's caches, which saves an eighth of their time. One that came alone waits for nothing.
             await _unless_stopped(asyncio.sleep(0))
-            query, nearness = self._placer.query(origin), None
-            if query and self._similarity is not None:
-                nearness = await _unless_stopped(self._similarity.near(query, origin.scope))
-            placed = self._placer.place(incoming, origin, nearness, query=query)
+            query, nearness = self.placer.query(origin), None
+            if query and self.similarity is not None:
+                nearness = await _unless_stopped(self.similarity.near(query, origin.scope))
+            placed = self.placer.place(incoming, origin, nearness, query=query)
             builder = TurnBuilder(
                 turn_id, incoming, origin, placed.stamp, placed.placements, placed.splices, placed.draws, placed.listed
             )
-            if self._enforcer is not None:
-                rules = self._enforcer.rules_for(incoming, origin, placed.stamp)
-                if rules and not self._enforcer.can_hold(incoming):
+            if self.enforcer is not None:
+                rules = self.enforcer.rules_for(incoming, origin, placed.stamp)
+                if rules and not self.enforcer.can_hold(incoming):
                     builder.not_held, rules = rules, ()
-                builder.histories = await _unless_stopped(self._enforcer.histories(incoming, origin))
-            if self._acknowledgements is not None:
-                builder.footer = self._acknowledgements.footer(incoming, origin)
+                builder.histories = await _unless_stopped(self.enforcer.histories(incoming, origin))
+            if self.acknowledgements is not None:
+                builder.footer = self.acknowledgements.footer(incoming, origin)
             try:
                 tail = await self._attempt(builder, client, rules)
             except WireError:
-                if self._origins.withdraw(origin):
-                    self._placer.forget((origin.session,))
+                if self.origins.withdraw(origin):
+                    self.placer.forget((origin.session,))
                 raise
-            if self._acknowledgements is not None and builder.footer is not None and builder.footer.is_added:
-                self._acknowledgements.told(origin.session)
+            if self.acknowledgements is not None and builder.footer is not None and builder.footer.is_added:
+                self.acknowledgements.told(origin.session)
             turn, recorded, end = builder.turn(), turn_id, builder.end
-            if self._enforcer is not None and turn.enforcement is not None:
-                self._enforcer.remember(turn)
-            durable = await self._ledger.record(turn)
-            self._metrics.served(turn, durable=durable)
+            if self.enforcer is not None and turn.enforcement is not None:
+                self.enforcer.remember(turn)
+            durable = await self.ledger.record(turn)
+            self.metrics.served(turn, durable=durable)
         finally:
-            self._metrics.in_flight -= 1
-            if self._attendant is not None:
-                self._attendant.ended()
-            self._origins.finished(origin, recorded, end)
+            self.metrics.in_flight -= 1
+            if self.attendant is not None:
+                self.attendant.ended()
+            self.origins.finished(origin, recorded, end)
         if origin.ends_session:
             await self._end(origin.session)
         if builder.end is not TurnEnd.CANCELLED:
             client.finish(tail)
         # After the release, so that it costs the client nothing; before its next request, which this loop reads later.
         if builder.end is TurnEnd.COMPLETED and origin.kind is TurnKind.MAIN:
-            self._origins.answered(origin, builder.answer_id or "", said_parts(turn) if self._origins.has_double(origin) else ())
-        if self._enforcer is not None and (turn.enforcement is not None or builder.failed_checks or builder.not_held):
-            await self._enforcer.recorded(turn, builder.failed_checks, builder.not_held)
+            self.origins.answered(
+                origin,
+                builder.answer_id or "",
+                said_parts(turn.wire, turn.stream, turn.exchange.shown) if self.origins.has_double(origin) else (),
+            )
+        if self.enforcer is not None and (turn.enforcement is not None or builder.failed_checks or builder.not_held):
+            await self.enforcer.recorded(turn, builder.failed_checks, builder.not_held)
 
     async def _attempt(self, builder: TurnBuilder, client: Client, rules: tuple[HeldRule, ...]) -> bytes:
         """Make the answer up to its tail; every failure becomes a tail too, in the wire's own shape."""
@@ -152,20 +149,20 @@ class Pipeline:
             client.unwatch()
 
     async def _answer(self, builder: TurnBuilder, client: Client, rules: tuple[HeldRule, ...]) -> bytes:
-        opened = await self._opener.open(builder)
-        health = self._opener.health
+        opened = await self.opener.open(builder)
+        health = self.opener.health
         try:
             match opened:
-                case _ if rules and self._enforcer is not None:
-                    hold = Hold(builder, client, self._limits, self._opener, self._enforcer, rules)
+                case _ if rules and self.enforcer is not None:
+                    hold = Hold(builder, client, self.opener, self.enforcer, rules)
                     builder.failed_checks = hold.failed
                     tail = await hold.answer(opened)
                 case Relayed():
-                    tail = await relay(builder, opened, client, self._limits)
+                    tail = await relay(builder, opened, client)
                 case Translated():
-                    tail = await translate(builder, opened, client, self._limits)
+                    tail = await translate(builder, opened, client)
                 case Generated():
-                    tail = await generate(builder, opened, client)
+                    tail = await render(builder, opened.deltas, opened.request, client)
         except UpstreamError as error:
             health.failed(builder.provider, str(error))
             raise
@@ -178,9 +175,9 @@ class Pipeline:
         return tail
 
     async def _end(self, session: SessionId) -> None:
-        if self._origins.end(session):
-            await self._ledger.end_session(session, "client said so")
-            self._placer.forget((session,))
+        if self.origins.end(session):
+            await self.ledger.end_session(session, "client said so")
+            self.placer.forget((session,))
 
 
 def _failure(builder: TurnBuilder, client: Client, error: WireError | UpstreamError) -> bytes:
@@ -218,3 +215,95 @@ def _forgive_cancellation() -> None:
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
+
+
+# The Prometheus library's own counters take a lock and several calls for every number. Ours are plain integers that only the event
+# loop changes; they become the library's when metrics are requested, and only then is it imported: it brings a web server along.
+_SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
+_BOUNDS = (*(str(float(bound)) for bound in _SECONDS), "+Inf")
+
+
+@dataclass(slots=True)
+class _Count:
+    """A number that only grows, and when it began to."""
+
+    value: int = 0
+    began: float = field(default_factory=time.time)
+
+
+@dataclass(slots=True)
+class _Spread:
+    """How often a duration fell between two bounds."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
+    total_s: float = 0.0
+    began: float = field(default_factory=time.time)
+
+    def add(self, seconds: float) -> None:
+        self.buckets[bisect_left(_SECONDS, seconds)] += 1
+        self.total_s += seconds
+
+
+_Counts: TypeAlias = defaultdict[tuple[str, ...], _Count]
+_Spreads: TypeAlias = defaultdict[str, _Spread]
+
+
+class Metrics:
+    """Counters of one program; two in one process never share numbers."""
+
+    def __init__(self) -> None:
+        self._turns, self._refused, self._tokens = _Counts(_Count), _Counts(_Count), _Counts(_Count)
+        self._placed, self._unrecorded = _Counts(_Count, {(): _Count()}), _Counts(_Count, {(): _Count()})
+        self._durations, self._first_bytes = _Spreads(_Spread), _Spreads(_Spread)
+        self.in_flight = 0
+        """Turns being served now."""
+
+    def served(self, turn: Turn, *, durable: bool) -> None:
+        times, usage, wire = turn.times, turn.usage, turn.wire.value
+        self._turns[wire, turn.kind.value, turn.end.value].value += 1
+        self._durations[wire].add(times.duration_s)
+        if times.first_byte_s is not None:
+            self._first_bytes[wire].add(times.first_byte_s)
+        if usage is not None:
+            # A provider may send any number as its usage; a count never falls.
+            self._tokens[turn.provider, "input"].value += max(0, usage.input_tokens)
+            self._tokens[turn.provider, "output"].value += max(0, usage.output_tokens)
+        self._placed[()].value += len(turn.stamp.skills)
+        if not durable:
+            self._unrecorded[()].value += 1
+
+    def refused(self, status: int) -> None:
+        """Count a request that was answered with an error of our own."""
+        self._refused[(str(status),)].value += 1
+
+    def collect(self) -> "Iterator[Metric]":
+        """Everything counted so far, as the library wants it of a registry."""
+        from prometheus_client.metrics_core import GaugeMetricFamily
+
+        yield _family("metaclaw_turns", "Turns served", ("wire", "kind", "end"), self._turns)
+        yield _histogram("metaclaw_turn_seconds", "From request to end of answer", self._durations)
+        yield _histogram("metaclaw_first_byte_seconds", "From request to first byte", self._first_bytes)
+        yield _family("metaclaw_tokens", "Tokens as providers counted them", ("provider", "direction"), self._tokens)
+        yield _family("metaclaw_skills_placed", "Skills placed in prompts", (), self._placed)
+        yield _family("metaclaw_turns_unrecorded", "Answers released before their turn was on disk", (), self._unrecorded)
+        yield _family("metaclaw_requests_refused", "Requests answered with an error of our own", ("status",), self._refused)
+        yield GaugeMetricFamily("metaclaw_turns_in_flight", "Turns being served now", value=self.in_flight)
+
+
+def _family(name: str, help_text: str, labels: tuple[str, ...], counts: _Counts) -> "CounterMetricFamily":
+    from prometheus_client.metrics_core import CounterMetricFamily
+
+    family = CounterMetricFamily(name, help_text, labels=labels)
+    for values, count in list(counts.items()):
+        family.add_metric(values, count.value, created=count.began)
+    return family
+
+
+def _histogram(name: str, help_text: str, spreads: _Spreads) -> "HistogramMetricFamily":
+    from prometheus_client.metrics_core import HistogramMetricFamily
+
+    family = HistogramMetricFamily(name, help_text, labels=("wire",))
+    for label, spread in list(spreads.items()):
+        family.add_metric((label,), list(zip(_BOUNDS, map(float, accumulate(spread.buckets)), strict=True)), spread.total_s)
+        family.add_sample(f"{name}_created", {"wire": label}, spread.began)
+    return family

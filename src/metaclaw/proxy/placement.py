@@ -17,12 +17,13 @@ request only: the next one of the client does not have it, and neither do we rep
 """
 
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final, Protocol
 
 import msgspec
 
@@ -52,6 +53,7 @@ from metaclaw.skills import (
     rule_text,
 )
 from metaclaw.upstream import PolicySlot
+from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
 
@@ -68,19 +70,17 @@ _BITS = 53  # as many as a float holds exactly
 class SkillAssignment:
     """How often a skill on trial is placed where it matches, and a learned one that is live is withheld to measure its worth.
 
-    What a person wrote or told the agent to do, and whatever is pinned, is always placed. A draw is a keyed hash of session,
+    What a person wrote or told the agent to do, and whatever is pinned, is always placed. A draw is a hash of session,
     segment and skill, so that without any memory it is the same in every request of a segment and after a restart.
     """
 
     canary_share: float = 1.0
     holdout_share: float = 0.0
-    key: bytes = b""
 
     def __post_init__(self) -> None:
-        if not 0 < self.canary_share <= 1 or not 0 <= self.holdout_share < 1:
-            raise ValueError(
-                f"a canary share of {self.canary_share} and a holdout share of {self.holdout_share} leave nothing to learn"
-            )
+        canary, holdout = self.canary_share, self.holdout_share
+        if not 0 < canary <= 1 or not 0 <= holdout < 1:
+            raise ValueError(f"a canary share of {canary} and a holdout share of {holdout} leave nothing to learn")
 
     def propensity(self, skill: Skill) -> float:
         """The probability with which a matching skill is placed; 1 where it is not left to chance."""
@@ -95,7 +95,7 @@ class SkillAssignment:
 
     def _uniform(self, session: SessionId, segment: int, skill: SkillName) -> float:
         text = f"{segment}\0{skill}\0{session}".encode("utf-8", "surrogatepass")
-        digest = blake2b(text, digest_size=8, key=self.key, person=b"metaclaw-draw").digest()
+        digest = blake2b(text, digest_size=8, person=b"metaclaw-draw").digest()
         return (int.from_bytes(digest) >> (64 - _BITS)) / (1 << _BITS)
 
 
@@ -117,13 +117,6 @@ class _Adopted(msgspec.Struct, frozen=True, gc=False):
     hash: str
     placements: tuple[Placement, ...]
     until: date | None
-    draws: tuple[Draw, ...] = ()
-
-
-class _Chosen(NamedTuple):
-    """What goes into a new block, and how the draws for it came out."""
-
-    selection: Selection
     draws: tuple[Draw, ...] = ()
 
 
@@ -187,23 +180,18 @@ class Placer:
         wanted = [placement for placement in adopted.placements if placement not in held] if held else adopted.placements
         if not wanted and not held:
             return Placed(Stamp(adopted.generation, version, adopted.hash, ()), (), (), _in_effect(adopted.draws, ()))
-        due = self._due(incoming, (*held, *wanted))
+        standing: Sequence[Placement] = (*held, *wanted)
+        due = _NOTHING_DUE if self._reminders is None else self._reminders.due(incoming, _names_in(standing))
         tail = render_reminder(due.placed) if due.placed else ""
         spliced = placement_splices(incoming.wire, incoming.body, incoming.json, wanted, origin.anchors, tail)
         if spliced.refused is not None:
             log.warning("skills_not_placed session=%s reason=%s", origin.session, spliced.refused)
         standing = (*held, *spliced.placed) if held else spliced.placed
-        skills = standing[0].skills if len(standing) == 1 else tuple([name for one in standing for name in one.skills])
+        skills = standing[0].skills if len(standing) == 1 else _names_in(standing)
         stamp = Stamp(adopted.generation, version, adopted.hash, skills)
         draws = _in_effect(adopted.draws, skills) if adopted.draws else ()
         placements = (*spliced.placed, *_reminded(due, tail, spliced)) if due.placed or due.withheld else spliced.placed
         return Placed(stamp, placements, spliced.splices, draws, listed_names(standing))
-
-    def _due(self, incoming: Incoming, wanted: Sequence[Placement]) -> Due:
-        """The rules in these blocks to remind of at the end of the conversation."""
-        if self._reminders is None:
-            return _NOTHING_DUE
-        return self._reminders.due(incoming, tuple([name for placement in wanted for name in placement.skills]))
 
     def _place_aside(self, incoming: Incoming, origin: Origin, view: LibraryView, version: int) -> Placed:
         """A side turn gets the rules about what it writes. Its session's blocks stay as they are."""
@@ -241,15 +229,15 @@ class Placer:
     ) -> _Adopted:
         found = self._select(incoming, origin, view, version, query, nearness) if self._enabled else _NOTHING
         kept = () if before is None or not self._enabled else self._still_valid(before, origin, view, found.replaced)
-        chosen = self._choose(incoming, origin, found, kept)
-        if len(kept) > 1 and self._is_too_much(kept[1:], chosen.selection, view):
+        chosen, draws = self._choose(incoming, origin, found, kept)
+        if len(kept) > 1 and self._is_too_much(kept[1:], chosen, view):
             # The first block stays for its cached prefix; the later ones make room.
             kept = kept[:1]
-            chosen = self._choose(incoming, origin, found, kept)
-        block = self._render(chosen.selection)
+            chosen, draws = self._choose(incoming, origin, found, kept)
+        block = self._render(chosen)
         if block.text:
             kept = (*kept, Placement(_anchor(origin, before, kept), block.skills, block.text, block.listed))
-        adopted = _Adopted(origin.segment, view.generation, view.hash, kept, found.until, chosen.draws)
+        adopted = _Adopted(origin.segment, view.generation, view.hash, kept, found.until, draws)
         self._remember(origin.session, adopted)
         return adopted
 
@@ -264,11 +252,14 @@ class Placer:
         today = self._today()
         return view.select(query, budgets, origin.scope, self._teams, today=today, without=absorbed, nearness=nearness)
 
-    def _choose(self, incoming: Incoming, origin: Origin, found: Selection, kept: Sequence[Placement]) -> _Chosen:
-        """What of the selection goes into a new block beside the kept ones. Only a session's first block lists skills."""
+    def _choose(
+        self, incoming: Incoming, origin: Origin, found: Selection, kept: Sequence[Placement]
+    ) -> tuple[Selection, tuple[Draw, ...]]:
+        """What of the selection goes into a new block beside the kept ones, and the draws. Only a session's first block lists
+        skills."""
         rules, full, listed = found.rules, found.full, found.listed
         if kept:
-            in_full = {name for placement in kept for name in placement.skills}
+            in_full = set(_names_in(kept))
             rules = tuple([rule for rule in rules if rule.name not in in_full])
             full, listed = tuple([skill for skill in full if skill.name not in in_full]), ()
         if full and (brought := brought_by_client(full, incoming.body)):
@@ -286,7 +277,7 @@ class Placer:
                 full = _without_withheld(full, draws)
         if listed and found.has_withholdable:
             listed = _without_withheld(listed, self._chance.draw(origin.session, origin.segment, listed))
-        return _Chosen(Selection(rules, full, listed), draws)
+        return Selection(rules, full, listed), draws
 
     def _still_valid(self, before: _Adopted, origin: Origin, view: LibraryView, replaced: frozenset[str]) -> tuple[Placement, ...]:
         """The blocks that may stay: their place is still in the history, and all they hold is in force, reads as before and
@@ -353,11 +344,15 @@ class Placer:
 
 
 def _held_by_provider(incoming: Incoming, before: _Adopted) -> tuple[Placement, ...]:
-    """Blocks the provider has already: with `previous_response_id` it adds the history itself, our item in it included."""
-    json = incoming.json
-    if not json.get("previous_response_id") or isinstance(json.get("instructions"), str):
+    """Blocks the provider has already: where a request refers to a history that it keeps, our item is in it."""
+    wire = wire_format(incoming.wire)
+    if not incoming.json.get(wire.previous_key) or isinstance(wire.system_texts(incoming.json), str):
         return ()
     return tuple(placement for placement in before.placements if not placement.anchor)
+
+
+def _names_in(placements: Sequence[Placement]) -> tuple[SkillName, ...]:
+    return tuple([name for placement in placements for name in placement.skills])
 
 
 def _reminded(due: Due, tail: str, spliced: Spliced) -> list[Placement]:
@@ -398,12 +393,7 @@ _SUMMARY: Final = (
     *("summar", "recap", "compact", "zusammenfass", "résumé", "resumen", "resumo", "riassun", "сводк", "резюме"),
     *("要約", "まとめ", "요약", "总结", "摘要", "總結"),
 )
-_WRITTEN: Final = (
-    ("commit-message", _COMMIT),
-    ("title", _TITLE),
-    ("summary", _SUMMARY),
-    ("compaction", _SUMMARY),
-)
+_WRITTEN: Final = (("commit-message", _COMMIT), ("title", _TITLE), ("summary", _SUMMARY), ("compaction", _SUMMARY))
 
 
 def words_for(reason: str) -> tuple[str, ...]:
@@ -425,3 +415,47 @@ def brought_by_client(skills: Sequence[Skill], body: bytes) -> list[Skill]:
     """Those of the skills that the client has put into its request itself."""
     named = [skill for skill in skills if skill.name.encode() in body]
     return [skill for skill in named if already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))]
+
+
+MOST_SEARCHED: Final = 20_000
+"""Larger libraries are searched by words alone: their vectors would take too much memory."""
+
+_LONG_NUMBER: Final = re.compile(r"\d{4,}")
+
+
+class Search(Protocol):
+    """The embedding process, which finds skills by meaning."""
+
+    def follow(self, skills: Iterable[Skill]) -> None: ...
+    async def near(self, text: str, scopes: Iterable[str]) -> Nearness | None: ...
+    def forget(self) -> None: ...
+
+
+class LibrarySimilarity:
+    """Searches by meaning for the request path: keeps the embedding process's index at the library's newest view."""
+
+    def __init__(self, search: Search, view: Callable[[], LibraryView], teams: Teams | None = None) -> None:
+        self._search = search
+        self._view = view
+        self._teams = teams
+        self._followed: LibraryView | None = None
+
+    def follow(self) -> None:
+        """Bring the index up to date. Called before the first request, and again where the library has changed."""
+        view = self._view()
+        if view is not self._followed:
+            self._followed = view
+            self._search.follow(view.index.skills() if view.count <= MOST_SEARCHED else ())
+
+    async def near(self, query: str, scope: Scope) -> Nearness | None:
+        """What is near a request for this speaker; None where only words can tell in time."""
+        self.follow()
+        view = self._view()
+        if not view.count:
+            return None
+        # Requests that differ only in the number of a ticket, a turn or a date are one request, answered from the cache.
+        return await self._search.near(_LONG_NUMBER.sub("", query), view.scopes_of(scope, self._teams))
+
+    def forget(self) -> None:
+        """Keep nothing of what was asked."""
+        self._search.forget()

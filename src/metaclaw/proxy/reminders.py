@@ -178,13 +178,11 @@ def _offered(incoming: Incoming) -> frozenset[str] | None:
 
 @lru_cache(maxsize=1024)
 def _names(tool: str, parameters: tuple[str, ...]) -> tuple[str, ...]:
-    """A tool's name and its class."""
     found = tool_class(tool, dict.fromkeys(parameters, True))
     return (tool,) if found is None else (tool, found.value)
 
 
 def _parameters_of(tool: Json) -> tuple[str, ...]:
-    """The names of a tool's parameters."""
     described = tool.get("function", tool) if isinstance(tool, dict) else None
     schema = (described.get("parameters") or described.get("input_schema")) if isinstance(described, dict) else None
     properties = schema.get("properties") if isinstance(schema, dict) else None

@@ -1,54 +1,272 @@
-"""Getting an answer from its source to the client: relayed as bytes, translated, or rendered from a model's deltas.
+"""The answer on its way to the client: relayed as bytes, translated, or rendered from a model's deltas; and the record of its turn.
 
 Every way returns the tail: the bytes that make the answer whole, which the caller releases once the turn is on disk.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
-from metaclaw.domain.chat import Begin, ChatRequest, Completion, Delta, End, Failed, Part
-from metaclaw.domain.turn import Turn, TurnEnd
+import msgspec
+
+from metaclaw.domain.chat import Begin, ChatRequest, Completion, Delta, End, Failed, Finish, SampledTokens, Usage, Wire
+from metaclaw.domain.ids import SkillName, TurnId
+from metaclaw.domain.turn import Draw, Enforcement, Exchange, Origin, Placement, Splice, Stamp, Times, TrueAnswer, Turn, TurnEnd
 from metaclaw.errors import UpstreamError
-from metaclaw.ports import Headers
-from metaclaw.proxy.dispatch import Generated, Limits, Relayed, Translated, check_size, gather
-from metaclaw.proxy.http.client import Client, RawHeaders
-from metaclaw.proxy.turn_builder import TurnBuilder
+from metaclaw.ports import Headers, Reply
+from metaclaw.proxy.enforcement.held_rules import HeldRule
+from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.upstream import pour
-from metaclaw.wires import Facts, TailHold, collect, deltas_of, parse_error, streamed_facts, wire_format
+from metaclaw.wires import Facts, Footer, TailHold, collect, deltas_of, parse_error, streamed_facts, wire_format
 
-SSE_HEADERS: RawHeaders = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-BLANK_LINES = (b"\n\n", b"\r\n\r\n", b"\r\r")
-_LINGER_S = 0.05
-JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+SSE_HEADERS: Final[RawHeaders] = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+JSON_HEADERS: Final[RawHeaders] = [(b"content-type", b"application/json")]
+BLANK_LINES: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_LINGER_S: Final = 0.05
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class TurnBuilder:
+    """Collects what happens to one request and makes the turn of it. Only the task that serves the request writes here."""
+
+    id: TurnId
+    incoming: Incoming
+    origin: Origin
+    stamp: Stamp
+    placements: tuple[Placement, ...]
+    splices: tuple[Splice, ...]
+    draws: tuple[Draw, ...] = ()
+    listed: tuple[SkillName, ...] = ()
+    provider: str = ""
+    provider_wire: Wire = field(init=False)
+    model: str = field(init=False)
+    streamed: bool = field(init=False)
+    translated: bytes | None = None
+    status: int = 0
+    end: TurnEnd = TurnEnd.FAILED
+    error: str | None = None
+    finish: Finish | None = None
+    usage: Usage | None = None
+    tokens: SampledTokens | None = None
+    answer_id: str | None = None
+    footer: Footer | None = None
+    """Puts a line behind the answer that the client is shown."""
+    relayed_bytes: int = 0
+    histories: tuple[TrueAnswer, ...] = ()
+    """What must be put back into the history that the client sent."""
+    enforced: tuple[SkillName, ...] = ()
+    """The rules that held calls of this answer back."""
+    enforcement: Enforcement | None = None
+    failed_checks: Sequence[tuple[HeldRule, str]] = ()
+    """Held rules whose check could not be run, and why."""
+    not_held: Sequence[HeldRule] = ()
+    """Held rules that this request's calls cannot be held to."""
+    _said: list[bytes] = field(default_factory=list)
+    _said_bytes: int = 0
+    _seen: list[bytes] | None = None
+    _first_byte_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self.provider_wire, self.model, self.streamed = self.incoming.wire, self.incoming.model, self.incoming.stream
+
+    def say(self, data: bytes) -> None:
+        """Record what the provider said. Raises UpstreamError once that is too much."""
+        if self._first_byte_s is None:
+            self._first_byte_s = time.perf_counter() - self.incoming.began
+        self._said.append(data)
+        self._said_bytes += len(data)
+        if self._said_bytes > MAX_ANSWER_BYTES:
+            raise UpstreamError(f"provider {self.provider} sent more than {MAX_ANSWER_BYTES} bytes in one answer; it was cut off")
+
+    async def gather(self, reply: Reply) -> bytes:
+        """Record all of a reply, and return what was said."""
+        async for chunk in reply.chunks():
+            self.say(chunk)
+        return self.said
+
+    def ask(self, provider: str) -> None:
+        """Record which provider is asked now; what another one said before it is no part of the answer."""
+        self.provider = provider
+        if self._said:
+            self.unsay()
+
+    def unsay(self) -> None:
+        """Drop what was said so far: it is not relayed."""
+        self._said, self._said_bytes, self._first_byte_s = [], 0, None
+
+    def show(self, data: bytes) -> None:
+        """Record what the client is shown where that is not what the provider said."""
+        if self._seen is None:
+            self._seen = []
+        self._seen.append(data)
+
+    def show_as_said(self) -> None:
+        """The client was shown what the provider said after all."""
+        self._seen = None
+
+    def show_failure(self, data: bytes) -> None:
+        """Record an error of ours, which the client is shown after the relayed part of the provider's bytes."""
+        if self._seen is None:
+            self._seen = [self.said[: self.relayed_bytes]]
+        self._seen.append(data)
+
+    @property
+    def said(self) -> bytes:
+        """Everything the provider has said so far."""
+        return b"".join(self._said)
+
+    def fail(self, status: int, error: str) -> None:
+        """The answer will not be whole."""
+        self.end, self.status, self.error = TurnEnd.FAILED, status, error
+
+    def settle(self, facts: Facts) -> None:
+        """Record what a relayed answer says of itself."""
+        self.finish, self.usage, self.answer_id = facts.finish, facts.usage, facts.id
+        self.model = facts.model or self.model
+
+    def complete(self, finish: Finish | None, usage: Usage | None, tokens: SampledTokens | None) -> None:
+        """The answer is whole."""
+        self.finish, self.usage, self.tokens, self.end = finish, usage, tokens, TurnEnd.COMPLETED
+
+    def turn(self) -> Turn:
+        incoming, origin = self.incoming, self.origin
+        return Turn(
+            id=self.id,
+            session=origin.session,
+            kind=origin.kind,
+            kind_reason=origin.kind_reason,
+            scope=origin.scope,
+            stamp=self.stamp,
+            agent=origin.agent,
+            wire=incoming.wire,
+            path=incoming.path,
+            stream=self.streamed,
+            model=self.model,
+            provider=self.provider,
+            provider_wire=self.provider_wire,
+            status=self.status,
+            end=self.end,
+            error=self.error,
+            exchange=Exchange(
+                request=incoming.body,
+                splices=self.splices if self.translated is None else (),
+                translated=self.translated,
+                said=self.said,
+                seen=None if self._seen is None else b"".join(self._seen),
+            ),
+            finish=self.finish,
+            usage=self.usage,
+            tokens=self.tokens,
+            times=Times(incoming.received_at, self._first_byte_s, time.perf_counter() - incoming.began),
+            segment=origin.segment,
+            retry_of=origin.retry_of,
+            parent=origin.parent,
+            key=origin.key,
+            head=origin.head,
+            placements=self.placements,
+            draws=self.draws,
+            enforcement=self.enforcement,
+        )
+
+    def headers(self) -> RawHeaders:
+        """The header fields that tell of the turn, which every response has."""
+        session = self.origin.session.encode("ascii", "backslashreplace").replace(b"\r", b"").replace(b"\n", b"")
+        held = [(b"x-metaclaw-enforced", ",".join(self.enforced).encode())] if self.enforced else []
+        return [
+            (b"x-metaclaw-session", session),
+            (b"x-metaclaw-turn", self.id.encode()),
+            (b"x-metaclaw-generation", str(self.stamp.generation).encode()),
+            (b"x-metaclaw-policy", str(self.stamp.policy_version).encode()),
+            (b"x-metaclaw-skills", ",".join(self.stamp.skills).encode()),
+            (b"x-metaclaw-listed", ",".join(self.listed).encode()),
+            *held,
+        ]
+
+
+class Relayed(msgspec.Struct, frozen=True, gc=False):
+    """The provider answers in the client's own wire; `headers` are those the client may see.
+
+    Of a stream, `opening` has been read; of a whole answer everything has, and `facts` are what it says. A refusal has neither.
+    """
+
+    reply: Reply
+    headers: Headers
+    body: bytes | None
+    opening: bytes | None = None
+    facts: Facts | None = None
+
+    @property
+    def status(self) -> int:
+        return self.reply.status
+
+    async def aclose(self) -> None:
+        await self.reply.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """The provider answers in another wire than the client's: asked with `body`, in `wire`.
+
+    Of a stream, `opening` has been read; a whole answer is `completion`. A refusal has neither.
+    """
+
+    reply: Reply
+    request: ChatRequest
+    wire: Wire
+    body: bytes
+    opening: bytes | None = None
+    completion: Completion | None = None
+
+    @property
+    def status(self) -> int:
+        return self.reply.status
+
+    async def aclose(self) -> None:
+        await self.reply.aclose()
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """A model answers in deltas."""
+
+    deltas: AsyncGenerator[Delta, None]
+    request: ChatRequest
+    status: int = 200
+
+    async def aclose(self) -> None:
+        await self.deltas.aclose()
+
+
+Opened: TypeAlias = Relayed | Translated | Generated
 
 
 def raw_headers(headers: Headers) -> RawHeaders:
-    """A provider's header fields for the client; how long the answer is, is told anew."""
+    """A provider's header fields for the client; the length of the answer is told anew."""
     return [
         (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers if name.lower() != "content-length"
     ]
 
 
-async def relay(builder: TurnBuilder, opened: Relayed, client: Client, limits: Limits) -> bytes:
+async def relay(builder: TurnBuilder, opened: Relayed, client: Client) -> bytes:
     """Provider and client speak the same wire: its bytes are the answer."""
     raw = raw_headers(opened.headers) + builder.headers()
     builder.streamed = opened.opening is not None
-    if opened.opening is not None:
-        return await _relay_stream(builder, opened, opened.opening, raw, client, limits)
-    return await _relay_whole(builder, opened, raw, client, limits)
-
-
-async def _relay_stream(
-    builder: TurnBuilder, opened: Relayed, opening: bytes, headers: RawHeaders, client: Client, limits: Limits
-) -> bytes:
-    hold, footer = TailHold(builder.incoming.wire), builder.footer
     builder.status = opened.status
-    client.start(opened.status, headers)
+    if opened.opening is not None:
+        client.start(opened.status, raw)
+        return await _relay_stream(builder, opened, opened.opening, client)
+    return await _relay_whole(builder, opened, raw, client)
+
+
+async def _relay_stream(builder: TurnBuilder, opened: Relayed, opening: bytes, client: Client) -> bytes:
+    hold, footer = TailHold(builder.incoming.wire), builder.footer
     is_whole = False
 
     def take(chunk: bytes) -> bool:
         builder.say(chunk)
-        check_size(builder, limits)
         return pass_on(chunk)
 
     def pass_on(chunk: bytes) -> bool:
@@ -83,7 +301,7 @@ async def _relay_stream(
 
 
 async def linger(chunks: AsyncIterator[bytes]) -> None:
-    """The answer is whole. Give its connection a moment to end properly and be used again; what else comes is of no interest."""
+    """Give the connection of a whole answer a moment to end properly and be used again; what else comes is ignored."""
     try:
         async with asyncio.timeout(_LINGER_S):
             async for _ in chunks:
@@ -93,27 +311,29 @@ async def linger(chunks: AsyncIterator[bytes]) -> None:
 
 
 def settle_relayed(builder: TurnBuilder, *, terminal: bool, facts: Facts | None = None) -> None:
-    """Write down what a stream said of itself. Raises UpstreamError for one that broke off."""
+    """Record what a stream said of itself. Raises UpstreamError for one that broke off."""
     facts = facts or streamed_facts(builder.incoming.wire, builder.said)
-    builder.finish, builder.usage, builder.answer_id = facts.finish, facts.usage, facts.id
-    builder.model = facts.model or builder.model
+    builder.settle(facts)
     if facts.error is not None:
         builder.fail(builder.status, facts.error)
     elif terminal or facts.finish is not None:
         builder.end = TurnEnd.COMPLETED
     else:
-        raise UpstreamError(f"provider {builder.provider} ended its stream before the answer was whole")
+        raise broken_off(builder)
 
 
-async def _relay_whole(builder: TurnBuilder, opened: Relayed, headers: RawHeaders, client: Client, limits: Limits) -> bytes:
-    builder.status = opened.status
+def broken_off(builder: TurnBuilder) -> UpstreamError:
+    """The error of a stream that ended too early."""
+    return UpstreamError(f"provider {builder.provider} ended its stream before the answer was whole")
+
+
+async def _relay_whole(builder: TurnBuilder, opened: Relayed, headers: RawHeaders, client: Client) -> bytes:
     facts = opened.facts
     if facts is None:
-        message, _ = parse_error(opened.status, await gather(builder, opened.reply, limits))
+        message, _ = parse_error(opened.status, await builder.gather(opened.reply))
         builder.fail(opened.status, message)
     else:
-        builder.finish, builder.usage, builder.answer_id = facts.finish, facts.usage, facts.id
-        builder.model = facts.model or builder.model
+        builder.settle(facts)
         builder.end = TurnEnd.COMPLETED
     client.defer(opened.status, headers)
     body = builder.said
@@ -125,42 +345,39 @@ async def _relay_whole(builder: TurnBuilder, opened: Relayed, headers: RawHeader
     return body
 
 
-async def translate(builder: TurnBuilder, opened: Translated, client: Client, limits: Limits) -> bytes:
-    """Provider and client speak different wires: every delta is said again in the client's words."""
-    wire, reply, request = builder.incoming.wire, opened.reply, opened.request
+async def translate(builder: TurnBuilder, opened: Translated, client: Client) -> bytes:
+    """Provider and client speak different wires: every delta is written again in the client's wire."""
+    reply = opened.reply
     if opened.completion is not None:
-        return await _render(builder, each(deltas_of(opened.completion)), request, client)
+        return await render(builder, each(deltas_of(opened.completion)), opened.request, client)
     if opened.opening is not None:
         chunks = reply.chunks()
-        tail = await _render(builder, provider_deltas(builder, opened.opening, chunks, limits), request, client)
+        tail = await render(builder, provider_deltas(builder, opened.opening, chunks), opened.request, client)
         await linger(chunks)
         return tail
-    message, code = parse_error(reply.status, await gather(builder, reply, limits))
-    body = wire_format(wire).error_body(reply.status, message, code, None)
+    message, code = parse_error(reply.status, await builder.gather(reply))
+    body = wire_format(builder.incoming.wire).error_body(reply.status, message, code, None)
     builder.fail(reply.status, message)
     builder.show(body)
-    client.defer(reply.status, JSON_HEADERS + _kept(reply.headers) + builder.headers())
+    kept = raw_headers([(name.lower(), value) for name, value in reply.headers if name.lower() == "retry-after"])
+    client.defer(reply.status, JSON_HEADERS + kept + builder.headers())
     return body
 
 
-async def generate(builder: TurnBuilder, opened: Generated, client: Client) -> bytes:
-    """A model that answers in deltas: what it said is recorded in the wire the client saw."""
-    return await _render(builder, opened.deltas, opened.request, client)
-
-
-async def _render(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client) -> bytes:
-    """Say an answer in the client's wire, as a stream or whole as it asked."""
+async def render(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client) -> bytes:
+    """Write an answer in the client's wire, as a stream or whole as it asked."""
     if request.stream:
-        return await _stream(builder, deltas, request, client)
-    gathered = [delta async for delta in deltas]
-    for delta in gathered:
-        if isinstance(delta, Failed):
-            raise UpstreamError(delta.message, code=delta.code)
-    return _whole(builder, collect(gathered), request, client)
+        return await _render_stream(builder, deltas, request, client)
+    completion = collect([delta async for delta in deltas])
+    builder.status = 200
+    body = render_whole(builder, completion, request)
+    builder.complete(completion.finish, completion.usage, completion.tokens)
+    client.defer(200, JSON_HEADERS + builder.headers())
+    return body
 
 
-async def _stream(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client) -> bytes:
-    """Render deltas as the client's events; the terminal ones are the tail."""
+async def _render_stream(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client) -> bytes:
+    """Write deltas as the client's events; the terminal ones are the tail."""
     writer = wire_format(builder.incoming.wire).writer(request)
     tail = b""
     builder.status = 200
@@ -173,8 +390,7 @@ async def _stream(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: C
             case Begin():
                 builder.answer_id, builder.model = delta.id, delta.model or builder.model
             case End():
-                builder.finish, builder.usage, builder.tokens = delta.finish, delta.usage, delta.tokens
-                builder.end = TurnEnd.COMPLETED
+                builder.complete(delta.finish, delta.usage, delta.tokens)
                 tail = data
                 break
             case Failed():
@@ -188,22 +404,19 @@ async def _stream(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: C
         if data:
             await client.write(data)
     if not tail:
-        raise UpstreamError(f"provider {builder.provider} ended its stream before the answer was whole")
+        raise broken_off(builder)
     if not client.started:
         client.defer(200, SSE_HEADERS + builder.headers())
     return tail
 
 
-def _whole(builder: TurnBuilder, completion: Completion, request: ChatRequest, client: Client) -> bytes:
+def render_whole(builder: TurnBuilder, completion: Completion, request: ChatRequest) -> bytes:
+    """The body of a whole answer in the client's wire."""
     body = wire_format(builder.incoming.wire).render_answer(completion, request)
     if builder.footer is not None:
         body = builder.footer.whole(body)
     builder.show(body)
-    builder.status = 200
     builder.answer_id, builder.model = completion.id, completion.model or builder.model
-    builder.finish, builder.usage, builder.tokens = completion.finish, completion.usage, completion.tokens
-    builder.end = TurnEnd.COMPLETED
-    client.defer(200, JSON_HEADERS + builder.headers())
     return body
 
 
@@ -213,37 +426,14 @@ async def each(deltas: Iterable[Delta]) -> AsyncIterator[Delta]:
         yield delta
 
 
-async def provider_deltas(
-    builder: TurnBuilder, opening: bytes, chunks: AsyncIterator[bytes], limits: Limits
-) -> AsyncIterator[Delta]:
-    """The deltas of a provider's stream; its bytes are written into the builder."""
+async def provider_deltas(builder: TurnBuilder, opening: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[Delta]:
+    """The deltas of a provider's stream, whose bytes are recorded."""
     reader = wire_format(builder.provider_wire).reader()
     for delta in reader.feed(opening):
         yield delta
     async for chunk in chunks:
         builder.say(chunk)
-        check_size(builder, limits)
         for delta in reader.feed(chunk):
             yield delta
     for delta in reader.close():
         yield delta
-
-
-def said_parts(turn: Turn) -> tuple[Part, ...]:
-    """What a completed answer said, as its client saw it; nothing where that cannot be read."""
-    wire, shown = wire_format(turn.wire), turn.exchange.shown
-    try:
-        if not turn.stream:
-            return wire.parse_answer(shown).parts
-        reader = wire.reader()
-        return collect([*reader.feed(shown), *reader.close()]).parts
-    except UpstreamError:
-        return ()
-
-
-def _kept(headers: Headers) -> RawHeaders:
-    return [
-        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
-        for name, value in headers
-        if name.lower() == "retry-after"
-    ]

@@ -37,12 +37,7 @@ class Spliced(msgspec.Struct, frozen=True, gc=False):
 
 
 def placement_splices(
-    wire: Wire,
-    body: bytes,
-    parsed: Mapping[str, Json],
-    placements: Sequence[Placement],
-    anchors: Sequence[Anchor],
-    tail: str = "",
+    wire: Wire, body: bytes, parsed: Mapping[str, Json], placements: Sequence[Placement], anchors: Sequence[Anchor], tail: str = ""
 ) -> Spliced:
     """Where the placements go in `body`, whose decoded form is `parsed`, and `tail` at the end of the conversation.
 
@@ -184,16 +179,13 @@ class _Sketch:
         self._append_to_value(self.parsed[key], self._document.field(key), text, as_parts=False)
 
     def add_field(self, key: str, text: str) -> None:
-        """Add a top-level field."""
         field = b'"%b":%b' % (key.encode(), literal_json(text))
         self._insert(self._document.last_field_end, b"," + field if self.parsed else field)
 
     def insert_before_item(self, index: int, item: bytes) -> None:
-        """Insert a message before another one."""
         self._insert(self._item_span(index)[0], item + b",")
 
     def insert_after_item(self, index: int, item: bytes) -> None:
-        """Insert a message behind another one."""
         self._insert(self._item_span(index)[1], b"," + item)
 
     def fill_list(self, key: str, item: bytes) -> None:
@@ -225,7 +217,6 @@ class _Sketch:
         return items if isinstance(items, list) else None
 
     def leading_system_items(self) -> int:
-        """How many of the first messages are system messages."""
         count = 0
         for item in self.items or ():
             if not (isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES):

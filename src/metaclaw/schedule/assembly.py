@@ -11,14 +11,12 @@ import anyio
 
 from metaclaw.config import CalendarConfig, Config, ScheduleConfig
 from metaclaw.errors import ConfigError
-from metaclaw.schedule.calendars.query import CalendarError, CalendarEvent, CalendarQuery
-from metaclaw.schedule.calendars.reader import read as read_in_child
+from metaclaw.schedule.calendars import Calendar, CalendarError, CalendarEvent, CalendarQuery, read_in_child
 from metaclaw.schedule.clock import Clock, LocalZone, SystemClock, fixed
-from metaclaw.schedule.decision import WindowRules
 from metaclaw.schedule.forecast import Habits, read_history
-from metaclaw.schedule.machine_load import LoadLimits, MachineLoad
-from metaclaw.schedule.signals.input import ASK_OPEN_S, FallbackSource, InputSource, SignalError
-from metaclaw.schedule.signals.presence import Calendar, SleepHours, Traffic
+from metaclaw.schedule.input import ASK_OPEN_S, FallbackSource, InputSource, SignalError
+from metaclaw.schedule.machine_load import MachineLoad
+from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
 from metaclaw.schedule.windows import Announce, ManualWindows, ScheduledWindows
 
 _TRY_S: Final = 3.0
@@ -27,16 +25,15 @@ _TRY_S: Final = 3.0
 def input_sources() -> list[InputSource]:
     """All input sources of this system."""
     if sys.platform == "darwin":
-        from metaclaw.schedule.signals.macos import mac_input
+        from metaclaw.schedule.macos import mac_input
 
         return [mac_input()]
     return _linux_sources()
 
 
 def _linux_sources() -> list[InputSource]:
-    from metaclaw.schedule.signals.tty import TtyInput
-    from metaclaw.schedule.signals.wayland import WaylandInput, socket_path
-    from metaclaw.schedule.signals.x11 import X11Input
+    from metaclaw.schedule.display import WaylandInput, X11Input, socket_path
+    from metaclaw.schedule.input import TtyInput
 
     found: list[InputSource] = [TtyInput()]
     wayland = None if socket_path() is None else WaylandInput()
@@ -44,7 +41,7 @@ def _linux_sources() -> list[InputSource]:
         # Under Wayland the X server sees only what goes to its own windows.
         found.append(X11Input())
     try:
-        from metaclaw.schedule.signals.dbus import GnomeInput, LogindInput, ScreenSaverInput
+        from metaclaw.schedule.dbus import GnomeInput, LogindInput, ScreenSaverInput
     except SignalError:
         # D-Bus needs the desktop extra.
         return found if wayland is None else [*found, wayland]
@@ -61,20 +58,20 @@ def try_inputs(sources: Sequence[InputSource] | None = None) -> list[tuple[str, 
     troubles: dict[int, str] = {}
 
     async def listen(place: int, source: InputSource) -> None:
-        word = _FirstWord()
+        first = _FirstReport()
         with anyio.move_on_after(_TRY_S):
             async with anyio.create_task_group() as group:
 
                 async def follow() -> None:
                     try:
-                        await source.follow(word)
+                        await source.follow(first)
                     except SignalError as error:
                         troubles[place] = str(error)
-                    word.come.set()
+                    first.came.set()
 
                 group.start_soon(follow)
-                await word.come.wait()
-                names[place] = source.name  # as long as it is listened to: it says whether it tells
+                await first.came.wait()
+                names[place] = source.name  # read before it is cancelled: the name says which way the source uses
                 group.cancel_scope.cancel()
 
     async def listen_to_all() -> None:
@@ -86,23 +83,23 @@ def try_inputs(sources: Sequence[InputSource] | None = None) -> list[tuple[str, 
     return [(names.get(place, source.name), troubles.get(place)) for place, source in enumerate(tried)]
 
 
-class _FirstWord:
+class _FirstReport:
     """A report that only notes that something was reported."""
 
     def __init__(self) -> None:
-        self.come = anyio.Event()
+        self.came = anyio.Event()
 
     def input(self) -> None:
         """A key or the mouse."""
-        self.come.set()
+        self.came.set()
 
     def idle(self, seconds: float) -> None:
         """The last input was so long ago."""
-        self.come.set()
+        self.came.set()
 
     def lock(self, is_locked: bool) -> None:
         """The screen was locked, or unlocked."""
-        self.come.set()
+        self.came.set()
 
     def ask_again_s(self) -> float:
         """Often: the first answer may take two."""
@@ -137,7 +134,7 @@ def build_windows(
     least_s = schedule.min_window_minutes * 60
     history = read_history(folder / _HISTORY)
     habits = Habits(idle_s=schedule.idle_minutes * 60, least_s=least_s, zone=zone, clock=clock, history=history)
-    machine_load = _neighbours(schedule, trains_here=config.policy is not None and config.policy.backend == "embedded")
+    machine_load = _machine_load(schedule, trains_here=config.policy is not None and config.policy.backend == "embedded")
     calendars = build_calendars(schedule, folder, clock.now)
     built = ScheduledWindows(
         habits=habits,
@@ -190,7 +187,7 @@ def connect_google(config: Config, home: Path, number: int, show: Callable[[str]
 
     `show` gets the address to open. Raises ConfigError if there is no such calendar, and CalendarError without consent.
     """
-    from metaclaw.schedule.calendars.google import ask_consent
+    from metaclaw.schedule.google import ask_consent
 
     schedule = config.schedule
     if number > len(schedule.calendars) or schedule.calendars[number - 1].kind != "google":
@@ -236,10 +233,9 @@ def _reader(
     return read
 
 
-def _neighbours(schedule: ScheduleConfig, *, trains_here: bool) -> MachineLoad:
-    limits = LoadLimits.of(schedule, trains_here=trains_here)
+def _machine_load(schedule: ScheduleConfig, *, trains_here: bool) -> MachineLoad:
     try:
-        from metaclaw.schedule.signals.dbus import Metered
+        from metaclaw.schedule.dbus import Metered
     except SignalError:
-        return MachineLoad(limits)
-    return MachineLoad(limits, is_metered=Metered() if limits.uses_network else None)
+        return MachineLoad(schedule, trains_here=trains_here)
+    return MachineLoad(schedule, trains_here=trains_here, is_metered=None if trains_here else Metered())

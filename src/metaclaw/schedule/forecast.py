@@ -57,12 +57,6 @@ class Survival:
         part = place - low
         return reached[low] * (1 - part) + reached[low + 1] * part
 
-    def lasting(self, idle_s: float, more_s: float) -> float:
-        """The probability that a spell of `idle_s` lasts `more_s` longer."""
-        idle_s = max(idle_s, 1.0)
-        here, there = self.evidence(idle_s), self.evidence(idle_s + more_s)
-        return (there + _LINDY_WEIGHT * idle_s / (idle_s + more_s)) / (here + _LINDY_WEIGHT)
-
     def room_s(self, idle_s: float, chance: float) -> float:
         """How much longer it lasts with at least this probability."""
         idle_s = max(idle_s, 1.0)
@@ -108,10 +102,6 @@ class History:
     _cached: dict[int, Survival] = field(default_factory=dict, compare=False, repr=False)
     _total: list[float] | None = field(default=None, compare=False, repr=False)
 
-    def add(self, began: datetime, length: timedelta) -> None:
-        """Count a spell that began at this local time."""
-        self.add_all(began, [length.total_seconds()])
-
     def add_all(self, began: datetime, lengths_s: Sequence[float]) -> None:
         """Count spells of the same hour; the first began at this local time."""
         found: dict[int, int] = {}
@@ -127,10 +117,6 @@ class History:
         """Whether counts decay before a spell that began at this local time is added."""
         return self.faded is not None and now - self.faded >= _DAY
 
-    def survival(self, began: datetime) -> Survival:
-        """The survival function of spells that began at this local time."""
-        return self.survival_at(hour_of_week(began))
-
     def survival_at(self, hour: int) -> Survival:
         """The survival function of spells that began in this hour of the week."""
         found = self._cached.get(hour)
@@ -139,11 +125,6 @@ class History:
                 self._cached.clear()
             found = self._cached[hour] = Survival(_reached(self._weighed(hour)))
         return found
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no spell is known."""
-        return not any(any(row) for row in self.counts)
 
     def _count(self, hour: int, found: dict[int, int]) -> None:
         """Add to the bins and to everything cached from them."""

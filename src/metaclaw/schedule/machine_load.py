@@ -6,7 +6,7 @@ What cannot be read is no reason: a machine without a battery or a temperature s
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,74 +20,50 @@ _COLDEST_C: Final = 1.0
 _HOTTEST_C: Final = 130.0
 
 
-@dataclass(frozen=True, slots=True)
-class LoadLimits:
-    """What is allowed. `trains_here` is set if this machine does the work, `uses_network` if a service does."""
-
-    on_battery: bool = False
-    on_metered: bool = False
-    max_load: float = 0.7
-    max_temperature_c: float = 85.0
-    trains_here: bool = True
-    uses_network: bool = False
-
-    @classmethod
-    def of(cls, config: ScheduleConfig, *, trains_here: bool) -> "LoadLimits":
-        """The limits in `[schedule]`."""
-        return cls(config.on_battery, config.on_metered, config.max_load, config.max_temperature_c, trains_here, not trains_here)
-
-
+@dataclass(eq=False)
 class MachineLoad:
-    """Checks the machine every few seconds, in a thread; `hear` is called when the objections have changed."""
+    """Checks the machine every few seconds, in a thread; `hear` is called when the objections have changed. `trains_here` is set if
+    this machine does the work, not a service."""
 
-    def __init__(
-        self,
-        limits: LoadLimits,
-        *,
-        hear: Callable[[], None] = lambda: None,
-        is_metered: Callable[[], Awaitable[bool | None]] | None = None,
-        system: Path = Path("/sys"),
-        processes: Path = Path("/proc"),
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-    ) -> None:
-        self._limits = limits
-        self.hear = hear
-        self._is_metered = is_metered
-        self._system = system
-        self._load = OthersLoad(processes)
-        self._sleep = sleep
-        self._objections: tuple[str, ...] = ()
+    limits: ScheduleConfig
+    _: KW_ONLY
+    trains_here: bool = True
+    hear: Callable[[], None] = lambda: None
+    is_metered: Callable[[], Awaitable[bool | None]] | None = None
+    system: Path = Path("/sys")
+    processes: Path = Path("/proc")
+    sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
-    @property
-    def objections(self) -> Sequence[str]:
+    def __post_init__(self) -> None:
+        self._load = OthersLoad(self.processes)
+        self.objections: Sequence[str] = ()
         """Reasons not to use the machine, as of the last check."""
-        return self._objections
 
     async def follow(self) -> None:
         """Check for ever."""
         while True:
             await self.look()
-            await self._sleep(_LOOK_EVERY_S)
+            await self.sleep(_LOOK_EVERY_S)
 
     async def look(self) -> None:
         """Check once."""
         found = tuple(await anyio.to_thread.run_sync(lambda: list(self._here())))
-        if self._limits.uses_network and not self._limits.on_metered and self._is_metered is not None and await self._is_metered():
+        if not (self.trains_here or self.limits.on_metered) and self.is_metered is not None and await self.is_metered():
             found = (*found, "the network is metered")
-        if found != self._objections:
-            self._objections = found
+        if found != self.objections:
+            self.objections = found
             self.hear()
 
     def _here(self) -> Iterator[str]:
-        if not self._limits.trains_here:
+        if not self.trains_here:
             return
-        if not self._limits.on_battery and is_on_battery(self._system):
+        if not self.limits.on_battery and is_on_battery(self.system):
             yield "on battery"
         load = self._load.look()
-        if self._limits.max_load and load is not None and load > self._limits.max_load:
+        if self.limits.max_load and load is not None and load > self.limits.max_load:
             yield "others use the processor"
-        hottest = temperature_c(self._system)
-        if self._limits.max_temperature_c and hottest is not None and hottest > self._limits.max_temperature_c:
+        hottest = temperature_c(self.system)
+        if self.limits.max_temperature_c and hottest is not None and hottest > self.limits.max_temperature_c:
             yield "the machine is hot"
 
 

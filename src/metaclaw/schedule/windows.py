@@ -3,11 +3,14 @@
 A main turn and a key shut the window before the call that reports them returns. Opening waits for the decision, which is made again
 whenever something may have changed. A window opened by hand stays open while the user is present, until a main turn, or until they
 had left and are back.
+
+`SharedWindows` gives training with its own processor a share of the time while the user works.
 """
 
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
@@ -15,11 +18,21 @@ from typing import Final, Protocol
 import anyio
 
 from metaclaw.domain.training import Window
+from metaclaw.ports import Windows
 from metaclaw.schedule.clock import Clock, ClockJumps
-from metaclaw.schedule.decision import FollowedSignal, Moment, NamedReading, Presence, PresenceSignal, WindowRules, decide, in_words
 from metaclaw.schedule.forecast import Habits, keep_history
-from metaclaw.schedule.signals.input import Inactivity, InputSource
-from metaclaw.schedule.signals.presence import Traffic
+from metaclaw.schedule.input import Inactivity, InputSource
+from metaclaw.schedule.presence import (
+    FollowedSignal,
+    Moment,
+    NamedReading,
+    Presence,
+    PresenceSignal,
+    Traffic,
+    WindowRules,
+    decide,
+    in_words,
+)
 
 
 class ManualWindows:
@@ -90,6 +103,7 @@ Announce = Callable[[str, Mapping[str, object]], None]
 _LONGEST_PAUSE_S: Final = 5.0
 _SHORTEST_PAUSE_S: Final = 0.05
 _KEEP_EVERY_S: Final = 600.0
+_PERIOD_S: Final = 60.0
 
 
 class LoadMonitor(Protocol):
@@ -117,23 +131,23 @@ class ScheduledWindows:
         announce: Announce,
         keep: Path | None = None,
     ) -> None:
-        self._habits, self._traffic, self._sleep, self._calendars = habits, traffic, sleep, tuple(calendars)
+        self.habits, self._traffic, self._sleep, self._calendars = habits, traffic, sleep, tuple(calendars)
         self._machine_load, self._rules, self._clock, self._announce, self._keep = machine_load, rules, clock, announce, keep
-        self._inputs = tuple(
+        self.inputs = tuple(
             Inactivity(
                 source, clock=clock, patience=habits.patience, hear=self._heard_input, is_open=lambda: self.window is not None
             )
             for source in sources
         )
         asleep = () if sleep is None else (sleep,)
-        self._signals: tuple[PresenceSignal, ...] = (*self._inputs, traffic, *asleep, *self._calendars)
+        self._signals: tuple[PresenceSignal, ...] = (*self.inputs, traffic, *asleep, *self._calendars)
         self._gate = ManualWindows(clock.now)
         self._gate.shut("not looked at yet")
         self._jumps = ClockJumps(clock)
         self._shut_at: float | None = None
         self._by_hand, self._has_left = False, False
         self._wake = anyio.Event()
-        traffic.on_main_turn(self._heard_turn, habits.patience, lambda: not any(one.knows for one in self._inputs))
+        traffic.on_main_turn(self._heard_turn, habits.patience, lambda: not any(one.knows for one in self.inputs))
 
     @property
     def window(self) -> Window | None:
@@ -163,8 +177,8 @@ class ScheduledWindows:
             return 0.0
         if self._by_hand and not self._has_left:
             return math.inf
-        room_s = self._habits.room_s()
-        if self._sleep is not None and not self._habits.are_known:
+        room_s = self.habits.room_s()
+        if self._sleep is not None and not self.habits.are_known:
             now = self._clock.now()
             asleep = self._sleep.read(now)
             if asleep.presence is Presence.AWAY and asleep.until is not None:
@@ -199,7 +213,7 @@ class ScheduledWindows:
     async def run(self) -> None:
         """Follow the signals and open and shut the window, for ever."""
         async with anyio.create_task_group() as group:
-            for one in (*self._inputs, *self._calendars):
+            for one in (*self.inputs, *self._calendars):
                 group.start_soon(one.follow)
             if self._machine_load is not None:
                 group.start_soon(self._machine_load.follow)
@@ -216,23 +230,13 @@ class ScheduledWindows:
         return () if self._machine_load is None else self._machine_load.objections
 
     @property
-    def inputs(self) -> tuple[Inactivity, ...]:
-        """The signals of input."""
-        return self._inputs
-
-    @property
-    def habits(self) -> Habits:
-        """The user's habits."""
-        return self._habits
-
-    @property
     def is_by_hand(self) -> bool:
         """Whether the open window was opened by a person."""
         return self.window is not None and self._by_hand
 
     def expected(self, readings: Sequence[NamedReading]) -> timedelta | None:
         """How long a window would likely last: by habit or until a meeting ends; without history, also by sleep hours."""
-        habit = self._habits.expected()
+        habit = self.habits.expected()
         names = {one.name for one in self._calendars}
         if habit is None and self._sleep is not None:
             names.add(self._sleep.name)
@@ -255,15 +259,15 @@ class ScheduledWindows:
         try:
             while True:
                 await anyio.sleep(_KEEP_EVERY_S)
-                await anyio.to_thread.run_sync(_keep, path, self._habits)
+                await anyio.to_thread.run_sync(_keep, path, self.habits)
         finally:
-            _keep(path, self._habits)
+            _keep(path, self.habits)
 
     def _look(self) -> list[NamedReading]:
         jump = self._jumps.look()
         if jump is not None:
             self._jumped(jump)
-        self._habits.learn()
+        self.habits.learn()
         readings = self.readings()
         self._decide(readings)
         return readings
@@ -304,24 +308,24 @@ class ScheduledWindows:
 
     def _heard_turn(self) -> None:
         """Called from the request path."""
-        self._habits.active()
+        self.habits.active()
         if self._gate.window is not None:
             self._shut("traffic: a main turn")
 
     def _heard_input(self, ago_s: float) -> None:
-        self._habits.active(ago_s)
+        self.habits.active(ago_s)
         if self._gate.window is None or (self._by_hand and not self._has_left):
             return
-        if ago_s < self._habits.patience().present_s:
+        if ago_s < self.habits.patience().present_s:
             self._shut("input: a key or the mouse")
 
     def _jumped(self, jump: timedelta) -> None:
         """Forget everything after a sleep of the machine or a clock change; the user is probably present."""
         log.info("clock_jumped seconds=%.0f", jump.total_seconds())
         self._announce("window.clock_jumped", {"seconds": round(jump.total_seconds(), 1)})
-        self._habits.jumped()
+        self.habits.jumped()
         self._traffic.jumped()
-        for one in self._inputs:
+        for one in self.inputs:
             one.jumped()
         self._shut("the machine slept, or its clock was set")
         self._shut_at = self._clock.monotonic()  # gives the user a moment to become active
@@ -408,3 +412,77 @@ def _next(readings: Sequence[NamedReading]) -> tuple[datetime | None, str | None
     if known:
         return known[0]
     return earliest, None if earliest is None else "at the earliest"
+
+
+@dataclass(eq=False)
+class SharedWindows:
+    """Scheduled windows and, while none is open, the first `share` of every minute."""
+
+    windows: Windows
+    share: float
+    _: KW_ONLY
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    period_s: float = _PERIOD_S
+
+    def __post_init__(self) -> None:
+        self._mine: Window | None = None
+        self._was_open = self.windows.window is not None
+        self._opened = anyio.Event()
+        self._hearers: list[Callable[[Window | None], None]] = []
+        self.windows.on_change(lambda window: self._changed())
+
+    @property
+    def window(self) -> Window | None:
+        """The schedule's window, or our own; None while both are shut."""
+        return self.windows.window or self._mine
+
+    @property
+    def shut_because(self) -> str:
+        """Why no window is open; empty while one is."""
+        if self.window is not None:
+            return ""
+        return f"training has {self.share:.0%} of the time (policy.train_share) while you work; {self.windows.shut_because}"
+
+    async def until_open(self) -> Window:
+        """Wait for an open window; at once if one is open."""
+        while (window := self.window) is None:
+            await self._opened.wait()
+        return window
+
+    def has_room(self, seconds: float) -> bool:
+        """Whether work of this length fits. In our part of a minute everything does."""
+        return self._mine is not None or self.windows.has_room(seconds)
+
+    def on_change(self, hear: Callable[[Window | None], None]) -> None:
+        """Call this at once whenever a window opens or the last one shuts."""
+        self._hearers.append(hear)
+
+    def open(self) -> None:
+        """Our part of a minute begins."""
+        self._mine = Window(self.now(), f"{self.share:.0%} of the time while you work", None)
+        self._changed()
+
+    def shut(self) -> None:
+        """Our part of a minute is over."""
+        self._mine = None
+        self._changed()
+
+    async def run(self) -> None:
+        """Open and shut, for ever."""
+        while True:
+            self.open()
+            await anyio.sleep(math.inf if self.share >= 1.0 else self.period_s * self.share)
+            self.shut()
+            await anyio.sleep(self.period_s * (1.0 - self.share))
+
+    def _changed(self) -> None:
+        is_open = self.window is not None
+        if is_open == self._was_open:
+            return
+        self._was_open = is_open
+        if is_open:
+            self._opened.set()
+        else:
+            self._opened = anyio.Event()
+        for hear in self._hearers:
+            hear(self.window)

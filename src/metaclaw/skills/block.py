@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.skills.fields import ALWAYS, is_template, rule_text, rule_when
 from metaclaw.skills.files import SKILL_FILE
-from metaclaw.skills.rule_fields import ALWAYS, is_template, rule_text, rule_when
 
 RULES_BUDGET_TOKENS = 800
 """Default budget for the lines of rules and facts."""
@@ -45,8 +45,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?;])\s|(?<=[。！？；])")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Text to be placed, the names of what stands in it in full, and of the skills that are only listed. All empty where nothing
-    fits."""
+    """A block's text, the names of what is in it in full, and of the skills that are only listed; all empty if nothing fits."""
 
     text: str
     skills: tuple[SkillName, ...]
@@ -54,8 +53,8 @@ class Block:
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text takes: a token for four ASCII characters, for two accented, Cyrillic or Arabic letters, and for
-    one Chinese, Japanese or Korean character or emoji. Tokenisers need a little less for prose and more for code."""
+    """Estimate: a token per 4 ASCII characters, per 2 accented, Cyrillic or Arabic letters, per Chinese or Japanese character or
+    emoji."""
     if text.isascii():
         return ceil(len(text) / _ASCII_CHARS_A_TOKEN)
     plain = len(text.encode("ascii", "ignore"))
@@ -66,11 +65,8 @@ def estimate_tokens(text: str) -> int:
 def render_block(
     placed: Sequence[Skill], budget_tokens: int, *, listed: Sequence[Skill] = (), rules_budget_tokens: int = RULES_BUDGET_TOKENS
 ) -> Block:
-    """A block of these rules, facts and skills in full, and of the `listed` skills in one line each, each kind in this order.
-
-    What does not fit its budget is left out whole; a later, shorter one may still fit. The budget of skills counts twice: once for
-    those in full, with all that surrounds them, and once for the listed lines.
-    """
+    """A block of `placed` rules, facts and skills in full and of `listed` skills in a line each. What exceeds its budget is left
+    out whole. The budget of skills counts twice: once for those in full with the frame, once for the listed lines."""
     rules = _fitting([one for one in placed if one.kind is _RULE], rules_budget_tokens, rule_line)
     left = rules_budget_tokens - sum(one.tokens for one in rules)
     facts = _fitting([one for one in placed if one.kind is _FACT], left, rule_line)
@@ -120,7 +116,7 @@ def line_tokens(skill: Skill, form: Callable[[Skill], str]) -> int:
 
 
 def gist(skill: Skill) -> str:
-    """The first sentence or step of a skill's body, cut."""
+    """The first sentence or step of a skill's body, shortened."""
     lines = (_NUMBER_OR_BULLET.sub("", line).strip() for line in skill.body.splitlines() if not line.lstrip().startswith("#"))
     first = next(filter(None, lines), skill.body.strip())
     first = _one_line(first)
@@ -144,8 +140,8 @@ def remove_blocks(text: str) -> str:
 
 
 def already_present(skill: Skill, text: str) -> bool:
-    """Whether a client has put this very skill into its prompt itself: as a SKILL.md with its front matter, or under a heading with
-    its name. A skill that is only mentioned in passing is not present."""
+    """Whether the client's prompt contains this skill: its front matter, or a heading with its name. A mention of it is not
+    enough."""
     if skill.name not in text:
         return False
     name = re.escape(skill.name)

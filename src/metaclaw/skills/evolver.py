@@ -4,22 +4,21 @@ import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 
 from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import Candidate, Change, Proposal
-from metaclaw.domain.chat import ChatRequest, Json, Sampling, Usage, object_schema, own_request, strict_schema, text_of
+from metaclaw.domain.chat import ChatRequest, Json, Sampling, object_schema, own_request, strict_schema, text_of
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Step
-from metaclaw.domain.verdict import Verdict
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
-from metaclaw.skills.checks import parse_check
+from metaclaw.skills.checks.syntax import parse_check
 from metaclaw.skills.failures import Failure, FailureGroup
+from metaclaw.skills.fields import applying, is_stated, is_untouchable
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines
-from metaclaw.skills.names import own_name
-from metaclaw.skills.scopes import applying, is_stated, is_untouchable
+from metaclaw.skills.rules import own_name
 from metaclaw.text import answer_documents, cut_middle, fair_shares
 
 Render = Callable[[Step], str]
@@ -79,12 +78,12 @@ def build_request(
 
 
 def may_edit(skill: Skill, kind: FailureGroup) -> bool:
-    """Whether the program may change this skill here: not what a person wrote, said or pinned, nor what is for others too."""
+    """Whether the program may change this skill: nothing a person wrote, said or pinned, and nothing of another scope."""
     return not is_untouchable(skill) and not is_stated(skill) and skill.scope == kind.scope
 
 
 def may_see(skill: Skill, kind: FailureGroup) -> bool:
-    """Whether a skill may be shown: what is another person's or another workspace's stays there."""
+    """Whether a skill may be shown to the model: nothing of another person or workspace."""
     own = {named for failure in kind.failures for named in applying(failure.step.scope)}
     return skill.scope is None or skill.scope in own or skill.scope.startswith("team:")
 
@@ -114,12 +113,9 @@ def _why(failure: Failure, redact: Redact) -> str:
     lines = [f"- {signal.detector} ({signal.evidence:+.1f}): {_quoted(signal.quote, redact)}" for signal in verdict.signals]
     if verdict.comment.strip():
         lines.append(f"- the person's feedback: {_quoted(verdict.comment, redact)}")
-    lines += [f"- a judge: {_quoted(reason, redact)}" for reason in _reasons(verdict)]
+    reasons = verdict.votes.reasons[:3] if verdict.votes is not None else ()
+    lines += [f"- a judge: {_quoted(reason, redact)}" for reason in reasons]
     return "\n".join(lines) or f"- {verdict.source} says so"
-
-
-def _reasons(verdict: Verdict) -> tuple[str, ...]:
-    return verdict.votes.reasons[:3] if verdict.votes is not None else ()
 
 
 def _quoted(text: str, redact: Redact) -> str:
@@ -164,7 +160,7 @@ _OTHER_NAMES = {"trigger": ("description", "when"), "body": ("content", "markdow
 
 @dataclass(frozen=True, slots=True)
 class WrittenSkill:
-    """One skill as an evolver wrote it. Empty text and None where it gave none, or something else."""
+    """A skill as the evolver wrote it; missing or invalid fields are empty or None."""
 
     name: str
     trigger: str
@@ -176,7 +172,7 @@ class WrittenSkill:
 
 
 def read_skills(text: str) -> list[WrittenSkill] | str:
-    """The skills in an answer, or why there are none to be read."""
+    """The skills in an answer, or why it has none."""
     if not text.strip():
         return "the answer is empty"
     documents = answer_documents(text[:_MAX_CHARS], _MOST_OPENINGS)
@@ -187,7 +183,7 @@ def read_skills(text: str) -> list[WrittenSkill] | str:
 
 
 def answer_fault(written: list[WrittenSkill] | str) -> str | None:
-    """Why nothing in an answer can be used; None where something can, or where there is nothing to write."""
+    """Why nothing in an answer can be used; None if something can, or if it is an empty list."""
     if isinstance(written, str):
         return written
     if written and not any(one.name and one.trigger and one.body for one in written):
@@ -228,7 +224,7 @@ def _written(entry: dict[str, object]) -> WrittenSkill:
 
 
 def _requests(listed: object) -> tuple[str, ...]:
-    """Requests on one line each; what is no text is left out."""
+    """Texts of a list, on one line each."""
     texts = (" ".join(one.split()) for one in listed if isinstance(one, str)) if isinstance(listed, list) else ()
     return tuple(dict.fromkeys(text for text in texts if text))
 
@@ -243,124 +239,82 @@ _LEAST_SESSION_CHARS = 16
 _MAX_EXAMPLE_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Evolution:
-    """The result of asking an evolver. `reason` says why there is no proposal, and is empty where there is one; `refused` is what
-    it wrote that is not valid, each with its fault."""
-
-    proposals: tuple[Proposal, ...]
-    reason: str
-    refused: tuple[str, ...] = ()
-    usage: Usage | None = None
-
-
+@dataclass(eq=False)
 class Evolver:
     """Writes skills from failures with a model's help.
 
-    `render` gives a turn as redacted evidence; `redact` does the same for any other text that goes along (quotes, feedback), and
-    what an answer holds that it would replace is refused. `is_taken` says which names the library has already; `on_refused` is told
-    of what was written and does not hold, `answered` of each answer: the model's name, and why it cannot be used, or None.
+    `render` gives a turn as redacted evidence; `redact` redacts other text, and a skill that it would change is refused. `is_taken`
+    tells whether the library has a name. `on_refused` is called with each invalid proposal and its fault, `answered` with the
+    model's name and why its answer cannot be used, or None.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        render: Render,
-        max_new_skills: int,
-        *,
-        redact: Redact,
-        is_taken: Callable[[str], bool] = lambda name: False,
-        on_refused: Callable[[Proposal, str], Awaitable[object]] | None = None,
-        answered: Callable[[str, str | None], None] = lambda model, fault: None,
-    ) -> None:
-        self._model = model
-        self._render = render
-        self._redact = redact
-        self._most = max_new_skills
-        self._is_taken = is_taken
-        self._on_refused = on_refused
-        self._answered = answered
+    model: Model
+    render: Render
+    max_new_skills: int
+    _: KW_ONLY
+    redact: Redact
+    is_taken: Callable[[str], bool] = lambda name: False
+    on_refused: Callable[[Proposal, str], Awaitable[object]] | None = None
+    answered: Callable[[str, str | None], None] = lambda model, fault: None
 
     async def propose(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> tuple[Proposal, ...]:
         """Zero to `max_new_skills` proposals; none where the answer makes no sense. Raises UpstreamError."""
-        return (await self.evolve(kind, near, rejected)).proposals
-
-    async def evolve(self, kind: FailureGroup, near: Sequence[Skill], rejected: Sequence[Candidate]) -> Evolution:
-        """The same, with why there is nothing and what was refused."""
-        # Rendering and redacting much text takes a while, and requests are being served on this loop.
-        request = await run_sync(build_request, kind, near, rejected, self._render, self._redact, self._most)
-        completion = await self._model.ask(request, Purpose.EVOLVE)
+        # In a thread: rendering and redacting much text takes a while, and requests are served on this loop.
+        request = await run_sync(build_request, kind, near, rejected, self.render, self.redact, self.max_new_skills)
+        completion = await self.model.ask(request, Purpose.EVOLVE)
         written = read_skills(text_of(completion.parts))
         fault = answer_fault(written)
-        self._answered(self._model.name, fault)
+        self.answered(self.model.name, fault)
         if fault is not None:
-            log.warning("evolver_answer_unusable model=%s reason=%s", self._model.name, fault)
-        if isinstance(written, str):
-            evolution = Evolution((), written, usage=completion.usage)
-        else:
-            faulty: list[tuple[WrittenSkill, str]] = []
-            evolution = replace(self._choose(kind, written, near, faulty), usage=completion.usage)
-            if self._on_refused is not None:
-                for one, fault in faulty:
-                    await self._on_refused(await run_sync(self._as_refused, kind, one), fault)
-        log.info(
-            "evolver_answered model=%s proposals=%d refused=%d",
-            self._model.name,
-            len(evolution.proposals),
-            len(evolution.refused),
-        )
-        return evolution
-
-    def _choose(
-        self, kind: FailureGroup, written: Sequence[WrittenSkill], near: Sequence[Skill], faulty: list[tuple[WrittenSkill, str]]
-    ) -> Evolution:
+            log.warning("evolver_answer_unusable model=%s reason=%s", self.model.name, fault)
         proposals: list[Proposal] = []
-        refused: list[str] = []
-        for one in written:
+        refused: list[tuple[WrittenSkill, str]] = []
+        for one in () if isinstance(written, str) else written:
             try:
-                if len(proposals) == self._most:
-                    raise SkillError(f"there are {self._most} already")
-                proposals.append(self._propose(kind, one, near, proposals, refused))
+                if len(proposals) == self.max_new_skills:
+                    raise SkillError(f"there are {self.max_new_skills} already")
+                proposals.append(self._propose(kind, one, near, proposals))
             except (SkillError, ValueError) as error:
-                refused.append(f"{one.name or 'a skill without a name'}: {error}")
-                faulty.append((one, str(error)))
-        reason = "" if proposals else "nothing that was written holds" if refused else "the evolver found nothing to write"
-        return Evolution(tuple(proposals), reason, tuple(refused))
+                refused.append((one, str(error)))
+        if self.on_refused is not None:
+            for one, reason in refused:
+                await self.on_refused(await run_sync(self._as_refused, kind, one), reason)
+        log.info("evolver_answered model=%s proposals=%d refused=%d", self.model.name, len(proposals), len(refused))
+        return tuple(proposals)
 
-    def _propose(
-        self, kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill], beside: Sequence[Proposal], notes: list[str]
-    ) -> Proposal:
+    def _propose(self, kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill], beside: Sequence[Proposal]) -> Proposal:
         self._refuse_faults(kind, one)
-        edited = _edited(kind, one, near, notes)
+        edited = _edited(kind, one, near)
         if edited is not None and any(edited.name in other.replaces for other in beside):
             raise SkillError(f"it edits {edited.name}, which another one edits already")
         names = {str(skill.name) for skill in near} | {str(other.skill.name) for other in beside}
+        examples = [example for example in one.examples if len(example) <= _MAX_EXAMPLE_CHARS][:MOST_EXAMPLES]
         skill = Skill(
-            name=edited.name if edited else own_name(one.name, lambda name: name in names or self._is_taken(name)),
+            name=edited.name if edited else own_name(one.name, lambda name: name in names or self.is_taken(name)),
             trigger=one.trigger,
             body=one.body,
             category=(one.category or (edited.category if edited else None) or "learned")[:_MAX_CATEGORY_CHARS],
             scope=kind.scope,
-            extra={**(edited.extra if edited else {}), **_check(one, notes), **_examples(one)},
+            extra={**(edited.extra if edited else {}), **_check(one), **({"examples": examples} if examples else {})},
             state=SkillState.DRAFT,
             author=Authorship.EVOLVER,
         )
         replaces = (edited.name,) if edited else ()
-        return Proposal(skill, Change.EDIT if edited else Change.NEW, replaces, kind.turns, kind.name, self._model.name)
+        return Proposal(skill, Change.EDIT if edited else Change.NEW, replaces, kind.turns, kind.name, self.model.name)
 
     def _as_refused(self, kind: FailureGroup, one: WrittenSkill) -> Proposal:
-        """What was written, cut to size, for people to read."""
+        """A refused skill, redacted and cut, for people to read."""
         skill = Skill(
-            name=own_name(self._redact(one.name.replace("-", " ")), lambda name: False),
-            trigger=self._redact(one.trigger)[:MAX_TRIGGER_CHARS] or "(missing)",
-            body=self._redact(one.body)[:MAX_BODY_CHARS] or "(missing)",
+            name=own_name(self.redact(one.name.replace("-", " ")), lambda name: False),
+            trigger=self.redact(one.trigger)[:MAX_TRIGGER_CHARS] or "(missing)",
+            body=self.redact(one.body)[:MAX_BODY_CHARS] or "(missing)",
             category="learned",
             scope=kind.scope,
             extra={},
             state=SkillState.DRAFT,
             author=Authorship.EVOLVER,
         )
-        return Proposal(skill, Change.NEW, (), kind.turns, kind.name, self._model.name)
+        return Proposal(skill, Change.NEW, (), kind.turns, kind.name, self.model.name)
 
     def _refuse_faults(self, kind: FailureGroup, one: WrittenSkill) -> None:
         if not one.name or not one.trigger or not one.body:
@@ -372,50 +326,40 @@ class Evolver:
         # Words joined by hyphens and numbers look like a random token; a name is read word by word.
         name = one.name.replace("-", " ")
         text = "\n".join((name, one.trigger, one.body, one.category or "", one.check or "", *one.examples))
-        if self._redact(text) != text:
+        if self.redact(text) != text:
             raise SkillError("it holds a secret")
-        if any(_names(text, failure.step.turn) or _names_session(text, failure.step.session) for failure in kind.failures):
+        # A client may choose a session's id: one that could be an ordinary word is no trace of the session.
+        sessions = {failure.step.session for failure in kind.failures}
+        telling = [one for one in sessions if len(one) >= _LEAST_SESSION_CHARS and any(map(str.isdigit, one))]
+        if any(_names(text, identifier) for identifier in (*kind.turns, *telling)):
             raise SkillError("it names a recorded turn or session")
 
 
 def _names(text: str, identifier: str) -> bool:
-    """Whether an identifier stands in the text as a word of its own."""
+    """Whether an identifier occurs in the text as a word of its own."""
     return re.search(rf"(?<!\w){re.escape(identifier)}(?!\w)", text) is not None
 
 
-def _names_session(text: str, session: str) -> bool:
-    """The same of a session's id, which a client may choose: one that could be an ordinary word says nothing."""
-    return len(session) >= _LEAST_SESSION_CHARS and any(map(str.isdigit, session)) and _names(text, session)
-
-
-def _check(one: WrittenSkill, notes: list[str]) -> dict[str, object]:
-    """The check it carries; one that cannot be read is left out, and said, and the skill stands without it."""
+def _check(one: WrittenSkill) -> dict[str, object]:
+    """The check of a skill; one that cannot be read is left out."""
     if one.check is None:
         return {}
     try:
         parse_check(one.check, approved=False)
     except SkillError as error:
-        notes.append(f"{one.name}: without its check: {error}")
+        log.debug("evolver_check_left_out skill=%s error=%s", one.name, error)
         return {}
     return {"check": one.check}
 
 
-def _examples(one: WrittenSkill) -> dict[str, object]:
-    """The requests it is for, as far as they are of a usable length."""
-    kept = [example for example in one.examples if len(example) <= _MAX_EXAMPLE_CHARS][:MOST_EXAMPLES]
-    return {"examples": kept} if kept else {}
-
-
-def _edited(kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill], notes: list[str]) -> Skill | None:
-    """The skill that is edited, or None for a new one: what would change a rule or a fact is a skill of its own, and said. Raises
-    SkillError where it may not be, or not like that."""
+def _edited(kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill]) -> Skill | None:
+    """The skill that is edited; None for a new one, also beside a rule or fact. Raises SkillError if it may not be edited."""
     if one.replaces is None:
         return None
     skill = next((skill for skill in near if skill.name == one.replaces and may_see(skill, kind)), None)
     if skill is None:
         raise SkillError(f"it replaces {one.replaces!r}, which was not offered")
     if is_stated(skill):
-        notes.append(f"{one.name}: a skill of its own, since {skill.name} is what the person stated")
         return None
     if not may_edit(skill, kind):
         raise SkillError(f"it replaces {one.replaces!r}, which only its owner may change")

@@ -1,9 +1,8 @@
 """Kinds of failure: which failures within one scope are the same mistake, so that they are learned from together.
 
-Two failures are of one kind where the same thing went wrong in tasks about the same matter. What went wrong is what the detectors
-saw (and in which class of error), or, where the person said it, their words: corrections are told apart by what they say, however
-near the tasks are. Likeness is measured on index terms, rare ones counting more, and averaged over a group, so that a chain of
-half-likes does not become one kind. The result depends on the failures alone, not on their order.
+Two failures are of one kind if the same thing went wrong in similar tasks. What went wrong is the detector's signal and the class
+of error, or what the person said. Similarity is measured on index terms, rare ones counting more, and averaged over a group. The
+result does not depend on the order of the failures.
 """
 
 import re
@@ -16,9 +15,9 @@ from math import log, sqrt
 
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Step
-from metaclaw.domain.verdict import Fault, Signal, Source, Verdict
-from metaclaw.skills.names import digest, slug
-from metaclaw.skills.scopes import scope_of_lesson
+from metaclaw.domain.verdict import Fault, Source, Verdict
+from metaclaw.skills.fields import scope_of_lesson
+from metaclaw.skills.rules import digest, slug
 from metaclaw.text import list_terms, list_words
 
 CORRECTION_READ = "correction.read"
@@ -38,19 +37,19 @@ class Failure:
 
     @property
     def complaint(self) -> str:
-        """What the person said was wrong, in their feedback or next; empty where they said nothing."""
+        """What the person said was wrong, in feedback or in their next message; may be empty."""
         comment = self.verdict.comment.strip() if self.verdict.source is Source.USER else ""
         return comment or (self.step.said_after or "").strip()
 
 
 def is_spoken_against(failure: Failure) -> bool:
-    """Whether the person spoke against the answer, in their feedback or next."""
+    """Whether the person objected to the answer, in feedback or in their next message."""
     return is_on_users_word(failure) or any(one.detector.startswith("correction.") for one in failure.verdict.signals)
 
 
 def is_on_users_word(failure: Failure) -> bool:
-    """Whether the person said what was wrong, in their feedback or in a message that a model read: then one failure is enough to
-    learn from."""
+    """Whether the person said what was wrong, in feedback or in a message that a model read: then one failure is enough to learn
+    from."""
     verdict = failure.verdict
     is_read = any(signal.detector == CORRECTION_READ for signal in verdict.signals)
     return verdict.teaches and (is_read or (verdict.source is Source.USER and bool(verdict.comment.strip())))
@@ -103,14 +102,14 @@ class FailureGroup:
 
     @property
     def in_words(self) -> str:
-        """The kind for people to read: what went wrong, and what the tasks were about."""
+        """What went wrong and what the tasks were about, for people."""
         what = next((words for cause, words in _CAUSES.items() if self.cause.startswith(cause)), "the answer failed")
         about = self.name.removeprefix(self.cause).strip("-").replace("-", ", ")
         return what if not about or any(map(str.isdigit, about)) else f"{what} (about: {about})"
 
 
 def group_failures(failures: Sequence[Failure]) -> list[FailureGroup]:
-    """Failures by kind. What is not a failure of the agent's own (a pass, an unknown, an environment's fault) is left out."""
+    """Group failures of the agent by kind. Turns that passed, are unknown or failed by the environment are left out."""
     together: dict[tuple[str, str], list[_Trait]] = defaultdict(list)
     distinct = {failure.step.turn: failure for failure in failures if failure.verdict.teaches}
     for turn in sorted(distinct):
@@ -124,14 +123,14 @@ def group_failures(failures: Sequence[Failure]) -> list[FailureGroup]:
     return sorted(kinds, key=lambda kind: kind.turns)
 
 
-def ripe_groups(kind: FailureGroup, min_failures: int) -> bool:
-    """Whether there is enough to learn from: so many failures, or one of which the person said in words what was wrong."""
+def is_learnable(kind: FailureGroup, min_failures: int) -> bool:
+    """Whether there is enough to learn from: `min_failures`, or one where the person said what was wrong."""
     return len(kind.failures) >= min_failures or any(is_on_users_word(failure) for failure in kind.failures)
 
 
 @dataclass(frozen=True, slots=True)
 class _Trait:
-    """What a failure is compared by. `said` is empty where the person did not say what was wrong."""
+    """What failures are compared by. `said` is empty if the person did not say what was wrong."""
 
     failure: Failure
     cause: str
@@ -140,36 +139,25 @@ class _Trait:
 
 
 def _trait(failure: Failure) -> _Trait:
-    task = _terms(failure.step.task)
-    if is_spoken_against(failure):
-        return _Trait(failure, SAID, _terms(failure.complaint), task)
-    return _Trait(failure, _cause(failure), frozenset(), task)
-
-
-def _terms(text: str) -> frozenset[str]:
-    return frozenset(list_terms(text[:_MAX_TASK_CHARS]))
+    is_said = is_spoken_against(failure)
+    texts = (failure.complaint if is_said else "", failure.step.task)
+    said, task = (frozenset(list_terms(text[:_MAX_TASK_CHARS])) for text in texts)
+    return _Trait(failure, SAID if is_said else _cause(failure), said, task)
 
 
 def _cause(failure: Failure) -> str:
-    """The strongest of what the detectors saw, with the class of the error; what only a judge said has no name of its own."""
+    """The strongest signal of the detectors with the class of the error; `JUDGED` if only the judge found it wrong."""
     against = [signal for signal in failure.verdict.signals if signal.evidence > 0 and signal.fault is Fault.AGENT]
     if not against:
         return JUDGED
     strongest = max(against, key=lambda signal: (signal.evidence, signal.detector, signal.quote))
-    return slug([strongest.detector, _error_class(strongest)]) or JUDGED
-
-
-def _error_class(signal: Signal) -> str:
-    found = _ERROR_CLASS.search(signal.quote)
-    return next(filter(None, found.groups()), "") if found else ""
+    found = _ERROR_CLASS.search(strongest.quote)
+    return slug([strongest.detector, next(filter(None, found.groups()), "") if found else ""]) or JUDGED
 
 
 def _clusters(traits: list[_Trait]) -> list[list[_Trait]]:
-    """Average-link clustering: the two likest groups are joined until no two are like enough. Ties go by birth.
-
-    Two groups' likeness is the sum over their pairs, over how many pairs they have; sums are added where groups are joined. What
-    the heap says of a group that has grown since is out of date and passed over.
-    """
+    """Average-link clustering: join the two most similar groups until none are similar enough. Ties go by birth. Similarities of
+    pairs are summed up where groups are joined; outdated heap entries are skipped."""
     weights = _Weights(traits)
     groups = {number: [number] for number in range(len(traits))}
     sums = {pair: like for pair in combinations(groups, 2) if (like := _likeness(traits[pair[0]], traits[pair[1]], weights)) > 0}
@@ -199,7 +187,7 @@ def _likeness(one: _Trait, other: _Trait, weights: "_Weights") -> float:
 
 
 class _Weights:
-    """How much each term tells: one that half of all failures have tells them apart less than one that two have."""
+    """Weights of terms: a term that many failures have counts less."""
 
     def __init__(self, traits: Sequence[_Trait]) -> None:
         having = Counter(term for trait in traits for term in trait.said | trait.task)
@@ -208,7 +196,7 @@ class _Weights:
         self._roots = {terms: sqrt(self._sum(terms)) for terms in texts}
 
     def overlap(self, one: frozenset[str], other: frozenset[str]) -> float:
-        """The cosine of two texts' weighted terms; texts without any are alike."""
+        """The cosine of two texts' weighted terms; 1 for two empty texts."""
         if not one or not other:
             return 1.0 if one == other else 0.0
         return self._sum(one & other) / (self._roots[one] * self._roots[other])
@@ -219,12 +207,11 @@ class _Weights:
 
 
 def _name(cause: str, members: Sequence[_Trait]) -> str:
-    """The cause and the commonest words of what was said or, where nothing was, of the tasks; a digest where there are none."""
+    """The cause and the commonest words of what was said, or of the tasks; a digest if there are none."""
     words: Counter[str] = Counter()
     for trait in members:
         text = trait.failure.complaint if trait.said else trait.failure.step.task
-        words.update(
-            {word.casefold() for word in list_words(text[:_MAX_TASK_CHARS]) if _PLAIN_WORD.fullmatch(word) and list_terms(word)}
-        )
+        plain = (word for word in list_words(text[:_MAX_TASK_CHARS]) if _PLAIN_WORD.fullmatch(word) and list_terms(word))
+        words.update({word.casefold() for word in plain})
     chosen = sorted(words, key=lambda word: (-words[word], word))[:_WORDS_IN_NAME]
     return slug([cause, *chosen]) if slug(chosen) else slug([cause, digest(*chosen)])

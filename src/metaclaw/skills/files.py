@@ -15,8 +15,7 @@ from pathlib import Path
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.rule_fields import CHECK_STATES, ENFORCE, ON_BREAK, ON_ERROR, choice_fault
-from metaclaw.skills.scopes import fault_of
+from metaclaw.skills.fields import CHECK_STATES, ENFORCE, ON_BREAK, ON_ERROR, choice_fault, fault_of
 
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 128 * 1024
@@ -74,13 +73,14 @@ def parse_skill(text: str, where: str) -> Skill:
         raise SkillError(
             f"{where}: the description has {len(trigger)} characters: say when to use the skill in at most {MAX_TRIGGER_CHARS}"
         )
-    category, scope, _ = (_optional(fields, key, where) for key in _TEXT_KEYS)
+    category, scope, _ = (None if fields.get(key) is None else _required(fields, key, where) for key in _TEXT_KEYS)
     if scope is not None and (fault := fault_of(scope)) is not None:
         raise SkillError(f"{where}: `scope` {fault}")
     _check_overrides(fields.get("overrides"), where)
     _check_kind(fields, where)
     _check_enforcement(fields, where)
-    author = _author(fields)
+    # Any other word than the program's own two is a person's name, as in published skills, and is kept.
+    author = _LEARNED.get(str(fields.get("author")), Authorship.PERSON)
     extra = {key: value for key, value in fields.items() if key not in _TYPED_KEYS}
     if author is not Authorship.PERSON or extra.get("author") == Authorship.PERSON:
         extra.pop("author", None)
@@ -102,10 +102,8 @@ def render_skill(skill: Skill) -> str:
 
 
 def write_skill(folder: Path, skill: Skill, *, flush: bool = True) -> Path:
-    """Write a skill under the skills folder, whole or not at all, and readable by its owner only. Returns the file's path.
-
-    Without `flush` it may not outlive a loss of power until `flush_skills`.
-    """
+    """Write a skill's file atomically, readable by its owner only, and return its path. Without `flush` it may be lost with the
+    power until `flush_skills`."""
     home = folder / skill.name
     path = home / SKILL_FILE
     text = render_skill(skill)
@@ -133,13 +131,13 @@ def remove_skill(folder: Path, name: str) -> None:
 
 
 def withdraw_skill(folder: Path, name: str) -> None:
-    """Take a skill's file out of sight, if there is one; `flush_skills` and `sweep` do the rest. What a person put beside it is set
-    aside, and comes back with the skill."""
+    """Hide a skill's file, if there is one, until `sweep` deletes it. Other files in its folder are set aside and come back with
+    the skill."""
     home = folder / name
     with _disk_errors(home):
         if not home.is_symlink() and not home.is_dir():
             return
-        if home.is_symlink() or all(_is_ours(entry) for entry in home.iterdir()):
+        if home.is_symlink() or all(one.name == SKILL_FILE or one.name.startswith(_TEMPORARY) for one in home.iterdir()):
             _hide(folder, home)
             return
         aside = _aside(folder, name)
@@ -159,7 +157,7 @@ def flush_skills(folder: Path, names: Sequence[str]) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Delete for good what was removed."""
+    """Delete what was hidden."""
     for grave in folder.glob(f"{_REMOVED}*"):
         shutil.rmtree(grave, ignore_errors=True)
 
@@ -178,10 +176,6 @@ def _aside(folder: Path, name: str) -> Path:
     return folder / f".aside-{name}"
 
 
-def _is_ours(entry: Path) -> bool:
-    return entry.name == SKILL_FILE or entry.name.startswith(_TEMPORARY)
-
-
 def _required(fields: dict[str, object], key: str, where: str) -> str:
     value = fields.get(key)
     if not isinstance(value, str) or not value.strip():
@@ -194,10 +188,6 @@ def _required(fields: dict[str, object], key: str, where: str) -> str:
     return value.strip()
 
 
-def _optional(fields: dict[str, object], key: str, where: str) -> str | None:
-    return None if fields.get(key) is None else _required(fields, key, where)
-
-
 def _state(fields: dict[str, object], where: str) -> SkillState:
     value = fields.get("state", "live")
     state = _STATES.get(value) if isinstance(value, str) else None
@@ -207,12 +197,6 @@ def _state(fields: dict[str, object], where: str) -> SkillState:
             " has no file"
         )
     return state
-
-
-def _author(fields: dict[str, object]) -> Authorship:
-    """The author. Any other word than the program's own two is a person's name, as in published skills, and is kept."""
-    value = fields.get("author")
-    return _LEARNED.get(value, Authorship.PERSON) if isinstance(value, str) else Authorship.PERSON
 
 
 def _pinned(fields: dict[str, object], where: str) -> bool:
@@ -373,7 +357,7 @@ def _render_line(key: str, value: object) -> str:
 
 
 def _parse_plain(text: str) -> dict[str, object] | None:
-    """The common case by itself, some ten times faster than YAML: only lines of `key: words`. None where there is more."""
+    """Read only lines of `key: words`, ten times as fast as YAML; None if there is anything else."""
     fields: dict[str, object] = {}
     at = 0
     while at < len(text):

@@ -9,6 +9,7 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from enum import Enum, auto
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +18,8 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.errors import SkillError
 from metaclaw.ports import GenerationStore
+from metaclaw.skills.fields import meaning_of
 from metaclaw.skills.files import AT_ONCE, SKILL_FILE, flush_skills, read_skill, sweep, withdraw_skill, write_skill
-from metaclaw.skills.scopes import meaning_of
 
 # A file changed this recently may change again without its time changing: the clock of a file system ticks every few milliseconds.
 _UNSETTLED_S = 0.1
@@ -52,8 +53,8 @@ class FolderScan:
         return name in self._seen
 
     def look(self, most: int | None = None, also: Iterable[str] = ()) -> FolderChanges:
-        """What changed. With `most`, only so many files are looked at, going round from call to call, and `also` these; new and
-        removed folders are always noticed. Raises OSError where the folder cannot be listed; one that does not exist is empty."""
+        """What changed. With `most`, only so many files are checked, in turn from call to call, and those of `also`; new and
+        removed folders are always noticed. Raises OSError if the folder cannot be listed; a missing one is empty."""
         new, gone = self._list() if self._folder_changed() else ([], [])
         for name in gone:
             del self._seen[name]
@@ -62,7 +63,7 @@ class FolderScan:
         return FolderChanges(sorted(name for name in due if name in self._seen and self._file_changed(name)), sorted(gone))
 
     def look_again(self, name: str) -> None:
-        """Report this one as changed next time, whatever it looks like."""
+        """Report this one as changed next time."""
         if name in self._seen:
             self._seen[name] = None
             self._turn.append(name)
@@ -124,7 +125,7 @@ def modified_at(path: Path) -> float | None:
 
 
 class NoText(Enum):
-    """A file without a skill in it. An empty one may be left by a loss of power, and is no edit."""
+    """A file without a readable skill. An empty one may be the result of a power loss, and is no edit."""
 
     EMPTY = auto()
     UNREADABLE = auto()
@@ -150,11 +151,11 @@ class FolderUpkeep:
 
     @property
     def is_behind(self) -> bool:
-        """Whether too many files are owed a change to wait for them."""
+        """Whether too many files are to be written to wait for them."""
         return len(self._owed) > _MANY
 
     def owe(self, changes: Mapping[SkillName, OwedChange]) -> None:
-        """Remember what has been published and is to be written."""
+        """Note published changes that are to be written to files."""
         for name, change in changes.items():
             # A file that never got its last change still says what it said before that.
             earlier = self._owed.get(name)
@@ -162,7 +163,7 @@ class FolderUpkeep:
         self._settled -= changes.keys()
 
     def recall(self, generations: GenerationStore, latest: SkillGeneration) -> None:
-        """Find out from the store what was published and not written when the program last stopped."""
+        """Find in the store what was published but not written when the program last stopped."""
         unwritten = generations.unwritten()
         doubtful, changes = set(unwritten), dict[SkillName, OwedChange]()
         for number in range(latest.number - 1, max(-1, latest.number - 1 - _GENERATIONS_BACK), -1):
@@ -177,11 +178,12 @@ class FolderUpkeep:
         self.owe(changes)
 
     def settle(self, generations: GenerationStore) -> None:
-        """Write and remove what is owed. What fails is told in `trouble` and stays owed. Raises StoreError."""
+        """Write and remove the files that are due. A failure is kept in `trouble`, and the file is tried again. Raises
+        StoreError."""
         self.trouble = None
         owed = list(self._owed.items())
         with ThreadPoolExecutor(AT_ONCE) as pool:  # which starts no thread where there is nothing to do
-            for (name, _), fault in zip(owed, pool.map(self._attempt, owed), strict=True):
+            for (name, _), fault in zip(owed, pool.map(self._bring_in_line, owed), strict=True):
                 if fault is not None:
                     self.trouble = f"a skill file is behind its generation: {fault}"
                 else:
@@ -191,7 +193,7 @@ class FolderUpkeep:
             self._note(generations)
 
     def tidy(self) -> None:
-        """Delete for good what was taken out of sight, which may take a while."""
+        """Delete hidden files, which may take a while."""
         if self._has_removed:
             sweep(self._folder)
             self._has_removed = False
@@ -211,27 +213,25 @@ class FolderUpkeep:
         return owed is not None and _is_same_text(read, owed.before)
 
     def contested(self, name: str) -> Skill | None:
-        """The skill that a person changed while the program was about to; asked once."""
+        """The skill as it was before a person changed it while the program was about to; returned once."""
         return self._contested.pop(SkillName(name), None)
 
-    def _attempt(self, change: tuple[SkillName, OwedChange]) -> SkillError | None:
+    def _bring_in_line(self, change: tuple[SkillName, OwedChange]) -> SkillError | None:
+        name, owed = change
         try:
-            self._bring_in_line(*change)
+            read = self._read(name)
+            if read == owed.desired:
+                return None
+            if not _is_same_text(read, owed.before):
+                self._contested |= {} if owed.before is None else {name: owed.before}
+            elif owed.desired is None:
+                withdraw_skill(self._folder, name)
+                self._has_removed = True
+            else:
+                write_skill(self._folder, owed.desired, flush=False)
         except SkillError as error:
             return error
         return None
-
-    def _bring_in_line(self, name: SkillName, owed: OwedChange) -> None:
-        read = self._read(name)
-        if read == owed.desired:
-            return
-        if not _is_same_text(read, owed.before):
-            self._contested |= {} if owed.before is None else {name: owed.before}
-        elif owed.desired is None:
-            withdraw_skill(self._folder, name)
-            self._has_removed = True
-        else:
-            write_skill(self._folder, owed.desired, flush=False)
 
     def _read(self, name: SkillName) -> "Skill | NoText | None":
         """The skill in a file; None if there is no file, `NoText` if it cannot be read."""
@@ -239,7 +239,9 @@ class FolderUpkeep:
         try:
             return read_skill(path) if path.exists() else None
         except SkillError:
-            return NoText.EMPTY if _is_empty(path) else NoText.UNREADABLE
+            with suppress(OSError):
+                return NoText.EMPTY if path.stat().st_size == 0 else NoText.UNREADABLE
+            return NoText.UNREADABLE
 
 
 def _is_same_text(read: Skill | NoText | None, before: Skill | None) -> bool:
@@ -249,10 +251,3 @@ def _is_same_text(read: Skill | NoText | None, before: Skill | None) -> bool:
     if read is None or before is None:
         return read is before
     return (meaning_of(read), read.pinned) == (meaning_of(before), before.pinned)
-
-
-def _is_empty(path: Path) -> bool:
-    try:
-        return path.stat().st_size == 0
-    except OSError:
-        return False

@@ -1,32 +1,24 @@
 """The lexical index over skills, and how much evidence a request gives for a skill.
 
-An index is an immutable snapshot, changed by making the next one, and searched rarest words first.
+An index is an immutable snapshot. `changed` makes the next one: it copies the postings it touches and shares all others, so that
+readers need no lock and a skill is added to 100,000 in a few milliseconds.
 
-A term's postings are sorted arrays of document numbers, one per grade (see below), so that each list has one weight. A
-search adds up the lists by falling weight. Once `_MOST_POSTINGS` are added up, the remaining lists of ordinary words are only
-probed for the skills with the most evidence so far.
-
-`changed` copies the postings it touches and shares all others, so a reader that holds a snapshot never sees half a change and
-takes no lock, while one skill is added to 100,000 in a few milliseconds.
-
-Measured beside it at 100,000 short documents: SQLite's FTS5 needs 180 ms for an OR of 15 ordinary words (it scores every match),
-and tantivy 2 to 6 ms plus a native dependency, and neither gives what abstention needs. numpy is no part of the base install.
+A term's postings are sorted arrays of document numbers, one per grade (see below), so that each list has one weight. A search adds
+up the lists by falling weight; once `_MOST_POSTINGS` are added up, the remaining lists of ordinary words are only probed for the
+skills with the most evidence so far. At 100,000 documents SQLite's FTS5 needs 180 ms for 15 ordinary words.
 
 **Informativeness.** A word that few skills have says more. Its weight is `ln((N + M) / (df + M·p))`: N skills, of which df have the
-word, smoothed with M imagined documents of ordinary requests in which it has probability p (from three short lists: very common,
-common, the rest). So "file" says little even in a library of two skills, where counting alone would call it rare; in a large
-library what was counted outweighs the lists.
+word, smoothed with M imagined documents of ordinary requests in which it has probability p (very common, common, or the rest). So
+"file" says little even in a library of two skills; in a large library what was counted outweighs the lists.
 
-**Evidence.** A word found in a skill counts with its informativeness times a grade: how firmly the skill stands for that word (in
-its name and trigger, in one of them or several examples, in one example, often in the body, once in the body, once in a long
-body). The evidence for a skill is the sum over the request's words. This is BM25 with its saturated term frequency rounded to six
-grades; integers, so that sums do not depend on their order.
+**Evidence.** A word found in a skill counts with its informativeness times a grade: where it is (name and trigger, one of them or
+several examples, one example, often in the body, once in the body, once in a long body). The evidence for a skill is the sum over
+the request's words: BM25 with its saturated term frequency rounded to six grades, in integers, so that order does not matter.
 
 **Abstention.** Read as a log-likelihood, evidence of E is a coincidence that about N·e^-E skills show by chance. One word that no
 other skill has gives at most `ln(N + M)` = L, so the bar is set in units of L: evidence must reach 0.74·L, a little more than one
-such word in the trigger alone gives (0.75·(L - ln 2)) and less than one in name and trigger. So a lone rare word, or some stray
-words of a body, are not enough; two informative words of the trigger, or the word a skill is named after, are. Three things move
-the bar:
+such word in the trigger alone gives (0.75·(L - ln 2)) and less than one in name and trigger. So a lone rare word is not enough; two
+informative words of the trigger, or the word a skill is named after, are. Three things move the bar:
 - In a small library a coincidence is rarer still: up to 100 skills 0.65 of the bar is enough, from 10,000 on all of it.
 - Where the evidence explains nearly the whole request ("commit this please"), there is little else it could have been about: the
   bar falls, by up to 55 %.
@@ -47,7 +39,6 @@ from math import log, sqrt
 from typing import Generic, NamedTuple, TypeVar
 
 from metaclaw.domain.skill import Nearness, Skill, SkillKind, bar_of_similarity, combined_hash
-from metaclaw.skills.scopes import Members
 from metaclaw.text import COMMON_WORDS, MAX_WORD_CHARS, VERY_COMMON_WORDS, count_terms, list_terms, list_words, stem, terms_of
 
 UNIT = 1024
@@ -89,22 +80,15 @@ def grade_terms(skill: Skill) -> dict[str, int]:
 
 
 def evidence_needed(mass: float, skills: int) -> int:
-    """The least evidence with which a skill is placed for a request whose words have this much informativeness in all.
-
-    With the bar b and the request's whole mass Q, a skill passes where E >= b·(1 - f·(E/Q)²), f being the fall; solved for E.
-    """
+    """The least evidence to place a skill for a request of mass Q: E >= b·(1 - f·(E/Q)²), with bar b and fall f, solved for E."""
     if mass <= 0:
         return UNIT * UNIT
-    bar = _BAR * _ease(skills) * log(skills + _IMAGINED)
+    growth = log(max(skills, _SMALL_LIBRARY) / _SMALL_LIBRARY) / log(_LARGE_LIBRARY / _SMALL_LIBRARY)
+    ease = min(1.0, _EASE_WHILE_SMALL + (1 - _EASE_WHILE_SMALL) * growth)
+    bar = _BAR * ease * log(skills + _IMAGINED)
     bend = bar * _BAR_FALLS_BY / (mass * mass)
     least = (sqrt(1 + 4 * bend * bar) - 1) / (2 * bend)
     return round(UNIT * max(least, _NOISE * sqrt(mass)))
-
-
-def _ease(skills: int) -> float:
-    """The share of the bar that is asked for in a library of this size."""
-    growth = log(max(skills, _SMALL_LIBRARY) / _SMALL_LIBRARY) / log(_LARGE_LIBRARY / _SMALL_LIBRARY)
-    return min(1.0, _EASE_WHILE_SMALL + (1 - _EASE_WHILE_SMALL) * growth)
 
 
 V = TypeVar("V")
@@ -149,6 +133,50 @@ def telling_words(query: str) -> list[str]:
 def words_digest(words: Sequence[str]) -> bytes:
     """A short key for the words of a request, which keeps no text of it."""
     return blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+MOST_LISTABLE = 512
+"""A scope with more skills than this is never listed whole, so only their number is kept."""
+Group = Mapping[str, Skill]
+_EMPTY: Group = {}
+
+
+class Members:
+    """Rules, facts and skills by scope (None: everyone's), each group by name. Never changes; what is not touched is shared."""
+
+    __slots__ = ("_counts", "_groups")
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str | None, bool], dict[str, Skill]] = {}
+        self._counts: Counter[str | None] = Counter()
+
+    def standing(self, scope: str | None) -> Group:
+        """The rules and facts of a scope, and its skills that apply to every task."""
+        return self._groups.get((scope, False), _EMPTY)
+
+    def skills(self, scope: str | None) -> Group | None:
+        """The other skills of a scope, or None where they are too many to be listed."""
+        found = self._groups.get((scope, True), _EMPTY)
+        return found if len(found) == self._counts[scope] else None
+
+    def changed(self, changes: Iterable[tuple[Skill, bool]]) -> "Members":
+        """The next state: each skill put in (True) or taken out, in this order."""
+        members = Members()
+        groups, counts = self._groups.copy(), self._counts.copy()
+        members._groups, members._counts = groups, counts
+        own: set[tuple[str | None, bool]] = set()
+        for skill, is_added in changes:
+            key = skill.scope, skill.kind is SkillKind.SKILL and not skill.applies_always
+            if key[1]:
+                counts[skill.scope] += 1 if is_added else -1
+            if key not in own:
+                own.add(key)
+                groups[key] = dict(groups.get(key, _EMPTY))
+            if is_added and not (key[1] and counts[skill.scope] > MOST_LISTABLE):
+                groups[key][skill.name] = skill
+            elif not is_added:
+                groups[key].pop(skill.name, None)
+        return members
 
 
 class SkillIndex:
@@ -211,10 +239,8 @@ class SkillIndex:
         return draft.finish()
 
     def search(self, query: str, limit: int = 3, scopes: frozenset[str] = frozenset()) -> list[FoundSkill]:
-        """The skills there is enough evidence for, best first, none far behind the best; ties by name. Often none.
-
-        A skill with a scope is found only where its scope is among `scopes`.
-        """
+        """The skills with enough evidence, best first, none far behind the best; ties by name. Scoped skills only if their scope is
+        in `scopes`."""
         return [one for one in self.rank(query, scopes=scopes) if one.is_match][:limit]
 
     def read(self, words: Sequence[str]) -> SkillQuery:
@@ -230,11 +256,8 @@ class SkillIndex:
         scopes: frozenset[str] = frozenset(),
         limit: int = MOST_RANKED,
     ) -> list[FoundSkill]:
-        """Up to `limit` skills, rules and facts that have anything in common with a request, best first; ties by name.
-
-        `nearness` says how near each is in meaning; without it words decide alone. `kinds` leaves out other kinds; `scopes` as in
-        `search`.
-        """
+        """Up to `limit` skills, rules and facts that share anything with a request, best first; ties by name. `nearness` is their
+        similarity in meaning, without it only words count; `kinds` restricts the kinds, `scopes` is as in `search`."""
         wanted = self.read(telling_words(query)) if isinstance(query, str) else query
         evidence = self._evidence(wanted, scopes, limit * _MOST_KINDS if kinds else limit)
         if nearness:
@@ -290,7 +313,7 @@ class SkillIndex:
 
     def _weigh(self, words: Sequence[str]) -> tuple[dict[str, float], float]:
         """The request's most telling known terms with their informativeness, and the mass of its most telling terms, known or not:
-        words that no skill has are what the request is about that no skill explains."""
+        words that no skill has are what no skill explains."""
         get = self._words.get
         telling = [terms for word in words if (terms := found if (found := get(word)) is not None else self._weigh_word(word))]
         weights: dict[str, float] = {}
@@ -305,8 +328,8 @@ class SkillIndex:
         return known, mass
 
     def _weigh_word(self, word: str) -> dict[str, float]:
-        """The terms of a word with how much each says here; negative where no skill has it. Remembered, since requests use the
-        same words all day; what is no word will hardly come again."""
+        """The terms of a word with their informativeness, negative if no skill has the term. Words are cached; other tokens rarely
+        recur."""
         weighed = {term: self._weigh_anew(term) for term in terms_of(word)} or _SAYS_NOTHING
         if len(word) <= MAX_WORD_CHARS and word.isalpha():
             if len(self._words) >= _MOST_WORDS:

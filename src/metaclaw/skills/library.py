@@ -1,24 +1,19 @@
 """The library: the skills in force, as one immutable view that readers take once, and its one writer.
 
-`SkillLibrary.view` is replaced, never changed: a reader keeps a consistent generation, hash and index for as long as it holds the
-view, without a lock. There are two ways to a new generation, one after the other under one lock:
+`SkillLibrary.view` is replaced, never changed, so that readers need no lock. There are two ways to a new generation:
 
-- A person edits files. `sync` (by hand or from `watch`) reads what changed on disk, derives the next index from the last by
-  copying only the postings concerned, has the generation store number it, and only then swaps the view.
+- A person edits files. `sync` (by hand or from `watch`) reads what changed on disk, makes the next index from the last, has the
+  generation store number it, and then swaps the view.
 - The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store keeps the new generation, with the
-  names of the files that do not say so yet, in one transaction; then the files are written; then the view is swapped. Stopped in
-  between, the next `load` writes what is missing: what the store has published is in force. Where many files are to be written,
-  the view is swapped at once, and the next `sync` writes them.
+  names of the files to write, in one transaction; then the files are written; then the view is swapped. If the program stops in
+  between, the next `load` writes the files. Where many are to be written, the view is swapped at once and the next `sync` writes.
 
-A skill that becomes unreadable is withdrawn and shown among `skipped`: what the owner broke on purpose must stop being placed, and
-what was broken by accident must be seen. Only while the file is less than a moment old does its last good version stay, since an
-editor may still be writing.
+A skill that becomes unreadable is withdrawn and shown among `skipped`, except while its file is less than a moment old: an editor
+may still be writing it.
 
-Hand edits are found by polling, not by a file-system notifier: it works on every platform and network mount, needs no dependency
-and no kernel watch per folder (100,000 of those take two seconds to set up). One look costs about 5 µs a skill, and lets the thread
-that serves wait for it a little; `watch` looks at half of the files every 0.4 s, and at no more than 5,000 of them, about 6 % of a
-core, so with up to 10,000 skills every change is noticed within a second. With 100,000 a new or removed skill still is, while a
-change inside an existing file may take some eight seconds.
+Hand edits are found by polling, which works on every platform and network mount. A look costs about 5 µs a skill; `watch` looks at
+half of the files every 0.4 s, at most 5,000. Up to 10,000 skills every change is noticed within a second; with 100,000, a new or
+removed skill still is, and a change inside a file within about eight seconds.
 """
 
 import logging
@@ -36,11 +31,11 @@ from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.errors import SkillError, StoreError
 from metaclaw.ports import GenerationStore
+from metaclaw.skills.fields import is_stated, is_untouchable, meaning_of, owned
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
 from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, OwedChange, modified_at
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library_view import LibraryView
-from metaclaw.skills.scopes import is_stated, is_untouchable, meaning_of, owned
 
 log = logging.getLogger(__name__)
 
@@ -115,13 +110,10 @@ class SkillLibrary:
         learned: LearnedFrom | None = None,
         by_person: bool = False,
     ) -> LibraryView:
-        """One atomic change: these skills are in force from now on, those no longer. Gives the view afterwards.
-
-        `expected` are the content hashes of skills as the caller saw them, None for a free name. A skill that is another by
-        now is a SkillError, as is one that is a person's or pinned, or what a person said, unless a person asks; then nothing
-        changes. `learned` says what a change rests on that a person did not command: the store refuses evidence that is out of
-        date. Raises StoreError.
-        """
+        """Put skills in force and retire others, in one atomic change; returns the view afterwards. `expected` are content hashes
+        as the caller saw them (None: the name is free). Raises SkillError, and changes nothing, if one has changed, or is a
+        person's, pinned or a person's words and not `by_person`. `learned` is the evidence of a change by the program; the store
+        refuses outdated evidence. Raises StoreError."""
         wanted, gone = [_as_read(skill) for skill in put], list(dict.fromkeys(retire))
         names = [*(skill.name for skill in wanted), *gone]
         if len(set(names)) != len(names):
@@ -132,7 +124,9 @@ class SkillLibrary:
                 self._check(name, expected or {}, by_person=by_person)
             if not by_person:
                 self._refuse_stated(wanted, gone)
-            self._refuse_unknown(gone)
+            for name in gone:
+                if self._index.get(name) is None:
+                    raise SkillError(f"there is no skill named {name} in force")
             return self._replace(wanted, gone, reason, learned=learned)
 
     def retire(self, name: SkillName, reason: str | None = None) -> LibraryView:
@@ -140,10 +134,8 @@ class SkillLibrary:
         return self.publish((), (name,), reason or f"retired {name}", by_person=True)
 
     def revert(self, number: int) -> LibraryView:
-        """A person puts an earlier generation's skills in force again, as a new generation; files follow. Raises SkillError.
-
-        The new generation is published even if it changes no skill: what was learned before it stays out from then on.
-        """
+        """Put an earlier generation's skills in force again, as a new generation, even if no skill changes: what was learned since
+        stays out. Raises SkillError."""
         with self._writing:
             self._take_in_first(None, ())
             target = self._generations.at(number)
@@ -188,14 +180,13 @@ class SkillLibrary:
             self._upkeep.settle(self._generations)
         changes = self._scan.look(most, also)
         index, skipped = self._index, self._skipped.copy() if changes.changed or changes.gone else self._skipped
-        self._take_in(changes if self._shown else FolderChanges(changes.changed, self._without_file()))
+        if not self._shown:
+            # Skills of the last generation whose files are gone since the program last ran.
+            gone = (skill.name for skill in self._index.skills() if skill.name not in self._scan)
+            changes = FolderChanges(changes.changed, [name for name in gone if not self._upkeep.awaits(name, None)])
+        self._take_in(changes)
         if not self._shown or self._edits or self._index is not index or self._skipped != skipped:
             self._publish_edits()
-
-    def _without_file(self) -> list[str]:
-        """Skills of the last generation whose files are gone since the program last ran."""
-        names = [skill.name for skill in self._index.skills() if skill.name not in self._scan]
-        return [name for name in names if not self._upkeep.awaits(name, None)]
 
     def _take_in(self, changes: FolderChanges) -> None:
         """Read the changed files; bring index and skipped files up to date, without changing the view."""
@@ -230,20 +221,18 @@ class SkillLibrary:
                 self._scan.look_again(name)
                 self._half_written.add(name)
                 return last_good
-            self._skip(name, SkippedSkill(_printable(str(path)), _printable(str(error).removeprefix(f"{path}: "))))
+            skipped = SkippedSkill(_printable(str(path)), _printable(str(error).removeprefix(f"{path}: ")))
+            if self._skipped.get(name) != skipped:
+                log.warning("skill skipped path=%s reason=%s", skipped.path, skipped.reason)
+            self._skipped[name] = skipped
             return None
         self._skipped.pop(name, None)
         return skill
 
-    def _skip(self, name: str, skipped: SkippedSkill) -> None:
-        if self._skipped.get(name) != skipped:
-            log.warning("skill skipped path=%s reason=%s", skipped.path, skipped.reason)
-        self._skipped[name] = skipped
-
     def _publish_edits(self) -> None:
         """Have the store number the set of skills if it is a new one, and swap the view."""
         index = self._index
-        if any(_is_another(self._stored.get(name), index.get(name)) for name in self._edits):
+        if any(_standing(self._stored.get(name)) != _standing(index.get(name)) for name in self._edits):
             reason = _told(self._edits) if self._shown else f"{FILES} changed while stopped"
             self._number = self._generations.publish(index.skills(), reason).number
         self._stored = index
@@ -271,16 +260,13 @@ class SkillLibrary:
         self._index = self._stored = index
         self._upkeep.owe(changes)
         if not self._upkeep.is_behind:
-            self._settle()
+            try:
+                self._upkeep.settle(self._generations)
+            except StoreError as error:
+                log.warning("skill files are written but not noted: %s; noted with the next look", error)
         self._report(self._upkeep.trouble)
         self._show()
         return self._view
-
-    def _settle(self) -> None:
-        try:
-            self._upkeep.settle(self._generations)
-        except StoreError as error:
-            log.warning("skill files are written but not noted: %s; noted with the next look", error)
 
     def _show(self) -> None:
         if self._number != self._view.generation:
@@ -300,8 +286,8 @@ class SkillLibrary:
             )
 
     def _refuse_stated(self, put: Sequence[Skill], gone: Iterable[SkillName]) -> None:
-        """Raise SkillError if rules or facts in force would change. Only their state may: homes from before rules had a kind may
-        hold some that are on trial."""
+        """Raise SkillError if rules or facts in force would change in more than their state: old homes may hold some that are on
+        trial."""
         known = [self._index.get(name) for name in gone]
         for skill in put:
             before = self._index.get(skill.name)
@@ -314,11 +300,6 @@ class SkillLibrary:
         if name in self._skipped or name in self._half_written:
             raise SkillError(f"{self.folder / name / SKILL_FILE} cannot be read now: correct or remove it first")
 
-    def _refuse_unknown(self, names: Iterable[str]) -> None:
-        for name in names:
-            if self._index.get(name) is None:
-                raise SkillError(f"there is no skill named {name} in force")
-
     def _report(self, trouble: str | None) -> None:
         if trouble != self._trouble:
             log.log(logging.INFO if trouble is None else logging.ERROR, "skill library %s", trouble or "is in step again")
@@ -330,12 +311,8 @@ def _as_read(skill: Skill) -> Skill:
     return parse_skill(render_skill(skill), f"skill {skill.name}")
 
 
-def _is_another(before: Skill | None, after: Skill | None) -> bool:
-    """Whether a change makes a generation: other words in the front matter than the program knows do not."""
-    return _standing(before) != _standing(after)
-
-
 def _standing(skill: Skill | None) -> tuple[object, ...]:
+    """What makes another generation if it changes: keys of the front matter that the program does not know do not."""
     return () if skill is None else (skill.state, skill.author, skill.pinned, meaning_of(skill))
 
 

@@ -12,10 +12,20 @@ from metaclaw.domain.skill import Nearness, Skill, SkillKind
 from metaclaw.domain.status import SkippedSkill
 from metaclaw.domain.turn import Scope, Turn, TurnKind
 from metaclaw.skills.block import RULES_BUDGET_TOKENS, already_present, line_tokens, listed_briefly, rule_line
+from metaclaw.skills.fields import (
+    ALWAYS,
+    Teams,
+    applies,
+    applying,
+    is_held,
+    may_be_withheld,
+    most_specific,
+    overrides_of,
+    rank_of,
+    rule_when,
+)
 from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words, words_digest
 from metaclaw.skills.query import query_text
-from metaclaw.skills.rule_fields import ALWAYS, rule_when
-from metaclaw.skills.scopes import Teams, applies, applying, is_held, may_be_withheld, most_specific, overrides_of
 
 MOST_STANDING = 5
 """Most skills placed in full for whatever the task is."""
@@ -53,9 +63,8 @@ class Budgets(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What to place for a request: rules and facts by name, skills in full best first, and skills to list. `replaced` are names
-    that others stand in for; `until` is the last day on which all of it holds; `has_withholdable` says that some of the skills
-    may be withheld at random."""
+    """What to place for a request: rules and facts by name, skills in full best first, skills to list; names that others replace;
+    the last day on which all of it holds; and whether some of the skills may be withheld at random."""
 
     rules: tuple[Skill, ...] = ()
     full: tuple[Skill, ...] = ()
@@ -71,9 +80,8 @@ class Selection(NamedTuple):
 
 
 class InScope(NamedTuple):
-    """Rules and skills in scope for one speaker, for any request. `replaced` are names that more specific ones stand in for;
-    `skills` is None where they are too many to list; `until` is the last day on which all of it holds; `cached` are selections
-    made so far."""
+    """Rules and skills in scope for one speaker, for any request. `replaced` are names that more specific ones replace; `skills` is
+    None if too many to list; `until` is the last day on which all of it holds; `cached` are selections."""
 
     rank: dict[str, int]
     replaced: frozenset[str]
@@ -134,8 +142,8 @@ class LibraryView:
         without: frozenset[str] = _NOTHING,
         nearness: Nearness | None = None,
     ) -> Selection:
-        """What to place for a request of this speaker, leaving out the names in `without`. `nearness` says how near each is to the
-        request in meaning; without it words decide alone."""
+        """What to place for a request of this speaker, without the names in `without`. `nearness` is similarity in meaning; None:
+        words only."""
         speaker = self.in_scope(scope, teams, today)
         # Requests that differ only in what is no word (a ticket's number, today's date) are the same request here.
         words = telling_words(query)
@@ -152,8 +160,8 @@ class LibraryView:
     def retrieve(
         self, query: str, limit: int, scope: Scope | None = None, teams: Teams | None = None, *, today: date | None = None
     ) -> tuple[Skill, ...]:
-        """What applies to every task, then up to `limit` rules, facts and skills that match the request, best first. Of those that
-        say the same only the most specific is among them."""
+        """What applies to every task, then up to `limit` rules, facts and skills that match the request, best first, the most
+        specific of those that say the same."""
         if limit <= 0:
             return ()
         brief = self.select(query, Budgets(limit, is_brief=True), scope, teams, today=today or date.today())
@@ -169,7 +177,7 @@ class LibraryView:
         return known
 
     def scopes_of(self, scope: Scope, teams: Teams | None) -> frozenset[str]:
-        """The scopes of this speaker that something here has."""
+        """The speaker's scopes that some skill here has."""
         return frozenset([named for named, _ in self._ranks(scope, teams)])
 
     def _ranks(self, scope: Scope | None, teams: Teams | None) -> Ranks:
@@ -186,7 +194,7 @@ class LibraryView:
         mine = [one for one in (*standing, *(listable or ())) if one.is_for_workspace(workspace) and not one.is_expired(today)]
         chosen = sorted(most_specific(mine, rank), key=lambda one: one.name)
         rules = tuple(one for one in chosen if one.kind is not _SKILL)
-        always = sorted((one for one in chosen if one.kind is _SKILL and one.applies_always), key=lambda one: -_rank(one, rank))
+        always = sorted((one for one in chosen if one.kind is _SKILL and one.applies_always), key=lambda one: -rank_of(one, rank))
         skills = tuple(one for one in chosen if one.kind is _SKILL and not one.applies_always)
         ends = [one.expires for one in chosen]
         overridden = {name for one in rules for name in overrides_of(one)}
@@ -258,8 +266,8 @@ def _may_stand(skill: Skill, request: _Request, speaker: InScope) -> bool:
 
 
 def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budgets) -> tuple[Skill, ...]:
-    """Of rules that do not all fit: every held one (a rule holds only where it is placed), those for every task, and those of
-    `matching`, best first."""
+    """Of rules that do not all fit: the held ones (a rule holds only where it is placed), those for every task, then `matching`,
+    best first."""
     known = {rule.name for rule in rules}
     matching = [rule for rule in matching if rule.name in known]
     always = list({rule.name: rule for rule in (*matching, *rules) if rule_when(rule) == ALWAYS}.values())
@@ -282,10 +290,6 @@ def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budge
     return tuple(rule for rule in rules if rule.name in kept)
 
 
-def _rank(skill: Skill, rank: dict[str, int]) -> int:
-    return 0 if skill.scope is None else rank.get(skill.scope, 0)
-
-
 def _remember(cache: dict[_K, _T], key: _K, value: _T, most: int) -> None:
     if len(cache) >= most:
         cache.clear()
@@ -297,7 +301,7 @@ MOST_CONSIDERED = 1000
 
 
 class Fate(StrEnum):
-    """Where a rule, fact or skill stands in a turn's prompt, or why it does not."""
+    """Whether a rule, fact or skill was placed in a turn's prompt, listed, or neither."""
 
     PLACED = "placed"
     LISTED = "listed"
@@ -305,7 +309,7 @@ class Fate(StrEnum):
 
 
 class Considered(NamedTuple):
-    """One rule, fact or skill, what became of it, and why, in words for people."""
+    """A rule, fact or skill, whether it was placed, and why, in words for people."""
 
     skill: Skill
     fate: Fate
@@ -382,7 +386,7 @@ class _Reasons:
         return "matches the request" if skill.name in self._full else "placed for an earlier task of this session"
 
     def _out_of_reach(self, skill: Skill) -> str | None:
-        """Why this speaker could not be given it, whatever they asked."""
+        """Why this speaker could not get it for any request, or None."""
         turn = self.turn
         if turn.kind is TurnKind.SIDE:
             return f"a side turn ({turn.kind_reason}): it gets only rules about what it writes"

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
+from metaclaw.skills.fields import is_stated
 from metaclaw.skills.gate.clashes import contrary, is_same_situation, overlap, situation_terms, text_terms, width
 from metaclaw.skills.gate.gate import lint
-from metaclaw.skills.scopes import is_stated
 
 STALE_AFTER = timedelta(days=90)
 STALE_TASKS = 500
@@ -62,7 +62,7 @@ def find_similar(skills: Sequence[Skill], at_least: float = 0.7, *, across_scope
 
 
 def group_similar(pairs: Iterable[SimilarPair]) -> list[tuple[Skill, ...]]:
-    """Skills that are similar to one another, directly or over a third, as groups; each by name."""
+    """Groups of skills that are similar, directly or through another; each by name."""
     leader: dict[str, str] = {}
     skills: dict[str, Skill] = {}
     for pair in pairs:
@@ -83,8 +83,8 @@ def _lead(leader: dict[str, str], name: str) -> str:
 
 
 def stale_reason(skill: Skill, last_matched: datetime, tasks: int, now: datetime) -> str | None:
-    """Why a skill is stale; None where it is not. `tasks` is how many tasks in its scope there were since it last matched one: a
-    skill must be unmatched for long *and* over many tasks, so that a holiday makes none stale."""
+    """Why a skill is stale, or None. `tasks` are those in its scope since it last matched one: both time and tasks count, so that a
+    holiday makes none stale."""
     if skill.author is not Authorship.EVOLVER or skill.pinned or skill.state not in (SkillState.CANARY, SkillState.LIVE):
         return None
     if now - last_matched < STALE_AFTER or tasks < STALE_TASKS:
@@ -179,7 +179,7 @@ def _common_words(group: Iterable[Skill], least_users: int) -> set[str]:
 
 
 def _words(text: str) -> set[str]:
-    """Every word and number, as written but for its case: stricter than the terms of retrieval, which leave out some."""
+    """Every word and number in lower case; stricter than index terms, which leave out some."""
     return set(_WORD.findall(text.casefold()))
 
 

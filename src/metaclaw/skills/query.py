@@ -112,20 +112,19 @@ _NOT_A_SENDER = frozenset(("fix", "bug", "note", "todo", "task", "question", "up
 
 
 def query_text(task: str) -> str:
-    """The user's own words in a message, on one line; empty where there are none.
-
-    It runs for every task on the request path, so a pattern is tried only where a character it cannot do without is there.
-    """
+    """The user's own words in a message, on one line; may be empty. On the request path: a pattern is tried only if its characters
+    occur."""
     text = _ends(_without_blocks_at_ends(task) if "<" in task else task).replace("\r\n", "\n")
     text = DATA_URL.sub(" ", text) if "data:" in text else text
     if _has_sign_of_lines(text):
         # Each match is a whole line, so where there is but one line it is looked at once and not from every character on.
         text = LINES.sub("", text) if "\n" in text else "" if LINES.match(text) else text
-    text = _without_brackets(text) if "[" in text else text
+    text = _without_history(TIMESTAMP.sub("", text)) if "[" in text else text
     text = _without_untrusted(text) if "):" in text else text
     text = FENCE.sub(_without_metadata, text) if "```" in text else text
     text = BARE_JSON_LINE.sub(_without_metadata, text) if "{" in text else text
-    text = _without_notes(text) if "[" in text or "<" in text else text
+    if "[" in text or "<" in text:
+        text = NOTES.sub(" ", ENVELOPE.sub(_sender_unless_metadata, QUOTED_REPLY.sub("\n", text)))
     text = URL.sub(_words_of_url, text) if "://" in text else text
     text = _without_identifiers(text)
     tail = CLIENT_TAIL.search(text) if "\n" in text else CLIENT_TAIL.match(text)
@@ -137,15 +136,6 @@ def _has_sign_of_lines(text: str) -> bool:
         if sign in text:
             return True
     return False
-
-
-def _without_brackets(text: str) -> str:
-    return _without_history(TIMESTAMP.sub("", text))
-
-
-def _without_notes(text: str) -> str:
-    text = QUOTED_REPLY.sub("\n", text)
-    return NOTES.sub(" ", ENVELOPE.sub(_sender_unless_metadata, text))
 
 
 def _ends(text: str) -> str:
@@ -162,7 +152,7 @@ def _without_blocks_at_ends(text: str) -> str:
 
 
 def _without_blocks(text: str, *, begins_within: bool = False) -> str:
-    """Drop tagged blocks, also nested ones. One that is not closed goes on to the end; a closing tag alone means, where the text
+    """Drop tagged blocks, also nested ones. An unclosed one goes on to the end; a lone closing tag means, if the text
     `begins_within` a longer one, that all before it was inside."""
     kept: list[str] = []
     at = depth = 0
@@ -208,7 +198,7 @@ def _without_metadata(match: re.Match[str]) -> str:
 
 
 def _sender_unless_metadata(match: re.Match[str]) -> str:
-    """Of an envelope keep nothing, and of what looks like a sender's name behind it only what is none ("fix: …")."""
+    """Drop an envelope and the sender's name behind it, but keep a word such as "fix:"."""
     sender = match["sender"] or ""
     return sender if sender.strip(" :").casefold() in _NOT_A_SENDER else ""
 
@@ -223,7 +213,7 @@ def _without_identifiers(text: str) -> str:
 
 
 def _words_of_url(match: re.Match[str]) -> str:
-    """What an address is about: the last words of its host and path."""
+    """The last words of an address's host and path."""
     address = match[1].partition("?")[0].partition("#")[0]
     words = [word for word in _WORD.findall(address[:300]) if word.casefold() not in _URL_NOISE]
     return " " + " ".join(words[-8:]) + " "

@@ -13,9 +13,9 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.ports import GenerationHistory
+from metaclaw.skills.fields import meaning_of
 from metaclaw.skills.library import FILES, SkillLibrary
 from metaclaw.skills.rules import RuleFields, changed_rule, find_same, is_rule, new_rule
-from metaclaw.skills.scopes import meaning_of
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"
@@ -29,8 +29,7 @@ Dates = dict[SkillName, tuple[datetime | None, datetime | None]]
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """A lesson that was taken back: its generation and reason, the skills that went, those that are in force again as they were
-    before it, and the new generation."""
+    """A lesson that was undone: its generation and reason, the skills removed, the skills restored, and the new generation."""
 
     lesson: int
     reason: str
@@ -102,7 +101,7 @@ class Rulebook:
         return self.history.dates()
 
     def restore(self, name: str) -> Skill:
-        """Put a retired skill, rule or fact in force again, as it last was; the program does not retire it again by itself."""
+        """Put a retired skill, rule or fact in force again, as it last was and pinned if learned."""
         if self.library.view.get(name) is not None:
             raise SkillError(f"{name} is in force already")
         found = next((one for one in self.history.retired() if one.skill.name == name), None)
@@ -137,14 +136,14 @@ class Rulebook:
         return self._settle(replace(changed, author=Authorship.PERSON, state=SkillState.LIVE), f"edited the skill {name}", skill)
 
     def adopt(self, skill: Skill) -> Skill:
-        """Put a skill in force that was proposed and turned away; it is the person's from then on."""
+        """Put a rejected proposal in force; it is the person's from then on."""
         wanted = replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
         self.library.publish([wanted], (), f"a person took {skill.name} after all", expected={skill.name: None}, by_person=True)
         return wanted
 
     def undo(self, generation: int | None = None) -> Undone:
-        """Take back the last lesson that is still in force: a rule or fact that was noted, changed or removed, or a skill that was
-        learned, edited or retired; or the lesson of this generation. Raises SkillError where there is none."""
+        """Undo the last lesson still in force, or that of `generation`: a rule or fact noted, changed or removed, or a skill
+        learned, edited or retired. Raises SkillError if there is none."""
         for change in self._lessons() if generation is None else self.history.changes(generation + 1, 1):
             if generation is not None and change.number != generation:
                 break
@@ -159,8 +158,8 @@ class Rulebook:
         raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
 
     def lately(self) -> Iterator[GenerationChange]:
-        """What was noted, learned, retired or taken back, newest first, read in pages as they are asked for. The end of a trial is
-        left out, and so are files changed by hand, which may be very many."""
+        """What was noted, learned, retired or undone, newest first, read page by page; without ends of trials and files changed by
+        hand."""
         # Not cached: what is forgotten must be gone from here at once.
         before: int | None = None
         for _ in range(_MOST_PAGES):
@@ -171,11 +170,11 @@ class Rulebook:
             before = page[-1].number
 
     def is_reversible(self, change: GenerationChange) -> bool:
-        """Whether something of a lesson is still in force and can be taken back."""
+        """Whether something of a lesson is still in force and can be undone."""
         return any(self._reversal(change))
 
     def _lessons(self) -> Iterator[GenerationChange]:
-        """What was noted, learned or retired and has not been taken back, newest first. An undo's reason names its generation."""
+        """What was noted, learned or retired and not undone, newest first. An undo's reason names its generation."""
         before: int | None = None
         undone: set[int] = set()
         while page := self.history.changes(before, _PAGE, skip=FILES):
@@ -227,7 +226,7 @@ def _noted(rules: Sequence[Skill]) -> str:
 
 
 def _wanted(skill: Skill) -> Skill:
-    """A skill that a person wants in force: live, and pinned where the program could retire it."""
+    """A skill that a person wants in force: live, and pinned if the program could retire it."""
     is_learned = skill.author is Authorship.EVOLVER and not is_rule(skill)
     return replace(skill, state=SkillState.LIVE, pinned=skill.pinned or is_learned)
 

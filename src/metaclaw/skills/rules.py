@@ -1,8 +1,11 @@
-"""Rules and facts: made and changed from the fields of a command or an API call, compared, and a library of examples."""
+"""Rules and facts: made and changed from the fields of a command or an API call, named, compared, and a library of examples."""
 
+import hashlib
+import json
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache
@@ -12,11 +15,9 @@ from typing import Final, TypedDict
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills.checks import check_trouble
-from metaclaw.skills.names import own_name, rule_name, slug
-from metaclaw.skills.rule_fields import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, choice_fault, rule_text
-from metaclaw.skills.scopes import OWNER, fault_of
-from metaclaw.text import hides_text
+from metaclaw.skills.checks.syntax import check_trouble
+from metaclaw.skills.fields import ALWAYS, ENFORCE, ON_BREAK, ON_ERROR, OWNER, choice_fault, fault_of, rule_text
+from metaclaw.text import hides_text, list_words
 
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
@@ -71,12 +72,12 @@ def can_hold(rule: Skill) -> bool:
 
 
 def is_about_answers(check: str) -> bool:
-    """Whether a check is a program that says of itself, in a line `# answers only`, that it passes whatever has tool calls."""
+    """Whether a check is a program with a line `# answers only`: it passes every answer with tool calls."""
     return _ABOUT_ANSWERS.search(check) is not None
 
 
 def question_of(rule: Skill) -> str | None:
-    """What the person is asked about a rule, with the command that answers; None where nothing is open."""
+    """The open question to the person about a rule, with the command that answers it, or None."""
     if not rule.extra.get("ask_hold") or rule.extra.get("enforce") is not None:
         return None
     first = "" if can_hold(rule) else "--check 'not in calls of shell: …' "
@@ -84,8 +85,8 @@ def question_of(rule: Skill) -> str | None:
 
 
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
-    """A rule or fact with a readable name of its own, apart from what is or was `known` by that name and says something else.
-    Raises SkillError that names the field and what to write."""
+    """A rule or fact with a readable name, different from `known` ones that say something else. Raises SkillError that names the
+    field."""
 
     text = _text(fields.get("text"))
     kind = fields.get("kind", SkillKind.RULE.value)
@@ -145,7 +146,7 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
 
 
 def same_rule(one: Skill, other: Skill) -> bool:
-    """Whether two rules say the same to the same people in the same place."""
+    """Whether two rules say the same for the same scope and workspace."""
     return (
         one.kind is other.kind
         and one.scope == other.scope
@@ -249,3 +250,81 @@ def rule_example(name: str) -> RuleExample:
     if found is None:
         raise SkillError(f"there is no example {name}; metaclaw rules examples lists those there are")
     return found
+
+
+_RULE_CHARS = 40
+_FEW_WORDS = 3
+_MOST_WORDS = 5
+_LATIN_SHARE = 0.4
+_WORDS = json.loads((files("metaclaw.skills") / "names.json").read_text(encoding="utf-8"))
+_OPENING = frozenset(_WORDS["opening"])
+_GLOSSARY: dict[str, str] = _WORDS["glossary"]
+_MOST_ALIKE = 100
+_NOT_SLUG = re.compile(r"[^a-z0-9]+")
+
+
+def slug(words: Iterable[str], most_chars: int = 48) -> str:
+    """Words as a slug, cut between words; empty if it has no ASCII letters."""
+    plain = unicodedata.normalize("NFKD", " ".join(words)).encode("ascii", "ignore").decode().lower()
+    text = _NOT_SLUG.sub("-", plain).strip("-")
+    if len(text) > most_chars:
+        text = text[: most_chars + 1].rpartition("-")[0] or text[:most_chars]
+    return text.strip("-")
+
+
+def rule_name(text: str, when: str, kind: str, is_taken: Callable[[str], bool]) -> SkillName:
+    """A readable name: the first words of the text without an opening; if its script is not Latin, its kind and its commonest words
+    in English."""
+    about = _in_english(text) or _in_english(when)
+    return own_name(_readable(text) or (f"{kind}-{about}" if about else kind), is_taken)
+
+
+def _readable(text: str) -> str:
+    """The first words as a slug; empty where most of the text is in another script."""
+    words = text.split()
+    while len(words) > _FEW_WORDS and slug(words[:1]) in _OPENING:
+        del words[0]
+    letters = sum(map(str.isalpha, text))
+    name = slug(words, _RULE_CHARS)
+    return name if sum(map(str.isalpha, name)) >= _LATIN_SHARE * min(letters, _RULE_CHARS) else ""
+
+
+def _in_english(text: str) -> str:
+    latin = [word for word in list_words(text) if any(map(str.isalpha, slug([word]))) and word.casefold() != "always"]
+    known = [english for term, english in _GLOSSARY.items() if term in text.casefold()]
+    return slug(list(dict.fromkeys([*latin, *known]))[:_MOST_WORDS], _RULE_CHARS)
+
+
+def digest(*parts: str) -> str:
+    """Six characters that stand for a text."""
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=3).hexdigest()
+
+
+def numbered(name: str) -> Iterator[SkillName]:
+    """The name, then `name-2`, `name-3` and so on."""
+    yield SkillName(name)
+    for number in range(2, _MOST_ALIKE):
+        yield SkillName(f"{name}-{number}")
+
+
+def own_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
+    """A valid name like the wanted one that is not taken. Raises SkillError where all its numbers are taken."""
+    base = slug([wanted]) or "skill"
+    free = next((name for name in numbered(base) if not is_taken(name)), None)
+    if free is None:
+        raise SkillError(f"there are {_MOST_ALIKE} skills named like {base}")
+    return free
+
+
+def named_apart(skill: Skill, in_force: Callable[[SkillName], Skill | None]) -> Skill:
+    """The skill under the name by which the same person's same words are in force, else under a free name."""
+    known = {name: in_force(name) for name in numbered(skill.name)}
+    same = (name for name, one in known.items() if one is not None and _says_the_same(one, skill))
+    free = (name for name, one in known.items() if one is None)
+    return replace(skill, name=next(same, next(free, skill.name)))
+
+
+def _says_the_same(in_force: Skill, skill: Skill) -> bool:
+    """Whether a skill in force holds the same words for the same scope."""
+    texts = (" ".join(one.body.casefold().split()) for one in (in_force, skill))
+    return in_force.scope == skill.scope and in_force.author is skill.author and len(set(texts)) == 1

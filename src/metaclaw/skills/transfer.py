@@ -21,8 +21,8 @@ import msgspec
 
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.errors import SkillError
+from metaclaw.skills.fields import ALWAYS, rule_text, rule_when
 from metaclaw.skills.files import MAX_FILE_BYTES, SKILL_FILE, decode_skill, parse_skill, render_skill, write_skill
-from metaclaw.skills.rule_fields import ALWAYS, rule_text, rule_when
 from metaclaw.skills.rules import MAX_RULE_CHARS, MAX_WHEN_CHARS, RuleFields
 
 BEGIN: Final = "<!-- metaclaw rules: begin -->"
@@ -76,7 +76,7 @@ class _Piece:
         return "\n".join(line.rstrip() for line in self.lines).strip()
 
     def go_on(self, line: str) -> None:
-        """Add a line of running text: where the last one simply ends, it is the same line, wrapped."""
+        """Add a line of running text; it continues the last line unless that ends on purpose."""
         last = self.lines[-1] if self.lines else ""
         is_wrapped = last.strip() and not last.endswith("  ") and not _FENCE.match(last) and not _ITEM.match(line)
         self.lines[-1:] = [f"{last} {line.strip()}"] if is_wrapped else [last, line]
@@ -304,9 +304,13 @@ def read_pack(path: Path) -> Pack:
     """Read a .zip, a folder with skills in it, or one SKILL.md. Raises SkillError where it is none of these."""
     found: dict[str, Skill] = {}
     faults: list[tuple[str, str]] = []
-    for where, raw in _entries(path):
+    for number, (where, raw) in enumerate(_entries(path)):
+        if number >= MAX_SKILLS:
+            raise SkillError(f"{path}: more than {MAX_SKILLS} skills: bring them in several packs")
         try:
-            skill = vouched(parse_skill(_text(raw, where), where))
+            if len(raw) > MAX_FILE_BYTES:
+                raise SkillError(f"{where}: more than {MAX_FILE_BYTES} bytes: move details to files beside it")
+            skill = vouched(parse_skill(decode_skill(raw, where), where))
             if skill.name in found:
                 raise SkillError(f"{where}: a second skill named {skill.name}: keep one")
             found[skill.name] = skill
@@ -332,7 +336,7 @@ def write_pack(path: Path, skills: Sequence[Skill], *, replace_file: bool = Fals
 
 
 def vouched(skill: Skill) -> Skill:
-    """The skill as a person's own, live."""
+    """The skill as a person's own, live: adding it means vouching for it."""
     return replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
 
 
@@ -340,9 +344,15 @@ def _entries(path: Path) -> Iterator[tuple[str, bytes]]:
     """Every SKILL.md with what it is called in messages; one that is too large is cut just beyond the limit."""
     try:
         if path.is_dir():
-            yield from _in_folder(path)
+            files = (file for depth in range(_DEPTH) for file in sorted(path.glob("*/" * depth + SKILL_FILE)))
+            visible = (file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts))
+            yield from ((str(file), _beginning(file)) for file in visible if file.is_file())
         elif zipfile.is_zipfile(path):
-            yield from _in_zip(path)
+            with zipfile.ZipFile(path) as archive:
+                for entry in archive.infolist():
+                    if PurePosixPath(entry.filename).name == SKILL_FILE and not entry.is_dir():
+                        with archive.open(entry) as file:
+                            yield f"{path}/{entry.filename}", file.read(MAX_FILE_BYTES + 1)
         elif path.name == SKILL_FILE:
             yield str(path), _beginning(path)
         else:
@@ -353,41 +363,13 @@ def _entries(path: Path) -> Iterator[tuple[str, bytes]]:
         raise SkillError(f"{path} cannot be read ({error or type(error).__name__}): pack it again") from error
 
 
-def _in_folder(path: Path) -> Iterator[tuple[str, bytes]]:
-    files = (file for depth in range(_DEPTH) for file in sorted(path.glob("*/" * depth + SKILL_FILE)))
-    for number, file in enumerate(files):
-        _refuse_too_many(number, path)
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(path).parts):
-            yield str(file), _beginning(file)
-
-
-def _in_zip(path: Path) -> Iterator[tuple[str, bytes]]:
-    with zipfile.ZipFile(path) as archive:
-        files = [entry for entry in archive.infolist() if PurePosixPath(entry.filename).name == SKILL_FILE and not entry.is_dir()]
-        for number, entry in enumerate(files):
-            _refuse_too_many(number, path)
-            with archive.open(entry) as file:
-                yield f"{path}/{entry.filename}", file.read(MAX_FILE_BYTES + 1)
-
-
-def _refuse_too_many(number: int, path: Path) -> None:
-    if number >= MAX_SKILLS:
-        raise SkillError(f"{path}: more than {MAX_SKILLS} skills: bring them in several packs")
-
-
 def _beginning(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(MAX_FILE_BYTES + 1)
 
 
-def _text(raw: bytes, where: str) -> str:
-    if len(raw) > MAX_FILE_BYTES:
-        raise SkillError(f"{where}: more than {MAX_FILE_BYTES} bytes: move details to files beside it")
-    return decode_skill(raw, where)
-
-
 def _write_zip(path: Path, skills: Sequence[Skill]) -> None:
-    """Whole or not at all."""
+    """Write the file atomically."""
     try:
         handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:

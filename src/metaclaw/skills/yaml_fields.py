@@ -45,7 +45,7 @@ def _load(text: str, where: str) -> object:
 
 
 def _quoted(line: str) -> str:
-    """The line with its words in quotes, where they alone are on it and YAML would take them for more than words."""
+    """The line with its value in quotes, if it is plain words that YAML would misread."""
     found = _WORDS_ALONE.fullmatch(line)
     if found is None or not (": " in found[2] or found[2].endswith(":") or found[2][0] in "`@"):
         return line
@@ -53,7 +53,7 @@ def _quoted(line: str) -> str:
 
 
 def _refuse_surprises(text: str, where: str) -> None:
-    """Walk the events, which needs no recursion, and refuse what a skill has no use for before anything is built from them."""
+    """Refuse anchors, tags, duplicate keys and deep nesting before anything is built."""
     depth, keys, at_key = 0, set[str](), True
     for event in yaml.parse(text, Loader=_Loader):
         line = event.start_mark.line + 2
@@ -80,7 +80,7 @@ _Loader: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLo
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes every value out, so that what is written never holds the anchors that reading refuses."""
+    """Writes no anchors, which reading refuses."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

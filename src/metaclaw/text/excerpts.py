@@ -1,7 +1,10 @@
-"""Parts of long texts: JSON documents inside prose, and texts cut to a limit."""
+"""Parts of texts: JSON documents inside prose, texts cut to a limit, hidden characters, and text in base64 or hexadecimal."""
 
+import base64
+import binascii
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 from metaclaw.domain.chat import Json
@@ -55,3 +58,109 @@ def fair_shares(lengths: Sequence[int], total: int) -> list[int]:
         shares[at] = min(lengths[at], left // (len(order) - rank))
         left -= shares[at]
     return shares
+
+
+_INVISIBLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
+)
+_TAGS = "\U000e0000-\U000e007f"
+_SUPPLEMENT = "\U000e0100-\U000e01ef"
+_WIDE = "\uff01-\uff5e"
+_MATHEMATICAL = "\U0001d400-\U0001d7ff"
+_ENCLOSED = "\u24b6-\u24e9"
+# Cyrillic and Greek letters that look like Latin ones in most typefaces.
+_LOOK_ALIKES = dict(
+    zip(
+        "аеорсухіјѕԁԛԝһӏьАВЕКМНОРСТУХІЈЅԌԚԜҮαοινρυκτΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
+        "aeopcyxijsdqwhlbABEKMHOPCTYXIJSGQWYaoivpuktABEZHIKMNOPTYX",
+        strict=True,
+    )
+)
+_ALIKE = "".join(_LOOK_ALIKES)
+
+INVISIBLE = re.compile(f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}]")
+HIDDEN = re.compile(
+    f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}{_WIDE}{_MATHEMATICAL}{_ENCLOSED}]|(?<=[A-Za-z0-9])[{_ALIKE}]|[{_ALIKE}](?=[A-Za-z0-9])"
+)
+"""Characters to remove or to replace by plain ones. Look-alikes match only next to a Latin letter or digit."""
+
+_SUSPECT = re.compile(f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}{_WIDE}{_MATHEMATICAL}{_ENCLOSED}{_ALIKE}]")
+_HIDDEN_ON_PURPOSE = re.compile(
+    f"(?<![\U0001f3f4{_TAGS}])[{_TAGS}]|[\u202a-\u202e\u2066-\u2069]"
+    f"|(?<=[\x21-\x7e])[\u200b-\u200d\u2060\u00ad\ufeff](?=[\x21-\x7e])"
+    f"|(?<=[A-Za-z])[{_ALIKE}](?=[A-Za-z])|(?<=[{_ALIKE}])[A-Za-z]{{2}}(?=[{_ALIKE}])"
+)
+
+
+def may_contain_hidden(text: str) -> bool:
+    """Whether the text has any candidate for HIDDEN: a quick test before the exact one."""
+    return not text.isascii() and _SUSPECT.search(text) is not None
+
+
+def visible_form(found: str) -> str:
+    """The plain character for one match of HIDDEN; empty for an invisible one."""
+    code = ord(found[0])
+    if 0xE0020 <= code <= 0xE007E:
+        return chr(code - 0xE0000)
+    if found in _LOOK_ALIKES:
+        return _LOOK_ALIKES[found]
+    return "" if INVISIBLE.match(found) else unicodedata.normalize("NFKC", found)
+
+
+def without_hidden_characters(text: str) -> str:
+    """The text without invisible characters and with look-alikes as plain letters."""
+    return text if text.isascii() else HIDDEN.sub(lambda found: visible_form(found[0]), text)
+
+
+def hides_characters(text: str) -> bool:
+    """Whether the text hides characters on purpose. Joiners that a script or an emoji needs do not count."""
+    return not text.isascii() and _HIDDEN_ON_PURPOSE.search(text) is not None
+
+
+BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+HEX = re.compile(r"[0-9a-fA-F]{24,}")
+_READABLE = bytes((*b"\t\r\n", *range(32, 127)))
+_SAMPLE = 64
+_LONG_TOKEN = 24
+_FIRST_HALF = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"
+
+
+def hides_text(text: str) -> bool:
+    """Whether a text contains words in base64 or hexadecimal, or is mostly such a token."""
+    tokens = [match[0] for pattern in (BASE64, HEX) for match in pattern.finditer(text)]
+    if any(from_base64(token) or (HEX.fullmatch(token) and from_hex(token)) for token in tokens):
+        return True
+    long = (token for token in set(tokens) if len(token) >= _LONG_TOKEN and "/" not in token)
+    random = sum(len(one) for one in long if all(any(map(kind, one)) for kind in (str.isdigit, str.isupper, str.islower)))
+    return random > len("".join(text.split())) / 2
+
+
+def from_base64(token: str) -> str:
+    """The text that a token encodes, or an empty string."""
+    bare = token.rstrip("=")
+    # Plain text has no byte above 127, so each group of four begins with one of the first half of the alphabet.
+    if len(bare) % 4 == 1 or bare[:_SAMPLE:4].strip(_FIRST_HALF) or not _reads(_decoded(bare[:_SAMPLE])):
+        return ""
+    return _text(_decoded(bare))
+
+
+def _decoded(bare: str) -> bytes:
+    altchars = b"-_" if "-" in bare or "_" in bare else None
+    try:
+        return base64.b64decode(bare + "=" * (-len(bare) % 4), altchars)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def from_hex(token: str) -> str:
+    """The text that hexadecimal digits encode, or an empty string."""
+    return _text(bytes.fromhex(token)) if len(token) % 2 == 0 else ""
+
+
+def _reads(raw: bytes) -> bool:
+    """Whether these bytes are text; names and random tokens decode to noise."""
+    return bool(raw) and raw.isascii() and not raw.translate(None, _READABLE)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("ascii") if _reads(raw) else ""

@@ -1,14 +1,12 @@
-"""Sentences, the instructions among them, and text that a person cannot read: hidden characters, base64 and hexadecimal."""
+"""Sentences, and the instructions among them."""
 
-import base64
-import binascii
 import html
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from metaclaw.text.words import VERBS
+from metaclaw.text.excerpts import without_hidden_characters
+from metaclaw.text.terms import VERBS
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _BREAK = re.compile(
@@ -109,10 +107,8 @@ def commands(text: str) -> Iterator[str]:
 
 
 def instructions(text: str) -> tuple[Imperative, ...]:
-    """The instructions in a skill's text: imperatives, and every other sentence that does not state a fact.
-
-    No list of verbs is complete, and an agent follows every sentence of a skill.
-    """
+    """The instructions in a skill's text: imperatives, and every other sentence that does not state a fact, since no list of verbs
+    is complete and an agent follows every sentence of a skill."""
     seen = visible_text(text)
     told = (
         _LIST_MARK.sub("", one, count=1)
@@ -173,113 +169,3 @@ def begins_with_rule(sentence: str) -> bool:
 def _first_word(text: str) -> str:
     found = re.match(r"[\"'“`(\[]*([^\W\d_][\w'’-]*)", text)
     return found[1].lower().replace("’", "'") if found else ""
-
-
-_INVISIBLE = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
-)
-_TAGS = "\U000e0000-\U000e007f"
-_SUPPLEMENT = "\U000e0100-\U000e01ef"
-_WIDE = "\uff01-\uff5e"
-_MATHEMATICAL = "\U0001d400-\U0001d7ff"
-_ENCLOSED = "\u24b6-\u24e9"
-# Cyrillic and Greek letters that look like Latin ones in most typefaces.
-_LOOK_ALIKES = dict(
-    zip(
-        "аеорсухіјѕԁԛԝһӏьАВЕКМНОРСТУХІЈЅԌԚԜҮαοινρυκτΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
-        "aeopcyxijsdqwhlbABEKMHOPCTYXIJSGQWYaoivpuktABEZHIKMNOPTYX",
-        strict=True,
-    )
-)
-_ALIKE = "".join(_LOOK_ALIKES)
-
-INVISIBLE = re.compile(f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}]")
-HIDDEN = re.compile(
-    f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}{_WIDE}{_MATHEMATICAL}{_ENCLOSED}]|(?<=[A-Za-z0-9])[{_ALIKE}]|[{_ALIKE}](?=[A-Za-z0-9])"
-)
-"""Characters to remove or to replace by plain ones. Look-alikes match only next to a Latin letter or digit."""
-
-_SUSPECT = re.compile(f"[{_INVISIBLE}{_TAGS}{_SUPPLEMENT}{_WIDE}{_MATHEMATICAL}{_ENCLOSED}{_ALIKE}]")
-_HIDDEN_ON_PURPOSE = re.compile(
-    f"(?<![\U0001f3f4{_TAGS}])[{_TAGS}]|[\u202a-\u202e\u2066-\u2069]"
-    f"|(?<=[\x21-\x7e])[\u200b-\u200d\u2060\u00ad\ufeff](?=[\x21-\x7e])"
-    f"|(?<=[A-Za-z])[{_ALIKE}](?=[A-Za-z])|(?<=[{_ALIKE}])[A-Za-z]{{2}}(?=[{_ALIKE}])"
-)
-
-
-def may_contain_hidden(text: str) -> bool:
-    """Whether the text has any candidate for HIDDEN: a quick test before the exact one."""
-    return not text.isascii() and _SUSPECT.search(text) is not None
-
-
-def visible_form(found: str) -> str:
-    """The plain character for one match of HIDDEN; empty for an invisible one."""
-    code = ord(found[0])
-    if 0xE0020 <= code <= 0xE007E:
-        return chr(code - 0xE0000)
-    if found in _LOOK_ALIKES:
-        return _LOOK_ALIKES[found]
-    return "" if INVISIBLE.match(found) else unicodedata.normalize("NFKC", found)
-
-
-def without_hidden_characters(text: str) -> str:
-    """The text without invisible characters and with look-alikes as plain letters."""
-    return text if text.isascii() else HIDDEN.sub(lambda found: visible_form(found[0]), text)
-
-
-def hides_characters(text: str) -> bool:
-    """Whether the text hides characters on purpose. Joiners that a script or an emoji needs do not count."""
-    return not text.isascii() and _HIDDEN_ON_PURPOSE.search(text) is not None
-
-
-BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
-HEX = re.compile(r"[0-9a-fA-F]{24,}")
-_READABLE = bytes((*b"\t\r\n", *range(32, 127)))
-_SAMPLE = 64
-_LONG_TOKEN = 24
-_FIRST_HALF = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"
-
-
-def hides_text(text: str) -> bool:
-    """Whether a text holds words in base64 or hexadecimal, or is mostly such a token: a person's rule is in plain words."""
-    tokens = [match[0] for pattern in (BASE64, HEX) for match in pattern.finditer(text)]
-    if any(from_base64(token) or (HEX.fullmatch(token) and from_hex(token)) for token in tokens):
-        return True
-    random = sum(len(token) for token in set(tokens) if len(token) >= _LONG_TOKEN and _is_mixed(token) and "/" not in token)
-    return random > len("".join(text.split())) / 2
-
-
-def from_base64(token: str) -> str:
-    """The words that a token stands for; empty where it stands for none."""
-    bare = token.rstrip("=")
-    # Plain text has no byte above 127, so each group of four begins with one of the first half of the alphabet.
-    if len(bare) % 4 == 1 or bare[:_SAMPLE:4].strip(_FIRST_HALF) or not _reads(_decoded(bare[:_SAMPLE])):
-        return ""
-    return _text(_decoded(bare))
-
-
-def _decoded(bare: str) -> bytes:
-    altchars = b"-_" if "-" in bare or "_" in bare else None
-    try:
-        return base64.b64decode(bare + "=" * (-len(bare) % 4), altchars)
-    except (binascii.Error, ValueError):
-        return b""
-
-
-def from_hex(token: str) -> str:
-    """The words that hexadecimal digits stand for; empty where they stand for none."""
-    return _text(bytes.fromhex(token)) if len(token) % 2 == 0 else ""
-
-
-def _reads(raw: bytes) -> bool:
-    """Whether these bytes are text; names and random tokens decode to noise."""
-    return bool(raw) and raw.isascii() and not raw.translate(None, _READABLE)
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("ascii") if _reads(raw) else ""
-
-
-def _is_mixed(token: str) -> bool:
-    kinds = (str.isdigit, str.isupper, str.islower)
-    return all(any(map(kind, token)) for kind in kinds)

@@ -7,14 +7,47 @@ Two texts share a term if they share a word: `parseHTTPRequest`, "parsing HTTP r
 other compounds whole, and cuts stems short so that more forms of a word are equal.
 """
 
+import json
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib.resources import files
+from typing import Final
 
-from metaclaw.text.sentences import without_hidden_characters
-from metaclaw.text.words import BRANDS, FUNCTION_WORDS, GENERIC_WORDS, STOP_WORDS
+from metaclaw.text.excerpts import without_hidden_characters
+
+_LISTS: dict[str, list[str]] = json.loads((files("metaclaw.text") / "words.json").read_text(encoding="utf-8"))
+
+
+def _words(name: str) -> tuple[str, ...]:
+    return tuple(" ".join(_LISTS[name]).split())
+
+
+STOP_WORDS = frozenset(_words("stop"))
+"""Words that are no search terms."""
+VERY_COMMON_WORDS, COMMON_WORDS = _words("very_common"), _words("common")
+# Written with a capital inside, yet one word: splitting them would make JavaScript a kind of Java.
+BRANDS = frozenset(_words("brands"))
+FUNCTION_WORDS = frozenset(_words("function"))
+"""Words that do not count when two sentences are compared. Fewer verbs than STOP_WORDS: these may be what an instruction orders."""
+GENERIC_WORDS = frozenset(_words("generic"))
+"""Words that fit every task, so that sharing them shows nothing."""
+VERBS = frozenset(_words("verbs"))
+"""Verbs that begin a command in English, and forms of command in French, German, Spanish, Portuguese, Italian and Dutch."""
+
+CLIENT_TAGS: Final = (
+    "system-reminder|environment_context|environment_details|user_instructions|permissions instructions|skills_instructions"
+    "|house_rules|relevant-memories|user-persona|scene-navigation|memory-tools-guide|conversation_context|channel_metadata"
+    "|system_context|command-name|command-message|local-command-caveat|task-notification|subagent_notification|user_info"
+    "|project_layout|git_status|turn_aborted"
+)
+"""Tags around what a client adds to a person's message, as alternatives of a pattern."""
+CLIENT_OUTPUT_TAGS: Final = (
+    "local-command-stdout|local-command-stderr|bash-stdout|bash-stderr|ide_opened_file|ide_selection|attached_files"
+)
+"""Tags around files and output of programs that a client adds to a person's message."""
 
 MAX_WORD_CHARS = 40
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
@@ -88,7 +121,7 @@ def _split_word(word: str) -> Iterator[str]:
             yield from _pieces(katakana, 3) if katakana else _pieces(other, 2)
         return
     if not word.isascii():
-        word = _without_accents(word)
+        word = "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))
     folded = word.casefold()
     if folded in _WITH_SIGN:
         yield folded
@@ -124,10 +157,6 @@ def _usable(word: str) -> Iterator[str]:
             yield word
     elif not _LOOKS_LIKE_AN_ID.fullmatch(word):
         yield stem(word)
-
-
-def _without_accents(word: str) -> str:
-    return "".join(char for char in unicodedata.normalize("NFKD", word) if not unicodedata.combining(char))
 
 
 def stem(word: str) -> str:

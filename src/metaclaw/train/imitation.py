@@ -4,21 +4,23 @@ Where a policy gives the same answer to a prompt every time, all rewards are ali
 little the answer earns. Remedies, each a cross-entropy loss -w Σ ln π(y_t):
 
 - the best answer ever drawn to a prompt is remembered, and imitated where the answers of this step are worse;
-- some of the prompts that have settled are answered again at a higher temperature, and what is better is imitated;
+- some of the prompts that have settled are answered again, and what is better is imitated: at a higher temperature, or with a
+  fork, which repeats the settled answer up to some token, takes another token there and lets the policy go on;
 - answers drawn with a hint in the prompt (`with_hint`) are taught without the hint, if they are whole and good;
 - demonstrations, such as the worked examples of a skill, show the form of an answer and where it ends. They weigh less the more is
   earned, and nothing once the run is well under way: examples learned by heart would be given as answers to other questions.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Message, Role, Text
 from metaclaw.domain.ids import TurnId
-from metaclaw.domain.training import Datum
+from metaclaw.domain.training import Datum, Rollout
 from metaclaw.train.advantages import MAX_ADVANTAGE, ScoredGroup, Skip, TrainingData, skips, spread
 from metaclaw.train.records import BestAnswer, StepRecord
 from metaclaw.train.schedule import key_rewards
@@ -83,6 +85,41 @@ def imitate_best(groups: Sequence[ScoredGroup], known: dict[str, BestAnswer]) ->
         if best.reward > mean + LEAST_GAIN:
             data.append(Datum(group.turn, group.prompt, tuple(best.tokens), (weight,) * len(best.tokens), None))
     return tuple(data)
+
+
+@dataclass(frozen=True, slots=True)
+class Fork:
+    """A place in a settled answer: its tokens before that place, with their log-probabilities, and what they say."""
+
+    settled: Rollout
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    text: str
+
+    def answers_with(self, drawn: Sequence[Rollout]) -> list[Rollout]:
+        """The beginning with each of the drawn tokens behind it that is not the settled one; the settled answer where none is.
+        `is_whole` says that the token ends the answer."""
+        others = {one.tokens_T: one for one in drawn if one.tokens_T[0] != self.settled.tokens_T[len(self.tokens)]}
+        begun = [
+            Rollout((*self.tokens, *one.tokens_T), (*self.logprobs, *one.logprobs_T), self.text + one.text, one.is_whole)
+            for one in others.values()
+        ]
+        return begun or [self.settled]
+
+
+def fork_answer(group: ScoredGroup, word: Callable[[int], str], seed: int) -> Fork:
+    """A place in the first answer of a settled group, chosen by chance. Where its tokens do not say its text one by one (`word`),
+    as with letters of several tokens, the place is its beginning."""
+    settled = group.rollouts_G[0]
+    words = [word(token) for token in settled.tokens_T[: len(settled.tokens_T) - settled.is_whole]]
+    at = random.Random(f"{seed}/{group.turn}").randrange(len(words) + 1) if "".join(words) == settled.text else 0
+    at = min(at, len(settled.tokens_T) - 1)
+    return Fork(settled, settled.tokens_T[:at], settled.logprobs_T[:at], "".join(words[:at]))
+
+
+def join_rollouts(begun: Rollout, rest: Rollout) -> Rollout:
+    """One answer of its beginning and its end."""
+    return Rollout(begun.tokens_T + rest.tokens_T, begun.logprobs_T + rest.logprobs_T, begun.text + rest.text, rest.is_whole)
 
 
 class Demonstration(msgspec.Struct, frozen=True, array_like=True):

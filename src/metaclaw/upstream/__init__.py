@@ -1,8 +1,18 @@
 """Providers over HTTP: connections, routing and fallback, the program's own calls to models, and the policy slot."""
 
 from metaclaw.upstream.connection import Timeouts, pour
-from metaclaw.upstream.endpoint import PASSTHROUGH, ApiKey, HttpEndpoint, Kind, has_credentials, reply_headers
-from metaclaw.upstream.missing_routes import is_missing_route, may_lack_route
+from metaclaw.upstream.endpoint import (
+    PASSTHROUGH,
+    ApiKey,
+    HttpEndpoint,
+    Kind,
+    WireProbe,
+    gather_body,
+    has_credentials,
+    list_models,
+    probe_wires,
+    reply_headers,
+)
 from metaclaw.upstream.models import (
     UNMETERED,
     Charge,
@@ -18,6 +28,7 @@ from metaclaw.upstream.models import (
 )
 from metaclaw.upstream.pool import PoolLimits
 from metaclaw.upstream.routing import (
+    AssumedWires,
     Destination,
     PolicySlot,
     ProviderCandidate,
@@ -25,11 +36,12 @@ from metaclaw.upstream.routing import (
     ProviderHealth,
     ProviderReachability,
     candidates,
+    is_missing_route,
+    may_lack_route,
     moves_on,
     open_first,
 )
 from metaclaw.upstream.transport import MALFORMED, TIMEOUT, UNREACHABLE
-from metaclaw.upstream.wire_probe import WireProbe, list_models, probe_wires
 
 __all__ = [
     "MALFORMED",
@@ -38,6 +50,7 @@ __all__ = [
     "UNMETERED",
     "UNREACHABLE",
     "ApiKey",
+    "AssumedWires",
     "Charge",
     "Destination",
     "HttpEmbeddings",
@@ -56,6 +69,7 @@ __all__ = [
     "Timeouts",
     "WireProbe",
     "candidates",
+    "gather_body",
     "has_credentials",
     "is_missing_route",
     "learned_item",

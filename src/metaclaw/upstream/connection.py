@@ -55,7 +55,6 @@ class ProviderResponse:
         self._waiter: asyncio.Future[None] | None = None
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body, one chunk per read."""
         return self
 
     def __aiter__(self) -> "ProviderResponse":
@@ -195,11 +194,6 @@ class ProviderConnection(asyncio.Protocol):
         self._whole = False
         self._keep_alive = False
         self._until_close = True
-
-    @property
-    def idle_s(self) -> float:
-        """How long it has been idle."""
-        return self.loop.time() - self.idle_since
 
     @property
     def is_usable(self) -> bool:

@@ -1,12 +1,16 @@
-"""A provider over HTTP (ports.HttpProvider): its requests, which header fields are forwarded, and decompression."""
+"""A provider over HTTP (ports.HttpProvider): its requests, forwarded header fields, decompression, and which wires it has."""
 
+import asyncio
 import re
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 from urllib.parse import quote, urljoin, urlsplit
+
+import msgspec
 
 from metaclaw.config import WIRES_OF_KIND
 from metaclaw.domain.chat import Wire
@@ -14,31 +18,22 @@ from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, Headers, Reply
 from metaclaw.upstream.connection import Timeouts
 from metaclaw.upstream.pool import ConnectionPool, PoolLimits
+from metaclaw.upstream.routing import is_missing_route
 from metaclaw.upstream.transport import REDIRECTED, Address, ClosedEarlyError, failure, read_address
+from metaclaw.wires import parse_error, wire_format
 
 CREDENTIALS = ("authorization", "x-api-key", "api-key", "cookie")
 """Header fields with credentials; forwarded only to providers with `api_key = "passthrough"`."""
 
-_HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "trailers",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-_OURS = frozenset({"x-session-id", "x-turn-type", "x-session-done", "x-user-id", "x-workspace-id"})
+_HOP_BY_HOP = {
+    *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
+    *("te", "trailer", "trailers", "transfer-encoding", "upgrade"),
+}
+_OURS = {"x-session-id", "x-turn-type", "x-session-done", "x-user-id", "x-workspace-id"}
 _OUR_PREFIX = "x-metaclaw-"
-_NOT_SENT = _HOP_BY_HOP | _OURS | frozenset(CREDENTIALS) | {"host", "content-length", "accept-encoding", "expect"}
+_NOT_SENT = _HOP_BY_HOP | _OURS | set(CREDENTIALS) | {"host", "content-length", "accept-encoding", "expect"}
 # alt-svc would let the client bypass the proxy.
 _NOT_RETURNED = _HOP_BY_HOP | {"alt-svc"}
-_OF_THE_BODY = frozenset({"content-length", "content-encoding", "content-type", "content-md5", "digest", "etag"})
 
 
 def request_headers(headers: Headers) -> list[tuple[str, str]]:
@@ -54,20 +49,13 @@ def caller_credentials(caller: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def has_credentials(caller: Mapping[str, str]) -> bool:
-    """Whether the caller brings credentials of its own."""
     return any(name in caller for name in CREDENTIALS)
 
 
-def reply_headers(headers: Headers, *, same_body: bool = True) -> Headers:
-    """The provider's header fields that go back to the client.
-
-    Everything but this hop's own and names that are ours to set. With `same_body` false, the body was rebuilt and the fields that
-    describe the provider's bytes are left out too.
-    """
+def reply_headers(headers: Headers) -> Headers:
+    """The provider's header fields that go back to the client: everything but this hop's own and names that are ours to set."""
     returned = [pair for pair in headers if _is_returned(pair[0])]
     nominated = _nominated(headers)
-    if not same_body:
-        nominated |= _OF_THE_BODY
     return [pair for pair in returned if pair[0].lower() not in nominated] if nominated else returned
 
 
@@ -86,14 +74,9 @@ def _is_returned(name: str) -> bool:
     return lower not in _NOT_RETURNED and not lower.startswith(_OUR_PREFIX)
 
 
-@lru_cache(maxsize=1024)
-def _is_connection(name: str) -> bool:
-    return name.lower() == "connection"
-
-
 def _nominated(headers: Headers) -> frozenset[str]:
     """Fields that a Connection field declares hop-by-hop."""
-    values = [value for name, value in headers if _is_connection(name)]
+    values = [value for name, value in headers if name.lower() == "connection"]
     if not values or values in (["keep-alive"], ["close"]):
         return frozenset()
     return frozenset(word.strip().lower() for value in values for word in value.split(","))
@@ -279,7 +262,6 @@ class HttpEndpoint:
         return decompressed(answer, self._peer)
 
     async def aclose(self) -> None:
-        """Close every connection, calls under way included."""
         await self._pool.aclose()
 
     async def reach(self, within_s: float) -> None:
@@ -288,7 +270,6 @@ class HttpEndpoint:
 
     @property
     def open_connections(self) -> int:
-        """Connections now open to this provider."""
         return self._pool.open_connections
 
     def _redirected(self, call: Call, answer: Reply) -> UpstreamError:
@@ -373,14 +354,12 @@ def _fixed_headers(name: str, kind: Kind, address: Address, api_key: ApiKey) -> 
     return fields
 
 
-@lru_cache(maxsize=64)
 def _method(method: str) -> str:
     if not _METHOD.fullmatch(method):
         raise WireError("the request method is not one we can send", status=405)
     return method
 
 
-@lru_cache(maxsize=256)
 def _path(path: str) -> str:
     """The path that follows the target: without its /v1, and with nothing in it that a request line cannot hold."""
     if path == "/v1" or path.startswith("/v1/"):
@@ -402,3 +381,85 @@ def _encode(lines: list[str], fixed_breaks: int = 0) -> bytes:
         return head.encode("latin-1")
     except UnicodeEncodeError as cause:
         raise WireError("a header field has characters that cannot be sent") from cause
+
+
+MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
+_WITHIN_S = 15.0
+_KEY_REFUSED = (401, 402, 403)
+
+
+async def gather_body(reply: Reply, provider: str) -> bytes:
+    """The whole body of a reply, which is closed then. Raises UpstreamError where it is too large."""
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in reply.chunks():
+            size += len(chunk)
+            if size > MAX_ANSWER_BYTES:
+                raise UpstreamError(f"provider {provider} sent more than {MAX_ANSWER_BYTES} bytes in one answer")
+            pieces.append(chunk)
+    finally:
+        await reply.aclose()
+    return b"".join(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class WireProbe:
+    """What a provider said to empty requests: wires whose path it does not have, and why it would not serve at all."""
+
+    missing: frozenset[Wire]
+    trouble: str | None
+
+
+async def probe_wires(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> WireProbe:
+    """Send an empty request to the path of each wire of this kind. No model works on it; paths that exist refuse it otherwise."""
+    wires = WIRES_OF_KIND[endpoint.kind]
+    try:
+        async with asyncio.timeout(within_s):
+            answers = {wire: await _ask_nothing(endpoint, wire) for wire in wires}
+    except UpstreamError as error:
+        return WireProbe(frozenset(), str(error))
+    except TimeoutError:
+        return WireProbe(frozenset(), f"provider {endpoint.name} did not answer within {within_s:g} s")
+    missing = frozenset(wire for wire, (status, body) in answers.items() if _is_no_route(status, body))
+    for status, body in answers.values():
+        if status in _KEY_REFUSED:
+            reason = parse_error(status, body)[0]
+            return WireProbe(missing, f"provider {endpoint.name} refused the key ({status}): {reason}")
+    if missing == set(wires):
+        paths = " and ".join(wire_format(wire).path for wire in wires)
+        return WireProbe(missing, f"provider {endpoint.name} has neither {paths}: is its base_url right?")
+    return WireProbe(missing, None)
+
+
+async def list_models(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> list[str]:
+    """The ids of the models that the provider lists; empty where it does not list any."""
+    try:
+        async with asyncio.timeout(within_s):
+            status, body = await _read(endpoint, Call("GET", "/models", "", [], b""))
+        listed = msgspec.json.decode(body, type=_Listing).data if status == 200 else []
+    except (UpstreamError, TimeoutError, msgspec.MsgspecError):
+        return []
+    return [one.id for one in listed]
+
+
+class _ListedModel(msgspec.Struct):
+    id: str
+
+
+class _Listing(msgspec.Struct):
+    data: list[_ListedModel]
+
+
+async def _ask_nothing(endpoint: HttpEndpoint, wire: Wire) -> tuple[int, bytes]:
+    return await _read(endpoint, Call("POST", wire_format(wire).path, "", [("content-type", "application/json")], b"{}"))
+
+
+async def _read(endpoint: HttpEndpoint, call: Call) -> tuple[int, bytes]:
+    reply = await endpoint.call(call, {})
+    return reply.status, await gather_body(reply, endpoint.name)
+
+
+def _is_no_route(status: int, body: bytes) -> bool:
+    # Some servers answer 200 on every path, with an error in the body.
+    return is_missing_route(status, body) or (status == 200 and b"nexpected endpoint" in body[:1000])

@@ -19,8 +19,8 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Completion, Message, Role, Text, Usage, Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, ModelProvider, Purpose, Reply
-from metaclaw.upstream.missing_routes import is_missing_route
-from metaclaw.upstream.routing import moves_on
+from metaclaw.upstream.endpoint import gather_body
+from metaclaw.upstream.routing import is_missing_route, moves_on
 from metaclaw.upstream.transport import TIMEOUT
 from metaclaw.wires import collect, encode_json, estimate_tokens, parse_error, plain, read_answer, wire_format, wire_formats
 
@@ -104,7 +104,6 @@ _HEADERS: Final = (("content-type", "application/json"), ("accept", "application
 # Error statuses for a field that the server does not support.
 _NOT_UNDERSTOOD: Final = frozenset({400, 422, 501})
 _USUAL_ANSWER_TOKENS: Final = 500
-_MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 _SCHEMA_IN_WORDS: Final = (
     "Answer with one JSON object and nothing else: no words before or after it, no code fence."
     " It must be valid against this JSON Schema:\n"
@@ -142,7 +141,6 @@ class HttpModel:
 
     @property
     def name(self) -> str:
-        """`provider/model`."""
         return f"{self._provider.name}/{self._model}"
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
@@ -206,13 +204,7 @@ class LocalModel:
     """A model that answers in deltas, in this process or a child of it."""
 
     def __init__(
-        self,
-        provider: ModelProvider,
-        model: str,
-        *,
-        meter: Meter = UNMETERED,
-        max_concurrency: int = 1,
-        timeout_s: float = 120.0,
+        self, provider: ModelProvider, model: str, *, meter: Meter = UNMETERED, max_concurrency: int = 1, timeout_s: float = 120.0
     ) -> None:
         self._provider = provider
         self._model = model
@@ -221,7 +213,6 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        """`provider/model`."""
         return f"{self._provider.name}/{self._model}"
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
@@ -311,10 +302,7 @@ def _at_fault() -> Iterator[None]:
 
 
 async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
-    try:
-        body = await gather_body(reply, provider)
-    finally:
-        await reply.aclose()
+    body = await gather_body(reply, provider)
     named = {name.lower(): value for name, value in reply.headers}
     if reply.status >= 400:
         message, code = parse_error(reply.status, body)
@@ -328,18 +316,6 @@ async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
         )
     # Some servers stream without being asked.
     return read_answer(wire, named.get("content-type", "").startswith("text/event-stream"), body)
-
-
-async def gather_body(reply: Reply, provider: str) -> bytes:
-    """The whole body of a reply. Raises UpstreamError where it is too large."""
-    pieces: list[bytes] = []
-    size = 0
-    async for chunk in reply.chunks():
-        size += len(chunk)
-        if size > _MAX_ANSWER_BYTES:
-            raise UpstreamError(f"provider {provider} sent more than {_MAX_ANSWER_BYTES} bytes in one answer")
-        pieces.append(chunk)
-    return b"".join(pieces)
 
 
 def _seconds(word: str) -> float | None:
@@ -365,8 +341,6 @@ def _in_words(request: ChatRequest) -> ChatRequest:
     return replace(request, messages=messages, json_schema=None)
 
 
-_EMBEDDINGS_PATH: Final = "/embeddings"
-_EMBEDDING_HEADERS: Final = (("content-type", "application/json"), ("accept", "application/json"))
 _HEAD_CHARS, _TAIL_CHARS = 700, 300
 _MOST_DIMENSIONS: Final = 8192
 
@@ -394,7 +368,6 @@ class HttpEmbeddings:
 
     @property
     def name(self) -> str:
-        """`provider/model`."""
         return f"{self._provider.name}/{self._model}"
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
@@ -411,11 +384,8 @@ class HttpEmbeddings:
             raise UpstreamError(f"{self._who} cannot be asked: {error}", status=error.status, code=error.code) from error
 
     async def _call(self, body: bytes) -> bytes:
-        reply = await self._provider.call(Call("POST", _EMBEDDINGS_PATH, "", _EMBEDDING_HEADERS, body), {})
-        try:
-            answer = await gather_body(reply, self._provider.name)
-        finally:
-            await reply.aclose()
+        reply = await self._provider.call(Call("POST", "/embeddings", "", _HEADERS, body), {})
+        answer = await gather_body(reply, self._provider.name)
         if reply.status >= 400:
             message, code = parse_error(reply.status, answer)
             raise UpstreamError(f"{self._who} refused ({reply.status}): {message}", status=reply.status, code=code)
@@ -437,5 +407,4 @@ class HttpEmbeddings:
 
 
 def _ends(text: str) -> str:
-    """The beginning and the end of a long text."""
     return text if len(text) <= _HEAD_CHARS + _TAIL_CHARS else f"{text[:_HEAD_CHARS]} {text[-_TAIL_CHARS:]}"

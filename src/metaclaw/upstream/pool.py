@@ -48,7 +48,6 @@ class ConnectionPool:
 
     @property
     def open_connections(self) -> int:
-        """Connections that are open or being opened."""
         return self._taken
 
     async def request(self, method: str, head: bytes, body: bytes, session: str = "") -> ProviderResponse:
@@ -91,7 +90,7 @@ class ConnectionPool:
         """A kept connection that may still be used."""
         while self._idle and not self._closed:
             connection = self._idle.pop()
-            if connection.is_usable and connection.idle_s < self._limits.keep_s:
+            if connection.is_usable and asyncio.get_running_loop().time() - connection.idle_since < self._limits.keep_s:
                 return connection
             connection.drop()
         return None

@@ -1,9 +1,10 @@
-"""Routing: which providers may answer a request, in which order, fallback between them, their health, and the policy slot."""
+"""Routing: which providers may answer a request, in which order and wire, fallback, their health, and the policy slot."""
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -14,7 +15,9 @@ from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import UpstreamError
+from metaclaw.ports import HttpProvider
 from metaclaw.upstream.transport import UNREACHABLE
+from metaclaw.wires import decode_json, parse_error
 
 if TYPE_CHECKING:  # which imports this
     from metaclaw.upstream.endpoint import HttpEndpoint
@@ -111,11 +114,6 @@ class ProviderHealth:
         self._rests_until: dict[str, float] = {}
         self._failures: dict[str, ProviderFailure] = {}
 
-    @property
-    def has_resting(self) -> bool:
-        """Whether any provider rests or has just rested."""
-        return bool(self._rests_until)
-
     def admits(self, name: str) -> bool:
         """Whether to try it. After its rest one caller may probe it; for all others the rest starts again."""
         until = self._rests_until.get(name)
@@ -137,19 +135,15 @@ class ProviderHealth:
             self._rests_until[name] = self._clock() + self._rest_s
 
     def reached(self, name: str) -> None:
-        """Record that it was reached."""
-        if self._rests_until:
-            self._rests_until.pop(name, None)
+        self._rests_until.pop(name, None)
 
     def answered(self, name: str) -> None:
-        """Record an answer."""
         failure = self._failures.get(name)
         if failure is not None and failure.in_a_row:
             self._failures[name] = ProviderFailure(failure.reason, failure.at, 0, failure.is_unreachable)
             log.info("provider_recovered name=%s failures=%d", name, failure.in_a_row)
 
     def last_failure(self, name: str) -> ProviderFailure | None:
-        """Its last failure, if it ever failed."""
         return self._failures.get(name)
 
 
@@ -173,9 +167,7 @@ def moves_on(status: int) -> bool:
 
 
 async def open_first(
-    candidates: Sequence[ProviderCandidate],
-    open_call: Callable[[ProviderCandidate], Awaitable[R]],
-    health: ProviderHealth,
+    candidates: Sequence[ProviderCandidate], open_call: Callable[[ProviderCandidate], Awaitable[R]], health: ProviderHealth
 ) -> tuple[ProviderCandidate, R]:
     """Open candidates in turn; return the first with a response to relay, and the response.
 
@@ -209,14 +201,8 @@ async def open_first(
     raise failed or UpstreamError("no provider can answer this request", status=503, code="no_provider")
 
 
-def _in_turn(candidates: Sequence[ProviderCandidate], health: ProviderHealth) -> Iterable[ProviderCandidate]:
+def _in_turn(candidates: Sequence[ProviderCandidate], health: ProviderHealth) -> Iterator[ProviderCandidate]:
     """The candidates that do not rest, or all if all of them do."""
-    if not health.has_resting:
-        return candidates
-    return _admitted(candidates, health)
-
-
-def _admitted(candidates: Sequence[ProviderCandidate], health: ProviderHealth) -> Iterator[ProviderCandidate]:
     is_any_tried = False
     for candidate in candidates:
         if health.admits(candidate.name):
@@ -304,3 +290,64 @@ class ProviderReachability:
         else:
             self._trouble = None
         self._known_at = time.monotonic()
+
+
+_NO_ROUTE = frozenset({404, 405, 501})
+# Words of a 404 about a model or an object, on a path that exists.
+_OF_A_THING = re.compile(r"\b(?:models?|deployment|id|ids|previous|response with|conversation|item)\b", re.IGNORECASE)
+
+
+def may_lack_route(status: int) -> bool:
+    """Whether a response with this status can mean that the path does not exist."""
+    return status in _NO_ROUTE
+
+
+def is_missing_route(status: int, body: bytes) -> bool:
+    """Whether a refusal means that the path does not exist, rather than a model or an object that the request names."""
+    if status != 404:
+        return status in _NO_ROUTE
+    try:
+        value = decode_json(body)
+    except (ValueError, RecursionError):
+        value = None
+    error = value.get("error") if isinstance(value, Mapping) else None
+    if isinstance(error, Mapping) and error.get("param"):
+        return False
+    message, code = parse_error(status, body)
+    return not body.strip() or not (_OF_A_THING.search(message) or "model" in code.lower())
+
+
+class AssumedWires:
+    """The wires of providers whose configuration names none: all of their kind, until one is found missing. `names` are those
+    providers; for all others the configuration is right."""
+
+    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+        self._names = names
+        self._confirmed: set[tuple[str, Wire]] = set()
+        self._missing: dict[str, frozenset[Wire]] = {}
+
+    def of(self, provider: HttpProvider) -> frozenset[Wire]:
+        """The wires to ask this provider in."""
+        missing = self._missing.get(provider.name)
+        return provider.wires if missing is None else provider.wires - missing
+
+    def is_doubtful(self, provider: HttpProvider, wire: Wire) -> bool:
+        """Whether the wire is assumed, and the provider has not answered in it yet."""
+        return provider.name in self._names and (provider.name, wire) not in self._confirmed
+
+    def confirm(self, provider: HttpProvider, wire: Wire) -> None:
+        """The provider has answered in this wire."""
+        self._confirmed.add((provider.name, wire))
+
+    def drop(self, provider: HttpProvider, wire: Wire) -> None:
+        """The provider does not have this wire: do not ask it in it again."""
+        self._missing[provider.name] = self._missing.get(provider.name, frozenset()) | {wire}
+        log.warning("wire_missing provider=%s wire=%s note=%s", provider.name, wire.value, self.remedy(provider, wire))
+
+    def remedy(self, provider: HttpProvider, wire: Wire) -> str:
+        """What the owner should set."""
+        left = ", ".join(f'"{one.value}"' for one in sorted(provider.wires - {wire}))
+        return (
+            f"provider {provider.name} does not serve {wire.value}; "
+            f"say so with: metaclaw config set providers.{provider.name}.wires '[{left}]'"
+        )

@@ -2,27 +2,25 @@
 
 from metaclaw.wires import chat, messages, responses
 from metaclaw.wires.deltas import collect, deltas_of, read_answer, said_parts
-from metaclaw.wires.errors import parse_error, reported_error
 from metaclaw.wires.fields import decode as decode_json
 from metaclaw.wires.fields import encode as encode_json
 from metaclaw.wires.fields import literal as literal_json
-from metaclaw.wires.footer import Footer
 from metaclaw.wires.format import (
     Facts,
-    StreamReader,
     StreamWriter,
-    WireFormat,
+    parse_error,
     register,
+    reported_error,
     signed_wire,
     streamed_facts,
     whole_facts,
     wire_format,
     wire_formats,
 )
-from metaclaw.wires.held_calls import (
+from metaclaw.wires.relay import (
     TURN_MARK,
-    AttemptMessages,
     CallHold,
+    Footer,
     HeldCall,
     has_call_mark,
     plain_id,
@@ -38,16 +36,13 @@ for _format in (chat.FORMAT, messages.FORMAT, responses.FORMAT):
 
 __all__ = [
     "TURN_MARK",
-    "AttemptMessages",
     "CallHold",
     "EventParser",
     "Facts",
     "Footer",
     "HeldCall",
-    "StreamReader",
     "StreamWriter",
     "TailHold",
-    "WireFormat",
     "begins_answer",
     "call_name",
     "collect",

@@ -1,10 +1,9 @@
 """Reading a provider's stream: events of any wire become deltas."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Protocol
-
-import msgspec
 
 from metaclaw.domain.chat import (
     Begin,
@@ -26,7 +25,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.fields import Object, decode_object, provider_at_fault
+from metaclaw.wires.fields import Object, decode_object, decode_or_text, provider_at_fault
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import Event, EventParser
 
@@ -34,20 +33,17 @@ TRUNCATED = Failed("the provider's stream ended before the answer was whole", "u
 
 
 class Meaning(Protocol):
-    """What the events of one wire mean. It is told events in order, and then either that they are done or that they stopped."""
+    """What the events of one wire mean: the deltas of each event, of `[DONE]`, and of the end of the stream, where an End is due if
+    the answer was whole, else a Failed."""
 
-    def event(self, name: str | None, body: Object) -> list[Delta]:
-        """The deltas one event stands for."""
-
-    def close(self) -> list[Delta]:
-        """The deltas that are due when no further event comes: an End if the answer was whole, else a Failed."""
-
-    def done(self) -> list[Delta]:
-        """The deltas that are due at `[DONE]`."""
+    def event(self, name: str | None, body: Object) -> list[Delta]: ...
+    def done(self) -> list[Delta]: ...
+    def close(self) -> list[Delta]: ...
 
 
 class Reader:
-    """Bytes in any split to deltas. After an End or a Failed it says nothing more."""
+    """Bytes of a provider's stream to deltas; any split of the bytes gives the same ones. Garbage gives a Failed. After an End or
+    a Failed there is nothing more."""
 
     def __init__(self, meaning: Meaning) -> None:
         self._events = EventParser()
@@ -56,7 +52,6 @@ class Reader:
         self._over = False
 
     def feed(self, data: bytes) -> list[Delta]:
-        """The deltas these bytes complete."""
         if self._over:
             return []
         try:
@@ -65,7 +60,7 @@ class Reader:
             return self._fail(error)
 
     def close(self) -> list[Delta]:
-        """The last deltas, once the provider has closed the stream."""
+        """The last deltas, once the provider has closed the stream: an End or a Failed if there was none yet."""
         if self._over:
             return []
         try:
@@ -126,11 +121,9 @@ def collect(deltas: Iterable[Delta]) -> Completion:
             case Failed():
                 raise UpstreamError(delta.message, code=delta.code)
             case End():
-                logprobs = tuple(gathered.logprobs)
+                parts, logprobs = tuple(growing.whole() for growing in gathered.growing), tuple(gathered.logprobs)
                 usage = delta.usage or begin.usage
-                return Completion(
-                    begin.id, begin.model, gathered.parts(), delta.finish, usage, delta.tokens, delta.stop_sequence, logprobs
-                )
+                return Completion(begin.id, begin.model, parts, delta.finish, usage, delta.tokens, delta.stop_sequence, logprobs)
             case _:
                 gathered.add(delta)
     raise UpstreamError(TRUNCATED.message, code=TRUNCATED.code)
@@ -141,7 +134,7 @@ class _Gathered:
 
     def __init__(self) -> None:
         self.logprobs: list[TokenLogprob] = []
-        self._parts: list[_Growing] = []
+        self.growing: list[_Growing] = []
         self._calls: dict[int, _Growing] = {}
 
     def add(self, delta: TextDelta | ReasoningDelta | ToolCallDelta | OpaqueDelta) -> None:
@@ -159,9 +152,6 @@ class _Gathered:
             case OpaqueDelta():
                 self._begin(delta.part)
 
-    def parts(self) -> tuple[Part, ...]:
-        return tuple(growing.whole() for growing in self._parts)
-
     def _think(self, delta: ReasoningDelta) -> None:
         if not delta.text and delta.signature is None:
             return
@@ -171,23 +161,21 @@ class _Gathered:
             growing.kind = Reasoning("", delta.signature, delta.redacted)
 
     def _begin(self, kind: Part) -> "_Growing":
-        self._parts.append(_Growing(kind))
-        return self._parts[-1]
+        self.growing.append(_Growing(kind))
+        return self.growing[-1]
 
     def _last(self, kind: Text | Reasoning) -> "_Growing":
         """The last part if it is of this kind and still open; a signature shuts a thought."""
-        last = self._parts[-1] if self._parts else None
+        last = self.growing[-1] if self.growing else None
         if last is not None and type(last.kind) is type(kind) and getattr(last.kind, "signature", None) is None:
             return last
         return self._begin(kind)
 
 
+@dataclass(slots=True)
 class _Growing:
-    __slots__ = ("kind", "pieces")
-
-    def __init__(self, kind: Part) -> None:
-        self.kind = kind
-        self.pieces: list[str] = []
+    kind: Part
+    pieces: list[str] = field(default_factory=list)
 
     def whole(self) -> Part:
         text = "".join(self.pieces)
@@ -247,7 +235,6 @@ class CallQueue:
 
     @property
     def open(self) -> PendingCall | None:
-        """The call that is being written now."""
         return self._calls[0] if self._calls else None
 
     def add(self, delta: ToolCallDelta) -> None:
@@ -274,10 +261,7 @@ class CallQueue:
 
 def _is_whole(arguments: str) -> bool:
     """An object that is closed cannot get longer; a number or a word could."""
-    try:
-        return isinstance(msgspec.json.decode(arguments), dict)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False
+    return isinstance(decode_or_text(arguments), dict)
 
 
 def read_answer(wire: Wire, stream: bool, body: bytes) -> Completion:
@@ -289,7 +273,7 @@ def said_parts(wire: Wire, stream: bool, shown: bytes, *, partial: bool = False)
     """What an answer said; nothing where that cannot be read. With `partial`, a stream that broke off said what had come."""
     try:
         if stream and partial:
-            return collect(_as_far_as_it_went(_deltas(wire, shown))).parts
+            return collect([*takewhile(lambda delta: not isinstance(delta, Failed), _deltas(wire, shown)), End(Finish.OTHER)]).parts
         return read_answer(wire, stream, shown).parts
     except UpstreamError:
         return ()
@@ -298,11 +282,3 @@ def said_parts(wire: Wire, stream: bool, shown: bytes, *, partial: bool = False)
 def _deltas(wire: Wire, body: bytes) -> list[Delta]:
     reader = wire_format(wire).reader()
     return [*reader.feed(body), *reader.close()]
-
-
-def _as_far_as_it_went(deltas: Iterable[Delta]) -> Iterator[Delta]:
-    for delta in deltas:
-        if isinstance(delta, Failed):
-            break
-        yield delta
-    yield End(Finish.OTHER)

@@ -26,7 +26,6 @@ _MOST = 2**53
 
 
 def wrong_type(param: str, wanted: str, value: Json) -> WireError:
-    """The error for a value of the wrong kind."""
     got = "null" if value is None else _NAMES.get(type(value), "something else")
     return WireError(f"{param} must be {wanted}, not {got}", param=param)
 
@@ -49,7 +48,6 @@ class Fields:
         return self._left.pop(key, None)
 
     def rest(self) -> Object:
-        """The fields that were not read."""
         return self._left
 
     def text(self, key: str) -> str:
@@ -59,41 +57,33 @@ class Fields:
         return value
 
     def maybe_text(self, key: str) -> str | None:
-        return self.text(key) if self._has(key) else None
+        return self._maybe(key, "a string", str)
 
     def json_text(self, key: str) -> str:
         """A text, or any other JSON as its text; absent is empty."""
         return json_text(self.pop(key))
 
     def maybe_int(self, key: str) -> int | None:
-        value = self.pop(key)
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise wrong_type(self.path(key), "an integer", value)
-        return value
+        return self._maybe(key, "an integer", int)
 
     def maybe_number(self, key: str) -> float | None:
-        value = self.pop(key)
-        if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
-            raise wrong_type(self.path(key), "a number", value)
-        return value
+        return self._maybe(key, "a number", int, float)
 
     def maybe_bool(self, key: str) -> bool | None:
-        value = self.pop(key)
-        if value is not None and not isinstance(value, bool):
-            raise wrong_type(self.path(key), "a boolean", value)
-        return value
+        return self._maybe(key, "a boolean", bool)
 
     def maybe_object(self, key: str) -> Object | None:
-        value = self.pop(key)
-        if value is not None and not isinstance(value, dict):
-            raise wrong_type(self.path(key), "an object", value)
-        return value
+        return self._maybe(key, "an object", dict)
 
     def maybe_list(self, key: str) -> list[Json] | None:
+        return self._maybe(key, "an array", list)
+
+    def _maybe(self, key: str, wanted: str, *kinds: type[T]) -> T | None:
+        """A field of one of these kinds, or None; a boolean is no number."""
         value = self.pop(key)
-        if value is not None and not isinstance(value, list):
-            raise wrong_type(self.path(key), "an array", value)
-        return value
+        if value is None or (isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)):
+            return value
+        raise wrong_type(self.path(key), wanted, value)
 
     def list(self, key: str) -> list[Json]:
         value = self.maybe_list(key)
@@ -104,15 +94,10 @@ class Fields:
     def texts(self, key: str) -> tuple[str, ...]:
         """A string or an array of strings; absent is empty."""
         value = self.pop(key)
-        if value is None:
-            return ()
-        found = [value] if isinstance(value, str) else value
-        if not isinstance(found, list):
+        texts = tuple([item for item in ([value] if isinstance(value, str) else list_of(value)) if isinstance(item, str)])
+        if not isinstance(value, str | list | None) or len(texts) < len(list_of(value)):
             raise wrong_type(self.path(key), "a string or an array of strings", value)
-        texts = [item for item in found if isinstance(item, str)]
-        if len(texts) < len(found):
-            raise wrong_type(self.path(key), "a string or an array of strings", value)
-        return tuple(texts)
+        return texts
 
     def each(self, key: str, read: Callable[[Json, str], T]) -> tuple[T, ...]:
         """The items of an array, each read together with its path; absent is empty."""
@@ -121,19 +106,12 @@ class Fields:
 
     def content(self, key: str, read: Callable[[Json, str], T], of: str = "parts") -> tuple[T | Text, ...]:
         """What is said: a string, or an array of parts, each read together with its path; absent or empty is nothing."""
-        value = self._left.get(key)
+        value, at = self.pop(key), self.path(key)
         if isinstance(value, str) or value is None:
-            self.pop(key)
             return (Text(value),) if value else ()
         if not isinstance(value, list):
-            raise wrong_type(self.path(key), f"a string or an array of {of}", value)
-        return self.each(key, read)
-
-    def _has(self, key: str) -> bool:
-        if self._left.get(key) is None:
-            self._left.pop(key, None)
-            return False
-        return True
+            raise wrong_type(at, f"a string or an array of {of}", value)
+        return tuple([read(item, f"{at}[{number}]") for number, item in enumerate(value)])
 
 
 def decode_object(body: bytes | str, what: str) -> Object:
@@ -157,6 +135,14 @@ def decode(body: bytes | str) -> Json:
     except (msgspec.DecodeError, UnicodeDecodeError):
         value = json.loads(body)
     return value
+
+
+def decode_or_text(data: bytes | str) -> Json:
+    """Any JSON; what is none, as text. Never raises."""
+    try:
+        return decode(data)
+    except (ValueError, RecursionError):
+        return data if isinstance(data, str) else data.decode("utf-8", "replace").strip()
 
 
 @contextmanager
@@ -183,7 +169,6 @@ def literal(text: str) -> bytes:
 
 
 def encode_text(value: Json) -> str:
-    """Compact JSON as text."""
     return encode(value).decode()
 
 
@@ -220,5 +205,4 @@ def list_of(value: Json) -> list[Json]:
 
 
 def text_of(value: Json) -> str:
-    """The value if it is text, else nothing."""
     return value if isinstance(value, str) else ""

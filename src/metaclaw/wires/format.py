@@ -1,4 +1,4 @@
-"""Everything that is specific to one wire, as one value: `WireFormat`; and what relayed answers say about themselves."""
+"""Everything that is specific to one wire, as one value: `WireFormat`; and what relayed answers and errors say about themselves."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,23 +8,14 @@ import msgspec
 
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, Usage, Wire
 from metaclaw.domain.turn import TrueAnswer
-from metaclaw.wires.errors import NO_REASON, error_of
-from metaclaw.wires.fields import Object, object_of, text_of
+from metaclaw.wires.fields import Object, decode_or_text, object_of, text_of
 
 if TYPE_CHECKING:  # these look formats up
-    from metaclaw.wires.footer import FooterRules
-    from metaclaw.wires.held_calls import AttemptMessages, CallRules, HeldCall
+    from metaclaw.wires.deltas import Reader
+    from metaclaw.wires.relay import AttemptMessages, CallRules, FooterRules, HeldCall
     from metaclaw.wires.translation import Document, ToolOffer
-
-
-class StreamReader(Protocol):
-    """Bytes of a provider's stream to deltas; any split of the bytes gives the same deltas."""
-
-    def feed(self, data: bytes) -> list[Delta]:
-        """The deltas these bytes complete. Garbage is a Failed, and after it or an End nothing more is said."""
-
-    def close(self) -> list[Delta]:
-        """The last deltas, once the provider has closed the stream: always an End or a Failed if there was none yet."""
+from metaclaw.errors import UpstreamError
+from metaclaw.wires.fields import encode
 
 
 class StreamWriter(Protocol):
@@ -38,47 +29,21 @@ class StreamWriter(Protocol):
 
 
 class RequestEdit(Protocol):
-    """Insertions into the bytes of a request."""
+    """Insertions into the bytes of a request; `proxy.splice` says what each method does."""
 
     parsed: Mapping[str, Json]
 
     @property
-    def items(self) -> Sequence[Json] | None:
-        """The messages, where they are a list."""
-
-    def leading_system_items(self) -> int:
-        """How many of the first messages are system messages."""
-
-    def append_to_item(self, index: int, text: str) -> None:
-        """Add text to the content of a message."""
-
-    def append_to_field(self, key: str, text: str) -> None:
-        """Add text to a top-level field, a string or a list of parts."""
-
-    def add_field(self, key: str, text: str) -> None:
-        """Add a top-level field."""
-
-    def insert_before_item(self, index: int, item: bytes) -> None:
-        """Insert a message before another one."""
-
-    def insert_after_item(self, index: int, item: bytes) -> None:
-        """Insert a message behind another one."""
-
-    def fill_list(self, key: str, item: bytes) -> None:
-        """Insert an item into an empty list."""
-
-    def wrap_field(self, key: str, before: bytes, after: bytes) -> None:
-        """Insert bytes before and behind the value of a top-level field."""
-
-    def refuse(self, reason: str) -> NoReturn:
-        """Give up: nothing is inserted into this request."""
-
-
-class AttemptReader(Protocol):
-    """Reads what a provider said, as it has to be told of it again."""
-
-    def __call__(self, said: bytes, *, stream: bool) -> "AttemptMessages":
-        """Raises UpstreamError for a whole answer that is none."""
+    def items(self) -> Sequence[Json] | None: ...
+    def leading_system_items(self) -> int: ...
+    def append_to_item(self, index: int, text: str) -> None: ...
+    def append_to_field(self, key: str, text: str) -> None: ...
+    def add_field(self, key: str, text: str) -> None: ...
+    def insert_before_item(self, index: int, item: bytes) -> None: ...
+    def insert_after_item(self, index: int, item: bytes) -> None: ...
+    def fill_list(self, key: str, item: bytes) -> None: ...
+    def wrap_field(self, key: str, before: bytes, after: bytes) -> None: ...
+    def refuse(self, reason: str) -> NoReturn: ...
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
@@ -112,6 +77,8 @@ class WireFormat:
     """Fields by which a request refers to anything that the provider keeps."""
     unkept: Mapping[str, Json] = field(default_factory=dict)
     """Fields by which the provider keeps nothing of a request and its answer."""
+    is_kept_by_provider: Callable[[Mapping[str, Json]], bool] = lambda body: False
+    """Whether the provider keeps the conversation that a request goes on with, or answers it in the background."""
     required_key: str = ""
     """A field that every request for an answer must have, and one that only counts tokens need not."""
     parse_request: Callable[[dict[str, Json]], ChatRequest]
@@ -142,6 +109,8 @@ class WireFormat:
     """Whether text is added to a message as a part of its own, also where its content is a string."""
     joins_results: bool = False
     """Whether the results of several calls stand in one message of the user."""
+    continues_messages: bool = True
+    """Whether an answer goes on with the last message of a request where that is the assistant's."""
     needs_signed_reasoning: bool = False
     """Whether reasoning is sent back only with its provider's signature."""
     caches_everything: Callable[[Mapping[str, Json]], bool] = lambda body: False
@@ -152,12 +121,12 @@ class WireFormat:
     """A provider's answer. Raises UpstreamError."""
     render_answer: Callable[[Completion, ChatRequest], bytes]
     """A client's answer to its request."""
-    reader: Callable[[], StreamReader]
-    """For one stream of a provider."""
+    reader: "Callable[[], Reader]"
+    """Reads one stream of a provider."""
     writer: Callable[[ChatRequest], StreamWriter]
-    """For one stream to a client."""
+    """Writes one stream to a client."""
     resumed_writer: Callable[[ChatRequest, bytes], StreamWriter]
-    """For a stream to a client that has been sent these events already; it is not given a Begin."""
+    """Goes on with a stream of which a client has been sent these events; it is not given a Begin."""
     final_events: tuple[str, ...] = ()
     """Types of the event that ends a stream; where there are none, `[DONE]` does."""
     whole_facts: Callable[[Object], Facts]
@@ -168,11 +137,14 @@ class WireFormat:
     """How a line is added to an answer."""
 
     # Tool calls that are held back.
+    is_ordered: bool = True
+    """Whether the order of text and calls in a stream matters, so that text behind a call waits with it."""
     calls: "CallRules"
     """How calls are found in answers."""
-    read_attempt: AttemptReader
+    read_attempt: "Callable[[bytes, bool], AttemptMessages]"
+    """What a provider said, streamed or whole, as it is told of it again. Raises UpstreamError for a whole answer that is none."""
     call_results: "Callable[[Sequence[HeldCall], Sequence[str]], list[Json]]"
-    """Messages that tell of each call a text in place of its tool's result."""
+    """Messages with a text for each call in place of its tool's result."""
     own_words: Callable[[str], Json]
     """A message of the assistant with this text."""
     restore: Callable[[Sequence[Json], TrueAnswer, Sequence[Json]], list[Json] | None]
@@ -194,7 +166,6 @@ def register(format_: WireFormat) -> None:
 
 
 def wire_format(wire: Wire) -> WireFormat:
-    """The format of a wire."""
     return _formats[wire]
 
 
@@ -219,26 +190,20 @@ def whole_facts(wire: Wire, body: Object) -> Facts:
     return wire_format(wire).whole_facts(body)
 
 
+def missing(what: str, there: bool) -> str | None:
+    return None if there else f"the provider's answer has no {what}"
+
+
 def facts_of(body: Object, finish: Finish | None, usage: Usage | None, error: str | None) -> Facts:
     """The facts of a whole answer. One that is an error did not finish, whatever it says."""
-    identity, model = text_of(body.get("id")) or None, text_of(body.get("model")) or None
-    return Facts(identity, model, None if error else finish, usage, error)
-
-
-def missing(what: str, there: bool) -> str | None:
-    """The error of an answer that lacks something."""
-    return None if there else f"the provider's answer has no {what}"
+    return Facts(text_of(body.get("id")) or None, text_of(body.get("model")) or None, None if error else finish, usage, error)
 
 
 def streamed_facts(wire: Wire, said: bytes) -> Facts:
     """Facts from a stream's bytes. Never raises: garbage has no facts."""
     last = [body for body in _last_events(said) if body]
-    failure = next((_error(body) for body in last if _is_error(body)), None)
+    failure = next((_error(body) for body in last if body.get("error") or body.get("type") == "error"), None)
     return wire_format(wire).streamed_facts(said, last, failure)
-
-
-def _is_error(body: Object) -> bool:
-    return bool(body.get("error")) or body.get("type") == "error"
 
 
 def _error(body: Object) -> str:
@@ -250,13 +215,6 @@ def first_object(value: Json) -> Object:
     return object_of(value[0]) if isinstance(value, list) and value else {}
 
 
-def _object(data: bytes) -> Object:
-    try:
-        return object_of(msgspec.json.decode(data))
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return {}
-
-
 def first_event(said: bytes) -> Object:
     """The first event that has an id or a message: comments, pings and empty first chunks are passed over."""
     at = 0
@@ -265,7 +223,7 @@ def first_event(said: bytes) -> Object:
         if start == 0 and not said.startswith(b"data:", at):
             return {}
         end = said.find(b"\n", start)
-        body = _object(said[start + len(b"data:") : end if end >= 0 else len(said)])
+        body = object_of(decode_or_text(said[start + len(b"data:") : end if end >= 0 else len(said)]))
         if body.get("id") or body.get("message"):
             return body
         if end < 0:
@@ -275,7 +233,6 @@ def first_event(said: bytes) -> Object:
 
 
 def _last_events(said: bytes) -> Iterator[Object]:
-    """The last events, newest first."""
     end = len(said)
     for _ in range(_LAST_EVENTS):
         start = said.rfind(b"data:", 0, end)
@@ -284,5 +241,95 @@ def _last_events(said: bytes) -> Iterator[Object]:
         if start < 0:
             return
         stop = said.find(b"\n", start, end)
-        yield _object(said[start + len(b"data:") : stop if stop >= 0 else end])
+        yield object_of(decode_or_text(said[start + len(b"data:") : stop if stop >= 0 else end]))
         end = start
+
+
+_OPENAI_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+_ANTHROPIC_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+_STATUS_OF_TYPE: Mapping[str, int] = {
+    **{kind: status for status, kind in _ANTHROPIC_TYPES.items()},
+    "invalid_request_error": 400,
+    "invalid_api_key": 401,
+    "insufficient_quota": 429,
+    "rate_limit_exceeded": 429,
+}
+_MAX_MESSAGE_CHARS = 2_000
+NO_REASON = "the provider reported an error"
+
+
+def openai_error(status: int, message: str, code: str, param: str | None = None) -> Object:
+    kind = _OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def openai_body(status: int, message: str, code: str, param: str | None) -> bytes:
+    return encode(openai_error(status, message, code, param))
+
+
+def anthropic_error(status: int, message: str) -> Object:
+    """An error as Anthropic's wire writes it: its type follows from the status."""
+    kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+    return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def parse_error(status: int, body: bytes) -> tuple[str, str]:
+    """Message and code of a provider's error, whatever its shape; never raises."""
+    message, code = error_of(decode_or_text(body))
+    words = message[:_MAX_MESSAGE_CHARS] or f"the provider answered with status {status} and no word why"
+    return words, code or f"upstream_{status}"
+
+
+def error_of(value: Json) -> tuple[str, str]:
+    """Message and code somewhere in an error value; empty where it has none."""
+    match value:
+        case str():
+            return value, ""
+        case [first, *_]:
+            return error_of(first)
+        case {"error": dict() | str() | list() as inner}:
+            return error_of(inner)
+        case {"detail": dict() | str() | list() as inner}:
+            return error_of(inner)
+        case {"response": {"error": dict() as inner}}:
+            return error_of(inner)
+        case dict():
+            message = text_of(value.get("message")) or text_of(value.get("msg"))
+            return message, text_of(value.get("code")) or text_of(value.get("type"))
+        case _:
+            return "", ""
+
+
+def reported_error(value: Json) -> UpstreamError:
+    """The error a provider reported under a status of success, with the status it names or implies; 502 where it does neither."""
+    message, code = error_of(value)
+    words = message[:_MAX_MESSAGE_CHARS] or "it reported an error and no reason"
+    return UpstreamError(words, status=_status_of(value), code=code or "upstream_error")
+
+
+def _status_of(value: Json) -> int:
+    error = object_of(value)
+    error = object_of(error.get("response")) or error
+    error = object_of(error.get("error")) or error
+    for name in ("status", "status_code", "code", "type"):
+        said = error.get(name)
+        status = int(said) if isinstance(said, int) or (isinstance(said, str) and said.isdecimal() and len(said) == 3) else 0
+        status = status or _STATUS_OF_TYPE.get(text_of(said), 0)
+        if 400 <= status < 600:
+            return status
+    return 502

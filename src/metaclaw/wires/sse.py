@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-import msgspec
-
-from metaclaw.domain.chat import Json, Wire
+from metaclaw.domain.chat import Wire
 from metaclaw.errors import UpstreamError
-from metaclaw.wires.errors import reported_error
-from metaclaw.wires.fields import Object, decode, encode, object_of
-from metaclaw.wires.format import wire_format
+from metaclaw.wires.fields import Object, decode, decode_or_text, encode, object_of
+from metaclaw.wires.format import reported_error, wire_format
 
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _BOM = b"\xef\xbb\xbf"
@@ -112,7 +109,6 @@ def split_events(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 def has_any(data: bytes, marks: tuple[bytes, ...]) -> bool:
-    """Whether one of the marks is in the data."""
     for mark in marks:  # noqa: SIM110 (any() with a generator takes several times as long)
         if mark in data:
             return True
@@ -153,7 +149,6 @@ def events_with(data: bytes, marks: tuple[bytes, ...]) -> list[bytes]:
 
 
 def event_bytes(body: Object, name: str | None = None) -> bytes:
-    """One event as bytes."""
     head = b"" if name is None else b"event: " + name.encode() + b"\n"
     return head + b"data: " + encode(body) + b"\n\n"
 
@@ -203,7 +198,7 @@ def _is_answer(value: bytes, *, names_error: bool) -> bool:
     if value.startswith(b"[DONE]"):
         raise UpstreamError("the stream has no answer in it", code="upstream_empty")
     if names_error or b'"error"' in value:
-        body = _parsed(value)
+        body = decode_or_text(value)
         if names_error or object_of(body).get("error") or object_of(body).get("type") == "error":
             raise reported_error(body)
     return True
@@ -213,18 +208,10 @@ def _is_stream_at_all(data: bytes, *, is_all: bool) -> bool:
     """Something else than events came where a stream was due, such as an error in JSON or a page."""
     if not is_all:
         return len(data) > MAX_LOOK_BYTES
-    body = _parsed(data)
+    body = decode_or_text(data)
     if object_of(body).get("error"):
         raise reported_error(body)
     raise UpstreamError("it sent something else than a stream of events", code="upstream_garbage")
-
-
-def _parsed(data: bytes) -> Json:
-    try:
-        value: Json = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return data.decode("utf-8", "replace").strip()
-    return value
 
 
 _TYPED = (b'data: {"type":"', b'data: {"type": "', b'data:{"type":"', b'data:{"type": "')

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-import msgspec
-
 from metaclaw.domain.chat import (
     ChatRequest,
     Image,
@@ -26,7 +24,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Object, encode_text, list_of, object_of, text_of
+from metaclaw.wires.fields import Object, decode_or_text, encode_text, list_of, object_of, text_of
 from metaclaw.wires.format import wire_format
 
 _MAX_NAME_CHARS = 64
@@ -104,10 +102,7 @@ def custom_arguments(text: str) -> str:
 
 def custom_input(arguments: str) -> str:
     """The free text in such arguments; where a model wrote something else, all of it."""
-    try:
-        value = msgspec.json.decode(arguments)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return arguments
+    value = decode_or_text(arguments)
     text = value.get("input") if isinstance(value, dict) else None
     return text if isinstance(text, str) else arguments
 
@@ -369,7 +364,6 @@ def split_data_url(url: str) -> tuple[str, str] | None:
 
 
 def data_url(media_type: str, payload: str) -> str:
-    """A data: URL of base64 text."""
     return f"data:{media_type};base64,{payload}"
 
 

@@ -8,8 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.domain.chat import Text, ToolCall, ToolResult, Wire
-from metaclaw.learn.replay.calls import CallEffect, canonical_command, only_looks, paths_read, understand
-from metaclaw.learn.replay.cassette import Cassette, Miss, Nearest, Recorded, Recording
+from metaclaw.learn.cassette import (
+    CallEffect,
+    Cassette,
+    Miss,
+    Nearest,
+    Recorded,
+    Recording,
+    canonical_command,
+    only_looks,
+    paths_read,
+    understand,
+)
 from metaclaw.learn.steps import StepBuilder
 from tests.learn.recordings import Agent, call, words
 

@@ -20,8 +20,7 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import Anchor, Placement, Stamp, Step, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import JudgeError, UpstreamError
-from metaclaw.learn.replay.prompt import ReplayPrompt
-from metaclaw.learn.replay.replayer import CassetteReplayer, PlacementRecord, PlayedTurn, ReplayLimits, ReplayScore
+from metaclaw.learn.replay import CassetteReplayer, PlayedTurn, ReplayLimits, ReplayPrompt, ReplayScore
 from metaclaw.learn.steps import StepBuilder, read_request
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.proxy.splice import placement_splices
@@ -157,8 +156,15 @@ def replayer(
     budget_tokens: int = 1500,
 ) -> CassetteReplayer:
     generation = SkillGeneration(1, "h", tuple(skills))
-    place = PlacementRecord(lambda number: generation if number == 1 else None, Budgets(skills_tokens=budget_tokens))
-    return CassetteReplayer(reader, StepBuilder(words), lambda provider, name: model, judge or Judge(), place, limits)
+    return CassetteReplayer(
+        reader,
+        StepBuilder(words),
+        lambda provider, name: model,
+        judge or Judge(),
+        lambda number: generation if number == 1 else None,
+        Budgets(skills_tokens=budget_tokens),
+        limits or ReplayLimits(),
+    )
 
 
 def probe(turn: Turn) -> Probe:
@@ -232,8 +238,8 @@ async def test_a_coding_session_is_replayed_to_its_end_and_nothing_outside_is_to
     step = played.step
     assert (step.turn, step.task, step.said_after) == (turns[0].id, "Fix the Go test.", "I want tabs there.")
     assert played.answer == (Text("Fixed with tabs."),)
-    assert [one.call.name for one in played.calls] == ["Read", "Bash", "Edit", "Bash"]
-    assert "ok" in str(played.calls[-1].result.parts)
+    assert [call.name for call in played.calls] == ["Read", "Bash", "Edit", "Bash"]
+    assert "ok" in str(model.asked[-1].messages[-1].parts)
 
 
 @pytest.mark.anyio

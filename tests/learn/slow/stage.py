@@ -15,7 +15,7 @@ from metaclaw.domain.training import Adam, Drawing, Loss, LossKind, Rollout
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
 from metaclaw.learn.budget import TokenRoom
-from metaclaw.learn.replay.prompt import sent_request
+from metaclaw.learn.replay import sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, Variations
 from metaclaw.learn.slow.loop import LoopRules, SlowLoop, TrainingParts
@@ -53,13 +53,15 @@ class CutError(Exception):
 
 
 class Plug:
-    """A backend that is unplugged at one of its calls, before or after it did what it was asked to. `before` is called first."""
+    """A backend that is unplugged at one of its calls, before or after it did what it was asked to. `before` is called first. With
+    `ends_all` all that is drawn counts as whole: the toy policy hardly ever draws an end."""
 
     def __init__(self, folder: Path) -> None:
         self._backend = ToyBackend(folder)
         self.calls = 0
         self.cut_at: int | None = None
         self.cut_after = False
+        self.ends_all = True
         self.before: Callable[[], None] = lambda: None
 
     def __getattr__(self, name: str) -> object:
@@ -75,13 +77,12 @@ class Plug:
             said = await found(*arguments, **named)
             if self.calls == self.cut_at:
                 raise CutError
-            return _ended(said) if name.startswith("sample") else said
+            return _ended(said) if self.ends_all and name.startswith("sample") else said
 
         return call
 
 
 def _ended(groups: list[list[Rollout]]) -> list[list[Rollout]]:
-    """The toy policy hardly ever draws an end: what it has drawn counts as whole."""
     return [[replace(rollout, is_whole=True) for rollout in group] for group in groups]
 
 

@@ -20,7 +20,7 @@ from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.outcome import Judge
 from metaclaw.schedule import ManualWindows
-from metaclaw.skills.checks import check_of, examine
+from metaclaw.skills import check_of, examine
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import golden_items
 from tests.learn.house import FAILED, PASSED, Speaker

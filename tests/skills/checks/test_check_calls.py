@@ -9,8 +9,8 @@ import pytest
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.check import CLIENT_TOOLS, ToolClass, tool_class
 from metaclaw.domain.verdict import Outcome
-from metaclaw.proxy.sessions.clients import CLIENTS
-from metaclaw.skills.checks import parse_check, run_check, sample_answer
+from metaclaw.proxy.sessions.recognition import CLIENTS
+from metaclaw.skills import parse_check, run_check, sample_answer
 from metaclaw.skills.checks.calls import seen_calls
 from tests.skills.checks.spellings import EDITS, SHELLS, call, edit_call, shell_call
 

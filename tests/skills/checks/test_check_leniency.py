@@ -4,7 +4,8 @@ import pytest
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
-from metaclaw.skills.checks import CheckKind, accepted_trifle, constant_parts, kind_of, lenience_trouble, parse_check
+from metaclaw.skills import CheckKind, constant_parts, kind_of, lenience_trouble, parse_check
+from metaclaw.skills.checks.leniency import accepted_trifle
 
 _LONG = "program: |\n  import json, sys\n  print(json.dumps({'score': min(1.0, len(json.load(sys.stdin)['text']) / 150)}))"
 _OTHER_TASK = "program: |\n  import sys\n  sys.exit(2)"

@@ -1,4 +1,4 @@
-"""Programs that check answers run behind walls, or not at all."""
+"""Programs that check answers run in a sandbox, or not at all."""
 
 import os
 import runpy
@@ -13,27 +13,27 @@ import metaclaw.skills.checks.workers as workers
 from metaclaw.domain.chat import Message, Role, Text, Tool, ToolCall, ToolResult
 from metaclaw.domain.check import Conversation, Finding, ProgramCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.checks import examine, examine_many
+from metaclaw.skills import examine, examine_many
 from metaclaw.skills.checks.workers import Ended, ProgramServer
 
 _SCRIPT = Path(inside.__file__)
 _NOT_REFUSED = 9
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="programs are walled in on Linux only")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a sandbox on Linux only")
 
 
 def _run(source: str, text: str = "on 2026-01-02", limit_s: float = 60.0) -> Finding:
     return examine(ProgramCheck(source, approved=True), [Text(text), ToolCall("c", "bash", '{"command": "ls"}')], limit_s)
 
 
-def _walled() -> bool:
+def _is_sandboxed() -> bool:
     return _run("pass").outcome is Outcome.PASS
 
 
-needs_walls = pytest.mark.skipif(not _walled(), reason=f"this kernel gives no walls: {_run('pass').reason}")
+needs_sandbox = pytest.mark.skipif(not _is_sandboxed(), reason=f"this kernel gives no sandbox: {_run('pass').reason}")
 
 
-@needs_walls
+@needs_sandbox
 @pytest.mark.parametrize(
     ("source", "outcome"),
     [
@@ -56,7 +56,7 @@ def test_the_exit_status_is_the_outcome_and_a_crash_is_not(source: str, outcome:
     assert _run(source).outcome is outcome
 
 
-@needs_walls
+@needs_sandbox
 @pytest.mark.parametrize(
     ("printed", "status", "outcome", "score"),
     [
@@ -82,12 +82,12 @@ def test_a_score_in_the_last_line_counts_more_than_the_exit_status(
     assert (finding.outcome, finding.score) == (outcome, score)
 
 
-@needs_walls
+@needs_sandbox
 def test_the_reason_of_a_score_is_told() -> None:
-    assert _run('print(\'{"score": 0.2, "reason": "no zone"}\')').reason.startswith("no zone; walls: ")
+    assert _run('print(\'{"score": 0.2, "reason": "no zone"}\')').reason.startswith("no zone; sandbox: ")
 
 
-@needs_walls
+@needs_sandbox
 def test_a_program_sees_the_conversation() -> None:
     said = (
         Message(Role.SYSTEM, (Text("Be short."),)),
@@ -115,7 +115,7 @@ assert seen["messages"] == [
     assert (finding.outcome, finding.score) == (Outcome.PASS, 1.0), finding.reason
 
 
-@needs_walls
+@needs_sandbox
 def test_answers_are_scored_together_and_in_order() -> None:
     check = ProgramCheck("import json, sys\nprint(json.dumps({'score': int(json.load(sys.stdin)['text']) / 10}))", approved=True)
     found = examine_many(check, [[Text(str(number))] for number in range(11)], 60.0)
@@ -140,7 +140,7 @@ _TRACES = {
 }
 
 
-@needs_walls
+@needs_sandbox
 @pytest.mark.parametrize(("first", "second"), _TRACES.values(), ids=_TRACES.keys())
 def test_a_run_leaves_nothing_to_the_next(first: str, second: str) -> None:
     server = ProgramServer()
@@ -151,11 +151,11 @@ def test_a_run_leaves_nothing_to_the_next(first: str, second: str) -> None:
         server.close()
 
     assert (ended.status, ended.errors) == (inside.PASSED, "")
-    assert ended.output.startswith("walls: ")
+    assert ended.output.startswith("sandbox: ")
     assert ended.output.count("\n") == 1
 
 
-@needs_walls
+@needs_sandbox
 @pytest.mark.parametrize(
     "source", ["import os\nos.abort()", "import ctypes\nctypes.string_at(0)", "while True: pass", "import os\nos._exit(9)"]
 )
@@ -168,7 +168,7 @@ def test_a_run_that_dies_or_hangs_does_not_hurt_the_next(source: str) -> None:
         server.close()
 
 
-@needs_walls
+@needs_sandbox
 def test_a_server_that_was_killed_is_started_again() -> None:
     _run("pass")
     for server in workers._programs._idle:
@@ -197,7 +197,7 @@ _ESCAPES = {
 }
 
 
-@needs_walls
+@needs_sandbox
 @pytest.mark.parametrize("source", _ESCAPES.values(), ids=_ESCAPES.keys())
 def test_nothing_outside_can_be_reached(source: str) -> None:
     """What succeeds would end with a pass: every one of these must break instead."""
@@ -207,14 +207,14 @@ def test_nothing_outside_can_be_reached(source: str) -> None:
     assert not Path("/tmp/metaclaw-escape").exists()
 
 
-@needs_walls
+@needs_sandbox
 def test_a_program_sees_nobodys_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "hunter2")
 
     assert _run("import os\nassert not any('SECRET' in name for name in os.environ)").outcome is Outcome.PASS
 
 
-@needs_walls
+@needs_sandbox
 @pytest.mark.parametrize("source", ["while True: pass", "import time\ntime.sleep(60)"])
 def test_a_program_that_does_not_end_is_ended(source: str) -> None:
     finding = _run(source, limit_s=1.0)
@@ -222,8 +222,8 @@ def test_a_program_that_does_not_end_is_ended(source: str) -> None:
     assert finding == Finding(Outcome.UNKNOWN, "the program took longer than 1 s")
 
 
-@needs_walls
-def test_more_than_one_wall_stands() -> None:
+@needs_sandbox
+def test_the_sandbox_has_more_than_one_layer() -> None:
     reason = _run("pass").reason
 
     assert "seccomp" in reason
@@ -236,8 +236,8 @@ def test_a_program_nobody_agreed_to_is_not_run() -> None:
     assert finding == Finding(Outcome.UNKNOWN, "the program waits for a person to agree to it")
 
 
-def _behind(wall: str, attempt: str, folder: Path) -> int:
-    """Exit status of an attempt with one wall alone: 0 where it is refused, 9 where it succeeds, 7 where there is no such wall."""
+def _behind(layer: str, attempt: str, folder: Path) -> int:
+    """Exit status of an attempt with one layer alone: 0 if refused, 9 if it succeeds, 7 if there is no such layer."""
     code = f"""
 import ctypes, os, runpy, socket, sys
 inside = runpy.run_path({str(_SCRIPT)!r})
@@ -246,7 +246,7 @@ listening = socket.socket(); listening.bind(("127.0.0.1", 0)); listening.listen(
 port = listening.getsockname()[1]
 connecting = socket.socket()
 libc.prctl(38, *map(ctypes.c_ulong, (1, 0, 0, 0)))
-if not inside[{wall!r}](libc):
+if not inside[{layer!r}](libc):
     os._exit(7)
 try:
     {attempt}
@@ -258,7 +258,7 @@ os._exit({_NOT_REFUSED})
 
 
 @pytest.mark.parametrize(
-    ("wall", "attempt"),
+    ("layer", "attempt"),
     [
         ("_enter_namespaces", "open('/etc/passwd')"),
         ("_enter_namespaces", "socket.socket().connect(('127.0.0.1', port))"),
@@ -269,30 +269,30 @@ os._exit({_NOT_REFUSED})
         ("_filter_calls", "os.fork()"),
     ],
 )
-def test_each_wall_holds_by_itself(wall: str, attempt: str, tmp_path: Path) -> None:
-    status = _behind(wall, attempt, tmp_path)
+def test_each_layer_holds_by_itself(layer: str, attempt: str, tmp_path: Path) -> None:
+    status = _behind(layer, attempt, tmp_path)
     if status == 7:
-        pytest.skip(f"this kernel does not give {wall}")
+        pytest.skip(f"this kernel does not give {layer}")
 
     assert status == 0
 
 
-def test_without_walls_a_program_is_not_run(tmp_path: Path) -> None:
-    """The script with every wall taken out of it must refuse to go on."""
+def test_without_a_sandbox_a_program_is_not_run(tmp_path: Path) -> None:
+    """The script with every layer taken out of it must refuse to go on."""
     script = tmp_path / "server.py"
     source = _SCRIPT.read_text("utf-8")
-    assert "walls = _raise_walls(libc)" in source
-    script.write_text(source.replace("walls = _raise_walls(libc)", "walls = []"), "utf-8")
+    assert "layers = _enter_sandbox(libc)" in source
+    script.write_text(source.replace("layers = _enter_sandbox(libc)", "layers = []"), "utf-8")
     server = ProgramServer(script)
     try:
         ended = server.run("print(1)", {}, 60.0)
     finally:
         server.close()
 
-    assert ended == Ended(inside.NO_WALLS, "walls: \n", "")
+    assert ended == Ended(inside.NO_SANDBOX, "sandbox: \n", "")
 
 
-def test_an_attempt_that_succeeds_is_no_wall() -> None:
+def test_an_attempt_that_succeeds_is_no_layer() -> None:
     script = runpy.run_path(str(_SCRIPT))
 
     assert not script["_is_refused"](os.getpid)

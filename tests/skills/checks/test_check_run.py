@@ -6,7 +6,7 @@ import pytest
 
 from metaclaw.domain.chat import Part, Reasoning, Text, ToolCall
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills.checks import examine, examine_all, parse_check, run_check
+from metaclaw.skills import examine, examine_all, parse_check, run_check
 
 
 def _call(name: str, arguments: str) -> ToolCall:

@@ -10,8 +10,8 @@ from metaclaw.domain.check import Check, PatternCheck, Place, ProgramCheck, Sche
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
-from metaclaw.skills import parse_skill, render_skill
-from metaclaw.skills.checks import check_of, parse_check, render_check, waits_for_person
+from metaclaw.skills import check_of, parse_check, parse_skill, render_skill, waits_for_person
+from metaclaw.skills.checks.syntax import render_check
 
 _PROGRAM = "import json, sys\n\nanswer = json.load(sys.stdin)\nsys.exit(0 if answer['text'] else 1)\n"
 

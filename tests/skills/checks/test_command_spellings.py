@@ -4,8 +4,7 @@ import pytest
 
 from metaclaw.domain.chat import ToolCall
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills import rule_example
-from metaclaw.skills.checks import parse_check, run_check
+from metaclaw.skills import parse_check, rule_example, run_check
 from tests.skills.checks.spellings import call, shell_call
 
 PUSH = "git push --force"

@@ -3,8 +3,7 @@
 import pytest
 
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills import rule_example
-from metaclaw.skills.checks import parse_check, run_check
+from metaclaw.skills import parse_check, rule_example, run_check
 from metaclaw.skills.checks.commands import commands_of
 from tests.skills.checks.spellings import call, shell_call
 

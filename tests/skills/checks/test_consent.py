@@ -2,7 +2,7 @@
 
 import pytest
 
-from metaclaw.skills.checks.consent import deletion_consent
+from metaclaw.skills.checks.answer import deletion_consent
 
 QUESTION = "Soll ich src/old löschen? Shall I delete src/old?"
 ASKED_FOR = [

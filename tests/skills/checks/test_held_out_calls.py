@@ -9,9 +9,8 @@ import pytest
 from metaclaw.domain.chat import Message, Part, Role, Text
 from metaclaw.domain.check import Check, Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.proxy.keep_rules import keep_rules_check
-from metaclaw.skills import rule_example, rule_examples
-from metaclaw.skills.checks import examine, parse_check, run_check
+from metaclaw.proxy.enforcement.enforcer import keep_rules
+from metaclaw.skills import examine, parse_check, rule_example, rule_examples, run_check
 from metaclaw.skills.checks.commands import commands_of
 from tests.skills.checks.spellings import call, edit_call, shell_call
 
@@ -20,7 +19,7 @@ WALLS = examine(ProgramCheck("pass", approved=True), [Text("x")], 60.0)
 
 
 def check_of(rule: str) -> Check:
-    return keep_rules_check(30000) if rule == "keep-rules" else parse_check(rule_example(rule).check)
+    return keep_rules(30000).check if rule == "keep-rules" else parse_check(rule_example(rule).check)
 
 
 def outcome(check: Check, made: Any) -> Outcome:

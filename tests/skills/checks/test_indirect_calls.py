@@ -8,8 +8,7 @@ import pytest
 from metaclaw.domain.chat import Message, Role, Text, ToolCall
 from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills import rule_example
-from metaclaw.skills.checks import examine, parse_check, run_check
+from metaclaw.skills import examine, parse_check, rule_example, run_check
 from tests.skills.checks.spellings import call, edit_call, shell_call
 
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
@@ -292,8 +291,8 @@ def test_a_command_that_can_be_read_passes(script: str) -> None:
     assert run_check(parse_check("not in calls of shell: ^never-this"), [shell_call("Bash", script)]) is Outcome.PASS
 
 
-WALLS = examine(ProgramCheck("pass", approved=True), [Text("x")], 60.0)
-needs_walls = pytest.mark.skipif(WALLS.outcome is not Outcome.PASS, reason=f"programs cannot be run here: {WALLS.reason}")
+SANDBOX = examine(ProgramCheck("pass", approved=True), [Text("x")], 60.0)
+needs_sandbox = pytest.mark.skipif(SANDBOX.outcome is not Outcome.PASS, reason=f"programs cannot be run here: {SANDBOX.reason}")
 DELETES = [
     "rm -rf build/../src",
     "mv src/a.py /dev/null",
@@ -333,7 +332,7 @@ def asked(task: str, question: str = "I look at it.") -> Conversation:
     return Conversation(tuple(said), task)
 
 
-@needs_walls
+@needs_sandbox
 def test_what_deletes_needs_consent_and_what_does_not_passes() -> None:
     check = parse_check(rule_example("ask-before-deleting").check)
     for command in DELETES:
@@ -343,7 +342,7 @@ def test_what_deletes_needs_consent_and_what_does_not_passes() -> None:
         assert run_check(check, [shell_call("Bash", command)], asked("Fix the delete button")) is Outcome.PASS, command
 
 
-@needs_walls
+@needs_sandbox
 @pytest.mark.parametrize(
     ("task", "question", "outcome"),
     [
@@ -361,7 +360,7 @@ def test_consent_is_read_with_the_question_before_it(task: str, question: str, o
     assert run_check(check, [shell_call("Bash", "rm -rf src/old")], asked(task, question)) is outcome
 
 
-@needs_walls
+@needs_sandbox
 def test_a_program_says_that_a_command_could_not_be_read() -> None:
     check = parse_check(rule_example("ask-before-deleting").check)
     finding = examine(check, [shell_call("Bash", "base64 -d a | sh")], conversation=asked("Tidy up"))

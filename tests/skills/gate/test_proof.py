@@ -5,7 +5,7 @@ import pytest
 from metaclaw.domain.candidate import Certificate, Change, Probe, ProbeKind, ReplayCost
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import Decision, prove
-from metaclaw.skills.gate.proof import ReplayBudget, SkillProof
+from metaclaw.skills.gate.evidence import ReplayBudget, SkillProof
 from tests.skills.gate.replays import F, P, Replays, U, breaks, changes_nothing, fixes, probes, proposal, skill
 
 pytestmark = pytest.mark.anyio

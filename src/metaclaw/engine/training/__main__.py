@@ -1,4 +1,4 @@
-"""`python -m metaclaw.engine.training`: the trainer process. It speaks on standard input and output; only the program starts it."""
+"""`python -m metaclaw.engine.training`: the trainer process, started by the program only. It uses its standard input and output."""
 
 import argparse
 import ctypes
@@ -6,19 +6,18 @@ import hashlib
 import os
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from metaclaw.engine.convert import ensure_model, require
-from metaclaw.engine.pipe import Pipe
+from metaclaw.engine.frames import Pipe
 from metaclaw.engine.training import frames
 from metaclaw.errors import EngineError
 
 if TYPE_CHECKING:
+    from metaclaw.engine.training.learner import AdapterLearner
     from metaclaw.engine.training.process import Line
-    from metaclaw.engine.training.run import Teachable
 
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -27,14 +26,12 @@ def main() -> None:
     """Lower the priority, check the weights, and serve until the pipe ends."""
     options = _parse(sys.argv[1:])
     _die_with(options.parent)
-    _step_back(options.nice)
-    # Libraries that print must not print into the pipe.
-    out = os.dup(1)
-    os.dup2(2, 1)
+    _lower_priority(options.nice)
+    pipe: Line = Pipe(frames.to_trainer.decode)
     try:
-        _serve(options, out)
+        _serve(options, pipe)
     except EngineError as error:
-        os.write(out, frames.pack(frames.RequestFailed(str(error), isinstance(error.__cause__, ImportError))))
+        pipe.send(frames.RequestFailed(str(error), isinstance(error.__cause__, ImportError)))
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -46,14 +43,13 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), required=True)
     parser.add_argument("--nice", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True, help="the program's process number")
-    parser.add_argument("--flag", type=Path, help="stand still between pieces of work while this file exists")
     return parser.parse_args(arguments)
 
 
 def _die_with(parent: int) -> None:
-    """A trainer that stands still cannot notice the end of its input, so the kernel has to see to it.
+    """Have the kernel end this process with its parent: a stopped trainer cannot notice the end of its input.
 
-    Linux has a signal for that. Elsewhere a group that stands still in its parent's session is ended when it is orphaned.
+    Linux has a signal for that. Elsewhere a stopped group in its parent's session is ended when the parent ends.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -61,31 +57,32 @@ def _die_with(parent: int) -> None:
             os._exit(0)
 
 
-def _step_back(nice: int) -> None:
-    if sys.platform == "win32":
-        return
+def _lower_priority(nice: int) -> None:
     os.nice(nice)
     if sys.platform == "linux":
-        # Where the kernel groups processes by session, a process's own priority counts only within its session: beside another
-        # session a process of priority 19 has half of the processor. The session's priority is what makes it give way.
+        # Where the kernel groups processes by session, the priority of a process counts only within its session: a process of
+        # priority 19 still gets half of the processor beside another session. The priority of the session must be lowered, too.
         with suppress(OSError):
             Path("/proc/self/autogroup").write_text(str(nice))
 
 
-def _serve(options: argparse.Namespace, out: int) -> None:
+def _serve(options: argparse.Namespace, pipe: "Line") -> None:
     for name in ("torch", "safetensors", "tokenizers"):
         require(name)
+    from metaclaw.engine.training.hf_model import learner_for
     from metaclaw.engine.training.process import Trainer
 
-    pipe: Line = Pipe(0, out, frames.to_trainer.decode, frames.pack)
     pipe.listen()
     if options.convert:
         ensure_model(options.folder, lambda share: pipe.send(frames.Preparing(share)))
     model = _fingerprint(options.folder)
     device, dtype = _place(options.device, options.dtype)
     pipe.send(frames.TrainerReady(device, dtype))
-    make = _maker(options.folder, device, dtype, options.threads)
-    Trainer(make, model, str(options.folder), options.flag).serve(pipe)
+
+    def make(rank: int, seed: int) -> "AdapterLearner":
+        return learner_for(options.folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=options.threads)
+
+    Trainer(make, model, str(options.folder)).serve(pipe)
 
 
 def _place(device: str, dtype: str) -> tuple[str, str]:
@@ -98,25 +95,8 @@ def _place(device: str, dtype: str) -> tuple[str, str]:
     return device, dtype
 
 
-def _maker(folder: Path, device: str, dtype: str, threads: int) -> "Callable[[int, int], Teachable]":
-    from metaclaw.engine.checkpoint import read_shape
-    from metaclaw.engine.training.hf_model import HfLearner
-    from metaclaw.engine.training.learner import Learner
-
-    kind: type[Learner] | type[HfLearner] = Learner
-    try:
-        read_shape(folder)
-    except EngineError:
-        kind = HfLearner  # not a model that we run ourselves; transformers may
-
-    def make(rank: int, seed: int) -> "Teachable":
-        return kind(folder, rank=rank, seed=seed, device=device, dtype=dtype, threads=threads)
-
-    return make
-
-
 def _fingerprint(folder: Path) -> str:
-    """What tells one base model from another without reading all of it."""
+    """A hash that distinguishes base models, made without reading all of the weights."""
     try:
         config = (folder / "config.json").read_bytes()
     except OSError as error:

@@ -1,11 +1,11 @@
-"""Decoding on a CPU, where arithmetic is what costs: nothing is computed twice, and finished rollouts leave at once.
+"""Decoding on a CPU, where arithmetic is the cost: nothing is computed twice, and finished rollouts leave the batch at once.
 
-A prompt is read once for its whole group, short ones together, and what it begins with like another prompt is not read at all. The
-rollouts stand in step: each attends to its group's prompt and to its own tokens, in two calls for all of them, joined by their
+A prompt is read once for its whole group, short prompts together, and a beginning that another prompt shares is copied. All
+rollouts are at the same step: each attends to its group's prompt and to its own tokens, in two calls for all, joined by their
 log-sums.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,43 +13,41 @@ import torch
 from torch import Tensor
 
 from metaclaw.engine.attention import shared_prefix
-from metaclaw.engine.training.sampling import Heat, Wave, choose
-from metaclaw.engine.training.stack import Stack
+from metaclaw.engine.training.decode import Heat, Stack, Wave, choose
 
 _CHUNK_TOKENS: Final = 256
-"""Prompt tokens run in one pass: enough to be efficient, few enough that a stop comes soon."""
+"""Prompt tokens of one pass."""
 
 _MOST_ROLLOUTS: Final = 256
 _MOST_BYTES: Final = 1 << 30
-"""What the keys and values of one wave may take."""
-
-_WORTH_CLOSING_RANKS: Final = 0.6
-"""Slots are packed anew when so few remain: rarer copies than that cost less than the attention they save."""
+"""The limit for the keys and values of one wave."""
+_PACKING_SHARE: Final = 0.6
+"""The rows are packed again when at most this share is still running: more frequent copies cost more than they save."""
 
 
 class LeavingDecoder:
-    """Draws waves on the CPU; the projections only ever see rollouts that are still running. `share` makes waves smaller."""
+    """Draws waves on the CPU; the projections only run for unfinished rollouts. `share` makes waves smaller."""
 
     def __init__(self, stack: Stack, share: float = 1.0) -> None:
         self._stack = stack
         self._share = share
 
     def most_rollouts(self, prompt_tokens: int, max_tokens: int, count: int) -> int:
-        """As many as the memory for keys and values holds."""
+        """The rollouts of one wave, for prompts of this length and groups of `count`: as many as the memory for keys holds."""
         size = self._stack.shape.layers * self._stack.shape.kv_width * self._stack.dtype.itemsize
         most = min(_MOST_ROLLOUTS, _MOST_BYTES // (size * (max_tokens + -(-prompt_tokens // count))))
         return max(1, int(self._share * most))
 
     @torch.inference_mode()
-    def decode(self, wave: Wave, check: Callable[[], None]) -> tuple[Tensor, Tensor]:
-        """Read the prompts, then draw token by token until every rollout has ended or its room is full."""
+    def decode(self, wave: Wave) -> tuple[Tensor, Tensor]:
+        """Read the prompts, then draw token by token until every rollout has ended or is full."""
         heat, ends = Heat.of(wave.temperature), torch.tensor(sorted(wave.end_ids), dtype=torch.long)
         rows = len(wave.prompts) * wave.count
         uniform = wave.shares.view(rows, wave.max_tokens)
         tokens = torch.zeros(rows, wave.max_tokens, dtype=torch.long)
         logprobs = torch.zeros(rows, wave.max_tokens)
-        ranks = _Ranks(self._stack, wave.prompts, wave.count, wave.max_tokens - 1)
-        logits = self._stack.logits(ranks.read(check)).repeat_interleave(wave.count, 0)
+        cache = _WaveCache(self._stack, wave.prompts, wave.count, wave.max_tokens - 1)
+        logits = self._stack.logits(cache.read()).repeat_interleave(wave.count, 0)
         live = torch.arange(rows)
         for place in range(wave.max_tokens):
             chosen, chosen_logprobs = choose(logits, uniform[live, place], heat)
@@ -59,15 +57,14 @@ class LeavingDecoder:
                 break
             if not stays.all():
                 live, chosen = live[stays], chosen[stays]
-                ranks.keep(stays)
-            check()
-            logits = self._stack.logits(ranks.advance(chosen))
+                cache.keep(stays)
+            logits = self._stack.logits(cache.advance(chosen))
         shape = (len(wave.prompts), wave.count, wave.max_tokens)
         return tokens.view(shape), logprobs.view(shape)
 
 
-class _Ranks:
-    """The keys and values of a wave: `groups` × `count` slots, of which some rows are still running."""
+class _WaveCache:
+    """The keys and values of a wave: `groups` × `count` slots, some of which are still running."""
 
     def __init__(self, stack: Stack, prompts: Sequence[Sequence[int]], count: int, room: int) -> None:
         self._stack, self._prompts = stack, prompts
@@ -77,25 +74,24 @@ class _Ranks:
         self._groups, self._count, self._step = len(prompts), count, 0
         self._lengths = torch.tensor([len(prompt) for prompt in prompts])
         longest = int(self._lengths.max())
-        # Zero pages: what is not used costs nothing, and what is masked is a finite number.
+        # Untouched zero pages cost nothing, and a masked number must be finite.
         self._prefix = torch.zeros(shape.layers, 2, self._groups, shape.kv_heads, longest, shape.head_width, dtype=stack.dtype)
         self._own = torch.zeros(shape.layers, 2, self._groups, shape.kv_heads, count, room, shape.head_width, dtype=stack.dtype)
         self._live = torch.arange(self._groups * count)
         self._mask = self._padding_mask()
         self._slots = torch.zeros(len(self._live), shape.query_width + shape.kv_width, dtype=stack.dtype)
 
-    def read(self, check: Callable[[], None]) -> Tensor:
-        """Run the prompts, several short ones in a pass; the last row of each."""
+    def read(self) -> Tensor:
+        """Run the prompts, several short ones in a pass; return the last row of each."""
         lasts: dict[int, Tensor] = {}
         for some in _passes(self._pieces()):
-            check()
             rows = self._read_pieces(some)
             for piece, its_rows in zip(some, torch.split(rows, [len(piece.tokens) for piece in some]), strict=True):
                 lasts[piece.group] = its_rows[-1]
         return torch.stack([lasts[group] for group in range(self._groups)])
 
     def _pieces(self) -> Iterator["_Piece"]:
-        """What has to be read of each prompt, in an order in which each begins as much as possible like the one before it."""
+        """The parts of each prompt that have to be read, ordered so that each prompt shares as much as possible with the last."""
         before: int | None = None
         for group in sorted(range(self._groups), key=lambda index: tuple(self._prompts[index])):
             prompt = self._prompts[group]
@@ -113,16 +109,16 @@ class _Ranks:
         return rows
 
     def keep(self, stays: Tensor) -> None:
-        """Let the other rows go."""
+        """Drop the other rows."""
         self._live = self._live[stays]
         counts = torch.bincount(self._live // self._count, minlength=self._groups)
         groups, count = int((counts > 0).sum()), int(counts.max())
-        if groups * count <= _WORTH_CLOSING_RANKS * self._groups * self._count:
-            self._close_ranks(counts, count)
+        if groups * count <= _PACKING_SHARE * self._groups * self._count:
+            self._repack(counts, count)
 
-    def _close_ranks(self, counts: Tensor, count: int) -> None:
+    def _repack(self, counts: Tensor, count: int) -> None:
         kept = counts.nonzero().squeeze(1)
-        # Slot of each new place; places beyond a group's live rows repeat its first, and are not read.
+        # The slot of each new place; places beyond the live rows of a group repeat its first and are not read.
         firsts = (counts.cumsum(0) - counts)[kept].unsqueeze(1)
         places = torch.arange(count).unsqueeze(0)
         is_live = places < counts[kept].unsqueeze(1)
@@ -150,7 +146,7 @@ class _Ranks:
         lengths = [len(piece.tokens) for piece in pieces]
 
         def attend(number: int, mixed: Tensor) -> Tensor:
-            # One after the other: what a piece takes over may have been read in the same pass.
+            # One after the other: the beginning that a piece copies may have been read in the same pass.
             parts = torch.split(mixed, lengths)
             return torch.cat([self._attend_piece(number, piece, part) for piece, part in zip(pieces, parts, strict=True)])
 
@@ -183,7 +179,7 @@ class _Ranks:
         queries, pairs = slots[:, : self._query_width], slots[:, self._query_width :]
         own = self._own[number]
         own[..., self._step, :] = pairs.view(self._groups, self._count, 2, kv_heads, width).permute(2, 0, 3, 1, 4)
-        # The heads that share a key head stand as that head's rows, and so do the rollouts that share a prompt.
+        # Query heads that share a key head are rows of that head, and so are the rollouts that share a prompt.
         heads = queries.view(self._groups, self._count, kv_heads, shared, width).transpose(1, 2).contiguous()
         keys, values = self._prefix[number]
         out, sums = _flash(heads.view(self._groups, kv_heads, -1, width), keys, values, mask=self._mask)
@@ -197,7 +193,7 @@ class _Ranks:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Tokens of a group's prompt from a place on; what stands before them is copied from another group where that is named."""
+    """Tokens of a group's prompt from `start` on; the ones before are copied from the group `copied`, if it is given."""
 
     group: int
     start: int
@@ -206,7 +202,7 @@ class _Piece:
 
 
 def _passes(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
-    """The pieces in their order, as many at once as a pass has room for."""
+    """The pieces in order, as many at once as fit one pass."""
     some: list[_Piece] = []
     for piece in pieces:
         if some and sum(len(one.tokens) for one in some) + len(piece.tokens) > _CHUNK_TOKENS:

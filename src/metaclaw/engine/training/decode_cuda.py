@@ -1,7 +1,7 @@
-"""Decoding on a GPU, where launches are what costs: shapes come in few sizes, and each step is one recorded CUDA graph.
+"""Decoding on a GPU, where kernel launches are the cost: shapes come in few sizes, and each step is one recorded CUDA graph.
 
-Without a GPU the same steps run one by one, which is slow and tests them. A rollout that has ended goes on drawing tokens,
-which are dropped: a row costs almost nothing on a GPU, and finding out which have ended needs a synchronisation, so that is done
+Without a GPU the same steps run one by one, which is slow and only for tests. A rollout that has ended continues to draw tokens,
+which are dropped: a row costs almost nothing on a GPU, and to find out which have ended needs a synchronisation, so that is done
 only every few tokens.
 """
 
@@ -15,14 +15,23 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from metaclaw.engine.training.sampling import Heat, Wave, choose
-from metaclaw.engine.training.stack import Stack
+from metaclaw.engine.training.decode import Heat, Stack, Wave, choose
+
+_READ_TOKENS: Final = 16_384
+_ASKING_TOKENS: Final = 16
+"""Tokens drawn between two checks of whether all rollouts have ended."""
+_MOST_ROLLOUTS: Final = 1024
+_MEMORY_SHARE: Final = 0.25
+"""The share of the GPU's memory for keys and values, of one wave and of all buffers that are kept."""
+_CPU_BYTES: Final = 1 << 30
+_GROUPS: Final = sorted({1 << power for power in range(11)} | {3 << power for power in range(9)})
+_OWN_TOKENS: Final = [64 << power for power in range(12)]
 
 
 class Recorder:
-    """Runs steps, and on a GPU records each the first time it runs. Away from a GPU, or switched off, every step just runs.
+    """Runs steps. On a GPU, unless switched off, it records each step the first time and replays it later.
 
-    A recorded step must read and write the same buffers each time, decide nothing on the host, and wait for nothing.
+    A recorded step must use the same buffers each time, decide nothing on the host, and wait for nothing.
     """
 
     def __init__(self, device: torch.device, *, records: bool) -> None:
@@ -31,16 +40,16 @@ class Recorder:
         self._pool = torch.cuda.graph_pool_handle() if self._records else None
 
     def run(self, key: Hashable, step: Callable[[], None]) -> None:
-        """Run the step that always has this key."""
+        """Run a step; the same key always means the same step."""
         graph = self._graphs.get(key)
         if graph is not None:
             graph.replay()
             return
-        # The first run is a real one, and warms up what must not be set up while recording; recording itself computes nothing.
+        # The first run is a real one, and sets up what must not be set up while recording; recording itself computes nothing.
         step()
         if self._records:
-            # Recordings never run at the same time, so they may share the memory of what is neither read before nor kept after
-            # them. That memory is gone with the last of them.
+            # Recordings never run at the same time, so they share the memory of their intermediate results. That memory is freed
+            # with the last of them.
             if not self._graphs:
                 self._pool = torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
@@ -50,17 +59,16 @@ class Recorder:
             self._graphs[key] = graph
 
     def forget(self, owner: Hashable) -> None:
-        """Let go of the recordings whose key begins with this owner."""
+        """Drop the recordings whose key begins with this owner."""
         self._graphs = {key: graph for key, graph in self._graphs.items() if not (isinstance(key, tuple) and key[0] == owner)}
 
 
-_READ_TOKENS: Final = 16_384
 """Padded prompt tokens read in one pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What a buffers has room for: groups, rollouts of each, tokens of a prompt, tokens of a rollout."""
+    """The capacity of buffers: groups, rollouts of each, tokens of a prompt, tokens of a rollout."""
 
     groups: int
     count: int
@@ -79,10 +87,10 @@ class Size:
 
 
 class DecodeBuffers:
-    """The buffers of one size, which stay in place, and one step over them that never asks the host. For inference mode.
+    """The buffers of one size, which keep their addresses, and one step over them without the host. For inference mode.
 
-    Rows stand as [group, rollout]. A group's prompt is kept once; its rollouts' queries meet it together, each rollout's own tokens
-    separately, and one softmax runs over both. All rollouts are at the same token, so one counter on the device is enough.
+    Rows are [group, rollout]. A group's prompt is stored once: the queries of its rollouts attend to it together and to each
+    rollout's own tokens separately, with one softmax over both. All rollouts are at the same token, so there is one counter.
     """
 
     def __init__(self, stack: Stack, size: Size) -> None:
@@ -93,7 +101,7 @@ class DecodeBuffers:
         self._query_width = shape.query_width
         prompts = (2, size.groups, shape.kv_heads, size.prompt, shape.head_width)
         owns = (2, size.groups, shape.kv_heads, size.count, size.own, shape.head_width)
-        # Zeros and not whatever memory held: a masked number must be finite.
+        # Zeros: a masked number must be finite.
         self._prompts = [torch.zeros(prompts, dtype=stack.dtype, device=device) for _ in range(shape.layers)]
         self._owns = [torch.zeros(owns, dtype=stack.dtype, device=device) for _ in range(shape.layers)]
         self._lengths = torch.ones(size.rows, dtype=torch.long, device=device)
@@ -110,17 +118,17 @@ class DecodeBuffers:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every rollout has ended. The host waits for the device to say so."""
+        """Whether every rollout has ended. The host waits for the device."""
         return bool(self._ended.all())
 
     def drawn(self, wave: Wave) -> tuple[Tensor, Tensor]:
-        """What has been drawn for the wave, as [group, rollout, token] on the CPU."""
+        """The tokens and log-probabilities of the wave, as [group, rollout, token] on the CPU."""
         shape, rows = (len(wave.prompts), wave.count, wave.max_tokens), len(wave.prompts) * wave.count
         tokens, logprobs = (buffer[: wave.max_tokens, :rows].t().cpu() for buffer in (self._drawn, self._logprobs))
         return tokens.reshape(shape), logprobs.reshape(shape)
 
     def begin(self, wave: Wave) -> None:
-        """Read the prompts and draw each rollout's first token. Groups the wave does not fill stand there with one token each."""
+        """Read the prompts and draw each rollout's first token. Groups that the wave does not fill have one token each."""
         filled = len(wave.prompts) * wave.count
         prompts = [*wave.prompts, *([[0]] * (self.size.groups - len(wave.prompts)))]
         lengths = torch.tensor([len(prompt) for prompt in prompts]).to(self._stack.device)
@@ -135,7 +143,7 @@ class DecodeBuffers:
         self._draw(self._stack.logits(self._read(prompts)).repeat_interleave(self.size.count, 0), heat)
 
     def advance(self, length: int, temperature: float) -> None:
-        """Run the tokens drawn last and draw the next. `length` bounds how many of a rollout's own tokens there can be."""
+        """Run the tokens drawn last and draw the next. A rollout has at most `length` own tokens."""
         future = torch.zeros(length, device=self._stack.device).masked_fill_(self._places[:length] > self._step, float("-inf"))
         mask = torch.cat((self._prompt_mask, future.expand(self.size.groups, -1)), -1)[:, None, None, :]
         turns = self._stack.turns(self._lengths + self._step)
@@ -192,7 +200,7 @@ class DecodeBuffers:
             kept = self._prompts[number][:, first : first + groups, :, :longest]
             kept.copy_(pairs.view(groups, longest, 2, kv_heads, width).permute(2, 0, 3, 1, 4))
             heads = queries.view(groups, longest, -1, width).transpose(1, 2)
-            # What stands behind a prompt is padding, which no token before it can see.
+            # Behind a prompt is padding, which no token before it can see.
             out = functional.scaled_dot_product_attention(heads, kept[0], kept[1], is_causal=True, enable_gqa=True)
             return out.transpose(1, 2).reshape(len(mixed), -1)
 
@@ -202,7 +210,7 @@ class DecodeBuffers:
 
 
 def _wide_product(left: Tensor, right: Tensor) -> Tensor:
-    # Scores are kept in single precision: rounded to bfloat16 they would be off by percents after the exponential.
+    # In single precision: scores rounded to bfloat16 would be off by percents after the exponential.
     if left.dtype == torch.float32:
         return torch.bmm(left, right)
     if left.device.type == "cuda":
@@ -210,21 +218,9 @@ def _wide_product(left: Tensor, right: Tensor) -> Tensor:
     return torch.bmm(left.float(), right.float())
 
 
-_ASKING_TOKENS: Final = 16
-"""Tokens drawn between two looks at who has ended."""
-
-_MOST_ROLLOUTS: Final = 1024
-_MEMORY_SHARE: Final = 0.25
-"""Of the GPU's memory, for keys and values: one buffers never takes more, nor do all that are kept."""
-_CPU_BYTES: Final = 1 << 30
-
-_GROUPS: Final = sorted({1 << power for power in range(11)} | {3 << power for power in range(9)})
-_OWN_TOKENS: Final = [64 << power for power in range(12)]
-
-
 class StaticDecoder:
-    """Draws waves in buffers of a few sizes, kept with their recordings for the next wave of that size. `share` makes waves, and
-    all that is kept, smaller."""
+    """Draws waves in buffers of a few sizes, kept with their recordings for the next wave of that size. `share` makes waves and
+    buffers smaller."""
 
     def __init__(self, stack: Stack, *, graphs: bool, share: float = 1.0) -> None:
         self._stack = stack
@@ -236,7 +232,7 @@ class StaticDecoder:
         self._most_rollouts = max(1, int(share * _MOST_ROLLOUTS))
 
     def most_rollouts(self, prompt_tokens: int, max_tokens: int, count: int) -> int:
-        """The largest size whose keys and values fit."""
+        """The rollouts of one wave, for prompts of this length and groups of `count`: the largest size that fits the memory."""
         prompt, own = _prompt_room(prompt_tokens), _own_room(max_tokens)
         if count <= self._most_rollouts and Size(1, count, prompt, own).positions <= self._most_positions:
             fitting = [
@@ -248,17 +244,14 @@ class StaticDecoder:
         return max(1, min(self._most_rollouts, (self._most_positions - prompt) // own))
 
     @torch.inference_mode()
-    def decode(self, wave: Wave, check: Callable[[], None]) -> tuple[Tensor, Tensor]:
-        """Read the prompts, then replay steps until every rollout has ended or its room is full."""
-        check()
+    def decode(self, wave: Wave) -> tuple[Tensor, Tensor]:
+        """Read the prompts, then replay steps until every rollout has ended or is full."""
         buffers = self._buffers_for(wave)
         buffers.begin(wave)
         heat = Heat.of(wave.temperature)
         for place in range(wave.max_tokens - 1):
-            if place % _ASKING_TOKENS == 0:
-                check()
-                if buffers.is_finished:
-                    break
+            if place % _ASKING_TOKENS == 0 and buffers.is_finished:
+                break
             length = min(_OWN_TOKENS[bisect_left(_OWN_TOKENS, place + 1)], buffers.size.own)
             key = (buffers.size, length, heat.is_greedy, heat.divisor is None)
             self._recorder.run(key, partial(buffers.advance, length, wave.temperature))
@@ -281,7 +274,7 @@ class StaticDecoder:
 
 
 def _memory_for_keys(device: torch.device) -> float:
-    """Bytes for keys and values: a share of the memory, and of a GPU that other programs use no more than half of what is free."""
+    """Bytes for keys and values: a share of the GPU's memory, but no more than half of what is free."""
     if device.type != "cuda":
         return _CPU_BYTES
     free, whole = torch.cuda.mem_get_info(device)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from metaclaw.engine.checkpoint import Shape
 from metaclaw.engine.training.attention import Context, Turns, attend, choose_kernel, rotary_turns
-from metaclaw.engine.training.lora import BUNDLES, Bundle, LowRank, Parameters, add_change
+from metaclaw.engine.training.lora import BUNDLES, Adapter, AdapterVector, Bundle, Parameters, add_change
 from metaclaw.engine.training.packing import Packed
 from metaclaw.errors import TrainingError
 
@@ -144,7 +144,7 @@ class TrainedModel:
         ]
 
     @torch.no_grad()
-    def refresh(self, adapter: LowRank) -> None:
+    def refresh(self, adapter: Adapter | AdapterVector) -> None:
         """Merge anew, in place: what was learned, or an adapter that is only drawn from."""
         for base, layer in zip(self._base, self._layers, strict=True):
             for frozen, working in zip(base.weights, layer, strict=True):

@@ -6,7 +6,7 @@ import msgspec
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, PieceStats, Rollout, RunProgress, StepStats
-from metaclaw.engine.pipe import pack as pack
+from metaclaw.engine.frames import pack as pack
 
 
 class Base(msgspec.Struct, tag="base", frozen=True):

@@ -1,10 +1,16 @@
-"""Everything a trainer does with one model, in process: draw, score, accumulate gradients, make steps, and give all of it away."""
+"""Training of one model in this process: drawing rollouts, scoring, accumulating gradients and making optimiser steps.
 
+Where memory runs out, the work is tried again on half as much at once, until it fits or even the smallest share does not.
+"""
+
+import gc
+import logging
 import math
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import Final, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,105 +18,150 @@ from torch import Tensor
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, StepStats
 from metaclaw.engine.checkpoint import read_shape, read_tensors
 from metaclaw.engine.training.forward import DrawnLogprobs, TrainedModel, drawn_logprobs
-from metaclaw.engine.training.learner_settings import LearnerOptions, LearnerSettings
-from metaclaw.engine.training.lora import Adapter, Parameters, check_modules, fresh_adapter, projection_shapes, refitted
+from metaclaw.engine.training.lora import (
+    Adapter,
+    AdapterVector,
+    Parameters,
+    check_modules,
+    fresh_adapter,
+    projection_shapes,
+    refitted,
+)
 from metaclaw.engine.training.losses import AdamW, DrawnTokens, piece_stats, restore_state, save_state, sums, token_losses
-from metaclaw.engine.training.memory import WorkShare
 from metaclaw.engine.training.packing import Pairs, pack, portions
-from metaclaw.errors import TrainingError
+from metaclaw.engine.training.rollout import Rollouts
+from metaclaw.errors import TrainerMemoryError, TrainingError
 
-if TYPE_CHECKING:
-    from metaclaw.engine.training.rollout import Rollouts
+log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+_DTYPES: Final = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_LEAST_SHARE: Final = 1.0 / 64.0
+_MEMORY_ERRORS: Final = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+_MOST_CHARS: Final = 240
 _ROWS_AT_ONCE: Final = {"cpu": 2048, "cuda": 65_536}
 """Rows of one pass. More make nothing faster on a CPU, and a row keeps about a megabyte until its backward pass."""
 _ROWS_KEPT: Final = {"cpu": 4096, "cuda": 98_304}
 """A single sequence beyond this runs each layer twice rather than keep everything."""
 
 
-def _go_on() -> None:
-    """Nothing asks for a stop."""
+class WorkShare:
+    """The share of the usual amount that is worked on at once. `release` frees everything that can be made again."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release = release
+        self.share = 1.0
+
+    def of(self, most: int) -> int:
+        """The part of this amount that may be worked on at once."""
+        return max(1, int(self.share * most))
+
+    def run(self, work: Callable[[], _T]) -> _T:
+        """Do work that leaves nothing behind when it fails. Raises TrainerMemoryError if the smallest share does not fit either."""
+        while True:
+            try:
+                return work()
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                reason = describe_memory_error(error)
+            # Here, because the traceback above holds what was computed.
+            self._release()
+            gc.collect()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            if self.share <= _LEAST_SHARE:
+                raise TrainerMemoryError(reason)
+            self.share /= 2.0
+            log.warning("memory_short share=%g reason=%s", self.share, reason)
 
 
-class Learner:
-    """A frozen model of a Hugging Face folder, a LoRA adapter on all its projections, and an optimiser for that.
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether the error or one of its causes is a lack of memory: recording a CUDA graph hides the first error behind another."""
+    while error is not None:
+        if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in str(error) for sign in _MEMORY_ERRORS):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
-    What is learned has single precision. Every method raises TrainingError and then has changed nothing. Where memory runs out it
-    works on less at once.
+
+def describe_memory_error(error: BaseException) -> str:
+    """A lack of memory, for people."""
+    return f"the trainer finds too little memory ({' '.join(str(error).split())[:_MOST_CHARS].rstrip('. ')})"
+
+
+class AdapterLearner(ABC):
+    """A frozen model, a LoRA adapter for it, and an optimiser for the adapter.
+
+    `device` is "cpu", "cuda" or one of several GPUs, `dtype` that of all products; `threads` are torch's, unchanged if None. The
+    adapter has single precision. Every method raises TrainingError and then has changed nothing.
     """
 
-    def __init__(self, folder: Path, **options: Unpack[LearnerOptions]) -> None:
-        settings = LearnerSettings(**options)
-        self._folder, self._seed = folder, settings.seed
-        self._device, self._kind = settings.place, settings.kind
-        self.shape = read_shape(folder)
-        tensors = read_tensors(folder, torch.float32)
-        self._parameters = Parameters(projection_shapes(tensors), settings.rank, settings.scale, self._device)
-        self._parameters.adopt(self._fresh())
-        self._model = TrainedModel(self.shape, tensors, self._parameters, settings.torch_dtype)
+    context: int
+    """Tokens of the longest sequence."""
+    vocabulary: int
+
+    def __init__(
+        self, folder: Path, *, rank: int, seed: int, device: str = "cpu", dtype: str = "float32", threads: int | None = None
+    ) -> None:
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self._folder, self._seed = folder, seed
+        self._device = torch.device(device)
+        self._work = WorkShare(self._release)
+        self._parameters = self._load(rank, 2.0 * rank, _DTYPES[dtype])
         self._adamw = AdamW(self._parameters.values)
         self._pieces = 0
-        self._guest: Adapter | None = None
-        self._rollouts: Rollouts | None = None
-        self._drawn_from: int | None = None
-        self._changes = 0
-        self._work = WorkShare(self._forget_rollouts)
 
-    def _forget_rollouts(self) -> None:
-        self._rollouts = None
+    @abstractmethod
+    def _load(self, rank: int, alpha: float, dtype: torch.dtype) -> AdapterVector:
+        """Load the model, set `context` and `vocabulary`, and return a fresh adapter for it."""
 
-    def _fresh(self) -> Adapter:
-        return fresh_adapter(self._parameters.shapes, self._parameters.rank, self._parameters.alpha, self._seed)
+    @abstractmethod
+    def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+        """Draw `drawing.count` rollouts for each prompt from the present weights."""
 
-    def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, check: Callable[[], None] = _go_on) -> list[list[Rollout]]:
-        """For each prompt `drawing.count` rollouts from the present weights; `check` is called between tokens and may raise."""
-        return self._work.run(lambda: self._sampler().sample(prompts, drawing, check))
+    @abstractmethod
+    def _portions(self, pairs: Pairs) -> Iterable[list[int]]:
+        """The numbers of the pairs that go through the model together."""
 
-    def _sampler(self) -> "Rollouts":
-        from metaclaw.engine.training.rollout import Rollouts
+    @abstractmethod
+    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
+        """Log-probabilities and entropies of the drawn tokens in order, under the untrained model if `is_base`."""
 
-        if self._rollouts is None:
-            self._rollouts = Rollouts(
-                self.shape,
-                self._model.tensors(),
-                device=str(self._device),
-                dtype=self._model.dtype,
-                decode=_decoder(self._folder),
-                share=self._work.share,
-            )
-        elif self._drawn_from != self._changes:
-            self._rollouts.replace(self._model.tensors())
-        self._drawn_from = self._changes
-        return self._rollouts
+    @abstractmethod
+    def _release(self) -> None:
+        """Free the memory of what can be made again."""
+
+    @abstractmethod
+    def _weights_changed(self) -> None:
+        """Called after every change of the adapter."""
+
+    def _fresh(self, parameters: AdapterVector) -> Adapter:
+        return fresh_adapter(parameters.shapes, parameters.rank, parameters.alpha, self._seed)
 
     @torch.no_grad()
     def score(self, pairs: Pairs) -> list[tuple[float, ...]]:
         """Natural log-probabilities of each pair's second part after its first, at temperature 1."""
         for number, (prompt, drawn) in enumerate(pairs):
-            self._refuse_impossible(f"pair {number}", prompt, drawn)
+            self._check_tokens(f"pair {number}", prompt, drawn)
         return self._work.run(lambda: self._scores(pairs))
 
     def _scores(self, pairs: Pairs) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = [()] * len(pairs)
-        for portion in portions(pairs, self._rows_at_once):
-            chosen = [pairs[number] for number in portion]
-            found = iter(self._logprobs(chosen).logprobs_D.tolist())
-            for number, (_, drawn) in zip(portion, chosen, strict=True):
-                scores[number] = tuple(min(0.0, next(found)) for _ in drawn)
+        for portion in self._portions(pairs):
+            found = iter(self._logprobs([pairs[number] for number in portion]).logprobs_D.tolist())
+            for number in portion:
+                scores[number] = tuple(min(0.0, next(found)) for _ in pairs[number][1])
         return scores
 
-    @property
-    def _rows_at_once(self) -> int:
-        return self._work.of(_ROWS_AT_ONCE[self._kind])
-
     def accumulate(self, data: Sequence[Datum], loss: Loss, *, measures_kl: bool = False) -> PieceStats:
-        """Add the gradient of these data, summed over drawn tokens. Data of one prompt share its rows.
+        """Add the gradient of these data, summed over drawn tokens.
 
-        The distance to the untrained weights is in the statistics if it is in the loss or if it is asked for.
+        The statistics hold the KL divergence from the untrained weights if it is in the loss or `measures_kl` is set.
         """
-        self._refuse_guest()
         for datum in data:
-            self._refuse_datum(datum, loss)
+            self._check_datum(datum, loss)
         tokens = sum(len(datum.tokens_T) for datum in data)
         if not tokens:
             raise TrainingError("there is nothing to learn from")
@@ -123,10 +174,7 @@ class Learner:
         pairs = [(datum.prompt, datum.tokens_T) for datum in data]
         before = self._parameters.gradient.clone()
         try:
-            return [
-                self._learn([data[number] for number in portion], loss, with_kl=with_kl)
-                for portion in portions(pairs, self._rows_at_once)
-            ]
+            return [self._learn([data[number] for number in portion], loss, with_kl=with_kl) for portion in self._portions(pairs)]
         except (TrainingError, RuntimeError, MemoryError):
             self._parameters.gradient.copy_(before)
             raise
@@ -135,12 +183,11 @@ class Learner:
         pairs = [(datum.prompt, datum.tokens_T) for datum in data]
         reference_D = self._reference(pairs) if with_kl else None
         drawn = self._logprobs(pairs)
+        has_old = all(datum.logprobs_T is not None for datum in data)
         tokens = DrawnTokens(
             logprobs_D=drawn.logprobs_D,
             advantages_D=self._vector(value for datum in data for value in datum.advantages_T),
-            old_D=None
-            if any(datum.logprobs_T is None for datum in data)
-            else self._vector(value for datum in data for value in datum.logprobs_T or ()),
+            old_D=self._vector(value for datum in data for value in datum.logprobs_T or ()) if has_old else None,
             reference_D=reference_D,
             entropy_D=drawn.entropy_D,
         )
@@ -153,12 +200,6 @@ class Learner:
         total.backward()  # type: ignore[no-untyped-call]
         return stats
 
-    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
-        packed = pack(pairs, self._device)
-        recomputes = len(packed.ids) > self._work.of(_ROWS_KEPT[self._kind])
-        rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)
-        return drawn_logprobs(rows_D, packed.targets_D, self._model.head)
-
     @torch.no_grad()
     def _reference(self, pairs: Pairs) -> Tensor:
         return self._logprobs(pairs, is_base=True).logprobs_D
@@ -166,67 +207,138 @@ class Learner:
     def _vector(self, values: Iterable[float]) -> Tensor:
         return torch.frombuffer(array("f", values), dtype=torch.float32).to(self._device, non_blocking=True)
 
+    def _limit(self, limits: Mapping[str, int]) -> int:
+        """The limit for this kind of device, smaller where memory was short."""
+        return self._work.of(limits["cpu" if self._device.type == "cpu" else "cuda"])
+
     def apply(self, adam: Adam, normaliser: float) -> StepStats:
         """One step of AdamW with what was accumulated, divided by `normaliser`; the next step begins with no gradient."""
-        self._refuse_guest()
         norm = self._adamw.apply(self._parameters.values, self._parameters.gradient, adam, normaliser)
         self._parameters.gradient.zero_()
         self._pieces = 0
-        self._merge()
+        self._weights_changed()
         return StepStats(self._adamw.steps, norm)
-
-    def _merge(self) -> None:
-        self._model.refresh(self._guest or self._parameters)
-        self._changes += 1
 
     def adapter(self) -> Adapter:
         """A copy of the present adapter, on the CPU."""
-        return self._guest or self._parameters.adapter()
+        return self._parameters.adapter()
 
     def adopt(self, adapter: Adapter | None) -> None:
-        """Go on with this adapter's weights, or with none's. Gradient, moments and counts stay as they are.
-
-        One with more ranks than this learner's can be drawn from and scored with, but not be taught.
-        """
-        parameters = self._parameters
-        if adapter is not None and adapter.rank > parameters.rank:
-            check_modules(adapter, parameters.shapes)
-            self._guest = adapter
-        else:
-            chosen = self._fresh() if adapter is None else adapter
-            parameters.adopt(refitted(chosen, parameters.shapes, parameters.rank, parameters.alpha, self._seed))
-            self._guest = None
-        self._merge()
+        """Go on with the weights of this adapter, or of the untrained model. Gradient, moments and counts stay as they are."""
+        own = self._parameters
+        own.adopt(refitted(self._fresh(own) if adapter is None else adapter, own.shapes, own.rank, own.alpha, self._seed))
+        self._weights_changed()
 
     def state(self) -> dict[str, Tensor]:
         """Everything that was learned and accumulated, as copies on the CPU."""
         return save_state(self._parameters.values, self._parameters.gradient, self._adamw, self._pieces)
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on where a learner of the same model, rank and alpha gave this state."""
+        """Go on from the state of a learner of the same model and rank."""
         self._pieces = restore_state(self._parameters.values, self._parameters.gradient, self._adamw, state)
+        self._weights_changed()
+
+    def _check_datum(self, datum: Datum, loss: Loss) -> None:
+        self._check_tokens(f"turn {datum.turn}", datum.prompt, datum.tokens_T)
+        if datum.logprobs_T is None and loss.kind is not LossKind.CROSS_ENTROPY:
+            raise TrainingError(f"turn {datum.turn} has no log-probabilities, which {loss.kind} needs")
+        if datum.logprobs_T is not None and not all(map(math.isfinite, datum.logprobs_T)):
+            raise TrainingError(f"turn {datum.turn} has a log-probability that is not a finite number")
+
+    def _check_tokens(self, name: str, prompt: Sequence[int], drawn: Sequence[int], more: int = 0) -> None:
+        length = len(prompt) + len(drawn) + more
+        if not prompt or length > self.context:
+            raise TrainingError(f"{name}: {length} tokens with a prompt of {len(prompt)}, where 1 to {self.context} fit")
+        if not 0 <= min(*prompt, *drawn, 0) <= max(*prompt, *drawn, 0) < self.vocabulary:
+            raise TrainingError(f"{name} holds a token outside the vocabulary of {self.vocabulary}")
+
+
+class Learner(AdapterLearner):
+    """The learner for models that our own code runs, with an adapter on all their projections."""
+
+    def _load(self, rank: int, alpha: float, dtype: torch.dtype) -> AdapterVector:
+        self.shape = read_shape(self._folder)
+        self.context, self.vocabulary = self.shape.positions, self.shape.vocabulary
+        tensors = read_tensors(self._folder, torch.float32)
+        parameters = Parameters(projection_shapes(tensors), rank, alpha, self._device)
+        parameters.adopt(self._fresh(parameters))
+        self._model = TrainedModel(self.shape, tensors, parameters, dtype)
+        self._guest: Adapter | None = None
+        """An adapter with more ranks than ours: it can be drawn from and scored with, but not be trained."""
+        self._rollouts: Rollouts | None = None
+        self._is_stale = False
+        return parameters
+
+    def _release(self) -> None:
+        self._rollouts = None
+
+    def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+        """Draw `drawing.count` rollouts for each prompt from the present weights."""
+        return self._work.run(lambda: self._sampler().sample(prompts, drawing))
+
+    def _sampler(self) -> Rollouts:
+        if self._rollouts is None:
+            self._rollouts = Rollouts(
+                self.shape,
+                self._model.tensors(),
+                device=str(self._device),
+                dtype=self._model.dtype,
+                decode=_decoder(self._folder),
+                share=self._work.share,
+            )
+        elif self._is_stale:
+            self._rollouts.replace(self._model.tensors())
+        self._is_stale = False
+        return self._rollouts
+
+    def _portions(self, pairs: Pairs) -> list[list[int]]:
+        return portions(pairs, self._limit(_ROWS_AT_ONCE))
+
+    def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
+        packed = pack(pairs, self._device)
+        recomputes = len(packed.ids) > self._limit(_ROWS_KEPT)
+        rows_D = self._model.hidden(packed, is_base=is_base, recomputes=recomputes)
+        return drawn_logprobs(rows_D, packed.targets_D, self._model.head)
+
+    def accumulate(self, data: Sequence[Datum], loss: Loss, *, measures_kl: bool = False) -> PieceStats:
+        """Add the gradient of these data, summed over drawn tokens. Data of one prompt share its rows."""
+        self._refuse_guest()
+        return super().accumulate(data, loss, measures_kl=measures_kl)
+
+    def apply(self, adam: Adam, normaliser: float) -> StepStats:
+        """One step of AdamW with what was accumulated, divided by `normaliser`; the next step begins with no gradient."""
+        self._refuse_guest()
+        return super().apply(adam, normaliser)
+
+    def _weights_changed(self) -> None:
         self._guest = None
-        self._merge()
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._model.refresh(self._guest or self._parameters)
+        self._is_stale = True
+
+    def adapter(self) -> Adapter:
+        """A copy of the present adapter, on the CPU."""
+        return self._guest or super().adapter()
+
+    def adopt(self, adapter: Adapter | None) -> None:
+        """Go on with the weights of this adapter, or of the untrained model. Gradient, moments and counts stay as they are.
+
+        An adapter with more ranks than this learner's can be drawn from and scored with, but not be trained.
+        """
+        if adapter is None or adapter.rank <= self._parameters.rank:
+            super().adopt(adapter)
+            return
+        check_modules(adapter, self._parameters.shapes)
+        self._guest = adapter
+        self._refresh()
 
     def _refuse_guest(self) -> None:
         if self._guest is not None:
             raise TrainingError(
                 f"an adapter of rank {self._guest.rank} cannot be taught by a learner of rank {self._parameters.rank}"
             )
-
-    def _refuse_datum(self, datum: Datum, loss: Loss) -> None:
-        self._refuse_impossible(f"turn {datum.turn}", datum.prompt, datum.tokens_T)
-        if datum.logprobs_T is None and loss.kind is not LossKind.CROSS_ENTROPY:
-            raise TrainingError(f"turn {datum.turn} has no log-probabilities, which {loss.kind} needs")
-        if datum.logprobs_T is not None and not all(map(math.isfinite, datum.logprobs_T)):
-            raise TrainingError(f"turn {datum.turn} has a log-probability that is not a finite number")
-
-    def _refuse_impossible(self, name: str, prompt: Sequence[int], drawn: Sequence[int]) -> None:
-        length = len(prompt) + len(drawn)
-        if not prompt or length > self.shape.positions:
-            raise TrainingError(f"{name}: {length} tokens with a prompt of {len(prompt)}, where 1 to {self.shape.positions} fit")
-        if not 0 <= min(*prompt, *drawn, 0) <= max(*prompt, *drawn, 0) < self.shape.vocabulary:
-            raise TrainingError(f"{name} holds a token outside the vocabulary of {self.shape.vocabulary}")
 
 
 def _decoder(folder: Path) -> Callable[[Sequence[int]], str]:

@@ -1,17 +1,27 @@
-"""LoRA: what is learned beside a frozen model, as named pairs of small matrices and as the one long vector an optimiser works on.
+"""LoRA adapters for a frozen model: as named pairs of matrices, as one vector for an optimiser, and on disk in PEFT's format.
 
-A module's weight W becomes W + scale * B @ A with A of `rank` rows, B of `rank` columns and scale = alpha / rank. B begins at zero,
-so a fresh adapter changes nothing.
+The weight W of a module becomes W + scale * B @ A with A of `rank` rows, B of `rank` columns and scale = alpha / rank. B begins at
+zero, so a fresh adapter changes nothing.
 """
 
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from pathlib import Path
+from typing import Final, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor
+from torch.linalg import vector_norm
 
+from metaclaw.domain.chat import Json
+from metaclaw.engine.checkpoint import Steps, finish
+from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, sync_path, write_synced
 from metaclaw.errors import TrainingError
 
 BUNDLES: Final = (
@@ -43,7 +53,7 @@ class Adapter:
 
     @property
     def scale(self) -> float:
-        """What B @ A is multiplied with."""
+        """The factor of B @ A."""
         return self.alpha / self.rank
 
 
@@ -105,102 +115,228 @@ def check_modules(adapter: Adapter, shapes: Shapes) -> None:
             raise TrainingError(f"{module}: a change of {b.shape[0]} × {a.shape[1]} does not fit a weight of {shapes[module]}")
 
 
-class Parameters:
-    """An adapter as one vector in single precision, its gradient as another, and views of both for each bundle.
-
-    The A matrices of a bundle lie behind one another and so are one matrix, too.
-    """
+class AdapterVector:
+    """An adapter as one vector in single precision, its gradient as another, and views of both for each module."""
 
     def __init__(self, shapes: Shapes, rank: int, alpha: float, device: torch.device) -> None:
         self.shapes, self.rank, self.alpha = shapes, rank, alpha
         size = sum(rank * (rows + columns) for rows, columns in shapes.values())
         self.values = torch.zeros(size, device=device)
         self.gradient = torch.zeros(size, device=device)
-        self._views: dict[str, Pair] = {}
-        self.bundles = [self._bundle(modules, place) for modules, place in self._places()]
+        self.pairs: dict[str, Pair] = {}
+        """Views of the present values, by module."""
 
-    def _places(self) -> Iterator[tuple[tuple[str, ...], int]]:
-        place = 0
-        names = iter(self.shapes)
-        for _ in range(len(self.shapes) // sum(map(len, BUNDLES))):
-            for bundle in BUNDLES:
-                modules = tuple(next(names) for _ in bundle)
-                yield modules, place
-                place += sum(self.rank * sum(self.shapes[module]) for module in modules)
-
-    def _bundle(self, modules: tuple[str, ...], place: int) -> "Bundle":
-        columns = self.shapes[modules[0]][1]
-        a = self._leaf(place, (len(modules) * self.rank, columns))
-        place += a.numel()
-        bs = []
-        for number, module in enumerate(modules):
-            b = self._leaf(place, (self.shapes[module][0], self.rank))
-            place += b.numel()
-            bs.append(b)
-            self._views[module] = Pair(a.detach()[number * self.rank : (number + 1) * self.rank], b.detach())
-        return Bundle(modules, a, tuple(bs))
-
-    def _leaf(self, place: int, shape: tuple[int, int]) -> Tensor:
-        # Shares its memory with the vector, and collects its gradient right in the gradient's vector.
-        reach = slice(place, place + shape[0] * shape[1])
-        leaf = self.values[reach].view(shape).requires_grad_()
-        leaf.grad = self.gradient[reach].view(shape)
-        return leaf
+    def _leaf(self, place: int, shape: tuple[int, int]) -> tuple[Tensor, int]:
+        """A matrix at a place of the vector, and the place behind it. Its gradient is collected in the gradient's vector."""
+        end = place + shape[0] * shape[1]
+        leaf = self.values[place:end].view(shape).requires_grad_()
+        leaf.grad = self.gradient[place:end].view(shape)
+        return leaf, end
 
     @property
     def scale(self) -> float:
-        """What B @ A is multiplied with."""
+        """The factor of B @ A."""
         return self.alpha / self.rank
-
-    @property
-    def pairs(self) -> Mapping[str, Pair]:
-        """Views of the present values, by module."""
-        return self._views
 
     def adapter(self) -> Adapter:
         """A copy of the present values, on the CPU."""
-        pairs = {module: Pair(*(side.cpu().clone() for side in pair)) for module, pair in self._views.items()}
+        pairs = {module: Pair(*(side.detach().cpu().clone() for side in pair)) for module, pair in self.pairs.items()}
         return Adapter(self.rank, self.alpha, pairs)
 
+    @torch.no_grad()
     def adopt(self, adapter: Adapter) -> None:
         """Take the values of an adapter of the same modules and rank."""
-        for module, view in self._views.items():
-            given = adapter.pairs[module]
-            view.a.copy_(given.a)
-            view.b.copy_(given.b)
+        for module, pair in self.pairs.items():
+            pair.a.copy_(adapter.pairs[module].a)
+            pair.b.copy_(adapter.pairs[module].b)
+
+
+class Parameters(AdapterVector):
+    """The adapter of a model of the Llama family. The A matrices of a bundle are adjacent, so they are one matrix, too."""
+
+    def __init__(self, shapes: Shapes, rank: int, alpha: float, device: torch.device) -> None:
+        super().__init__(shapes, rank, alpha, device)
+        self.bundles: list[Bundle] = []
+        names, place = iter(shapes), 0
+        for _ in range(len(shapes) // sum(map(len, BUNDLES))):
+            for bundle in BUNDLES:
+                place = self._add_bundle(tuple(next(names) for _ in bundle), place)
+
+    def _add_bundle(self, modules: tuple[str, ...], place: int) -> int:
+        a, place = self._leaf(place, (len(modules) * self.rank, self.shapes[modules[0]][1]))
+        bs = []
+        for number, module in enumerate(modules):
+            b, place = self._leaf(place, (self.shapes[module][0], self.rank))
+            bs.append(b)
+            self.pairs[module] = Pair(a.detach()[number * self.rank : (number + 1) * self.rank], b.detach())
+        self.bundles.append(Bundle(modules, a, tuple(bs)))
+        return place
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The trained matrices of projections that run as one product: their A behind one another, their B each for itself."""
+    """The trained matrices of projections that run as one product: their A one below the other, and each B."""
 
     modules: Sequence[str]
     a: Tensor
     bs: tuple[Tensor, ...]
 
 
-class LowRank(Protocol):
-    """Low-rank changes by the name of the module they change: for each a down projection `a` and an up projection `b`."""
-
-    @property
-    def scale(self) -> float: ...
-    @property
-    def pairs(self) -> Mapping[str, tuple[Tensor, Tensor]]: ...
-
-
-def merged(base: Mapping[str, Tensor], adapter: LowRank) -> dict[str, Tensor]:
-    """Every tensor of the base by its Hugging Face name, those that the adapter changes with the change added.
-
-    The sum is made in single precision and rounded once to the base's dtype. What no change touches is shared with the base.
-    """
-    weights = dict(base)
-    for module, (down, up) in adapter.pairs.items():
-        name = f"{module}.weight"
-        weights[name] = add_change(base[name], down, up, adapter.scale).to(base[name].dtype)
-    return weights
-
-
 def add_change(weight: Tensor, down: Tensor, up: Tensor, scale: float) -> Tensor:
     """The weight plus `scale * up @ down`, in single precision."""
     down, up = (side.to(weight.device, torch.float32) for side in (down, up))
     return torch.addmm(weight.float(), up, down, alpha=scale)
+
+
+_PREFIX: Final = "base_model.model."
+_ENDS: Final = {".lora_A.weight": "a", ".lora_B.weight": "b"}
+_AT_ONCE: Final = 14
+_LARGEST: Final = torch.finfo(torch.float32).max / 2
+_CHANGES_NUMBERS: Final = ("use_dora", "use_rslora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern")
+"""Settings that make an adapter mean something else than scale * B @ A on whole modules of one rank."""
+
+
+def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
+    """Write an adapter of the model `base`. The folder appears complete or not at all; an existing one is refused."""
+    if folder.exists():
+        raise TrainingError(f"{folder} is already there; an adapter that was written is never changed")
+    making = folder.with_name(f".{folder.name}.{os.getpid()}.part")
+    tensors = {
+        f"{_PREFIX}{module}{end}": getattr(pair, side).detach().to("cpu", torch.float32).contiguous()
+        for module, pair in adapter.pairs.items()
+        for end, side in _ENDS.items()
+    }
+    try:
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
+        write_synced(making / WEIGHTS_FILE, save(tensors, metadata={"format": "pt"}))
+        write_synced(making / CONFIG_FILE, json.dumps(_config(adapter, base), indent=2, sort_keys=True).encode())
+        sync_path(making)
+        making.rename(folder)
+        sync_path(folder.parent)
+    except OSError as error:
+        raise TrainingError(f"cannot write the adapter {folder}: {error}") from error
+
+
+def _config(adapter: Adapter, base: str) -> dict[str, Json]:
+    targets = sorted({module.rpartition(".")[2] for module in adapter.pairs})
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": adapter.rank,
+        "lora_alpha": adapter.alpha,
+        "lora_dropout": 0.0,
+        "target_modules": list(targets),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "use_dora": False,
+        "use_rslora": False,
+        "modules_to_save": None,
+    }
+
+
+def read_adapter(folder: Path, shapes: Shapes | None = None) -> Adapter:
+    """The adapter in a folder, for exactly these modules if their shapes are given.
+
+    Raises TrainingError if it is unreadable, incomplete, not finite, of other shapes or more than plain LoRA.
+    """
+    return finish(reading_adapter(folder, shapes))
+
+
+def reading_adapter(folder: Path, shapes: Shapes | None = None) -> Steps[Adapter]:
+    """The same in small steps."""
+    config = _read_config(folder / CONFIG_FILE)
+    rank, alpha = _plain_lora(config, folder)
+    tensors = yield from _read_tensors(folder / WEIGHTS_FILE)
+    pairs = _pair_up(tensors, folder)
+    for number, (module, pair) in enumerate(pairs.items()):
+        _check(module, pair, rank, None if shapes is None else shapes.get(module), alpha / rank)
+        if number % _AT_ONCE == 0:
+            yield
+    targets = {module.rpartition(".")[2] for module in pairs}
+    _refuse_gaps(set(pairs), _promised(targets, pairs) if shapes is None else set(shapes), folder)
+    return Adapter(rank, alpha, pairs)
+
+
+def _read_tensors(path: Path) -> Steps[dict[str, Tensor]]:
+    tensors: dict[str, Tensor] = {}
+    try:
+        with safe_open(path, "pt") as file:
+            for number, name in enumerate(file.keys()):
+                tensors[name] = file.get_tensor(name)
+                if number % _AT_ONCE == 0:
+                    yield
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"cannot read {path}: {error}") from error
+    return tensors
+
+
+def _read_config(path: Path) -> dict[str, Json]:
+    try:
+        config: Json = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TrainingError(f"cannot read {path}: {error}") from error
+    if not isinstance(config, dict):
+        raise TrainingError(f"{path} does not hold a JSON object")
+    return config
+
+
+def _plain_lora(config: Mapping[str, Json], folder: Path) -> tuple[int, float]:
+    odd = [key for key in _CHANGES_NUMBERS if config.get(key)]
+    if config.get("peft_type") != "LORA" or config.get("bias", "none") != "none" or odd:
+        raise TrainingError(f"{folder} holds more than a plain LoRA adapter: {', '.join(odd) or config.get('peft_type')}")
+    rank, alpha = config.get("r"), config.get("lora_alpha")
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
+        raise TrainingError(f"{folder} says no usable rank and alpha: {rank!r}, {alpha!r}")
+    return rank, float(alpha)
+
+
+def _pair_up(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Pair]:
+    sides: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        end = next((end for end in _ENDS if name.endswith(end)), None)
+        if end is None or not name.startswith(_PREFIX):
+            raise TrainingError(f"{folder} holds the tensor {name}, which is no part of a LoRA adapter")
+        sides.setdefault(name.removeprefix(_PREFIX).removesuffix(end), {})[_ENDS[end]] = tensor.float()
+    lonely = sorted(module for module, found in sides.items() if len(found) < len(_ENDS))
+    if lonely or not sides:
+        raise TrainingError(f"{folder} lacks tensors: {', '.join(lonely[:3]) or 'it has none'}")
+    return {module: Pair(**found) for module, found in sides.items()}
+
+
+def _check(module: str, pair: Pair, rank: int, shape: tuple[int, int] | None, scale: float) -> None:
+    if pair.a.dim() != 2 or pair.b.dim() != 2 or pair.a.shape[0] != rank or pair.b.shape[1] != rank:
+        raise TrainingError(f"{module}: {tuple(pair.b.shape)} × {tuple(pair.a.shape)} is no change of rank {rank}")
+    if shape is not None and (pair.b.shape[0], pair.a.shape[1]) != shape:
+        raise TrainingError(f"{module}: a change of {pair.b.shape[0]} × {pair.a.shape[1]} does not fit a weight of {shape}")
+    # No number of the change is larger than this product. Finite factors can have one that is not.
+    largest = float(vector_norm(pair.a)) * float(vector_norm(pair.b)) * abs(scale)
+    if not largest <= _LARGEST:
+        raise TrainingError(f"{module}: the adapter holds numbers that are not finite, or makes such")
+
+
+def _promised(targets: set[str], pairs: Mapping[str, Pair]) -> set[str]:
+    # What an adapter does to one layer it does to all: a layer that lacks a target which others have was lost.
+    layers = {tuple(part for part in module.split(".") if part.isdigit()): module for module in pairs}
+    ends = {_unnumbered(module) for module in pairs if module.rpartition(".")[2] in targets}
+    return {_numbered(end, layer) for end in ends for layer in layers if end.count("#") == len(layer)}
+
+
+def _unnumbered(module: str) -> str:
+    return ".".join("#" if part.isdigit() else part for part in module.split("."))
+
+
+def _numbered(end: str, numbers: tuple[str, ...]) -> str:
+    rest = iter(numbers)
+    return ".".join(next(rest) if part == "#" else part for part in end.split("."))
+
+
+def _refuse_gaps(found: set[str], wanted: set[str], folder: Path) -> None:
+    missing, odd = sorted(wanted - found), sorted(found - wanted)
+    if missing:
+        raise TrainingError(f"{folder} lacks {len(missing)} modules, such as {missing[0]}")
+    if odd:
+        raise TrainingError(f"{folder} changes {len(odd)} modules that the model does not have, such as {odd[0]}")

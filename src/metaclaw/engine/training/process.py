@@ -1,43 +1,194 @@
-"""The trainer process: one message read, its work done, one answered; it ends when the program ends."""
+"""The trainer process: it reads a message, does the work and answers, until the program ends. One run is open at a time."""
 
-import time
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias, assert_never
 
-from metaclaw.engine.pipe import Pipe
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+
+from metaclaw.domain.policy import Weights
+from metaclaw.domain.training import Adam, Datum, Loss, PieceStats, RunProgress, StepStats
+from metaclaw.engine.frames import Pipe
 from metaclaw.engine.training import frames
-from metaclaw.engine.training.memory import in_words, is_out_of_memory
-from metaclaw.engine.training.peft import read_adapter
-from metaclaw.engine.training.run import Plan, Run, Teachable, keep, open_run, shrink, wearing
-from metaclaw.engine.training.run_files import Pieces
+from metaclaw.engine.training.learner import AdapterLearner, describe_memory_error, is_out_of_memory
+from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
+from metaclaw.engine.training.run_files import Pieces, sync_path, write_synced
 from metaclaw.errors import MetaClawError, MissingPackageError, TrainerMemoryError, TrainingError
 
-_LOOK_S: Final = 0.02
-
+BACKEND: Final = "embedded"
+"""The backend of weights that were kept here."""
+TRAINING_FILE: Final = "training_state.safetensors"
+"""The state to continue training from, beside a kept adapter."""
+_GRADIENT: Final = "gradient"
 
 Line: TypeAlias = Pipe[frames.ToTrainer, frames.FromTrainer]
 
 
-class Trainer:
-    """What the program asks for, done with one learner. `make` loads one by rank and seed; `model` tells one base from others."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The identity of a run: the same plan continues it, another one is refused. `model` tells one base model from another."""
 
-    def __init__(self, make: Callable[[int, int], Teachable], model: str, base: str, flag: Path | None = None) -> None:
+    name: str
+    start: Weights | None
+    rank: int
+    seed: int
+    model: str
+
+
+class Run:
+    """An open run: a learner, its progress, and the files that survive a crash. `open_run` makes one."""
+
+    def __init__(self, learner: AdapterLearner, pieces: Pieces, progress: RunProgress) -> None:
+        self._learner = learner
+        self._pieces = pieces
+        self.progress = progress
+        """Whole steps of this run, and pieces towards the next."""
+        self._saved = progress
+
+    def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
+        """Add a piece's gradient, and write the sum to disk if that is worth its time."""
+        # The distance from the untrained weights is measured once a step, for the gate and for the watch over drift.
+        stats = self._learner.accumulate(data, loss, measures_kl=self.progress.pieces == 0)
+        self.progress = RunProgress(self.progress.steps, self.progress.pieces + 1)
+        if self._pieces.is_due:
+            self._flush()
+        return stats
+
+    def apply(self, adam: Adam, normaliser: float) -> StepStats:
+        """One optimiser step, on disk when this returns. Steps are counted from the beginning of the run."""
+        stats = self._learner.apply(adam, normaliser)
+        self.progress = RunProgress(self.progress.steps + 1, 0)
+        self._pieces.save_step(self.progress.steps, lambda: _step_part(self._learner))
+        self._saved = self.progress
+        return replace(stats, step=self.progress.steps)
+
+    def close(self, *, discard: bool) -> None:
+        """End the run; it can be opened again unless it is discarded."""
+        if not discard:
+            self._flush()
+        self._pieces.let_go(discard=discard)
+
+    def abandon(self) -> None:
+        """End the run as a crash would: the files on disk stay as they are."""
+        self._pieces.let_go(discard=False)
+
+    def _flush(self) -> None:
+        if self._saved != self.progress:
+            self._pieces.save_gradient(self.progress, lambda: _gradient_part(self._learner))
+            self._saved = self.progress
+
+
+def open_run(learner: AdapterLearner, pieces: Pieces, plan: Plan) -> tuple[Run, list[str]]:
+    """Continue a run, or begin it. Returns notes for the owner, too."""
+    pieces.claim(asdict(plan))
+    found = pieces.recover()
+    if found is not None:
+        _restore(learner, found.step, found.gradient)
+        return Run(learner, pieces, found.progress), found.notes
+    notes = _begin(learner, plan)
+    pieces.save_step(0, lambda: _step_part(learner))
+    return Run(learner, pieces, RunProgress()), notes
+
+
+def _begin(learner: AdapterLearner, plan: Plan) -> list[str]:
+    if plan.start is None:
+        return []
+    adapter = read_adapter(Path(plan.start.adapter))
+    if plan.start.training is None or plan.start.backend != BACKEND:
+        learner.adopt(adapter)
+        return ["the weights to go on from have no training state of ours: the optimiser begins afresh"]
+    if adapter.rank != plan.rank:
+        learner.adopt(adapter)
+        return [f"the weights to go on from have rank {adapter.rank}, the run {plan.rank}: the optimiser begins afresh"]
+    _restore(learner, _read_training(Path(plan.start.training)), None)
+    return []
+
+
+def _shrink(learner: AdapterLearner, source: Path, scale: float, folder: Path, base: str) -> None:
+    """Write kept weights once more, with their change multiplied by a scale; the optimiser's moments stay as they were."""
+    whole = read_adapter(source)
+    adapter = Adapter(whole.rank, whole.alpha, {module: Pair(a, scale * b) for module, (a, b) in whole.pairs.items()})
+    state = load(_read_training(source))
+    with _using(learner, adapter):
+        values = learner.state()["adapter"]
+    if values.shape != state["adapter"].shape:
+        raise TrainingError(f"the weights in {source} are not of this run: their training state has another size")
+    _write_weights(folder, adapter, save(state | {"adapter": values}), base)
+
+
+def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -> None:
+    """Write an adapter and its training state. The folder appears whole, and replaces one of that name."""
+    making = folder.with_name(f".{folder.name}.tmp")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Left by a process that was killed here, or while it wrote the adapter.
+        for torn in (making, *folder.parent.glob(f".{making.name}.*.part")):
+            shutil.rmtree(torn, ignore_errors=True)
+        write_adapter(making, adapter, base)
+        write_synced(making / TRAINING_FILE, training)
+        sync_path(making)
+        shutil.rmtree(folder, ignore_errors=True)
+        making.rename(folder)
+        sync_path(folder.parent)
+    except OSError as error:
+        raise TrainingError(f"cannot keep weights in {folder}: {error}") from error
+
+
+@contextmanager
+def _using(learner: AdapterLearner, adapter: Adapter | None) -> Iterator[None]:
+    """Use the weights of an adapter, or of the untrained model, while the block runs."""
+    present = learner.adapter()
+    learner.adopt(adapter)
+    try:
+        yield
+    finally:
+        learner.adopt(present)
+
+
+def _step_part(learner: AdapterLearner) -> bytes:
+    return save({name: tensor.cpu().contiguous() for name, tensor in learner.state().items() if not name.startswith(_GRADIENT)})
+
+
+def _gradient_part(learner: AdapterLearner) -> bytes:
+    """The gradient, and the counters that accumulating changes; weights and moments are in the file of the step."""
+    state = learner.state().items()
+    return save({name: tensor.cpu().contiguous() for name, tensor in state if name.startswith(_GRADIENT) or tensor.numel() == 1})
+
+
+def _restore(learner: AdapterLearner, step: bytes, gradient: bytes | None) -> None:
+    none = {name: torch.zeros_like(tensor) for name, tensor in learner.state().items() if name.startswith(_GRADIENT)}
+    learner.restore(none | load(step) | ({} if gradient is None else load(gradient)))
+
+
+def _read_training(folder: Path) -> bytes:
+    try:
+        body = (folder / TRAINING_FILE).read_bytes()
+        load(body)
+    except (OSError, SafetensorError) as error:
+        raise TrainingError(f"the training state in {folder} cannot be read: {error}") from error
+    return body
+
+
+class Trainer:
+    """Does the work of each message with one learner. `make` loads one for a rank and a seed; `model` identifies the base model."""
+
+    def __init__(self, make: Callable[[int, int], AdapterLearner], model: str, base: str) -> None:
         self._make = make
         self._model = model
         self._base = base
-        self._flag = flag
-        self._learner: Teachable | None = None
+        self._learner: AdapterLearner | None = None
         self._run: Run | None = None
         self._asked: frames.Open | None = None
 
     def serve(self, pipe: Line) -> None:
         """Answer until the pipe ends."""
         while True:
-            message = pipe.wait()
-            self._stand()
-            pipe.send(self.answer_safely(message))
+            pipe.send(self.answer_safely(pipe.wait()))
 
     def answer_safely(self, message: frames.ToTrainer) -> frames.FromTrainer:
         """Do what a message asks for, or say why it was not done."""
@@ -48,7 +199,7 @@ class Trainer:
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            return frames.RequestFailed(in_words(error), needs_memory=True)
+            return frames.RequestFailed(describe_memory_error(error), needs_memory=True)
 
     def answer(self, message: frames.ToTrainer) -> frames.FromTrainer:
         """Do what a message asks for. Raises MetaClawError."""
@@ -57,29 +208,27 @@ class Trainer:
                 return self._open(message)
             case frames.Sample():
                 with self._weights(message.source) as learner:
-                    return frames.Sampled(learner.sample(message.prompts, message.drawing, self._stand))
+                    return frames.Sampled(learner.sample(message.prompts, message.drawing))
             case frames.Score():
                 with self._weights(message.source) as learner:
                     return frames.Scored(learner.score(message.pairs))
             case frames.Accumulate():
-                with self._teaching() as run:
+                with self._training() as run:
                     return frames.Accumulated(run.accumulate(message.data, message.loss))
             case frames.Apply():
-                with self._teaching() as run:
+                with self._training() as run:
                     return frames.Applied(run.apply(message.adam, message.normaliser))
             case frames.Keep():
-                self._opened()
-                keep(self._present(), Path(message.folder), self._base)
-                return frames.Done()
+                with self._weights(frames.Present()) as learner:
+                    _write_weights(Path(message.folder), learner.adapter(), _step_part(learner), self._base)
             case frames.Shrink():
                 with self._weights(frames.Kept(message.adapter)) as learner:
-                    shrink(learner, Path(message.adapter), message.scale, Path(message.folder), self._base)
-                return frames.Done()
+                    _shrink(learner, Path(message.adapter), message.scale, Path(message.folder), self._base)
             case frames.Close():
                 self._close(discard=message.discard)
-                return frames.Done()
             case _:
                 assert_never(message)
+        return frames.Done()
 
     def _open(self, message: frames.Open) -> frames.Opened:
         if self._run is not None and message == self._asked:
@@ -88,7 +237,7 @@ class Trainer:
         plan = Plan(message.name, message.start, message.rank, message.seed, self._model)
         pieces = Pieces(Path(message.folder))
         try:
-            # A learner that was taught is not a fresh one, even if it was made for the same rank and seed.
+            # A learner that was trained is not a fresh one, even if it was made for the same rank and seed.
             self._run, notes = open_run(self._new_learner(plan.rank, plan.seed), pieces, plan)
         except MetaClawError:
             pieces.let_go(discard=False)
@@ -102,44 +251,37 @@ class Trainer:
             run.close(discard=discard)
 
     @contextmanager
-    def _teaching(self) -> Iterator[Run]:
-        run = self._opened()
+    def _training(self) -> Iterator[Run]:
+        run = self._open_run()
         before = run.progress
         try:
             yield run
         except MetaClawError:
             if run.progress != before:
-                # It was learned and could not be put on disk. What the disk has is the truth: opening goes back to it.
+                # It was learned but could not be written to disk. Opening the run again goes back to the state on disk.
                 self._run = None
                 run.abandon()
             raise
 
-    def _opened(self) -> Run:
+    def _open_run(self) -> Run:
         if self._run is None:
             raise TrainingError("no run is open")
         return self._run
 
-    def _present(self) -> Teachable:
-        assert self._learner is not None
-        return self._learner
-
     @contextmanager
-    def _weights(self, source: frames.Source) -> Iterator[Teachable]:
+    def _weights(self, source: frames.Source) -> Iterator[AdapterLearner]:
+        """The learner, with the weights of this source while the block runs."""
         if isinstance(source, frames.Present):
-            self._opened()
-            yield self._present()
+            self._open_run()
+            assert self._learner is not None
+            yield self._learner
             return
         adapter = read_adapter(Path(source.adapter)) if isinstance(source, frames.Kept) else None
         learner = self._learner or self._new_learner(adapter.rank if adapter else 1, 0)
-        with wearing(learner, adapter):
+        with _using(learner, adapter):
             yield learner
 
-    def _new_learner(self, rank: int, seed: int) -> Teachable:
+    def _new_learner(self, rank: int, seed: int) -> AdapterLearner:
         self._learner = None  # its memory is needed for the next
         self._learner = self._make(rank, seed)
         return self._learner
-
-    def _stand(self) -> None:
-        """Where there are no signals to stop us: stand still for as long as the program's flag is up."""
-        while self._flag is not None and self._flag.exists():
-            time.sleep(_LOOK_S)

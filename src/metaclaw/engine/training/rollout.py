@@ -1,8 +1,8 @@
-"""Many rollouts of many prompts, drawn fast and exactly: each prompt is read once, its rollouts share what was read.
+"""Rollouts of many prompts at once: each prompt is read once, and its rollouts share its keys and values.
 
-The same call gives the same rollouts on the same machine. A rollout's random numbers depend only on the seed, its prompt's index
-and its own; its company changes nothing but the last bits of floating-point sums. Only where a random number lies within those bits
-of the border between two tokens (rare in single precision, less so in bfloat16) can another company lead to another token.
+The same call gives the same rollouts on the same machine. The random numbers of a rollout depend only on the seed, the index of its
+prompt and its own; the other rollouts change only the last bits of floating-point sums. Only where a random number is within those
+bits of the border between two tokens (rare in single precision, less rare in bfloat16) can they change a token.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,21 +13,16 @@ from torch import Tensor
 
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.training.decode import Stack, Wave, shares
 from metaclaw.engine.training.decode_cpu import LeavingDecoder
 from metaclaw.engine.training.decode_cuda import StaticDecoder
-from metaclaw.engine.training.sampling import Decoder, Wave, shares
-from metaclaw.engine.training.stack import Stack
 from metaclaw.errors import TrainingError
-
-
-def _go_on() -> None:
-    """Nothing asks for a stop."""
 
 
 def as_rollout(
     row: Sequence[int], logprobs: Sequence[float], end_ids: frozenset[int], decode: Callable[[Sequence[int]], str]
 ) -> Rollout:
-    """What was drawn up to the first end token, that included; whole if there is one."""
+    """The tokens drawn up to and including the first end token; whole if there is one."""
     length = next((place + 1 for place, token in enumerate(row) if token in end_ids), len(row))
     tokens, is_whole = row[:length], row[length - 1] in end_ids
     try:
@@ -40,7 +35,7 @@ class Rollouts:
     """Draws rollouts from full (merged) weights, given by their Hugging Face names.
 
     On a CPU finished rollouts leave the batch; elsewhere shapes are static, and with `graphs` each step is one recorded CUDA graph.
-    `static` chooses between the two where both work; `share` is how much of what usually fits is drawn and kept at once.
+    `static` chooses between the two where both work; `share` reduces the amount that is drawn and kept at once.
     """
 
     def __init__(
@@ -58,26 +53,24 @@ class Rollouts:
         self._stack = Stack(shape, tensors, device, dtype)
         self._decode = decode
         is_static = torch.device(device).type != "cpu" if static is None else static
-        self._decoder: Decoder = (
-            StaticDecoder(self._stack, graphs=graphs, share=share) if is_static else LeavingDecoder(self._stack, share)
-        )
+        self._decoder = StaticDecoder(self._stack, graphs=graphs, share=share) if is_static else LeavingDecoder(self._stack, share)
 
     def replace(self, tensors: Mapping[str, Tensor]) -> None:
         """Draw from these weights from now on; buffers and recorded graphs stay."""
         self._stack.replace(tensors)
 
-    def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, check: Callable[[], None] = _go_on) -> list[list[Rollout]]:
-        """For each prompt `drawing.count` rollouts. `check` is called between decode steps and may raise to stop."""
+    def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
+        """Draw `drawing.count` rollouts for each prompt."""
         for index, prompt in enumerate(prompts):
-            self._refuse_impossible(index, prompt, drawing.max_tokens)
+            self._check_prompt(index, prompt, drawing.max_tokens)
         drawn: list[list[Rollout]] = [[] for _ in prompts]
         for indices, rollouts in self._waves(prompts, drawing):
-            for index, group in zip(indices, self._draw(prompts, indices, rollouts, drawing, check), strict=True):
+            for index, group in zip(indices, self._draw(prompts, indices, rollouts, drawing), strict=True):
                 drawn[index] += group
         return drawn
 
     def _waves(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> Iterator[tuple[list[int], range]]:
-        """Prompts, by their indices, and the rollouts of each that are drawn together. Prompts of like length go together."""
+        """The indices of prompts, and the rollouts of each, that are drawn together. Prompts of similar length go together."""
         order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index), reverse=True)
         while order:
             most = self._decoder.most_rollouts(len(prompts[order[0]]), drawing.max_tokens, drawing.count)
@@ -87,12 +80,7 @@ class Rollouts:
             order = order[groups:]
 
     def _draw(
-        self,
-        prompts: Sequence[Sequence[int]],
-        indices: Sequence[int],
-        rollouts: range,
-        drawing: Drawing,
-        check: Callable[[], None],
+        self, prompts: Sequence[Sequence[int]], indices: Sequence[int], rollouts: range, drawing: Drawing
     ) -> list[list[Rollout]]:
         of_prompt = np.repeat(np.array(indices, dtype=np.uint64), len(rollouts))
         of_rollout = np.tile(np.array(rollouts, dtype=np.uint64), len(indices))
@@ -103,13 +91,13 @@ class Rollouts:
             drawing.temperature,
             self._stack.shape.end_ids,
         )
-        tokens, logprobs = self._decoder.decode(wave, check)
+        tokens, logprobs = self._decoder.decode(wave)
         return [
             [as_rollout(row, values, self._stack.shape.end_ids, self._decode) for row, values in zip(rows, group, strict=True)]
             for rows, group in zip(tokens.tolist(), logprobs.tolist(), strict=True)
         ]
 
-    def _refuse_impossible(self, index: int, prompt: Sequence[int], max_tokens: int) -> None:
+    def _check_prompt(self, index: int, prompt: Sequence[int], max_tokens: int) -> None:
         shape = self._stack.shape
         if not prompt or len(prompt) + max_tokens > shape.positions:
             raise TrainingError(

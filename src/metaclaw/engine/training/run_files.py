@@ -1,17 +1,18 @@
-"""A run's state on disk, piece by piece: every file is whole or not there, and what a file lost is found in the one before it.
+"""The files of training: a run's state, and a check that an adapter is complete. Imports nothing heavy.
 
-    run.json                          whose state this is
+    run.json                          the plan of the run
     step-00000012.state               after the 12th optimiser step: weights, moments
     gradient-00000012-00000003.state  three pieces accumulated towards the 13th
 
-The two latest steps and, of each, the two latest gradients are kept.
+Each file is complete or absent. The two latest steps and, of each, the two latest gradients are kept: where the latest file is
+damaged, the run continues from the one before.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import struct
-import sys
 import time
 import zlib
 from collections import deque
@@ -19,6 +20,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.training import RunProgress
@@ -29,13 +32,18 @@ _HEAD: Final = struct.Struct("<8sIQ")  # magic, checksum of the body, length of 
 _KEPT_STEPS: Final = 2
 _KEPT_GRADIENTS: Final = 2
 _SHARE: Final = 0.05
-"""Of the time worked, how much writing gradients may cost."""
+"""The share of the working time that writing gradients may take."""
 _RECENT: Final = 3
+
+CONFIG_FILE: Final = "adapter_config.json"
+WEIGHTS_FILE: Final = "adapter_model.safetensors"
+_LENGTH_BYTES: Final = 8
+_LONGEST_HEADER: Final = 100_000_000  # the limit of safetensors itself
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The furthest state that can be read, and what had to be passed over to get there."""
+    """The latest state that can be read, and notes about damaged files."""
 
     progress: RunProgress
     step: bytes
@@ -44,7 +52,7 @@ class Found:
 
 
 class Pieces:
-    """The state files of one run. One process at a time has them; it holds a lock for as long as it lives."""
+    """The state files of one run, locked by one process for as long as it lives."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = folder
@@ -54,20 +62,20 @@ class Pieces:
         self._lock: int | None = None
 
     def claim(self, identity: Mapping[str, Json]) -> None:
-        """Make the folder this run's, or find that it is. Raises TrainingError if it is another run's, or in use."""
+        """Lock the folder for this run. Raises TrainingError if it belongs to another run or is in use."""
         with _translated(self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             self._take_lock()
             named = self._folder / "run.json"
             if named.exists():
-                _refuse_strangers(named, identity)
+                _check_identity(named, identity)
             else:
-                _write(named, json.dumps(identity, indent=2).encode())
+                _replace(named, json.dumps(identity, indent=2).encode())
             for torn in self._folder.glob("*.tmp"):
                 torn.unlink()
 
     def recover(self) -> Found | None:
-        """The furthest whole state, or None where the run has none yet. A damaged file is passed over and named."""
+        """The latest complete state, or None if the run has none yet. Damaged files are skipped and named in the notes."""
         notes: list[str] = []
         steps = self._steps()
         for step in steps:
@@ -84,7 +92,7 @@ class Pieces:
         return None
 
     def save_step(self, steps: int, make: Callable[[], bytes]) -> None:
-        """Keep what an optimiser step came to; on disk when this returns. Its gradient is zero."""
+        """Write the state after an optimiser step; on disk when this returns. Its gradient is zero."""
         self._save(self._step_path(steps), make)
         for old in self._steps()[_KEPT_STEPS:]:
             for pieces in self._gradients(old):
@@ -92,7 +100,7 @@ class Pieces:
             self._step_path(old).unlink()
 
     def save_gradient(self, progress: RunProgress, make: Callable[[], bytes]) -> None:
-        """Keep what was accumulated so far towards the next step; on disk when this returns."""
+        """Write what was accumulated towards the next step; on disk when this returns."""
         started = self._clock()
         self._save(self._gradient_path(progress.steps, progress.pieces), make)
         self._costs_s.append(self._clock() - started)
@@ -101,12 +109,12 @@ class Pieces:
 
     @property
     def is_due(self) -> bool:
-        """Whether keeping the gradient now costs no more than its share of the time worked since the last time."""
-        # The least of the recent costs: one of them may have been measured across a stop.
+        """Whether writing the gradient now takes no more than its share of the time since the last write."""
+        # The least of the recent costs: one of them may include a pause of training.
         return not self._costs_s or min(self._costs_s) <= _SHARE * (self._clock() - self._saved_at)
 
     def let_go(self, *, discard: bool) -> None:
-        """Others may have the folder now; with `discard` there is nothing of ours left in it."""
+        """Unlock the folder; with `discard` remove the run's files first."""
         if discard:
             remove_run(self._folder)
         if self._lock is not None:
@@ -115,14 +123,11 @@ class Pieces:
 
     def _save(self, path: Path, make: Callable[[], bytes]) -> None:
         with _translated(path):
-            _write(path, make(), has_head=True)
+            body = make()
+            _replace(path, _HEAD.pack(_MAGIC, zlib.crc32(body), len(body)), body)
         self._saved_at = self._clock()
 
     def _take_lock(self) -> None:
-        if sys.platform == "win32":
-            return  # a file that is open cannot be locked and replaced alike there; one program per home folder must do
-        import fcntl
-
         self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,27 +157,29 @@ def remove_run(folder: Path) -> None:
         folder.rmdir()
 
 
-def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
-    if sys.platform == "win32":
-        return
-    handle = os.open(folder, os.O_RDONLY)
+def write_synced(path: Path, *parts: bytes) -> None:
+    """Write a file to disk."""
+    with path.open("wb") as file:
+        for part in parts:
+            file.write(part)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_path(path: Path) -> None:
+    """Make a file, or the names in a folder, durable."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
 
 
-def _write(path: Path, body: bytes, *, has_head: bool = False) -> None:
+def _replace(path: Path, *parts: bytes) -> None:
     torn = path.with_suffix(".tmp")
-    with torn.open("wb") as file:
-        if has_head:
-            file.write(_HEAD.pack(_MAGIC, zlib.crc32(body), len(body)))
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(torn, *parts)
     torn.replace(path)
-    sync_folder(path.parent)
+    sync_path(path.parent)
 
 
 def _read(path: Path, notes: list[str]) -> bytes | None:
@@ -187,7 +194,7 @@ def _read(path: Path, notes: list[str]) -> bytes | None:
     return None
 
 
-def _refuse_strangers(named: Path, identity: Mapping[str, Json]) -> None:
+def _check_identity(named: Path, identity: Mapping[str, Json]) -> None:
     try:
         there: Json = json.loads(named.read_bytes())
     except ValueError as error:
@@ -195,7 +202,6 @@ def _refuse_strangers(named: Path, identity: Mapping[str, Json]) -> None:
     wanted = json.loads(json.dumps(identity))
     if there != wanted:
         differing = [key for key in wanted if not isinstance(there, dict) or there.get(key) != wanted[key]] or ["plan"]
-
         raise TrainingError(f"the run in {named.parent} was begun with another {', '.join(differing)}; it cannot go on as this one")
 
 
@@ -205,3 +211,28 @@ def _translated(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise TrainingError(f"cannot keep the run's state at {path}: {error}") from error
+
+
+class _Tensor(msgspec.Struct):
+    """The place of a tensor behind the header. The header's entry about the file itself has none."""
+
+    data_offsets: tuple[int, int] = (0, 0)
+
+
+_header = msgspec.json.Decoder(dict[str, _Tensor])
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether an adapter's files are there and have the length that they name. Their content is checked when they are loaded."""
+    weights = folder / WEIGHTS_FILE
+    try:
+        with weights.open("rb") as file:
+            header_bytes = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+            if header_bytes > _LONGEST_HEADER:
+                return False
+            tensors = _header.decode(file.read(header_bytes))
+        ends = [tensor.data_offsets[1] for tensor in tensors.values()]
+        expected_bytes = _LENGTH_BYTES + header_bytes + max(ends, default=0)
+        return weights.stat().st_size == expected_bytes and (folder / CONFIG_FILE).stat().st_size > 0
+    except (OSError, msgspec.MsgspecError):
+        return False

@@ -19,7 +19,7 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.training import Drawing
 from metaclaw.domain.turn import Step
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn.replay.prompt import ReplayPrompt, UnplayableError
+from metaclaw.learn.replay import ReplayPrompt, UnplayableError
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.learn.steps import StepBuilder

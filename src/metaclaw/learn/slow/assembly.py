@@ -19,7 +19,7 @@ from metaclaw.domain.training import Adam, Loss, LossKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
 from metaclaw.learn.budget import TokenRoom
-from metaclaw.learn.replay.prompt import UnplayableError, sent_request
+from metaclaw.learn.replay import UnplayableError, sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
 from metaclaw.learn.slow.loop import LoopRules, LoopState, SlowLoop, Starvation, TrainingParts

@@ -26,7 +26,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Rollout
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import EngineError, WireError
-from metaclaw.learn.replay.prompt import UnplayableError, sent_request
+from metaclaw.learn.replay import UnplayableError, sent_request
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.training_turns import TrainingTurn
 from metaclaw.ports import Tokeniser

@@ -7,7 +7,7 @@ checkpoints it kept. Every decision is a function of the journal: what was begun
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -47,6 +47,7 @@ from metaclaw.train import (
     drift_watch,
     earned_lengths,
     forgotten_nats,
+    fork_answer,
     gather_all,
     golden_items,
     group_record,
@@ -54,6 +55,7 @@ from metaclaw.train import (
     is_flat,
     is_settled,
     is_validation_due,
+    join_rollouts,
     longest_demonstration,
     mean_reward,
     moved_prefix,
@@ -75,8 +77,10 @@ log = logging.getLogger(__name__)
 PROVEN_ITEM = "trained weights"
 """Judging for the choice of a checkpoint and for the gate is counted as for a skill in the making, which has a larger share of the
 learning budget: what was trained can be proven on the same day."""
-_FIRST_HOT_PIECE = 25_000
+_FIRST_EXPLORED_PIECE = 25_000
 _FIRST_HINTED_PIECE = 50_000
+TurnSampler = Callable[[Sequence[TrainingTurn], Drawing], Awaitable[list[list[Rollout]]]]
+"""Draws answers to some turns."""
 _CROSS_ENTROPY = Loss(LossKind.CROSS_ENTROPY)
 
 
@@ -218,10 +222,10 @@ class TrainingRun:
         harvest = self._recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(scored)
         known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
-        explored = await self._explored(step, scored)
+        explored, tried = await self._explored(step, scored)
         self.tally.skipped += harvest.skipped
         record = msgspec.structs.replace(
-            _record(scored, moved=False), hinted=hinted, helped=helped, found=better_answers(scored, known)
+            _record(scored, moved=False), hinted=hinted, helped=helped, found=better_answers([*scored, *tried], known)
         )
         imitated = (*imitated, *explored, *(imitate_best(scored, known) if self._can_imitate else ()))
         if harvest.data or imitated or self._shown(0.0):
@@ -320,28 +324,30 @@ class TrainingRun:
         self.tally.kl = next((record.kl for record in reversed(self._records) if record.kl is not None), None)
 
     async def _drawn(
-        self, step: int, number: int, turns: Sequence[TrainingTurn], *, is_hinted: bool = False, heat: float | None = None
+        self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler | None = None
     ) -> list[ScoredGroup]:
         """A piece's groups: from the journal, or drawn and scored now."""
         kept = await run_sync(self._journal.read, step, number)
         if kept is None or [group.turn for group in kept] != [turn.id for turn in turns]:
             await self._may_go_on("draw")
             with self._pace.timed("draw"):
-                kept = await self._draw(step, number, turns, is_hinted=is_hinted, heat=heat)
+                kept = await self._draw(step, number, turns, sample or self._sample)
             await run_sync(self._journal.write, step, number, kept)
         return [_scored(turn, group) for turn, group in zip(turns, kept, strict=True)]
 
-    async def _draw(
-        self, step: int, number: int, turns: Sequence[TrainingTurn], *, is_hinted: bool, heat: float | None
-    ) -> list[DrawnGroup]:
+    async def _draw(self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler) -> list[DrawnGroup]:
         recipe = self._recipe
-        heat = heat or recipe.temperature
-        drawing = Drawing(recipe.group_size, self._cap(turns[0]), heat, self._seed(step, number))
-        prompts = [(turn.hinted if is_hinted else None) or turn.prompt for turn in turns]
-        drawn = await (self._backend.sample_base if is_hinted and step % 2 else self._backend.sample)(prompts, drawing)
+        drawing = Drawing(recipe.group_size, self._cap(turns[0]), recipe.temperature, self._seed(step, number))
+        drawn = await sample(turns, drawing)
         self.tally.drawn += sum(map(len, drawn))
         rewards = await gather_all([self._score(*pair) for pair in zip(turns, drawn, strict=True)])
         return [group_of(turn.id, some, worth) for turn, some, worth in zip(turns, drawn, rewards, strict=True)]
+
+    async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
+        return await self._backend.sample([turn.prompt for turn in turns], drawing)
+
+    async def _sample_hotter(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
+        return await self._sample(turns, replace(drawing, temperature=drawing.temperature * RETRY_TEMPERATURE))
 
     async def _score(self, turn: TrainingTurn, rollouts: Sequence[Rollout]) -> list[float | None]:
         return await self._rewards.score(turn.step, rollouts)
@@ -362,24 +368,52 @@ class TrainingRun:
         able = [group for group in scored if self._turns[group.turn].hinted is not None and group.key not in shown]
         groups = [group for group in able if is_flat(group)]
         turns = [self._turns[group.turn] for group in groups]
+        draw = self._backend.sample_base if step % 2 else self._backend.sample
+
+        async def sample(some: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
+            return await draw([turn.hinted or turn.prompt for turn in some], drawing)
+
         with_hint: dict[str, ScoredGroup] = {}
         for number, piece in enumerate(self._cut(turns), _FIRST_HINTED_PIECE):
-            with_hint |= {group.turn: group for group in await self._drawn(step, number, piece, is_hinted=True)}
+            with_hint |= {group.turn: group for group in await self._drawn(step, number, piece, sample)}
         data = distil(groups, [with_hint[group.turn] for group in groups]).data
         return data, len(groups), len({one.turn for one in data})
 
-    async def _explored(self, step: int, scored: Sequence[ScoredGroup]) -> tuple[Datum, ...]:
-        """Better answers to some prompts whose answers all earn the same part: those found among answers that are drawn hotter."""
+    async def _explored(self, step: int, scored: Sequence[ScoredGroup]) -> tuple[tuple[Datum, ...], list[ScoredGroup]]:
+        """Better answers to some prompts whose answers all earn the same part, and all answers among which they were looked for.
+        In one step they are drawn hotter, in the next they leave the settled answer at some token (`train.imitation`)."""
         if not self._can_imitate:
-            return ()
+            return (), []
         groups = [group for group in scored if is_settled(group)][: max(1, self._recipe.prompts_per_step // 4)]
         turns, found = [self._turns[group.turn] for group in groups], dict[str, ScoredGroup]()
-        for number, piece in enumerate(self._cut(turns), _FIRST_HOT_PIECE):
-            found |= {
-                group.turn: group
-                for group in await self._drawn(step, number, piece, heat=self._recipe.temperature * RETRY_TEMPERATURE)
-            }
-        return distil(groups, [found[group.turn] for group in groups], weight=MAX_ADVANTAGE).data
+        sample = self._sample_forked({group.turn: group for group in groups}) if step % 2 else self._sample_hotter
+        for number, piece in enumerate(self._cut(turns), _FIRST_EXPLORED_PIECE):
+            found |= {group.turn: group for group in await self._drawn(step, number, piece, sample)}
+        explored = [found[group.turn] for group in groups]
+        return distil(groups, explored, weight=MAX_ADVANTAGE).data, explored
+
+    def _sample_forked(self, settled: Mapping[str, ScoredGroup]) -> TurnSampler:
+        """Answers that begin like the settled ones and go on differently. The first other token is the untrained model's, which
+        has not settled on any manner of answering."""
+        tokeniser = self._recipe.tokeniser
+        if tokeniser is None:
+            return self._sample_hotter
+
+        async def sample(turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
+            forks = [fork_answer(settled[turn.id], tokeniser.word, drawing.seed) for turn in turns]
+            places = [(*turn.prompt, *fork.tokens) for turn, fork in zip(turns, forks, strict=True)]
+            hot = replace(drawing, max_tokens=1, temperature=drawing.temperature * RETRY_TEMPERATURE)
+            others = await self._backend.sample_base(places, hot)
+            begun = [fork.answers_with(tokens) for fork, tokens in zip(forks, others, strict=True)]
+            room = max(1, drawing.max_tokens - max(len(one.tokens_T) for some in begun for one in some))
+            unended = [
+                (*turn.prompt, *one.tokens_T) for turn, some in zip(turns, begun, strict=True) for one in some if not one.is_whole
+            ]
+            drawn = await self._backend.sample(unended, replace(drawing, count=1, max_tokens=room)) if unended else []
+            ends = (rest for (rest,) in drawn)
+            return [[one if one.is_whole else join_rollouts(one, next(ends)) for one in some] for some in begun]
+
+        return sample
 
     def _pieces(self, step: int) -> list[list[TrainingTurn]]:
         """The prompts of a step, cut; those of a piece may have answers of the same length."""

@@ -12,7 +12,7 @@ from metaclaw.domain.skill import combined_hash
 from metaclaw.domain.training import Rejection
 from metaclaw.domain.turn import Step, Turn
 from metaclaw.errors import WireError
-from metaclaw.learn.replay.prompt import UnplayableError, sent_request
+from metaclaw.learn.replay import UnplayableError, sent_request
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.store import LedgerReader, SqlBatches, TrainingBatch
 from metaclaw.train import is_held_out

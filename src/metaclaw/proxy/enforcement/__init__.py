@@ -4,8 +4,3 @@ If one breaks a held rule, the same provider is asked again, at most twice, with
 why it was not run. The client gets one message: the text as it came, then the calls that comply. If none do, it gets a text that
 names the rule, or, where the rule says so, the calls with a warning. Nothing is ever run by us.
 """
-
-from metaclaw.proxy.enforcement.enforcer import Enforcer
-from metaclaw.proxy.enforcement.hold import Hold
-
-__all__ = ["Enforcer", "Hold"]

@@ -5,14 +5,15 @@ message that the client was shown.
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
-from metaclaw.domain.chat import Completion, Finish, Json, Part, Text, ToolCall, Usage, Wire
-from metaclaw.domain.ids import SkillName, new_turn_id
+from metaclaw.domain.chat import Completion, Finish, Json, Part, Text, ToolCall, Usage
+from metaclaw.domain.ids import SkillName, TurnId, new_turn_id
 from metaclaw.domain.turn import (
     ATTEMPT,
+    STOPPED_BY_US,
     EnforcedRule,
     Enforcement,
     Exchange,
@@ -24,14 +25,15 @@ from metaclaw.domain.turn import (
     TurnKind,
 )
 from metaclaw.errors import WireError
-from metaclaw.proxy.enforcement.notes import refusal_text, sibling_text
-from metaclaw.proxy.held_rules import HeldRule, Ruling
-from metaclaw.proxy.http.body import list_key, parse_object
-from metaclaw.proxy.true_answers import append_items
-from metaclaw.proxy.turn_builder import TurnBuilder
+from metaclaw.proxy.enforcement.enforcer import append_items
+from metaclaw.proxy.enforcement.held_rules import Broken, HeldRule, Ruling
+from metaclaw.proxy.http.body import parse_object
+from metaclaw.proxy.response import TurnBuilder
 from metaclaw.wires import HeldCall, encode_json, plain_text, wire_format
 
 MOST_RETRIES: Final = 2
+# The result of a call beside one that was refused, for the model.
+_SIBLING: Final = "Not run, because another call of the same answer was refused. Send this call again if it is still needed."
 
 
 @dataclass(slots=True)
@@ -52,60 +54,42 @@ class Attempt:
         return bool(self.ruling.broken)
 
 
+@dataclass(slots=True)
 class Attempts:
-    """The attempts at the answer of one request."""
+    """The attempts at the answer of one request, first to last: `made`."""
 
-    def __init__(self, draft: TurnBuilder) -> None:
-        self._draft = draft
-        self._made: list[Attempt] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._made)
-
-    @property
-    def first(self) -> Attempt:
-        """The first one."""
-        return self._made[0]
+    builder: TurnBuilder
+    made: list[Attempt] = field(default_factory=list)
 
     @property
     def last(self) -> Attempt:
-        """The last one."""
-        return self._made[-1]
+        return self.made[-1]
 
     @property
     def warns(self) -> bool:
         """Whether all rules that the last one breaks let its calls through with a warning."""
         return all(one.rule.warns for one in self.last.ruling.broken)
 
-    def add(self, attempt: Attempt) -> None:
-        """Keep an attempt."""
-        self._made.append(attempt)
-
-    def count(self) -> int:
-        """How many there are."""
-        return len(self._made)
-
     def next_body(self) -> bytes | None:
         """What the provider is asked next; None if it is not asked again."""
-        if len(self._made) > MOST_RETRIES or not all(self._is_exact(made) for made in self._made):
+        if len(self.made) > MOST_RETRIES or not all(self._is_exact(made) for made in self.made):
             return None
-        return append_items(self._draft.provider_wire, self._made[0].sent, self._sequence(len(self._made)))
+        return append_items(self.builder.provider_wire, self.made[0].sent, self._sequence(len(self.made)))
 
     def merged(self, last: Sequence[Part], finish: Finish | None, *, is_last_said: bool = True) -> Completion:
         """One answer: what all attempts said in words, then `last`, which stands for the last attempt if `is_last_said`."""
-        first, earlier = self._made[0].completion, self._made[:-1] if is_last_said else self._made
+        first, earlier = self.made[0].completion, self.made[:-1] if is_last_said else self.made
         said = [part for made in earlier for part in made.completion.parts if not isinstance(part, ToolCall)]
         return Completion(first.id, first.model, (*said, *last), finish, self.usage())
 
     def broken_rules(self) -> dict[SkillName, HeldRule]:
-        """The rules that were broken in any attempt."""
-        return {one.rule.name: one.rule for made in self._made for one in made.ruling.broken}
+        return {one.rule.name: one.rule for made in self.made for one in made.ruling.broken}
 
     def enforcement(self, end: HoldEnd, text: str, trouble: str) -> Enforcement:
         """What is kept: the rules that held, each attempt as a turn, and the true answer. `text` is what stopped the calls, and
         `trouble` why the provider could not be asked again."""
         more = f"; the model could not be asked again: {trouble}" if trouble else ""
-        all_broken = [one for made in self._made for one in made.ruling.broken]
+        all_broken = [one for made in self.made for one in made.ruling.broken]
         rules = []
         for name in self.broken_rules():
             times = [one for one in all_broken if one.rule.name == name]
@@ -114,87 +98,77 @@ class Attempts:
         return Enforcement(tuple(rules), tuple(self._turns()), self._true_answer(end, shown, text))
 
     def _is_exact(self, made: Attempt) -> bool:
-        attempt = wire_format(self._draft.provider_wire).read_attempt(made.said, stream=made.stream)
+        wire = wire_format(self.builder.provider_wire)
+        attempt = wire.read_attempt(made.said, made.stream)
         if not attempt.is_exact or len(attempt.calls) != len(made.calls):
             return False
         try:
-            items = parse_object(self._made[0].sent).get(list_key(self._draft.provider_wire))
+            items = parse_object(self.made[0].sent).get(wire.list_key)
         except WireError:
             return False
         last = items[-1] if isinstance(items, list) and items else None
         # An answer that goes on with a message of the client's cannot be told apart from it.
-        return not (isinstance(last, dict) and last.get("role") == "assistant" and self._draft.provider_wire is not Wire.RESPONSES)
+        return not (wire.continues_messages and isinstance(last, dict) and last.get("role") == "assistant")
 
     def _sequence(self, refused: int) -> list[Json]:
         """The attempts as the provider made them, the first `refused` of them with the results that refuse their calls."""
-        wire = wire_format(self._draft.provider_wire)
+        wire = wire_format(self.builder.provider_wire)
         found: list[Json] = []
-        for place, made in enumerate(self._made):
-            attempt = wire.read_attempt(made.said, stream=made.stream)
+        for place, made in enumerate(self.made):
+            attempt = wire.read_attempt(made.said, made.stream)
             found += attempt.messages
             if place < refused and attempt.calls:
                 found += wire.call_results(attempt.calls, self._results(made))
         return found
 
     def _results(self, made: Attempt) -> list[str]:
-        texts = []
-        for place in range(len(made.calls)):
-            rules = [one.rule for one in made.ruling.broken if place in one.calls]
-            texts.append(refusal_text(rules) if rules else sibling_text())
-        return texts
+        broken = [[one.rule for one in made.ruling.broken if place in one.calls] for place in range(len(made.calls))]
+        return [refusal_text(rules) if rules else _SIBLING for rules in broken]
 
     def usage(self) -> Usage | None:
-        counts = [made.completion.usage for made in self._made if made.completion.usage is not None]
-        if not counts:
-            return None
-        return Usage(
-            sum(one.input_tokens for one in counts),
-            sum(one.output_tokens for one in counts),
-            sum(one.cached_tokens for one in counts),
-            sum(one.cache_write_tokens for one in counts),
-            sum(one.reasoning_tokens for one in counts),
-        )
+        counts = [astuple(made.completion.usage) for made in self.made if made.completion.usage is not None]
+        return Usage(*map(sum, zip(*counts, strict=True))) if counts else None
 
     def _true_answer(self, end: HoldEnd, shown: tuple[ShownCall, ...], text: str) -> TrueAnswer | None:
-        draft = self._draft
-        if not all(self._is_exact(made) for made in self._made):
+        builder = self.builder
+        if not all(self._is_exact(made) for made in self.made):
             return None
-        wire = wire_format(draft.provider_wire)
+        wire = wire_format(builder.provider_wire)
         is_stopped = end is HoldEnd.STOPPED
-        messages = self._sequence(len(self._made) if is_stopped else len(self._made) - 1)
-        last = wire.read_attempt(self._made[-1].said, stream=self._made[-1].stream)
+        messages = self._sequence(len(self.made) if is_stopped else len(self.made) - 1)
+        last = wire.read_attempt(self.last.said, self.last.stream)
         rest: list[Json] = []
         if is_stopped:
             messages.append(wire.own_words(text))
-            rest = [*wire.call_results(last.calls, self._results(self._made[-1])), wire.own_words(text)]
+            rest = [*wire.call_results(last.calls, self._results(self.last)), wire.own_words(text)]
         return TrueAnswer(
-            wire=draft.provider_wire,
+            wire=builder.provider_wire,
             calls=shown,
-            mark="" if shown else str(draft.id) if is_stopped else self._all_text(),
-            answer_id=self._made[0].completion.id,
+            mark="" if shown else str(builder.id) if is_stopped else self._all_text(),
+            answer_id=self.made[0].completion.id,
             last_id=last.id,
             messages=encode_json(messages),
             rest=encode_json(rest),
         )
 
     def _all_text(self) -> str:
-        return plain_text("".join(text_of(made.completion) for made in self._made))
+        return plain_text("".join(text_of(made.completion) for made in self.made))
 
     def is_empty(self) -> bool:
         """Whether nothing is left for the client: the last attempt calls nothing, and none said anything."""
-        return not self._made[-1].calls and not self._all_text()
+        return not self.last.calls and not self._all_text()
 
     def _turns(self) -> Iterator[Turn]:
-        draft = self._draft
-        base = draft.turn()
-        for made in self._made:
+        builder = self.builder
+        base = builder.turn()
+        for made in self.made:
             completion = made.completion
             yield replace(
                 base,
                 id=new_turn_id(),
                 kind=TurnKind.SIDE,
                 kind_reason=ATTEMPT,
-                wire=draft.provider_wire,
+                wire=builder.provider_wire,
                 stream=made.stream,
                 status=200,
                 end=TurnEnd.COMPLETED,
@@ -212,10 +186,53 @@ class Attempts:
 
 
 def calls_of(completion: Completion) -> list[HeldCall]:
-    """The tool calls of an answer."""
     return [HeldCall(part.id, part.name, part.arguments) for part in completion.parts if isinstance(part, ToolCall)]
 
 
 def text_of(completion: Completion) -> str:
     """The words of an answer."""
     return "\n".join(part.text for part in completion.parts if isinstance(part, Text))
+
+
+_MOST_RULE_CHARS: Final = 300
+_AGAIN: Final = ("", ", also after the model was asked again", ", also after the model was asked again twice")
+
+
+def refusal_text(rules: Sequence[HeldRule]) -> str:
+    """The result of a call that breaks these rules, for the model."""
+    named = "; ".join(f"`{rule.name}`: {_short(rule.text)}" for rule in rules)
+    what = "a rule" if len(rules) == 1 else "rules"
+    return (
+        f"Refused: this call breaks {what} of the person you work for and was not run. {named.rstrip('.')}. "
+        "Send calls that follow the rule, or say in words why you cannot."
+    )
+
+
+def stop_text(rules: Mapping[SkillName, HeldRule], turn: TurnId, asked_again: int, trouble: str) -> str:
+    """What the client gets in place of calls that break these rules. `trouble` says why the model could not be asked again."""
+    named = "; ".join(f"`{name}` ({_short(rule.text)})" for name, rule in rules.items())
+    again = f", and the model could not be asked again: {trouble}" if trouble else _AGAIN[min(asked_again, len(_AGAIN) - 1)]
+    return (
+        f"{STOPPED_BY_US}, because it breaks the rule {named}{again}. Nothing was run. "
+        f"The rule is the person's: follow it, or ask them. What happened: `metaclaw why {turn}`."
+    )
+
+
+def silence_text(rules: Mapping[SkillName, HeldRule], turn: TurnId) -> str:
+    """What the client gets instead of an empty message, which providers refuse in later requests."""
+    named = ", ".join(f"`{name}`" for name in rules)
+    return (
+        f"{STOPPED_BY_US}, because it breaks the rule {named}, and the model had nothing else to say. "
+        f"Nothing was run. What happened: `metaclaw why {turn}`."
+    )
+
+
+def warning_text(broken: Sequence[Broken]) -> str:
+    """What stands before calls that break rules and are let through."""
+    named = "; ".join(f"`{one.rule.name}` ({_short(one.rule.text)})" for one in broken)
+    return f"MetaClaw warning: the next tool call breaks the rule {named}."
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST_RULE_CHARS else line[: _MOST_RULE_CHARS - 1] + "…"

@@ -1,16 +1,278 @@
-"""Which rules hold a request's calls, whether enforcement is on, and what is told of answers that were held."""
+"""What enforcement adds to a request: the rules that hold its tool calls, and true answers that are put back into its history.
+
+While any rule holds, a built-in one does too: an agent does not lift, change or stop the rules itself. For that rule a request
+counts only where it goes to this program: by its port, its key in the path, or a variable that points agents at it. Other servers
+have a path `/api/rules`, too.
+
+A client whose calls were held keeps a message that no provider made. Providers refuse changed reasoning for good, so every later
+request gets the true sequence in its place, also after a restart and when enforcement is off. Such a message is known again by the
+ids of its calls, within its session, or, where a conversation comes from a session unknown to us, among the speaker's own.
+"""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import date
+from functools import lru_cache
+from typing import Final, Protocol
+
+import anyio
+import anyio.to_thread
+import msgspec
 
 from metaclaw.domain.chat import Json, Wire
-from metaclaw.domain.turn import KEEP_RULES, Origin, Stamp, TrueAnswer, Turn
-from metaclaw.proxy.held_rules import CallJudge, HeldRule, HeldRules
+from metaclaw.domain.check import PatternCheck, Place, ProgramCheck, Where
+from metaclaw.domain.ids import SessionId, SkillName, TurnId
+from metaclaw.domain.skill import Authorship, Skill, SkillKind
+from metaclaw.domain.turn import KEEP_RULES, Origin, Scope, Stamp, TrueAnswer, Turn
+from metaclaw.errors import SkillError, StoreError, WireError
+from metaclaw.proxy.enforcement.held_rules import CallJudge, HeldRule
+from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, item_spans, parse_object, raw_items, skip_blanks_back
 from metaclaw.proxy.http.client import Incoming
-from metaclaw.proxy.true_answers import TrueAnswers
+from metaclaw.skills import (
+    ALWAYS,
+    LibraryView,
+    Teams,
+    can_hold,
+    check_of,
+    rule_text,
+    rule_when,
+    screen_of,
+)
+from metaclaw.wires import TURN_MARK, encode_json, plain_id, wire_format
 
 log = logging.getLogger(__name__)
+
+_CACHED: Final = 256
+_KEPT: Final = 256
+_MOST_SESSIONS: Final = 10_000
+_ID: Final = re.compile(rb'"(?:id|call_id|tool_call_id|tool_use_id|previous_response_id)"\s*:\s*"([^"\\]{1,200})"')
+_MARK: Final = re.compile(rb"\bt_[0-9A-Za-z_-]{6,64}")
+_decode = msgspec.json.Decoder().decode
+_DEFAULT_PORT = 30000
+_COMMANDS = (
+    r"(?:metaclaw|python[\d.]* -m ?metaclaw[\w.]*) (?!.* --help$)(?:-\S+ )*(?:(?:enforce (?:-\S+ )*off|undo|stop|rollback"
+    r"|service (?:-\S+ )*remove"
+    r"|rules (?:-\S+ )*(?:remove|edit|import)|skills (?:-\S+ )*(?:remove|retire|revert|rollback|edit|import)"
+    r"|sessions (?:-\S+ )*forget|store (?:-\S+ )*(?:restore|repair)|agents (?:-\S+ )*disconnect)(?=\s|$)"
+    r"|config (?:-\S+ )*set (?:-\S+ )*(?:proxy\.enforce|skills\.)|[^|;&]*--set[ =]proxy\.enforce)"
+    r"|(?:export )?METACLAW__PROXY__ENFORCE"
+)
+_PROCESSES = (
+    r"(?:pkill|killall|kill|taskkill|stop-process) [^|;&]*metaclaw"
+    r"|(?:systemctl|launchctl|service|docker|podman|supervisorctl|pm2|tmux|screen) (?:.*? )?"
+    r"(?:stop|kill-session|quit|disable|kill|mask|rm|remove"
+    r"|unload|bootout|delete) "
+    r"(?:.*? )?\S*metaclaw|(?:fuser -k\S* (?:.*? )?{port}/tcp|kill .*:{port}\b|kill-port (?:.*? )?{port}\b)"
+)
+_FILES = (
+    r"(?:rm|mv|truncate|unlink|shred|chmod|ln|unzip|yq -i|sed -i|perl -pi|tar (?:.*? )?-C) (?:.*? )?"
+    r"\S*(?:\.metaclaw|METACLAW_HOME)(?:\W|$)|find (?:.*? )?\S*\.metaclaw.* -(?:exec|delete)"
+    r"|[^\n]*\.metaclaw/(?:config\.toml|skills/[^\n]*)\n"
+)
+_REQUESTS = (
+    r"(?:request (?:POST|PUT|PATCH|DELETE) |(?i:curl|wget|https?|xh|irm|iwr|invoke-\w+)"
+    r"(?=.*(?:(?i: -X ?| --request[ =]| --method[ =]| -Method )[\"']?(?i:POST|PUT|PATCH|DELETE)| -d| --data| --json"
+    r"| -F | --form| --post-data"
+    r"| --body-data|POST |PUT |PATCH |DELETE | \S+:?=\S)) )(?:.*[\s\"'=/@])?"
+    r"(?:[^\s\"'/]*:{port}|[^\s/]*(?:ANTHROPIC|OPENAI|METACLAW)_?\w*[^\s/]*|[^\s\"']*/k/[^/\s]+)(?:/[^\s/]+)*?"
+    r"/api/(?:enforce|rules|undo|generations/revert|skills/[^/\s]+/(?:retire|restore)|skills/[^/\s?]+(?=[\s\"'?]|$)"
+    r"|sessions/[^/\s]+/forget)\b"
+)
+_PIPED_INTO_KILL = (
+    r"\b(?:pgrep|pidof|ps|lsof|ss|netstat|cat|jq)\b[^;&\n]*(?:\[?m\]?etaclaw|\b{port}\b)[^;&\n]*"
+    r"\| *(?:xargs )?(?:\S+ )*kill(?=\s|$|;|\n)"
+)
+
+
+@lru_cache(16)
+def keep_rules(port: int) -> HeldRule:
+    """The built-in rule of a program that listens on this port."""
+    pattern = f"(?s)^(?:{'|'.join((_COMMANDS, _PROCESSES, _FILES, _REQUESTS))})|{_PIPED_INTO_KILL}".replace("{port}", str(port))
+    text = "An agent does not lift, change or remove the rules of the person it works for."
+    check = PatternCheck(pattern, must_match=False, where=Where(Place.CALLS, "shell|edit"))
+    return HeldRule(SkillName(KEEP_RULES), text, check, True, False, False, screen_of(pattern))
+
+
+_NONE: tuple[HeldRule, ...] = ()
+
+
+class HeldRules:
+    """Which rules hold, for each speaker."""
+
+    def __init__(
+        self,
+        view: Callable[[], LibraryView],
+        teams: Teams | None = None,
+        today: Callable[[], date] = date.today,
+        port: int = _DEFAULT_PORT,
+    ) -> None:
+        """`port` is the one this program listens on: requests to it are told from those to other servers."""
+        self._view = view
+        self._port = port
+        self._teams = teams
+        self._today = today
+        self._seen: LibraryView | None = None
+        self._held: dict[str, HeldRule] = {}
+        self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
+
+    def for_speaker(self, scope: Scope, placed: Sequence[SkillName]) -> tuple[HeldRule, ...]:
+        """The held rules in force for this speaker: those for every task, and of the others those placed in the prompt."""
+        view = self._view()
+        if view is not self._seen:
+            self._seen, self._scoped = view, {}
+            self._held = {rule.name: rule for skill in view.skills if (rule := held_rule(skill)) is not None}
+        if not self._held:
+            return _NONE
+        speaker = view.in_scope(scope, self._teams, self._today())
+        known = self._scoped.get(id(speaker))
+        if known is None or known[0] is not speaker:
+            mine = (*speaker.rules, *speaker.always)
+            rules = tuple(self._held[skill.name] for skill in mine if skill.name in self._held)
+            known = (speaker, rules, frozenset(rule.name for rule in rules))
+            if len(self._scoped) >= _CACHED:
+                self._scoped.clear()
+            self._scoped[id(speaker)] = known
+        found = self._placed(known[1], known[2], placed)
+        return (*found, keep_rules(self._port)) if found else _NONE
+
+    def _placed(
+        self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
+    ) -> tuple[HeldRule, ...]:
+        """Those for every task, and of the others those placed in the prompt."""
+        if names.issuperset(name for name in placed if name in self._held) and all(rule.is_always for rule in in_force):
+            return in_force
+        found = [rule for rule in in_force if rule.is_always or rule.name in placed]
+        names = frozenset(rule.name for rule in found)
+        return (*found, *(self._held[name] for name in placed if name in self._held and name not in names))
+
+
+def held_rule(skill: Skill) -> HeldRule | None:
+    """The held rule that a skill is, if it is one: a person's, with `enforce: hold` and a check of tool calls that is settled."""
+    if skill.extra.get("enforce") != "hold" or skill.author is Authorship.EVOLVER or skill.extra.get("check_state") == "proposed":
+        return None
+    if not can_hold(skill):
+        return None
+    try:
+        check = check_of(skill)
+    except SkillError as error:
+        log.warning("rule_cannot_hold rule=%s reason=%s", skill.name, error)
+        return None
+    if check is None or (not isinstance(check, ProgramCheck) and check.where.place is not Place.CALLS):
+        return None
+    is_always = skill.applies_always or (skill.kind is not SkillKind.SKILL and rule_when(skill) == ALWAYS)
+    on_error, on_break = skill.extra.get("on_error"), skill.extra.get("on_break")
+    screen = screen_of(check.pattern) if isinstance(check, PatternCheck) and not check.must_match else None
+    return HeldRule(skill.name, rule_text(skill), check, is_always, on_error == "hold", on_break == "call", screen)
+
+
+class Stored(Protocol):
+    """A true answer in the ledger, and whose it is."""
+
+    @property
+    def turn(self) -> TurnId: ...
+    @property
+    def session(self) -> SessionId: ...
+    @property
+    def user(self) -> str | None: ...
+    @property
+    def answer(self) -> TrueAnswer: ...
+
+
+class AnswerStore(Protocol):
+    """Where true answers are kept. Blocks; raises StoreError."""
+
+    def newest(self) -> Iterable[Stored]: ...
+    def read(self, turn: TurnId) -> TrueAnswer | None: ...
+
+
+class TrueAnswers:
+    """The true answers that later requests may need: their ids at hand, their messages read when one comes."""
+
+    def __init__(self, store: AnswerStore | None = None) -> None:
+        self._store = store
+        self._of_session: dict[SessionId, list[TurnId]] = {}
+        self._of_id: dict[tuple[str | None, str], TurnId] = {}
+        self._needles: dict[TurnId, tuple[bytes, ...]] = {}
+        self._kept: OrderedDict[TurnId, TrueAnswer] = OrderedDict()
+
+    def load(self) -> None:
+        """Learn the ids of what is in the ledger. Blocks; raises StoreError."""
+        if self._store is not None:
+            for stored in reversed(list(self._store.newest())):
+                self._index(stored.turn, stored.session, stored.user, stored.answer)
+
+    def add(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
+        """A client has been shown this."""
+        self._index(turn, session, user, answer)
+        self._keep(turn, answer)
+
+    def _keep(self, turn: TurnId, answer: TrueAnswer) -> None:
+        self._kept[turn] = answer
+        while len(self._kept) > _KEPT and self._store is not None:
+            self._kept.popitem(last=False)
+
+    def forget(self, sessions: Iterable[SessionId]) -> None:
+        """These sessions were forgotten."""
+        gone = {turn for session in sessions for turn in self._of_session.pop(session, ())}
+        self._of_id = {key: turn for key, turn in self._of_id.items() if turn not in gone} if gone else self._of_id
+        for turn in gone:
+            self._needles.pop(turn, None)
+            self._kept.pop(turn, None)
+
+    def _index(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
+        self._of_session.setdefault(session, []).append(turn)
+        ids = [call.id for call in answer.calls] or ([answer.mark] if answer.mark.startswith(TURN_MARK) else [])
+        known = [one for one in (*ids, answer.answer_id) if one]
+        if ids:
+            self._needles[turn] = tuple({needle.encode() for one in known for needle in (one, plain_id(one))})
+        else:
+            # Known by its text alone, which cannot be searched for in bytes: it is tried with every request of its session.
+            self._needles[turn] = (b"",)
+            self._of_id[user, turn] = turn
+        self._of_id |= {(user, plain_id(one)): turn for one in known}
+
+    def concerns(self, incoming: Incoming, origin: Origin) -> list[TurnId]:
+        """The turns whose answers this request's history seems to hold."""
+        if not self._of_id:
+            return []
+        body, user = incoming.body, origin.scope.user
+        previous = incoming.json.get(wire_format(incoming.wire).previous_key)
+        kept = self._of_id.get((user, plain_id(previous))) if isinstance(previous, str) else None
+        if origin.session not in self._of_session:
+            self._of_session[origin.session] = self._look_through(body, user)
+        turns = [
+            turn
+            for turn in self._of_session[origin.session]
+            if turn != kept and any(needle in body for needle in self._needles.get(turn, ()))
+        ]
+        return turns if kept is None else [*turns, kept]
+
+    def _look_through(self, body: bytes, user: str | None) -> list[TurnId]:
+        """The speaker's own true answers whose ids stand in a history that comes for the first time."""
+        if len(self._of_session) > _MOST_SESSIONS:
+            self._of_session = {session: turns for session, turns in self._of_session.items() if turns}
+        ids = (one.decode("latin-1") for pattern in (_ID, _MARK) for one in pattern.findall(body))
+        found = (self._of_id.get((user, plain_id(one))) for one in ids)
+        return list(dict.fromkeys(turn for turn in found if turn is not None))
+
+    async def read(self, turns: Sequence[TurnId]) -> tuple[TrueAnswer, ...]:
+        """The true answers of these turns; one that cannot be read is left out, loudly."""
+        found = []
+        for turn in turns:
+            answer = self._kept.get(turn)
+            if answer is None and self._store is not None:
+                try:
+                    answer = await anyio.to_thread.run_sync(self._store.read, turn)
+                except StoreError as error:
+                    log.warning("true_answer_unread turn=%s error=%s", turn, error)
+                if answer is not None:
+                    self._keep(turn, answer)
+            if answer is not None:
+                found.append(answer)
+        return tuple(found)
+
 
 OPT_OUT: Final = "x-metaclaw-enforce"
 _KEPT_ELSEWHERE: Final = "the provider keeps the conversation, or answers in the background"
@@ -36,22 +298,16 @@ class Enforcer:
         self._announce = announce
 
     def rules_for(self, incoming: Incoming, origin: Origin, stamp: Stamp) -> tuple[HeldRule, ...]:
-        """The rules that hold this request's calls."""
         if not self.is_on:
             return ()
         rules = self._rules.for_speaker(origin.scope, stamp.skills)
-        if not rules:
-            return rules
-        if self._may_opt_out and incoming.headers.get(OPT_OUT, "").lower() == "off":
-            return ()
-        return rules
+        has_opted_out = rules and self._may_opt_out and incoming.headers.get(OPT_OUT, "").lower() == "off"
+        return () if has_opted_out else rules
 
     @staticmethod
     def can_hold(incoming: Incoming) -> bool:
         """Whether this request's calls can be refused: not where the provider keeps the conversation, or answers later."""
-        return incoming.wire is not Wire.RESPONSES or not (
-            incoming.json.get("conversation") or incoming.json.get("background") is True
-        )
+        return not wire_format(incoming.wire).is_kept_by_provider(incoming.json)
 
     async def histories(self, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:
         """What must be put back into this request's history."""
@@ -90,3 +346,68 @@ class Enforcer:
     async def _tell(self, kind: str, data: dict[str, Json]) -> None:
         if self._announce is not None:
             await self._announce(kind, data)
+
+
+def restore_body(wire: Wire, body: bytes, answers: Sequence[TrueAnswer]) -> bytes | None:
+    """A request's body in this wire with the true messages in place of what its client was shown; None where nothing is changed."""
+    try:
+        fields = parse_object(body)
+    except WireError:
+        return None
+    changed = restore_fields(wire, fields, answers)
+    if changed is None:
+        return None
+    key, previous = wire_format(wire).list_key, wire_format(wire).previous_key
+    items, before = changed.get(key), fields.get(key)
+    if not isinstance(items, list) or not isinstance(before, list) or changed.get(previous) != fields.get(previous):
+        return encode_json(changed)
+    try:
+        begin, end = JsonDocument(body).field(key)
+        spans = item_spans(body, begin, raw_items(body, key))
+        written = {id(item): body[start:stop] for item, (start, stop) in zip(before, spans, strict=True)}
+        pieces = [written.get(id(item)) or encode_json(item) for item in items]
+        return body[:begin] + b"[" + b",".join(pieces) + b"]" + body[end:]
+    except (UnsafeBytesError, msgspec.MsgspecError, UnicodeError, IndexError, ValueError):
+        return encode_json(changed)
+
+
+def restore_fields(wire: Wire, fields: Mapping[str, Json], answers: Sequence[TrueAnswer]) -> dict[str, Json] | None:
+    """The same for a body that has been read. Items that are not changed are the same objects."""
+    format_, restored = wire_format(wire), dict(fields)
+    key, previous = format_.list_key, format_.previous_key
+    is_changed = False
+    for answer in answers:
+        if answer.wire is not wire:
+            continue
+        if previous and answer.answer_id and restored.get(previous) == answer.answer_id:
+            restored[previous] = answer.last_id
+            spoken = restored.get(key)
+            rest = _decode(answer.rest)
+            if rest:
+                own: list[Json] = [{"role": "user", "content": spoken}] if isinstance(spoken, str) else []
+                restored[key] = [*rest, *(spoken if isinstance(spoken, list) else own)]
+            is_changed = True
+            continue
+        items = restored.get(key)
+        if isinstance(items, list):
+            found = format_.restore(items, answer, _decode(answer.messages))
+            if found is not None:
+                restored[key], is_changed = found, True
+    return restored if is_changed else None
+
+
+def append_items(wire: Wire, body: bytes, items: Sequence[Json]) -> bytes:
+    """A request's body with further messages; what stands before them stays as it is."""
+    key, added = wire_format(wire).list_key, b",".join(map(encode_json, items))
+    try:
+        begin, end = JsonDocument(body).field(key)
+    except (UnsafeBytesError, msgspec.MsgspecError, UnicodeError, IndexError):
+        fields = parse_object(body)
+        spoken = fields.get(key)
+        before = list(spoken) if isinstance(spoken, list) else [{"role": "user", "content": spoken}]
+        return encode_json({**fields, key: [*before, *items]})
+    if body[begin : begin + 1] != b"[":
+        return body[:begin] + b'[{"role":"user","content":' + body[begin:end] + b"}," + added + b"]" + body[end:]
+    at = skip_blanks_back(body, end - 1)
+    comma = b"" if body[at - 1 : at] == b"[" else b","
+    return body[:at] + comma + added + body[at:]

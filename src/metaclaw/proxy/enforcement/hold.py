@@ -1,4 +1,4 @@
-"""Serves one answer under held rules: what the provider says in the client's wire is relayed, anything else is rendered."""
+"""One answer under held rules: what the provider says in the client's wire is relayed, anything else is rendered."""
 
 import logging
 import time
@@ -8,42 +8,171 @@ from metaclaw.domain.chat import ChatRequest, Completion, Finish, Message, ToolC
 from metaclaw.domain.check import Conversation, ProgramCheck
 from metaclaw.domain.turn import apply_splices
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.proxy.dispatch import Generated, Limits, Opened, Opener, Relayed, Translated
-from metaclaw.proxy.enforcement.ask_again import AskAgain, Heard, end_of
+from metaclaw.proxy.dispatch import Opener
 from metaclaw.proxy.enforcement.attempts import Attempt, Attempts, text_of
 from metaclaw.proxy.enforcement.enforcer import Enforcer
-from metaclaw.proxy.enforcement.outlet import Outlet
-from metaclaw.proxy.enforcement.relayed import RelayedStream
-from metaclaw.proxy.held_rules import HeldRule, Ruling
+from metaclaw.proxy.enforcement.held_rules import HeldRule, Ruling
+from metaclaw.proxy.enforcement.retries import AskAgain, Heard, Outlet, end_of
 from metaclaw.proxy.http.body import parse_object
 from metaclaw.proxy.http.client import Client
-from metaclaw.proxy.response import SSE_HEADERS, linger, raw_headers, relay, translate
-from metaclaw.proxy.turn_builder import TurnBuilder
-from metaclaw.wires import Facts, HeldCall, collect, has_call_mark, whole_calls, wire_format
+from metaclaw.proxy.response import (
+    BLANK_LINES,
+    SSE_HEADERS,
+    Generated,
+    Opened,
+    Relayed,
+    Translated,
+    TurnBuilder,
+    broken_off,
+    linger,
+    raw_headers,
+    relay,
+    settle_relayed,
+    translate,
+)
+from metaclaw.upstream import pour
+from metaclaw.wires import (
+    CallHold,
+    Facts,
+    HeldCall,
+    TailHold,
+    collect,
+    has_call_mark,
+    read_answer,
+    streamed_facts,
+    whole_calls,
+    wire_format,
+)
 
 log = logging.getLogger(__name__)
+
+
+class RelayedStream:
+    """A relayed stream whose calls are held: text goes on as it comes, the events of calls wait.
+
+    `hold` has the bytes of the calls, `tail` those of the end, and `passed` went to the client.
+    """
+
+    def __init__(self, builder: TurnBuilder, outlet: Outlet) -> None:
+        wire = builder.incoming.wire
+        self.hold, self.tail = CallHold(wire), TailHold(wire)
+        self.passed: list[bytes] = []
+        self._builder = builder
+        self._outlet = outlet
+        self._watch: TailHold | None = None
+        self._is_whole = False
+
+    async def take_in(self, opened: Relayed, opening: bytes) -> None:
+        """Read the stream up to its end, and pass on what is not held."""
+        builder, outlet = self._builder, self._outlet
+        builder.streamed = True
+        builder.status = outlet.status = opened.status
+        outlet.headers = raw_headers(opened.headers)
+        chunks = opened.reply.chunks()
+        must_pause = not self._pass_on(opening)
+        while must_pause or await pour(chunks, self._take):
+            must_pause = False
+            await outlet.client.drain()
+            if self._is_whole:
+                await linger(chunks)
+                break
+        self._release(self.hold.close())
+
+    def facts(self) -> Facts:
+        """What the stream says of itself. Raises UpstreamError where it broke off."""
+        facts = streamed_facts(self._builder.incoming.wire, self._builder.said)
+        if facts.error is not None:
+            raise UpstreamError(facts.error)
+        if facts.finish is None and not self._is_whole:
+            raise broken_off(self._builder)
+        return facts
+
+    def release_held(self) -> None:
+        """Let the calls go."""
+        held, watch = self.hold.held, self._watch
+        is_known = self._builder.footer is None and watch is not None and watch.terminal and not self.tail.held()
+        if is_known and watch is not None and held.endswith(end := watch.held()):
+            # Where the end begins is known already.
+            self.tail, held = watch, held[: -len(end)]
+            self._builder.relayed_bytes += len(held)
+            self._outlet.send(held)
+        else:
+            self._release(held)
+
+    def finish(self, facts: Facts | None) -> bytes:
+        """Everything but the tail is sent; the tail."""
+        builder, footer = self._builder, self._builder.footer
+        if footer is not None:
+            rest = footer.close()
+            builder.show(rest)
+            self._outlet.send(self.tail.feed(rest))
+            if not footer.is_added:
+                builder.show_as_said()
+        settle_relayed(builder, terminal=self.tail.terminal, facts=facts)
+        self._outlet.send(b"", now=True)
+        return self.tail.held()
+
+    def _take(self, chunk: bytes) -> bool:
+        builder, client, tail = self._builder, self._outlet.client, self.tail
+        builder.say(chunk)
+        if builder.footer is not None or not self.hold.has_words or not self.hold.is_free_of_calls(chunk):
+            return self._pass_on(chunk)
+        # Nearly every piece of a text goes this way, as it would without held rules; the client has been sent words before.
+        self.passed.append(chunk)
+        released = tail.feed(chunk)
+        self._is_whole = tail.terminal and tail.held().endswith(BLANK_LINES)
+        builder.relayed_bytes += len(released)
+        return (not released or client.send(released)) and not self._is_whole
+
+    def _pass_on(self, chunk: bytes) -> bool:
+        """Hold or send a piece of the stream; False where reading must pause."""
+        data = self.hold.feed(chunk)
+        went = self._release(data)
+        if self.hold.has_calls:
+            # The end waits among what is held, and the provider may leave the connection open behind it.
+            if self._watch is None:
+                self._watch = TailHold(self._builder.incoming.wire)
+                self._watch.feed(self.hold.held + self.hold.unfinished)
+            else:
+                self._watch.feed(chunk)
+            ending = self._watch
+        else:
+            ending = self.tail
+        self._is_whole = ending.terminal and ending.held().endswith(BLANK_LINES)
+        return went and not self._is_whole
+
+    def _release(self, data: bytes) -> bool:
+        if not data:
+            return True
+        self.passed.append(data)
+        footer = self._builder.footer
+        if footer is not None:
+            data = footer.feed(data)
+            self._builder.show(data)
+        released = self.tail.feed(data)
+        self._builder.relayed_bytes += len(released)
+        return self._outlet.send(released, now=self.hold.has_words)
 
 
 class Hold:
     """Serves one answer under held rules."""
 
     def __init__(
-        self, draft: TurnBuilder, client: Client, limits: Limits, opener: Opener, enforcer: Enforcer, rules: tuple[HeldRule, ...]
+        self, builder: TurnBuilder, client: Client, opener: Opener, enforcer: Enforcer, rules: tuple[HeldRule, ...]
     ) -> None:
-        self._draft = draft
+        self._builder = builder
         self._client = client
-        self._limits = limits
         self._enforcer = enforcer
         self._rules = rules
-        self._attempts = Attempts(draft)
-        self._outlet = Outlet(draft, client, self._attempts)
-        self._ask_again = AskAgain(draft, limits, opener, self._outlet, self._attempts, self._judge)
+        self._attempts = Attempts(builder)
+        self._outlet = Outlet(builder, client, self._attempts)
+        self._ask_again = AskAgain(builder, opener, self._outlet, self._attempts, self._judge)
         self.failed: list[tuple[HeldRule, str]] = []
         """Rules whose check could not be run, and why."""
 
     async def answer(self, opened: Opened) -> bytes:
         """Get the answer to the client, up to its tail."""
-        draft = self._draft
+        builder = self._builder
         try:
             match opened:
                 case Relayed() if opened.opening is not None:
@@ -51,9 +180,9 @@ class Hold:
                 case Relayed() if opened.facts is not None:
                     return await self._relay_whole(opened)
                 case Relayed():
-                    return await relay(draft, opened, self._client, self._limits)
+                    return await relay(builder, opened, self._client)
                 case Translated() if opened.opening is None and opened.completion is None:
-                    return await translate(draft, opened, self._client, self._limits)
+                    return await translate(builder, opened, self._client)
                 case Translated() | Generated():
                     return await self._render(opened)
         finally:
@@ -62,14 +191,14 @@ class Hold:
     # The provider speaks the client's wire: its bytes are the answer unless a rule is broken.
 
     async def _relay_stream(self, opened: Relayed, opening: bytes) -> bytes:
-        stream = RelayedStream(self._draft, self._outlet, self._limits)
+        stream = RelayedStream(self._builder, self._outlet)
         await stream.take_in(opened, opening)
         facts: Facts | None = None
         if stream.hold.has_calls:
             self._outlet.has_text = stream.hold.has_words
             facts = stream.facts()
             calls = stream.hold.calls
-            ruling = await self._judge(calls, self._draft.said if self._has_programs() else None)
+            ruling = await self._judge(calls, self._text_for_programs(calls))
             if ruling.broken:
                 return await self._insist(stream, calls, ruling)
             stream.release_held()
@@ -77,41 +206,41 @@ class Hold:
 
     async def _insist(self, stream: RelayedStream, calls: Sequence[HeldCall], ruling: Ruling) -> bytes:
         """Go on with a stream whose calls break a rule."""
-        draft, wire = self._draft, self._draft.incoming.wire
+        builder, wire = self._builder, self._builder.incoming.wire
         shown = b"".join(stream.passed)
-        if draft.footer is None:
-            draft.show(shown)
+        if builder.footer is None:
+            builder.show(shown)
         self._outlet.send(stream.tail.held())
-        completion = _read(wire, draft.said, calls, stream=True)
-        self._attempts.add(Attempt(self._sent(), draft.said, True, completion, calls, ruling, draft.incoming.began))
+        completion = _read(wire, builder.said, calls, stream=True)
+        self._attempts.made.append(Attempt(self._sent(), builder.said, True, completion, calls, ruling, builder.incoming.began))
         return await self._ask_again.streaming(wire_format(wire).resumed_writer(self._request(), shown))
 
     async def _relay_whole(self, opened: Relayed) -> bytes:
-        draft, wire = self._draft, self._draft.incoming.wire
-        body = draft.said
+        builder, wire = self._builder, self._builder.incoming.wire
+        body = builder.said
         calls = whole_calls(wire, body) if has_call_mark(wire, body) else []
-        ruling = await self._judge(calls, body) if calls else Ruling()
+        ruling = await self._judge(calls, self._text_for_programs(calls)) if calls else Ruling()
         if not ruling.broken:
-            return await relay(draft, opened, self._client, self._limits)
-        draft.streamed = False
+            return await relay(builder, opened, self._client)
+        builder.streamed = False
         self._outlet.headers = raw_headers(opened.headers)
         completion = _read(wire, body, calls, stream=False)
-        self._attempts.add(Attempt(self._sent(), body, False, completion, calls, ruling, draft.incoming.began))
+        self._attempts.made.append(Attempt(self._sent(), body, False, completion, calls, ruling, builder.incoming.began))
         return await self._ask_again.whole(self._request())
 
     # The answer arrives in deltas, from a provider of another wire or from a model.
 
     async def _render(self, opened: Translated | Generated) -> bytes:
-        draft, request = self._draft, opened.request
+        builder, request = self._builder, opened.request
         began, sent = time.perf_counter(), self._sent()
         deltas = self._ask_again.deltas(opened)
-        draft.status = 200
+        builder.status = 200
         if not request.stream:
             completion = collect([delta async for delta in deltas])
             attempt = await self._ask_again.judge_rendered(opened, sent, completion, began)
             return await self._ask_again.whole(request) if attempt.is_broken else self._outlet.finish_whole(completion, request)
         self._outlet.headers = [*SSE_HEADERS]
-        writer = wire_format(draft.incoming.wire).writer(request)
+        writer = wire_format(builder.incoming.wire).writer(request)
         heard = Heard()
         await self._ask_again.hear(deltas, writer, heard, is_first=True)
         if isinstance(opened, Translated):
@@ -122,15 +251,19 @@ class Hold:
             return await self._ask_again.streaming(writer)
         return await self._outlet.finish_stream(writer, heard.waiting, end_of(completion))
 
-    async def _judge(self, calls: Sequence[HeldCall], said: bytes | None, text: str = "") -> Ruling:
-        programs = self._has_programs()
-        if programs and said is not None:
-            text = text_of(_read(self._draft.incoming.wire, said, calls, stream=self._draft.streamed))
-        ruling = await self._enforcer.judge.judge(self._rules, calls, text, self._conversation() if programs else None)
+    async def _judge(self, calls: Sequence[HeldCall], text: str) -> Ruling:
+        ruling = await self._enforcer.judge.judge(self._rules, calls, text, self._conversation() if self._has_programs() else None)
         for rule, reason in ruling.failed:
-            log.warning("check_failed rule=%s turn=%s reason=%s", rule.name, self._draft.id, reason)
+            log.warning("check_failed rule=%s turn=%s reason=%s", rule.name, self._builder.id, reason)
         self.failed += ruling.failed
         return ruling
+
+    def _text_for_programs(self, calls: Sequence[HeldCall]) -> str:
+        """The text of a relayed answer, read only where a rule's check is a program."""
+        builder = self._builder
+        if not self._has_programs():
+            return ""
+        return text_of(_read(builder.incoming.wire, builder.said, calls, stream=builder.streamed))
 
     def _has_programs(self) -> bool:
         return any(isinstance(rule.check, ProgramCheck) for rule in self._rules)
@@ -138,18 +271,18 @@ class Hold:
     def _conversation(self) -> Conversation:
         messages: tuple[Message, ...] = ()
         try:
-            messages = wire_format(self._draft.incoming.wire).parse_request(parse_object(self._draft.incoming.body)).messages
+            messages = wire_format(self._builder.incoming.wire).parse_request(parse_object(self._builder.incoming.body)).messages
         except WireError as error:
-            log.debug("conversation_unread turn=%s error=%s", self._draft.id, error)
-        return Conversation(messages, self._draft.origin.task)
+            log.debug("conversation_unread turn=%s error=%s", self._builder.id, error)
+        return Conversation(messages, self._builder.origin.task)
 
     def _sent(self) -> bytes:
-        draft = self._draft
-        return draft.translated if draft.translated is not None else apply_splices(draft.incoming.body, draft.splices)
+        builder = self._builder
+        return builder.translated if builder.translated is not None else apply_splices(builder.incoming.body, builder.splices)
 
     def _request(self) -> ChatRequest:
         """The request as a writer needs it, also where all of it cannot be read."""
-        incoming = self._draft.incoming
+        incoming = self._builder.incoming
         try:
             return wire_format(incoming.wire).parse_request(parse_object(incoming.body))
         except WireError:
@@ -160,12 +293,8 @@ class Hold:
 
 def _read(wire: Wire, said: bytes, calls: Sequence[HeldCall], *, stream: bool) -> Completion:
     """An answer in the client's wire; of one that cannot be read, just its calls."""
-    format_ = wire_format(wire)
     try:
-        if not stream:
-            return format_.parse_answer(said)
-        reader = format_.reader()
-        return collect([*reader.feed(said), *reader.close()])
+        return read_answer(wire, stream, said)
     except (UpstreamError, WireError) as error:
         log.info("answer_unread wire=%s error=%s", wire, error)
         return Completion("", "", tuple(ToolCall(call.id, call.name, call.arguments) for call in calls), Finish.TOOL_CALLS)

@@ -56,7 +56,6 @@ class JsonDocument:
         self._items: dict[str, tuple[list[msgspec.Raw], list[Span]]] = {}
 
     def field(self, key: str) -> Span:
-        """Where the value of a top-level key stands."""
         if self._fields is None:
             self._fields = field_spans(self._body, self._span)
         if key not in self._fields:
@@ -142,7 +141,6 @@ def string_span(body: bytes, span: Span, key: str, value: str) -> Span:
 
 
 def field_spans(body: bytes, span: Span) -> dict[str, Span]:
-    """Where each value of the object at `span` stands."""
     begin, end = span
     spans: dict[str, Span] = {}
     at, separator = begin, _BRACE
@@ -276,12 +274,7 @@ class Body(dict[str, Json]):
     __slots__ = ("item_count", "listed", "max_items")
 
     def __init__(
-        self,
-        fields: dict[str, Json],
-        listed: Listed | None = None,
-        *,
-        item_count: int = 0,
-        max_items: int = MAX_ITEMS,
+        self, fields: dict[str, Json], listed: Listed | None = None, *, item_count: int = 0, max_items: int = MAX_ITEMS
     ) -> None:
         super().__init__(fields)
         self.listed = listed
@@ -294,14 +287,9 @@ class Body(dict[str, Json]):
             raise _too_many(self.max_items)
 
 
-def list_key(wire: Wire) -> str:
-    """Where a wire keeps its messages."""
-    return wire_format(wire).list_key
-
-
 def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:
     """The body as a JSON object, or a WireError that says what is wrong with it; 413 when it has more than `max_items` items."""
-    key = list_key(wire)
+    key = wire_format(wire).list_key
     if len(body) > _BYTES_PER_ITEM * max_items:
         _check_commas(body, max_items)
     try:
@@ -315,9 +303,10 @@ def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:
 
 def check_items(wire: Wire, fields: Mapping[str, Json], max_items: int) -> None:
     """WireError 413 when the fields of a body hold more than `max_items` messages, parts and tools."""
-    messages = fields.get(list_key(wire))
+    key = wire_format(wire).list_key
+    messages = fields.get(key)
     parts = sum(map(count_parts, messages)) if isinstance(messages, list) else 0
-    _checked(_count(fields, list_key(wire)) + parts, max_items)
+    _checked(_count(fields, key) + parts, max_items)
 
 
 def count_parts(item: Json) -> int:

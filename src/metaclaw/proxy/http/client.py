@@ -25,7 +25,7 @@ _BODILESS = frozenset((204, 304))
 class Incoming(msgspec.Struct, frozen=True, gc=False):
     """A request for an answer, read and checked as JSON but not yet understood.
 
-    `json` are the fields of the body. Of a large one it is a `reading.Body`, whose messages are beside them.
+    `json` are the fields of the body: a `body.Body`, whose messages may be beside them.
     """
 
     wire: Wire
@@ -56,24 +56,17 @@ class ClientGone(Exception):  # noqa: N818 - an event, not a failure
 
 
 class Line(Protocol):
-    """What a client needs of the connection it is on."""
+    """What a client needs of the connection it is on (`connection.Connection`)."""
 
     peer: str | None
     is_full: bool
     """Whether more waits to be sent than should."""
 
     def send(self, data: bytes) -> None: ...
-    async def drain(self) -> None:
-        """Wait until the line is no longer full, or gone."""
-
-    def pause(self) -> None:
-        """Read nothing more for now."""
-
-    def resume(self) -> None:
-        """Read on."""
-
-    def answered(self, client: "Client") -> None:
-        """Its response is whole."""
+    async def drain(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def answered(self, client: "Client") -> None: ...
 
 
 class Client:
@@ -110,7 +103,6 @@ class Client:
 
     @property
     def peer(self) -> str | None:
-        """The address it comes from."""
         return self._line.peer
 
     # The request, as the connection hands it over.
@@ -194,7 +186,6 @@ class Client:
         self._watched = False
 
     async def wait_gone(self) -> None:
-        """Return once the client has left."""
         if not self.gone:
             self._gone_waiter = asyncio.get_running_loop().create_future()
             await self._gone_waiter
@@ -255,7 +246,6 @@ class Client:
         self._line.answered(self)
 
     def respond(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send a whole response."""
         self._deferred = (status, headers)
         self.finish(body)
 

@@ -5,7 +5,7 @@ import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
@@ -17,9 +17,8 @@ from metaclaw.domain.chat import Wire
 from metaclaw.errors import MetaClawError, UpstreamError, WireError
 from metaclaw.proxy.http.body import MAX_ITEMS, read
 from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
-from metaclaw.proxy.metrics import Metrics
 from metaclaw.proxy.passthrough import Passthrough
-from metaclaw.proxy.pipeline import ERROR_HEADERS, Pipeline
+from metaclaw.proxy.pipeline import ERROR_HEADERS, Metrics, Pipeline
 from metaclaw.wires import signed_wire, wire_format, wire_formats
 
 log = logging.getLogger(__name__)
@@ -63,7 +62,6 @@ class Gatekeeper:
         return f"this request carries no MetaClaw key; {_HOW}"
 
     def is_ours(self, value: str) -> bool:
-        """Whether this credential is our key."""
         return hmac.compare_digest(value.encode("utf-8", "surrogatepass"), self._key)
 
 
@@ -157,19 +155,17 @@ class Intake:
     max_items: int = MAX_ITEMS
 
 
+@dataclass(kw_only=True, slots=True, eq=False)
 class Server:
     """Checks the key, reads the body and hands the request to the pipeline, the relay or the program's own API."""
 
-    def __init__(
-        self, *, gatekeeper: Gatekeeper, pipeline: Pipeline, passthrough: Passthrough, api: Asgi, metrics: Metrics, intake: Intake
-    ) -> None:
-        self._gatekeeper = gatekeeper
-        self._pipeline = pipeline
-        self._passthrough = passthrough
-        self._api = api
-        self._metrics = metrics
-        self._intake = intake
-        self._serving = 0
+    gatekeeper: Gatekeeper
+    pipeline: Pipeline
+    passthrough: Passthrough
+    api: Asgi
+    metrics: Metrics
+    intake: Intake
+    _serving: int = field(default=0, init=False)
 
     async def serve(self, client: Client) -> None:
         """Answer one request. Whatever goes wrong is told to the client in its own wire."""
@@ -198,32 +194,32 @@ class Server:
         if inner is None and (path == "/healthz" or (method, path) in _PROBES):
             client.respond(200, _JSON, b"" if method == "HEAD" else b'{"ok":true}')
             return
-        caller = self._gatekeeper.admit(headers, path_key)
+        caller = self.gatekeeper.admit(headers, path_key)
         if caller is None and inner is None and _is_page(path) and path_key is None:
             # A browser has a cookie instead of the key, which the pages check themselves.
-            body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self._intake.body_timeout_s)
-            await serve_asgi(self._api, client, path, query, body, has_key=False)
+            body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self.intake.body_timeout_s)
+            await serve_asgi(self.api, client, path, query, body, has_key=False)
             return
         if caller is None:
-            raise WireError(self._gatekeeper.refusal(headers, path_key), status=401, code="invalid_api_key")
+            raise WireError(self.gatekeeper.refusal(headers, path_key), status=401, code="invalid_api_key")
         spoken = _WIRES.get(inner) if inner is not None else None
         if spoken is not None and method != "POST":
             raise WireError(f"{path} takes POST, not {method}", status=405, code="method_not_allowed")
-        body = await read_body(client, headers, max_bytes=self._intake.max_body_bytes, timeout_s=self._intake.body_timeout_s)
+        body = await read_body(client, headers, max_bytes=self.intake.max_body_bytes, timeout_s=self.intake.body_timeout_s)
         if inner is None:
-            await serve_asgi(self._api, client, path, query, body)
+            await serve_asgi(self.api, client, path, query, body)
             return
         caller.pop("content-encoding", None)  # `read_body` has undone it
         caller.pop("content-length", None)  # the body that is sent has its own
         if spoken is None:
-            await self._passthrough.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
+            await self.passthrough.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
             return
-        json = read(spoken, body, self._intake.max_items)
+        json = read(spoken, body, self.intake.max_items)
         incoming = Incoming(spoken, inner, query, caller, tuple(caller.items()), body, json, client.peer, datetime.now(UTC), began)
         self._admit()
         self._serving += 1
         try:
-            await self._pipeline.answer(incoming, client)
+            await self.pipeline.answer(incoming, client)
         finally:
             self._serving -= 1
 
@@ -234,7 +230,7 @@ class Server:
             await asyncio.sleep(0.01)
 
     def _admit(self) -> None:
-        if self._serving >= self._intake.max_concurrency:
+        if self._serving >= self.intake.max_concurrency:
             raise WireError(
                 f"{self._serving} answers are being made already (proxy.max_concurrency); try again shortly",
                 status=429,
@@ -242,7 +238,7 @@ class Server:
             )
 
     def _refuse(self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None) -> None:
-        self._metrics.refused(status)
+        self.metrics.refused(status)
         if client.started:
             return  # an end that looks clean would be a lie: the connection is closed without one
         headers = _JSON + ERROR_HEADERS.get(status, [])

@@ -21,25 +21,33 @@ from typing import Final
 from metaclaw.domain.chat import Json, Part, Text, ToolCall, Wire
 from metaclaw.domain.ids import SessionId, TurnId, new_session_id
 from metaclaw.domain.turn import Anchor, Origin, Scope, SessionTrace, TurnEnd, TurnKind
-from metaclaw.proxy.sessions.clients.client import AgentClient, Request
-from metaclaw.proxy.sessions.conversation import DigestCache, bare_id
+from metaclaw.proxy.sessions.conversation import AgentClient, DigestCache, Request, bare_id
 from metaclaw.proxy.sessions.recognition import (
-    Key,
     Recogniser,
     Tasks,
     Workspaces,
     classify,
     credential_of,
-    derived_id,
     find_key,
-    identity,
     known_anchors,
-    looks_unique,
-    safe_id,
     scope_of,
-    session_id,
 )
-from metaclaw.proxy.sessions.registry import Match, SenderHints, Session, SessionRegistry, Thread, continued, repeated, squeezed
+from metaclaw.proxy.sessions.registry import (
+    Key,
+    Match,
+    SenderHints,
+    Session,
+    SessionRegistry,
+    Thread,
+    continued,
+    derived_id,
+    identity,
+    looks_unique,
+    repeated,
+    safe_id,
+    session_id,
+    squeezed,
+)
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
@@ -150,7 +158,6 @@ class Origins:
         return session is not None and origin.key is None and session.heads.is_shared(origin.head)
 
     def is_active(self, session: SessionId) -> bool:
-        """Whether this session is known and has not ended."""
         known = self._memory.get(session)
         return known is not None and not known.ended
 
@@ -239,10 +246,8 @@ class Origins:
     def _place_by_chain(self, seen: _Sighting) -> _Place:
         spoken = seen.request.conversation
         heads = self._memory.space(seen.scope, seen.key.value if seen.key else None)
-        again = onward = None
-        if not heads.are_strange(spoken.digests):
-            again = repeated(heads, spoken, seen.hints, seen.credential, failed_only=True)
-            onward = continued(heads, spoken, seen.hints, seen.credential)
+        again = repeated(heads, spoken, seen.hints, seen.credential, failed_only=True)
+        onward = continued(heads, spoken, seen.hints, seen.credential)
         if again is not None and (onward is None or again.score >= onward.score):
             return self._joined(again, seen)
         doubtful = onward is not None and onward.thread.answer_fits(spoken, onward.position) < 0

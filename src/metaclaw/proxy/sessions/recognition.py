@@ -7,24 +7,36 @@ than be wrong: a request without tools is not housekeeping for that reason alone
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from metaclaw.domain.ids import SessionId
 from metaclaw.domain.turn import SUBAGENT, TRIAL_QUESTION, Anchor, Scope, TurnKind
-from metaclaw.proxy.sessions.clients import CLIENTS
-from metaclaw.proxy.sessions.clients.claude_code import session_in_user_id
-from metaclaw.proxy.sessions.clients.client import AgentClient, Request
-from metaclaw.proxy.sessions.conversation import (
-    MessageChain,
-    is_heartbeat,
-    is_machine_text,
-    without_ephemeral,
-    without_machine_tags,
-)
+from metaclaw.proxy.sessions.assistants import AutoResearchClaw, CoPaw, Hermes, OpenClaw
+from metaclaw.proxy.sessions.coding_agents import Aider, ClaudeCode, Codex, MiniSweAgent, OpenCode, QwenCode, session_in_user_id
+from metaclaw.proxy.sessions.conversation import AgentClient, MessageChain, Request, is_heartbeat, without_ephemeral
+from metaclaw.proxy.sessions.registry import Key, looks_unique
 from metaclaw.wires import wire_format
 
+# The first that recognises a request counts. SDKs, which many programs are built on, come last.
+CLIENTS: Final = (
+    ClaudeCode("claude-code", ({"x-claude-code-session-id": ("",)}, {"user-agent": ("claude-cli/",)})),
+    Codex("codex", ({"x-codex-turn-metadata": ("",)}, {"originator": ("codex",)}, {"user-agent": ("codex_", "codex-", "codex/")})),
+    OpenCode("opencode", ({"x-session-affinity": ("",)}, {"user-agent": ("opencode",)})),
+    QwenCode("qwen-code", ({"user-agent": ("QwenCode/",)},)),
+    # A browser's name, but an encoding that no browser asks for: the standard library's urllib in disguise.
+    AutoResearchClaw(
+        "autoresearchclaw",
+        ({"user-agent": ("Mozilla/5.0 (Macintosh",), "accept-encoding": ("identity",)}, {"x-session-id": ("arc-",)}),
+    ),
+    OpenClaw("openclaw"),
+    Hermes("hermes"),
+    Aider("aider"),
+    MiniSweAgent("mini-swe-agent"),
+    CoPaw("copaw"),
+    AgentClient("litellm", ({"user-agent": ("litellm",)},)),
+    AgentClient("openai-sdk", ({"user-agent": ("OpenAI/", "AsyncOpenAI/")},)),
+    AgentClient("anthropic-sdk", ({"user-agent": ("Anthropic/", "AsyncAnthropic/")},)),
+)
 _UNKNOWN: Final = AgentClient("unknown")
 _MAX_KNOWN: Final = 1024
 _TRIAL_CHARS: Final = 500
@@ -65,14 +77,10 @@ def _place_by_headers(headers: Mapping[str, str]) -> int:
 
 
 def _place_by_system(system: str) -> int:
-    return next((place for place, client in enumerate(CLIENTS) if client.system(system)), len(CLIENTS))
+    return next((place for place, client in enumerate(CLIENTS) if client.is_system_text(system)), len(CLIENTS))
 
 
 _MAX_CHARS: Final = 200
-_SAFE_CHARS: Final = 96
-_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._:@+=-]")
-_UUID: Final = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-")
-_LONG_RUN: Final = re.compile(r"(?=[A-Za-z]*\d)[A-Za-z0-9]{16,}")
 _OTHER_HEADERS: Final = frozenset(
     (
         "session-id",
@@ -91,20 +99,6 @@ _BODY_PATHS: Final = (
     ("conversation", "id"),
     ("conversation_id",),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A session identifier as a client gave it.
-
-    `named` means that it came in our own header, so the session is called by it. `shared` means that several conversations may
-    well use the same value, so it only narrows the search. `parent` is the identifier of the session this one works for.
-    """
-
-    value: str
-    named: bool = False
-    shared: bool = False
-    parent: str | None = None
 
 
 _BODY_KEYS: Final = frozenset(("metadata", *(path[0] for path in _BODY_PATHS)))
@@ -154,30 +148,6 @@ def _in_body(request: Request) -> str | None:
         if path[0] in body and (value := request.text(*path)):
             return value
     return None
-
-
-def looks_unique(value: str) -> bool:
-    """Whether an identifier can hardly be chosen twice: a UUID or a long run of letters and digits."""
-    return _UUID.search(value) is not None or _LONG_RUN.search(value) is not None
-
-
-def safe_id(value: str) -> SessionId:
-    """A session id that is the given value wherever that can stand in a URL, a header and a file name."""
-    safe = _UNSAFE.sub("_", value)
-    if len(safe) <= _SAFE_CHARS:
-        return SessionId(safe)
-    return SessionId(f"{safe[: _SAFE_CHARS - 17]}.{sha256(value.encode('utf-8', 'replace')).hexdigest()[:16]}")
-
-
-def derived_id(scope: Scope, value: str) -> SessionId:
-    """A session id that is always the same for the same identifier, so that a forgotten session comes back as itself."""
-    text = "\0".join((scope.user or "", scope.workspace or "", value))
-    return SessionId(f"s_{sha256(text.encode('utf-8', 'replace')).hexdigest()[:26]}")
-
-
-def session_id(scope: Scope, key: Key) -> SessionId:
-    """The id of the session that a key names."""
-    return safe_id(key.value) if key.named else derived_id(scope, key.value)
 
 
 def scope_of(headers: Mapping[str, str]) -> Scope:
@@ -289,7 +259,8 @@ def _probe(request: Request, last: str) -> str | None:
     """A single short word and room for one token: a health check."""
     if len(last) > _PROBE_CHARS or len(request.conversation.digests) != 1:
         return None
-    limit = request.answer_limit
+    limits = [request.body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
+    limit = next((value for value in limits if isinstance(value, int) and not isinstance(value, bool)), None)
     return "probe" if limit is not None and limit <= 1 and not request.body.get("logprobs") else None
 
 
@@ -318,6 +289,37 @@ def _by_chat_task(last: str) -> str | None:
     return "title" if found[1].startswith("title") else "suggestion"
 
 
+_MACHINE_TAGS: Final = (
+    "environment_context",
+    "user_instructions",
+    "turn_aborted",
+    "subagent_notification",
+    "task-notification",
+    "local-command-caveat",
+    "local-command-stdout",
+    "local-command-stderr",
+    "command-name",
+    "command-message",
+    "bash-input",
+    "bash-stdout",
+    "bash-stderr",
+    "ide_opened_file",
+    "ide_selection",
+    "user-prompt-submit-hook",
+)
+_MACHINE_SPAN: Final = re.compile(rf"<({'|'.join(_MACHINE_TAGS)})\b[^>]{{0,200}}>.*?(?:</\1>|\Z)", re.DOTALL)
+_NOT_A_PERSON: Final = (
+    "[SYSTEM NOTIFICATION",
+    "[Request interrupted by user",
+    "Another language model started to solve this problem",
+    "This session is being continued from a previous conversation",
+    "[CONTEXT COMPACTION",
+    "[System note:",
+    "[SYSTEM]",
+    "[System:",
+    "[Runtime note:",
+    "Caveat: The messages below were generated by the user while running local commands",
+)
 MAX_TASK_CHARS: Final = 16_000
 _MAX_READ_CHARS: Final = 64_000
 
@@ -330,6 +332,16 @@ def words(client: AgentClient, text: str) -> str:
     if "<" in text:
         text = without_machine_tags(text)
     return "" if is_machine_text(text) or is_heartbeat(text) else text[:MAX_TASK_CHARS]
+
+
+def without_machine_tags(text: str) -> str:
+    """The text without the parts that clients mark as machine-written."""
+    return _MACHINE_SPAN.sub("", text).strip() if "<" in text else text
+
+
+def is_machine_text(text: str) -> bool:
+    """Whether a text in a user's place was written by a program, to be read by a model."""
+    return text.startswith(_NOT_A_PERSON)
 
 
 class Tasks:
@@ -392,7 +404,6 @@ _STATED: Final = re.compile(
     r"(?i:[ _](?:root|folder|directory|path)){0,2}(?:\*\*)?[\"']?(?: is:?|[ \t]?(?:is)?[:=(>]\*{0,2})\s{0,4}[`\"']?"
     r"(?P<path>(?:/|~/|[A-Za-z]:[\\/])[^\n\r\"'`<>|*?]{0,300}?)(?=[`\"'<)]|[.,;]?(?:\s*[\n\r]|\s*\Z)|[.,;] |\s\()"
 )
-_DIRECTORY: Final = re.compile(r"/|~/|[A-Za-z]:[\\/]")
 
 
 class Workspaces:
@@ -427,13 +438,6 @@ def _find_in(texts: Iterable[str]) -> str | None:
                     return _tidy(found["path"])
                 at = text.find(name, at + len(name))
     return None
-
-
-def identity(scope: Scope) -> Scope:
-    """What of a scope tells sessions apart. A directory does not: where it comes from the prompt it is known only once the session
-    is, and what is recorded does not say where it came from."""
-    workspace = scope.workspace
-    return Scope(scope.user) if workspace is not None and _DIRECTORY.match(workspace) else scope
 
 
 def _messages_of_programs(request: Request, client: AgentClient) -> Iterator[str]:

@@ -1,20 +1,70 @@
 """What is remembered of sessions: where each of their conversations stands, and which of them a request may continue."""
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import Scope
 from metaclaw.proxy.sessions.conversation import MessageChain
-from metaclaw.proxy.sessions.recognition import Key
 
 MAX_THREADS: Final = 8
 # Thousands of conversations may stand at the same digest (a load test); only the newest are compared with each other.
 _MAX_COMPARED: Final = 64
+_SAFE_CHARS: Final = 96
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._:@+=-]")
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-")
+_LONG_RUN: Final = re.compile(r"(?=[A-Za-z]*\d)[A-Za-z0-9]{16,}")
+_DIRECTORY: Final = re.compile(r"/|~/|[A-Za-z]:[\\/]")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A session identifier as a client gave it.
+
+    `named` means that it came in our own header, so the session is called by it. `shared` means that several conversations may
+    well use the same value, so it only narrows the search. `parent` is the identifier of the session this one works for.
+    """
+
+    value: str
+    named: bool = False
+    shared: bool = False
+    parent: str | None = None
+
+
+def looks_unique(value: str) -> bool:
+    """Whether an identifier can hardly be chosen twice: a UUID or a long run of letters and digits."""
+    return _UUID.search(value) is not None or _LONG_RUN.search(value) is not None
+
+
+def safe_id(value: str) -> SessionId:
+    """A session id that is the given value wherever that can stand in a URL, a header and a file name."""
+    safe = _UNSAFE.sub("_", value)
+    if len(safe) <= _SAFE_CHARS:
+        return SessionId(safe)
+    return SessionId(f"{safe[: _SAFE_CHARS - 17]}.{sha256(value.encode('utf-8', 'replace')).hexdigest()[:16]}")
+
+
+def derived_id(scope: Scope, value: str) -> SessionId:
+    """A session id that is always the same for the same identifier, so that a forgotten session comes back as itself."""
+    text = "\0".join((scope.user or "", scope.workspace or "", value))
+    return SessionId(f"s_{sha256(text.encode('utf-8', 'replace')).hexdigest()[:26]}")
+
+
+def session_id(scope: Scope, key: Key) -> SessionId:
+    return safe_id(key.value) if key.named else derived_id(scope, key.value)
+
+
+def identity(scope: Scope) -> Scope:
+    """What of a scope tells sessions apart. A directory does not: where it comes from the prompt it is known only once the session
+    is, and what is recorded does not say where it came from."""
+    workspace = scope.workspace
+    return Scope(scope.user) if workspace is not None and _DIRECTORY.match(workspace) else scope
 
 
 class SenderHints(NamedTuple):
@@ -129,10 +179,6 @@ class ThreadHeads:
         """Whether no thread stands at any of these digests."""
         return self._standing.keys().isdisjoint(digests)
 
-    def are_strange(self, digests: list[bytes]) -> bool:
-        """Whether no thread stands at any of these digests, or waits for one of them to come again."""
-        return self._standing.keys().isdisjoint(digests) and self._failed.keys().isdisjoint(digests)
-
     def put(self, digest: bytes, thread: Thread) -> None:
         """From now on the thread can be continued from here."""
         self._standing.setdefault(digest, {})[thread] = None
@@ -155,7 +201,6 @@ class ThreadHeads:
             _discard(self._standing, thread.before, thread)
 
     def is_shared(self, digest: bytes) -> bool:
-        """Whether several threads stand at this digest."""
         return len(self._standing.get(digest, ())) > 1
 
     def has_failed(self, digest: bytes) -> bool:

@@ -51,8 +51,8 @@ _REPLACEMENT_END: Final = re.compile(r"[>+]{5,} ?REPLACE\s*")
 
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """A call as it is looked at. `written` is its arguments as the model wrote them, `arguments` the same decoded, a text where
-    they are no JSON. `texts` are what it comes down to: commands, or files with their new text; empty for a tool of no class."""
+    """A call: its arguments as `written` and decoded (a text if they are not JSON), and `texts`, the commands or the files with
+    their new text that it comes down to; empty for a tool of no class."""
 
     name: str
     written: str
@@ -87,7 +87,7 @@ def seen_calls(call: ToolCall) -> tuple[SeenCall, ...]:
 
 
 def decoded(arguments: str) -> Json:
-    """A call's arguments, encoded once or twice; where they are no JSON, as a client may mend them, else as they were written."""
+    """A call's arguments, encoded once or twice; if they are not JSON, repaired as a client may do, else as written."""
     try:
         found: Json = json.loads(arguments, strict=False)
     except RecursionError:
@@ -217,7 +217,7 @@ def _commands(arguments: Json) -> list[str]:
 
 @lru_cache(1024)
 def plain_key(key: str) -> str:
-    """A key without its spelling: `CommandLine`, `command_line` and `COMMANDLINE` mean the same."""
+    """A key in lower case without separators: `CommandLine` and `command_line` are the same."""
     return "".join(filter(str.isalnum, key)).lower()
 
 
@@ -235,7 +235,7 @@ def _lines(value: Json, *, is_argv: bool = True) -> list[str]:
 
 
 def _unwrapped(command: str) -> str:
-    """The script that a command gives to a shell, where it does nothing else."""
+    """The script that a command passes to a shell, if it does nothing else."""
     for _ in range(_MOST_DEPTH):
         if len(command) > _MOST_COMMAND_CHARS or not _STARTS_SHELL.match(command):
             break

@@ -16,14 +16,21 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from metaclaw.skills.checks.code import code_scripts, hides_code
-from metaclaw.skills.checks.code_actions import code_files
-from metaclaw.skills.checks.git_state import GitState
-from metaclaw.skills.checks.programs import INTERPRETERS, QUOTING, RECORDING, SHELLS, program_name, shortened
+from metaclaw.skills.checks.code import code_files, code_scripts, hides_code
+from metaclaw.skills.checks.programs import (
+    INTERPRETERS,
+    QUOTING,
+    RECORDING,
+    SHELLS,
+    program_name,
+    quoted_places,
+    shortened,
+    shows_help,
+)
 from metaclaw.skills.checks.programs import words as words_of
-from metaclaw.skills.checks.quotation import quoted_places, shows_help
 from metaclaw.skills.checks.script_parts import (
     DOWNLOADING,
+    GitState,
     Roles,
     bare_words,
     commands_in,
@@ -80,8 +87,8 @@ class SeenText(NamedTuple):
     quoted: tuple[tuple[int, int], ...] = ()
 
     def counts(self, begin: int, end: int) -> bool:
-        """Whether a match at this place counts: not if it is like a command and lies in a quoted part, nor if it ends in one with
-        an option, such as `commit .*--no-verify` in the words of a commit message, or with a command behind an operator."""
+        """Whether a match at this place counts. One that looks like a command does not if it lies in a quoted part, or ends in one
+        with an option (`commit .*--no-verify` in a commit message) or a command behind an operator."""
         for first, last in self.quoted:
             if first <= begin and end <= last:
                 return _LIKE_A_COMMAND.match(self.text, begin, end) is None
@@ -92,10 +99,9 @@ class SeenText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What a script comes down to. `written` is all of it without its comments, `wholes` each script with its words in plain
-    spelling and its operators. `lines` are its commands in plain spelling without what is only quoted, `texts` the same, and with
-    it. `files` are the files that it writes, by path, with the text where that is known. `unread` says what could not be read;
-    empty where all of it was."""
+    """What a script comes down to: `written` without comments; `wholes`, each script with its words in plain spelling and its
+    operators; `lines`, its commands without quoted parts; `texts`, the same with and without them; `files` that it writes, by path;
+    `unread`, why a part could not be read, or empty."""
 
     written: SeenText
     wholes: tuple[SeenText, ...]
@@ -175,9 +181,8 @@ class _Walk:
         folder = ""
         for command, words in places:
             texts = [word.text for word in words]
-            folder = (
-                f"{folder}{texts[1].rstrip('/')}/" if texts[:1] == ["cd"] and len(texts) == 2 and "$" not in texts[1] else folder
-            )
+            if texts[:1] == ["cd"] and len(texts) == 2 and "$" not in texts[1]:
+                folder += f"{texts[1].rstrip('/')}/"
             if not words and not command.given:
                 quoted += [(word.begin, word.end) for word in command.assignments if command.end]
                 self._add_line([word.text for word in command.assignments], [(0, len(command.assignments) - 1)])
@@ -209,15 +214,15 @@ class _Walk:
         """Add commands with pipes between them in plain spelling."""
         known: dict[Command, str] = {}
         for pipeline in script.pipelines:
-            for command in pipeline.commands:
+            for command in pipeline:
                 if command not in known:
                     known[command] = _IN_WORD.sub(" ", _shortest(command))
-            texts = [known[command] for command in pipeline.commands if known[command]]
+            texts = [known[command] for command in pipeline if known[command]]
             if len(texts) > 1:
                 self._texts[SeenText(" | ".join(texts))] = None
 
     def _add_given(self, command: Command, texts: Sequence[str], roles: Roles, depth: int) -> list[tuple[int, int]]:
-        """Add what a command reads from its input: a script, text, or what only it knows."""
+        """Add a command's standard input: a script, code or text."""
         if not command.given:
             return []
         name = program_name(texts[0]) if texts else ""
@@ -276,8 +281,7 @@ class _Walk:
         self._add_script(script, depth + 1)
 
     def _add_code(self, code: str, depth: int) -> None:
-        """Add the scripts in a program of another language. Some of its texts may be no scripts, so what cannot be read of them
-        says nothing."""
+        """Add the scripts in a program of another language. Some of its texts may be no scripts: what cannot be read is ignored."""
         if hides_code(code):
             self._note(_HIDDEN_CODE)
         self._guesses += 1
@@ -290,7 +294,7 @@ class _Walk:
             self._unread.append(reason)
 
     def _note_unread(self, command: Command, texts: list[str], roles: Roles) -> None:
-        """Note a command whose program, script or code only its run can tell."""
+        """Note a command whose program, script or code is known only when it runs."""
         bare = bare_words(texts)
         if not bare:
             return
@@ -298,16 +302,12 @@ class _Walk:
         if any(_is_unknown_program(words) for words in (texts, bare if texts[0] in _PLAIN_STARTERS else texts)):
             self._note("its program is known only when it runs")
         elif name in _RUNNERS and command.is_fed and not command.given and command not in roles.fed:
-            if (reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]) and not roles.reads_file(command):
+            if (reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]) and command not in roles.from_files:
                 self._note(_PRINTED_SCRIPT)
         elif name in SHELLS or name in ("source", "."):
-            self._note_substituted(bare)
-
-    def _note_substituted(self, texts: Sequence[str]) -> None:
-        """Note a shell that runs what another command prints, as `source <(…)` does."""
-        for text in texts[1:]:
-            if text.startswith("<(") and not _SETTING_UP.match(text) and not re.match(r"<\(\s*(?:echo|printf|cat)\b", text):
-                self._note(_PRINTED_SCRIPT)
+            for text in bare[1:]:  # as in `source <(…)`
+                if text.startswith("<(") and not _SETTING_UP.match(text) and not re.match(r"<\(\s*(?:echo|printf|cat)\b", text):
+                    self._note(_PRINTED_SCRIPT)
 
     def _follow_files(self, command: Command, texts: list[str], roles: Roles) -> None:
         """Add a download whose file a later command runs as a pipe into that, a redirection that empties a file as `truncate`."""
@@ -457,7 +457,7 @@ def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _is_unknown_program(texts: Sequence[str]) -> bool:
-    """Whether only the run can tell which program a command starts; its folder does not matter."""
+    """Whether the program of a command is known only when it runs; its folder does not matter."""
     if texts[1:2] and _COMPARISON.fullmatch(texts[1]):
         return False  # a value of PowerShell, or a part of `[[ … ]]`
     program = _SUBSTITUTION.sub("$x", texts[0][-MOST_VALUE_CHARS:]).rpartition("/")[2]
@@ -470,7 +470,7 @@ def _prints_nothing(texts: list[str]) -> bool:
 
 
 def _is_download(command: Command) -> bool:
-    """Whether a command loads something from the network."""
+    """Whether a command downloads something."""
     texts = bare_words([word.text for word in plain_words(command)])
     return bool(texts) and program_name(texts[0]).lower() in DOWNLOADING
 

@@ -1,15 +1,18 @@
-"""Checks that accept an answer whatever is asked: training finds that answer, and the check cannot tell it from a good one."""
+"""Checks that accept almost any answer, which training would find and repeat; and sample answers to try a check on."""
 
+import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from metaclaw.domain.check import Check, Finding, PatternCheck, ProgramCheck
+from metaclaw.domain.chat import Json, Part, Text, ToolCall
+from metaclaw.domain.check import Check, Finding, PatternCheck, Place, ProgramCheck, ToolClass
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
+from metaclaw.skills.checks.calls import decoded
 from metaclaw.skills.checks.run import examine_many
-from metaclaw.skills.checks.samples import sample_answer
 from metaclaw.skills.checks.syntax import check_of
 
 _FOREIGN: Final = "The museum opens on Sunday, and tickets are sold at the door."
@@ -28,7 +31,7 @@ _LIMIT_S: Final = 1.0
 
 
 class CheckKind(StrEnum):
-    """What the checks of a turn do: demand something of the answer, only forbid something, or nothing, where there are none."""
+    """What the checks of a turn do: demand something of the answer, only forbid something, or none are there."""
 
     NONE = "none"
     FORBIDS = "forbids"
@@ -44,8 +47,7 @@ def kind_of(checks: Sequence[Check]) -> CheckKind:
 
 
 def accepted_trifle(check: Check) -> str | None:
-    """A trivial answer that passes a check, without any question; None where there is none, where the check accepts nothing else,
-    and for a check that only forbids something. Blocks."""
+    """A trivial answer that passes a check, or None; also None where the check accepts nothing else or only forbids. Blocks."""
     if kind_of([check]) is not CheckKind.DEMANDS or (isinstance(check, ProgramCheck) and not check.approved):
         return None
     for trifle, found in zip(TRIVIAL_ANSWERS, _strictly(check, TRIVIAL_ANSWERS), strict=True):
@@ -67,7 +69,7 @@ def lenience_trouble(skill: Skill) -> str | None:
 
 
 def near_answers(text: str) -> list[str]:
-    """Answers that are nearly this one: a letter or a digit is another, it is said twice, or stands beside something."""
+    """Variants of an answer: a letter or digit changed, the text repeated, or words added."""
     places = [at for at, sign in enumerate(text) if sign.isalnum()]
     some = places[:: max(1, len(places) // _MOST_CHANGED)]
     changed = [f"{text[:at]}{_another(text[at])}{text[at + 1 :]}" for at in some]
@@ -75,10 +77,8 @@ def near_answers(text: str) -> list[str]:
 
 
 def constant_parts(answers: Sequence[tuple[str, str]]) -> list[str]:
-    """What a policy may have learned to say whatever is asked, from pairs of a question and an answer that passes.
-
-    Single signs, and what most answers have in common where that is most of each answer and not taken from the question.
-    """
+    """What a policy may have learned to say whatever is asked, from pairs of a question and a passing answer: single characters,
+    and what makes up most of most answers and is not taken from the question."""
     texts = list(dict.fromkeys(text.strip() for _, text in answers))
     signs = Counter(sign for text in texts for sign in set(text) if not sign.isspace())
     if len(texts) < _LEAST_TEXTS:
@@ -122,3 +122,48 @@ def _is_most(part: str, answers: Sequence[tuple[str, str]]) -> bool:
         own = sum(len(word) for word in part.split() if word.casefold() not in asked)
         covered += own * 2 >= len("".join(text.split()))
     return covered * 2 > len(answers)
+
+
+_FENCE: Final = re.compile(r"\A\s*```[^\n]*\n(.*?)\n?```\s*\Z", re.DOTALL)
+_PROMPT: Final = re.compile(r"\A\$ ")
+_IN_PROSE: Final = re.compile(
+    r"(?:the agent|it|i|run|runs|ran|running|call|calls|called|use|uses|used)\b[^`]*`([^`\n]+)`[^`]*", re.IGNORECASE
+)
+
+
+def sample_answer(check: Check, sample: str) -> tuple[Part, ...]:
+    """The answer that a sample stands for: its words, or for a check of calls a command, a file (path on the first line, new text
+    below), or JSON with a tool's name and arguments."""
+    if isinstance(check, ProgramCheck) or check.where.place is Place.ANSWER:
+        return (Text(sample),)
+    return (_call(check.where.tools, sample),)
+
+
+def _call(tools: tuple[str, ...], sample: str) -> ToolCall:
+    fenced = _FENCE.match(sample)
+    bare = _PROMPT.sub("", fenced[1] if fenced else sample.strip())
+    match decoded(bare):
+        case {"name": str(name), "arguments": dict(arguments)}:
+            return _made(name, arguments)
+        case {"name": str(name), "arguments": str(arguments)}:
+            return ToolCall("sample", name, arguments)
+        case dict(arguments) if tools and tools[0] not in list(ToolClass):
+            return _made(tools[0], arguments)
+    tool = tools[0] if tools else ToolClass.SHELL.value
+    match tool:
+        case ToolClass.SHELL:
+            told = _IN_PROSE.fullmatch(bare)
+            return _made("bash", {"command": told[1] if told else bare})
+        case ToolClass.EDIT:
+            path, _, text = bare.partition("\n")
+            return _made("write", {"path": path.strip(), "content": text})
+        case ToolClass.READ:
+            return _made("read", {"path": bare})
+        case ToolClass.WEB:
+            return _made("web_fetch", {"url": bare})
+        case _:
+            return _made(tool, {"command": bare})
+
+
+def _made(name: str, arguments: Mapping[str, Json]) -> ToolCall:
+    return ToolCall("sample", name, json.dumps(arguments, ensure_ascii=False))

@@ -1,18 +1,15 @@
 """Runs programs that check answers: one process that has everything a program may import, and a fork of it for each run.
 
 This file is a script for that process alone and imports nothing of ours. Each request comes over a socket with three open files:
-what to run (JSON), and where its output and its errors go. The server itself never reads them, so nothing of one run is in the
-memory of the next; it answers with the exit status, or says that the run took too long.
+what to run (JSON), and where its output and its errors go. The server never reads them, so that nothing of one run is in the memory
+of the next; it answers with the exit status, or says that the run took too long. Each fork enters a sandbox of three layers:
 
-A program runs behind three walls, each of which would do by itself; every fork raises its own:
+- *seccomp*: every system call is refused except those for memory, time, and files already open. Everything a check may import is
+  therefore loaded before.
+- *namespaces*: its own user, network, mount, IPC and UTS namespaces, a deleted and therefore empty root folder, no capabilities.
+- *Landlock*: no access to any file, nor to the network where the kernel supports that.
 
-- *seccomp*: every system call but those for memory, time, and files already open is refused: nothing can be opened, connected,
-  started or signalled. Everything a check may import is therefore loaded before.
-- *namespaces*: a user, network, mount, IPC and UTS namespace of its own, the root folder an empty one in which nothing can be
-  created, because it was deleted, and no capabilities left.
-- *Landlock*: no access to any file, and none to the network where the kernel knows how.
-
-Seccomp must stand, and one of the others with it, and both are tried out before the program is: else it is not run.
+Seccomp and one of the others must be in force, and both are tried out first: else the program is not run.
 """
 
 import ctypes
@@ -32,7 +29,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-PASSED, FAILED, CRASHED, NO_WALLS, TIMED_OUT = 0, 1, 70, 71, 1_000
+PASSED, FAILED, CRASHED, NO_SANDBOX, TIMED_OUT = 0, 1, 70, 71, 1_000
 REQUEST = struct.Struct("=dI")
 """Seconds a run may take, MiB of memory it may use."""
 REPLY = struct.Struct("=i")
@@ -163,26 +160,26 @@ def _limit(seconds: int, memory_mib: int) -> None:
 
 
 def _run_program(libc: ctypes.CDLL, source: str, answer: dict[str, object]) -> int:
-    walls = _raise_walls(libc)
-    sys.stdout.write(f"walls: {' '.join(walls)}\n")
+    layers = _enter_sandbox(libc)
+    sys.stdout.write(f"sandbox: {' '.join(layers)}\n")
     sys.stdout.flush()
-    if "seccomp" not in walls or len(walls) < 2 or not _walls_hold():
-        return NO_WALLS
+    if "seccomp" not in layers or len(layers) < 2 or not _is_sandboxed():
+        return NO_SANDBOX
     sys.stdin = io.TextIOWrapper(io.BytesIO(json.dumps(answer).encode()), "utf-8")
     sys.argv = ["check"]
     exec(compile(source, "<check>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
     return PASSED
 
 
-def _raise_walls(libc: ctypes.CDLL) -> list[str]:
-    """Put up what this kernel has; give the names of the walls that stand."""
-    walls = ["namespaces"] if _enter_namespaces(libc) else []
+def _enter_sandbox(libc: ctypes.CDLL) -> list[str]:
+    """Enter the layers that this kernel has; return their names."""
+    layers = ["namespaces"] if _enter_namespaces(libc) else []
     libc.prctl(_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0)))
     if _restrict_with_landlock(libc):
-        walls.append("landlock")
+        layers.append("landlock")
     if _filter_calls(libc):
-        walls.append("seccomp")
-    return walls
+        layers.append("seccomp")
+    return layers
 
 
 def _enter_namespaces(libc: ctypes.CDLL) -> bool:
@@ -230,8 +227,8 @@ def _filter_code() -> tuple[int, Any] | None:
     return len(lines), ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *line) for line in lines))
 
 
-def _walls_hold() -> bool:
-    """Try to get out: by a file, by a socket, by a process."""
+def _is_sandboxed() -> bool:
+    """Whether a file, a socket and a process are refused."""
     return all(_is_refused(attempt) for attempt in (lambda: os.open("/", os.O_RDONLY), socket.socket, os.fork))
 
 

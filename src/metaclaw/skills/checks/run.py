@@ -1,12 +1,14 @@
-"""Trying a check on an answer. Three-valued: what could not be looked at, or could not be tried, is unknown and says why."""
+"""Trying a check on an answer: passed, failed, or unknown with the reason why it could not be tried."""
 
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
 from math import isfinite
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from metaclaw.domain.chat import Json, Part, ToolCall
 from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck, scored
@@ -23,7 +25,6 @@ from metaclaw.skills.checks.answer import (
     unread_part,
 )
 from metaclaw.skills.checks.commands import SeenText
-from metaclaw.skills.checks.remainder import is_ordinary_beside
 from metaclaw.skills.checks.workers import WORKERS, Ended, WorkerError, ask_matcher, run_program
 
 LIMIT_S = 5.0
@@ -49,12 +50,10 @@ def examine(
     conversation: Conversation = _NO_CONVERSATION,
     is_strict: bool = False,
 ) -> Finding:
-    """The same with the score and the reason.
-
-    The strict reading looks at the whole answer: what a pattern or a schema does not account for must be ordinary words, and
-    a score short of 1 is 0.
-    """
-    if (most := _most_chars(check)) < _size_for(check, answer):
+    """Try a check on an answer: outcome, score and reason. If strict, what a pattern or schema does not account for must be
+    ordinary words, and a score short of 1 is 0."""
+    is_of_calls = isinstance(check, PatternCheck) and check.where.place is Place.CALLS
+    if (most := MAX_CALL_CHARS if is_of_calls else MAX_ANSWER_CHARS) < _size_for(check, answer):
         return _unknown(f"the answer has more than {most} characters")
     try:
         match check:
@@ -94,8 +93,8 @@ def examine_many(
 def examine_all(
     checks: Sequence[Check], answer: Sequence[Part], limit_s: float = LIMIT_S, *, conversation: Conversation = _NO_CONVERSATION
 ) -> list[Finding]:
-    """What several checks say of one answer. Patterns are looked for together, in one exchange with the process that does so, and
-    within one limit for all; a slow one does not take the time of the others."""
+    """Try several checks on one answer. Patterns are tried together in one exchange with the matcher, within one limit; a slow one
+    does not take the time of the others."""
     together = _match_together(checks, answer, limit_s) if size_of(answer) <= MAX_ANSWER_CHARS else {}
     return [
         together[at] if at in together else examine(check, answer, limit_s, conversation=conversation)
@@ -103,13 +102,8 @@ def examine_all(
     ]
 
 
-def _most_chars(check: Check) -> int:
-    is_of_calls = isinstance(check, PatternCheck) and check.where.place is Place.CALLS
-    return MAX_CALL_CHARS if is_of_calls else MAX_ANSWER_CHARS
-
-
 def _size_for(check: Check, answer: Sequence[Part]) -> int:
-    """How many characters a check has to look at: a long text for one tool must not disarm a check on the calls of another."""
+    """How many characters a check looks at: a long text for one tool must not disable a check on another's calls."""
     if isinstance(check, ProgramCheck) or size_of(answer) <= MAX_ANSWER_CHARS:
         return size_of(answer)
     seen = [part for part in answer if isinstance(part, ToolCall) and texts_at([part], check.where)]
@@ -117,7 +111,7 @@ def _size_for(check: Check, answer: Sequence[Part]) -> int:
 
 
 def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: float) -> dict[int, Finding]:
-    """The findings of patterns, by the places of their checks; without those that could not be looked for together."""
+    """The findings of patterns by the index of their check, without those that could not be tried together."""
     texts: dict[str, int] = {}
     wanted: list[tuple[int, PatternCheck, list[SeenText]]] = []
     for at, check in enumerate(checks):
@@ -141,7 +135,7 @@ def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: fl
 
 
 def _if_read(check: PatternCheck, answer: Sequence[Part], found: Finding) -> Finding:
-    """A finding that a pattern is nowhere in the calls, or that it could not be read whether it is."""
+    """The finding, or unknown if the pattern was not found but a command could not be read."""
     if found.outcome is not Outcome.PASS or check.must_match:
         return found
     unread = unread_part(answer, check.where)
@@ -216,7 +210,7 @@ def _has_property(document: Json, schema: Mapping[str, Json]) -> bool:
 
 
 def _partly(found: dict[str, int]) -> float:
-    """What an answer is worth that does not pass, by the parts of it that are right: more for each, and always below one half."""
+    """The score of an answer that does not pass, by its parts that are right; always below one half."""
     return found["parts"] / (2 * found["of"] + 1)
 
 
@@ -224,30 +218,30 @@ def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation
     if not check.approved:
         return _unknown("the program waits for a person to agree to it")
     if sys.platform != "linux":
-        return _unknown("programs are run on Linux only, where they can be walled in")
+        return _unknown("programs are run on Linux only, where there is a sandbox for them")
     ended = run_program(check.source, program_input(answer, conversation), limit_s)
-    walls, _, said = ended.output.partition("\n")
-    if ended.status in (program_server.PASSED, program_server.FAILED) and walls:
-        return _judged(ended, walls, said)
-    if ended.status == program_server.NO_WALLS:
-        return _unknown(f"the program could not be walled in here, so it was not run; {walls or 'walls: none'}")
+    layers, _, said = ended.output.partition("\n")
+    if ended.status in (program_server.PASSED, program_server.FAILED) and layers:
+        return _judged(ended, layers, said)
+    if ended.status == program_server.NO_SANDBOX:
+        return _unknown(f"there is no sandbox here, so the program was not run; {layers or 'sandbox: none'}")
     if ended.status is None:
         return _unknown(f"the program took longer than {limit_s:g} s")
     last = (ended.errors.strip().splitlines() or [f"status {ended.status}"])[-1]
     return _unknown(f"the program broke: {last[:_MOST_REASON_CHARS]}")
 
 
-def _judged(ended: Ended, walls: str, said: str) -> Finding:
+def _judged(ended: Ended, layers: str, said: str) -> Finding:
     """The score in the last line of what a program printed; without one, its exit status."""
     told = _last_object(said)
     if told is not None and "score" in told:
         score, reason = told["score"], told.get("reason")
         if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
             return _unknown(f"the program's score {str(score)[:40]} is no number from 0 to 1")
-        return scored(float(score), f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {walls}")
+        return scored(float(score), f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {layers}")
     if ended.status == program_server.PASSED:
-        return scored(1.0, f"the program passed it; {walls}")
-    return scored(0.0, f"the program failed it: {(said or ended.errors).strip()[:_MOST_REASON_CHARS]}; {walls}")
+        return scored(1.0, f"the program passed it; {layers}")
+    return scored(0.0, f"the program failed it: {(said or ended.errors).strip()[:_MOST_REASON_CHARS]}; {layers}")
 
 
 def _last_object(said: str) -> dict[str, object] | None:
@@ -263,3 +257,121 @@ def _last_object(said: str) -> dict[str, object] | None:
 
 def _unknown(reason: str) -> Finding:
     return Finding(Outcome.UNKNOWN, reason)
+
+
+_LETTER: Final = re.compile(r"[^\W\d_]")
+_GLUED_BEFORE: Final = re.compile(r"\S*\Z")
+_GLUED_AFTER: Final = re.compile(r"\A\S*")
+_LEAST_REPEATED: Final = 3
+_MOST_STRANGE: Final = 4
+
+
+def is_ordinary_beside(text: str, spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether the rest of a text is empty or ordinary words. It is not if digits or a piece of the match stick to a match, long
+    matches stick together, one match is repeated again and again, or most of the rest is no words."""
+    long_ones = [(one, two) for one, two in spans if two - one > _LEAST_REPEATED]
+    if any(before[1] == after[0] for before, after in pairwise(long_ones)):
+        return False
+    begin, end = spans[0]
+    match = text[begin:end]
+    rest = _without(text, spans)
+    if not rest.strip():
+        return len(spans) == 1 or len({text[one:two] for one, two in spans}) > len(spans) // 2
+    if any(_is_foreign(glued, match) for glued in (_GLUED_BEFORE.search(text[:begin]), _GLUED_AFTER.search(text[end:]))):
+        return False
+    if len(match) > _LEAST_REPEATED and (text.count(match) - 1) * len(match) * 2 > len(text.strip()):
+        return False
+    words = rest.split()
+    strange = sum(_LETTER.search(word) is None for word in words)
+    # A date or a number beside the match is what other rules ask for; a row of them is not.
+    return strange < _MOST_STRANGE or 2 * strange <= len(words)
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    kept, at = [], 0
+    for begin, end in spans:
+        kept.append(text[at:begin])
+        at = end
+    return "".join([*kept, text[at:]])
+
+
+def _is_foreign(glued: re.Match[str] | None, match: str) -> bool:
+    """Whether what sticks to a match without a space is more than an ending or a punctuation mark."""
+    beside = "" if glued is None else glued[0]
+    size = _LEAST_REPEATED
+    pieces = {beside[at : at + size] for at in range(len(beside) - size + 1)}
+    return any(sign.isdigit() for sign in beside) or any(piece in match for piece in pieces)
+
+
+_REPEATS: Final = frozenset(("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"))
+_LEAST_CHARS: Final = 2
+
+
+class Screen(NamedTuple):
+    """Letters of which at least one group is in every text that a pattern is found in."""
+
+    groups: tuple[str, ...]
+    ignores_case: bool
+
+    def may_match(self, texts: Iterable[str]) -> bool:
+        """Whether the pattern may be found in one of the texts; False is certain."""
+        for text in texts:
+            if self.ignores_case:
+                if not text.isascii():
+                    return True  # letters outside ASCII have several lower cases
+                text = text.lower()
+            for group in self.groups:  # any() with a generator takes longer than the search
+                if group in text:
+                    return True
+        return False
+
+
+@lru_cache(1024)
+def screen_of(pattern: str) -> Screen | None:
+    """The screen of a pattern; None where no letters are certain."""
+    try:
+        compiled = re.compile(pattern)
+        parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
+    except (re.error, OverflowError, RecursionError):
+        return None
+    if compiled.flags & (re.VERBOSE | re.LOCALE):
+        return None
+    ignores_case = bool(compiled.flags & re.IGNORECASE)
+    groups = _certain(list(parsed))
+    if groups is None or (ignores_case and not all(group.isascii() for group in groups)):
+        return None
+    return Screen(tuple(group.lower() for group in groups) if ignores_case else groups, ignores_case)
+
+
+def _certain(items: Sequence[Any]) -> tuple[str, ...] | None:
+    """The best group of letters of a sequence: the longest run, or one of each alternative."""
+    found: list[tuple[str, ...]] = []
+    run = ""
+    for operation, argument in [*items, (None, None)]:
+        name = str(operation)
+        if name == "LITERAL":
+            run += chr(argument)
+            continue
+        if len(run) >= _LEAST_CHARS:
+            found.append((run,))
+        run = ""
+        inner = _inner(name, argument)
+        if inner is not None:
+            found.append(inner)
+    return max(found, key=lambda groups: min(map(len, groups)), default=None)
+
+
+def _inner(name: str, argument: Any) -> tuple[str, ...] | None:
+    if name == "SUBPATTERN":
+        _, added, removed, items = argument
+        return None if added or removed else _certain(list(items))
+    if name == "ATOMIC_GROUP":
+        return _certain(list(argument))
+    if name in _REPEATS:
+        least, _, items = argument
+        return _certain(list(items)) if least else None
+    if name == "BRANCH":
+        branches = [_certain(list(branch)) for branch in argument[1]]
+        if all(branch is not None for branch in branches):
+            return tuple(group for branch in branches for group in branch or ())
+    return None

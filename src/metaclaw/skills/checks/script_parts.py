@@ -1,4 +1,5 @@
-"""The parts that commands play in a script: which print scripts that others run, which start others, and which write files."""
+"""The parts that commands play in a script: which print scripts that others run, which start others, which write files, and which
+change the branch or the aliases of git."""
 
 import base64
 import re
@@ -8,8 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from metaclaw.skills.checks.code import code_scripts
-from metaclaw.skills.checks.code_actions import code_files
+from metaclaw.skills.checks.code import code_files, code_scripts
 from metaclaw.skills.checks.file_edits import ed_texts, patched_files, sed_texts
 from metaclaw.skills.checks.programs import DATABASES, INTERPRETERS, SHELLS, program_name, shortened
 from metaclaw.skills.checks.programs import words as words_of
@@ -53,10 +53,9 @@ _OUTPUT_OPTION: Final = re.compile(r"-[a-zA-Z]*o|--output|--out|-OutFile|--downl
 
 @dataclass(slots=True)
 class Roles:
-    """`scripts` print what a shell runs, `code` what an interpreter or a database runs, `readers` run what they read themselves.
-    `arguments` print the words of other commands. `fed` are the texts that commands get by pipes, where they are known, `decoded`
-    what programs such as `base64 -d` print of them, `from_files` those that are fed with files or here documents alone, `feeders`
-    the commands whose output a command reads."""
+    """`scripts` print what a shell runs, `code` what an interpreter or a database runs; `readers` run what they read. `arguments`
+    print the words of other commands. `fed` is known text that commands get by pipes, `decoded` what e.g. `base64 -d` prints of it;
+    `from_files` are fed by files or here documents only; `feeders` are the commands whose output a command reads."""
 
     scripts: set[Command] = field(default_factory=set)
     code: set[Command] = field(default_factory=set)
@@ -66,10 +65,6 @@ class Roles:
     decoded: dict[Command, str] = field(default_factory=dict)
     from_files: set[Command] = field(default_factory=set)
     feeders: dict[Command, list[Command]] = field(default_factory=dict)
-
-    def reads_file(self, command: Command) -> bool:
-        """Whether a command is fed with files as they lie on the disk."""
-        return command in self.from_files
 
 
 def plain_words(command: Command) -> list[Word]:
@@ -116,12 +111,10 @@ def find_roles(script: Script, places: Sequence[tuple[Command, list[Word]]]) -> 
             for word in (*words[1:], *command.reads):
                 role |= set(script.commands[word.inner[0] : word.inner[1]])
     printed_of = {command: printed_by(texts) for command, texts in texts_of.items()} if script.pipelines else {}
-    for pipeline in script.pipelines:
-        *feeders, last = pipeline.commands
+    for *feeders, last in script.pipelines:
         _feed(roles, feeders, last, texts_of, printed_of, files)
     run = {name.removeprefix("./") for name in files}
-    for pipeline in script.pipelines:
-        *feeders, last = pipeline.commands
+    for *feeders, last in script.pipelines:
         if any(name.removeprefix("./") in run for name in output_files(last, texts_of.get(last, []))):
             roles.scripts |= set(feeders)
     for command, texts in texts_of.items():
@@ -348,3 +341,83 @@ def commands_in(texts: Sequence[str]) -> Iterator[list[str]]:
         yield [one for one in texts[begin:] if one not in (";", "{}")]
     if name in ("nix", "guix") and any(text in ("-c", "--command") for text in texts):
         yield list(texts[1 + next(at for at, text in enumerate(texts) if text in ("-c", "--command")) :])
+
+
+_ALIAS_SETTING: Final = re.compile(r"alias\.([\w-]+)=(.+)", re.DOTALL)
+_NAMING_OPTIONS: Final = frozenset(("-b", "-B", "-c", "-C", "--create", "--force-create", "--orphan", "-m", "-M", "--move"))
+_CURRENT_BRANCH: Final = re.compile(
+    r"\$\(git (?:branch --show-current|rev-parse --abbrev-ref (?:HEAD|@)|symbolic-ref --short (?:-q )?HEAD)[^)]*\)"
+    r"|`git (?:branch --show-current|rev-parse --abbrev-ref HEAD)`"
+)
+_VALUE_OPTIONS: Final = frozenset(("-o", "--push-option", "--receive-pack", "--exec", "--repo"))
+_MOST_ALIASES: Final = 32
+
+
+class GitState:
+    """Follows `git` commands in their order."""
+
+    def __init__(self) -> None:
+        self._branch = ""
+        self._aliases: dict[str, str] = {}
+
+    def configure(self, variables: Sequence[str]) -> None:
+        """Keep the aliases that variables of git set for a command."""
+        values = dict(text.split("=", 1) for text in variables if "=" in text)
+        for name, key in values.items():
+            if name.startswith("GIT_CONFIG_KEY_") and key.startswith("alias."):
+                self._keep(key[6:], values.get(name.replace("_KEY_", "_VALUE_"), ""))
+
+    def follow(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
+        """The commands, or scripts, that a command comes to by what earlier ones did; then what it changes itself is kept."""
+        if texts[:1] != ["git"] or len(texts) < 2:
+            return
+        for before, text in pairwise(texts):
+            if before in ("-c", "--config-env") and (setting := _ALIAS_SETTING.fullmatch(text)):
+                self._keep(setting[1], setting[2])
+        if texts[1] == "config":
+            yield from self._configured(texts)
+        elif texts[1] in self._aliases:
+            yield self._called(self._aliases[texts[1]], texts[2:])
+        elif texts[1] in ("switch", "checkout", "branch"):
+            self._switched(texts)
+        elif texts[1] == "push" and self._branch:
+            yield from self._pushed(texts)
+
+    def _keep(self, name: str, value: str) -> None:
+        if len(self._aliases) < _MOST_ALIASES:
+            self._aliases[name] = value
+
+    def _configured(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
+        """An alias outlives the script, so that it counts as what it stands for."""
+        for name, value in pairwise(texts[2:]):
+            if name.startswith("alias.") and not value.startswith("-"):
+                self._keep(name[6:], value)
+                yield self._called(value, [])
+
+    @staticmethod
+    def _called(value: str, arguments: Sequence[str]) -> list[str] | str:
+        return " ".join((value[1:], *arguments)) if value.startswith("!") else ["git", *value.split(), *arguments]
+
+    def _switched(self, texts: Sequence[str]) -> None:
+        named = next((after for one, after in pairwise(texts) if one in _NAMING_OPTIONS), None)
+        operands = [one for one in texts[2:] if not one.startswith("-")]
+        if texts[1] == "branch":
+            moved = any(one in ("-m", "-M", "--move") for one in texts)
+            self._branch = operands[-1] if moved and operands else self._branch
+        elif named is not None:
+            self._branch = named
+        elif len(operands) == 1 and "--" not in texts and "--detach" not in texts:
+            self._branch = operands[0]
+
+    def _pushed(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        """A push of the branch that is checked out, by its name."""
+        known = _CURRENT_BRANCH.sub(self._branch, " ".join(texts)).split()
+        known = [
+            self._branch if text in ("HEAD", "@") else f"+{self._branch}" if text in ("+HEAD", "+@") else text for text in known
+        ]
+        operands = [text for before, text in pairwise(known[1:]) if not text.startswith("-") and before not in _VALUE_OPTIONS]
+        names_others = any(text in ("--all", "--tags", "--mirror", "--branches") for text in known)
+        if len(operands) < 2 and not names_others:
+            known += [*([] if operands else ["origin"]), self._branch]
+        if known != list(texts):
+            yield known

@@ -49,8 +49,8 @@ class Given:
 
 @dataclass(slots=True, eq=False)
 class Command:
-    """A simple command. `writes` are the files its output goes to, `empties` those that lose what they had, `reads` those of its
-    input; `is_fed` says that a pipe leads into it."""
+    """A simple command. `writes` are the files its output goes to, `empties` those it truncates, `reads` those of its input;
+    `is_fed`: a pipe leads into it."""
 
     begin: int
     end: int = 0
@@ -67,20 +67,13 @@ class Command:
 
 
 @dataclass(slots=True)
-class ShellPipeline:
-    """Commands with pipes between them; those of a group count as each of them."""
-
-    commands: list[Command]
-
-
-@dataclass(slots=True)
 class Script:
-    """The commands of a script in their order, those of substitutions included, its pipelines of several commands, the bodies of
-    its functions, and the places of its comments."""
+    """The commands of a script in order, including those of substitutions, its pipelines, its functions' bodies, and where its
+    comments are."""
 
     source: str
     commands: list[Command] = field(default_factory=list)
-    pipelines: list[ShellPipeline] = field(default_factory=list)
+    pipelines: list[list[Command]] = field(default_factory=list)
     functions: dict[str, str] = field(default_factory=dict)
     comments: list[tuple[int, int]] = field(default_factory=list)
 
@@ -95,8 +88,8 @@ class _HereDocument:
 
 @dataclass(slots=True)
 class _Group:
-    """Commands between a word or sign that opens and one that closes. `function` is the name of the one whose body they are,
-    `argument_of` the command behind whose words they stand in parentheses, as PowerShell has it."""
+    """Commands between an opening and a closing word or sign: the body of `function`, or the arguments in parentheses of a
+    PowerShell command, `argument_of`."""
 
     opener: str
     first: int
@@ -184,7 +177,7 @@ class _Reader(WordReader):
             if group.function:
                 self._script.functions[group.function] = self._source[group.begin : end]
             if group.argument_of is not None and self._closed:
-                self._script.pipelines.append(ShellPipeline([*self._closed, group.argument_of]))
+                self._script.pipelines.append([*self._closed, group.argument_of])
 
     def _pipeline(self) -> tuple[str, list[Command]]:
         """Read commands with pipes between them; the sign behind them, and those that feed what follows it."""
@@ -215,7 +208,7 @@ class _Reader(WordReader):
             feeders = [*group.feeders, *feeders]
         if feeders:
             command.is_fed = True
-            self._script.pipelines.append(ShellPipeline([*feeders[-_MOST_FED:], command]))
+            self._script.pipelines.append([*feeders[-_MOST_FED:], command])
 
     def _command(self, command: Command) -> str:
         """Read the words of a command; the sign behind them."""
@@ -280,7 +273,9 @@ class _Reader(WordReader):
             case "for" | "select" if len(texts) > 3 and texts[2] == "in":
                 self._variables[texts[1]] = " ".join(texts[3:])[:MOST_VALUE_CHARS]
             case "set" if "--" in texts:
-                self._set_arguments(texts[texts.index("--") + 1 :])
+                arguments = texts[texts.index("--") + 1 :]
+                self._variables |= {str(place): text for place, text in enumerate(arguments[:64], 1)}
+                self._variables["@"] = " ".join(arguments)[:MOST_VALUE_CHARS]
             case "read" if command.given and len(texts) > 1:
                 self._variables[texts[-1]] = command.given[0].text[:MOST_VALUE_CHARS]
             case name if name.startswith("$") and texts[1:2] == ["="]:  # PowerShell
@@ -290,10 +285,6 @@ class _Reader(WordReader):
                     self._assign(text)
             case _:
                 return
-
-    def _set_arguments(self, texts: list[str]) -> None:
-        self._variables |= {str(place): text for place, text in enumerate(texts[:64], 1)}
-        self._variables["@"] = " ".join(texts)[:MOST_VALUE_CHARS]
 
     def _assign(self, text: str) -> None:
         head = _ASSIGNMENT.match(text)

@@ -40,8 +40,8 @@ class ShellSyntaxError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a command: its text without quotes, and where it stands in the script. `inner` are the places, among the script's
-    commands, of those within it."""
+    """A word of a command: its text without quotes, its place in the script, and the range of the script's commands within it,
+    `inner`."""
 
     text: str
     begin: int
@@ -94,8 +94,12 @@ class WordReader(ABC):
                 is_plain = False
             elif sign == '"':
                 whole = _WHOLE_LIST.match(source, self._at)
-                pieces.append(self._double() if whole is None else self._whole_list(whole))
-                is_plain = is_plain and whole is not None
+                if whole is None:
+                    pieces.append(self._double())
+                    is_plain = False
+                else:
+                    self._at = whole.end()
+                    pieces.append(_split(self._variables.get(whole[1] or "@", "" if whole[1] is None else whole[0][1:-1])))
             elif sign == "`":
                 pieces.append(self._backquoted())
             elif sign == "$":
@@ -118,10 +122,6 @@ class WordReader(ABC):
         begin = self._at
         words = self._words()
         return words[0] if len(words) == 1 else Word(" ".join(word.text for word in words), begin, self._at)
-
-    def _whole_list(self, match: re.Match[str]) -> str:
-        self._at = match.end()
-        return _split(self._variables.get(match[1] or "@", "" if match[1] is None else match[0][1:-1]))
 
     def _single(self) -> str:
         end = self._source.find("'", self._at + 1)

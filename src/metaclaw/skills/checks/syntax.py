@@ -76,10 +76,8 @@ def render_check(check: Check) -> str:
 
 
 def check_of(skill: Skill) -> Check | None:
-    """The check a skill carries, if any. Raises SkillError where it carries one that cannot be read.
-
-    An evolver's program counts as approved only once the skill is in force, where it cannot get without a person.
-    """
+    """The check of a skill, or None. Raises SkillError if it cannot be read. A program that the evolver wrote counts as approved
+    only once the skill is in force, which needs a person's approval."""
     text = skill.extra.get("check")
     if text is None:
         return None

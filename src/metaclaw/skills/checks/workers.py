@@ -63,8 +63,8 @@ class Matcher:
         )
 
     def ask(self, task: dict[str, Json], limit_s: float) -> Json:
-        """What it finds; None where it takes too long. Raises ValueError with the reason where the check itself is at fault,
-        WorkerError where the process ended. Blocks."""
+        """What it finds; None if it takes too long. Raises ValueError if the check is at fault, WorkerError if the process ended.
+        Blocks."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
@@ -190,8 +190,8 @@ _programs: Final = Pool(ProgramServer)
 
 
 def ask_matcher(task: dict[str, Json], limit_s: float) -> Json:
-    """What a matcher finds; None where it takes too long. Raises ValueError where the check itself is at fault, OSError where no
-    process can be started, WorkerError where each ends at once. Blocks."""
+    """What a matcher finds; None if it takes too long. Raises ValueError if the check is at fault, OSError if no process can be
+    started, WorkerError if each ends at once. Blocks."""
 
     def ask() -> Json:
         try:

@@ -34,10 +34,8 @@ _WIDTH = {"team": _TEAM, "workspace": WORKSPACE, "user": PERSON}
 
 
 class IndexLibrary:
-    """The retrieval index as a library: at 100,000 skills nothing is compared that shares no telling word.
-
-    `scopes` are those the candidate's own person is in (their user id, their workspace, their teams), beside its own scope.
-    """
+    """The retrieval index as a library, so that only skills that share a telling word are compared. `scopes` are those the
+    candidate's person is in, beside its own."""
 
     def __init__(self, index: SkillIndex, scopes: frozenset[str] = frozenset()) -> None:
         self._index = index
@@ -122,14 +120,10 @@ def is_same_situation(one: Skill, other: Skill) -> bool:
     """Whether two skills apply to the same kind of request. Instructions do where they are about the same thing, or about all."""
     if one.author is other.author is Authorship.INSTRUCTION:
         mine, theirs = map(list_terms, without_choices(advice(one), advice(other)))
-        return (_is_general(one) and _is_general(other)) or mine == theirs or overlap(mine, theirs) >= _SAME_SUBJECT
+        return (one.applies_always and other.applies_always) or mine == theirs or overlap(mine, theirs) >= _SAME_SUBJECT
     return overlap(list_terms(one.trigger), list_terms(other.trigger)) >= SAME_SITUATION or (
         overlap(situation_terms(one), situation_terms(other)) >= SAME_SITUATION
     )
-
-
-def _is_general(skill: Skill) -> bool:
-    return skill.extra.get("applies") == "always"
 
 
 def _clash(skill: Skill, other: Skill, boilerplate: frozenset[str]) -> Clash | None:
@@ -206,38 +200,31 @@ _POLAR = frozenset(
 )
 _SHARED = 0.75
 
+# A line for each group of values that exclude one another, `value = pattern; value = pattern`; a value alone is its own pattern.
+_EXCLUSIVE_VALUES = r"""
+tabs = tabs?; spaces = (?:\w+ )?spaces?
+json; yaml = ya?ml; toml; xml; csv
+single quotes = single[- ]quot\w+; double quotes = double[- ]quot\w+
+camelCase = camel ?case; snake_case = snake[_ ]?case; kebab-case = kebab[- ]?case; PascalCase = pascal ?case
+npm; yarn; pnpm; bun
+pip; poetry; uv; conda
+pytest; unittest
+merge = merge commits?|merging; rebase = rebas\w+; squash = squash\w*
+metric = metric|kilomet\w+|celsius; imperial = imperial|miles|fahrenheit
+utc; local time = local time(?:zone)?
+12-hour = 12[- ]hour|am/pm; 24-hour = 24[- ]hour
+markdown; html; plain text = plain[- ]text; pdf; latex
+day first = dd[./-]mm\S*; month first = (?<!yyyy[./-])mm[./-]dd\S*; year first = yyyy-mm\S*|iso[- ]?8601
+British spelling = british|uk english; American spelling = american|us english
+formal = formal(?:ly)?; informal = informal(?:ly)?|casual(?:ly)?
+english; german; french; spanish; italian; portuguese; chinese; japanese
+"""
 _EXCLUSIVE = tuple(
-    tuple((value, re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE)) for value, pattern in group)
-    for group in (
-        (("tabs", r"tabs?"), ("spaces", r"(?:\w+ )?spaces?")),
-        (("json", "json"), ("yaml", "ya?ml"), ("toml", "toml"), ("xml", "xml"), ("csv", "csv")),
-        (("single quotes", r"single[- ]quot\w+"), ("double quotes", r"double[- ]quot\w+")),
-        (
-            ("camelCase", r"camel ?case"),
-            ("snake_case", r"snake[_ ]?case"),
-            ("kebab-case", r"kebab[- ]?case"),
-            ("PascalCase", r"pascal ?case"),
-        ),
-        (("npm", "npm"), ("yarn", "yarn"), ("pnpm", "pnpm"), ("bun", "bun")),
-        (("pip", "pip"), ("poetry", "poetry"), ("uv", "uv"), ("conda", "conda")),
-        (("pytest", "pytest"), ("unittest", "unittest")),
-        (("merge", r"merge commits?|merging"), ("rebase", r"rebas\w+"), ("squash", r"squash\w*")),
-        (("metric", r"metric|kilomet\w+|celsius"), ("imperial", r"imperial|miles|fahrenheit")),
-        (("utc", "utc"), ("local time", r"local time(?:zone)?")),
-        (("12-hour", r"12[- ]hour|am/pm"), ("24-hour", r"24[- ]hour")),
-        (("markdown", "markdown"), ("html", "html"), ("plain text", r"plain[- ]text"), ("pdf", "pdf"), ("latex", "latex")),
-        (
-            ("day first", r"dd[./-]mm\S*"),
-            ("month first", r"(?<!yyyy[./-])mm[./-]dd\S*"),
-            ("year first", r"yyyy-mm\S*|iso[- ]?8601"),
-        ),
-        (("British spelling", r"british|uk english"), ("American spelling", r"american|us english")),
-        (("formal", r"formal(?:ly)?"), ("informal", r"informal(?:ly)?|casual(?:ly)?")),
-        tuple(
-            (tongue, tongue)
-            for tongue in ("english", "german", "french", "spanish", "italian", "portuguese", "chinese", "japanese")
-        ),
+    tuple(
+        (value, re.compile(rf"\b(?:{pattern or value})\b", re.IGNORECASE))
+        for value, _, pattern in (entry.partition(" = ") for entry in line.split("; "))
     )
+    for line in _EXCLUSIVE_VALUES.strip().splitlines()
 )
 _LIMIT = re.compile(
     r"\b(\d+)[- ]?(characters?|chars?|columns?|spaces?|words?|lines?|sentences?|bullets?|paragraphs?|seconds?|minutes?|times)\b",

@@ -30,9 +30,9 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.ports import Replayer
 from metaclaw.skills.block import estimate_tokens
+from metaclaw.skills.fields import is_stated
 from metaclaw.skills.gate.clashes import Clash, ClashKind, IndexLibrary, find_clashes
-from metaclaw.skills.gate.proof import LIVE_LOSS, Decision, Paid, ReplayBudget, SkillProof, prove
-from metaclaw.skills.scopes import is_stated
+from metaclaw.skills.gate.evidence import LIVE_LOSS, Decision, Paid, ReplayBudget, SkillProof, prove
 from metaclaw.text import VERY_COMMON_WORDS, list_terms, stem
 
 MOST_TOKENS = 1_000
@@ -92,17 +92,26 @@ _ALLOWED = frozenset("\n\t\r\u200c\u200d\ufe0f")  # joiners that scripts and emo
 
 
 def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
-    """Objections to a skill's text, or to a revision of `before`. Empty where there are none.
-
-    What an evolver writes must say when it applies, how to go about it and what not to do, in few words and without leftovers of
-    the session it came from. Of a person's rule only its size and hidden or withheld characters are looked at.
-    """
+    """Objections to a skill's text, or to a revision of `before`. What an evolver writes must say when it applies, what to do and
+    what not to do, in few words and without leftovers of its session. Of a person's rule only size and hidden or withheld
+    characters count."""
     text = f"{skill.trigger}\n{skill.body}"
-    objections = [*_size(text), *_hidden(text), *_withheld(text)]
+    objections = []
+    if (tokens := estimate_tokens(text)) > MOST_TOKENS:
+        objections.append(f"it takes about {tokens} tokens; at most {MOST_TOKENS} are worth placing")
+    if hidden := next((char for char in text if char not in _ALLOWED and unicodedata.category(char) in _HIDDEN), None):
+        objections.append(f"it holds an invisible character (U+{ord(hidden):04X})")
+    if found := _WITHHELD.search(text):
+        objections.append(f"it holds a place where a secret stood: {_quote(found)}")
     if skill.kind is SkillKind.SKILL:
-        objections += [*_trigger(skill.trigger), *_body(skill.body), *_narration(text), *_leftovers(text)]
+        objections += [*_trigger(skill.trigger), *_body(skill.body)]
+        if found := _NARRATION.search(_CODE.sub(" ", text)):
+            objections.append(f"it tells what happened instead of what to do: {_quote(found)}")
+        objections += _leftovers(text)
     if before is not None:
-        objections += _edits(before, skill)
+        changed = changed_lines(before.body, skill.body) + (before.trigger != skill.trigger)
+        if changed > MOST_CHANGED_LINES:
+            objections.append(f"it changes {changed} lines at once; a revision changes at most {MOST_CHANGED_LINES}")
     return tuple(objections)
 
 
@@ -115,11 +124,6 @@ def changed_lines(before: str, after: str) -> int:
     """How many lines a revision adds, drops or changes; a changed line counts once."""
     old, new = ([line.rstrip() for line in text.splitlines() if line.strip()] for text in (before, after))
     return sum(max(b - a, d - c) for tag, a, b, c, d in SequenceMatcher(None, old, new, False).get_opcodes() if tag != "equal")
-
-
-def _size(text: str) -> list[str]:
-    tokens = estimate_tokens(text)
-    return [f"it takes about {tokens} tokens; at most {MOST_TOKENS} are worth placing"] if tokens > MOST_TOKENS else []
 
 
 def _trigger(trigger: str) -> list[str]:
@@ -149,11 +153,6 @@ def _body(body: str) -> list[str]:
     return objections
 
 
-def _narration(text: str) -> list[str]:
-    found = _NARRATION.search(_CODE.sub(" ", text))
-    return [f"it tells what happened instead of what to do: {_quote(found)}"] if found else []
-
-
 def _leftovers(text: str) -> list[str]:
     """At most one objection per kind; what stands there as an example is none."""
     objections: dict[str, str] = {}
@@ -162,25 +161,6 @@ def _leftovers(text: str) -> list[str]:
             if not _EXAMPLE.search(text[: found.start()]):
                 objections.setdefault(what, f"it holds {what} of one session: {_quote(found)}")
     return list(objections.values())
-
-
-def _withheld(text: str) -> list[str]:
-    found = _WITHHELD.search(text)
-    return [f"it holds a place where a secret stood: {_quote(found)}"] if found else []
-
-
-def _hidden(text: str) -> list[str]:
-    hidden = next((char for char in text if char not in _ALLOWED and unicodedata.category(char) in _HIDDEN), None)
-    return [f"it holds an invisible character (U+{ord(hidden):04X})"] if hidden else []
-
-
-def _edits(before: Skill, after: Skill) -> list[str]:
-    changed = changed_lines(before.body, after.body) + (before.trigger != after.trigger)
-    return (
-        [f"it changes {changed} lines at once; a revision changes at most {MOST_CHANGED_LINES}"]
-        if changed > MOST_CHANGED_LINES
-        else []
-    )
 
 
 def _quote(found: re.Match[str]) -> str:
@@ -210,12 +190,8 @@ DraftCheck: TypeAlias = Callable[[Proposal], Sequence[Objection]]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The gate's decision on a proposal.
-
-    `state` is the state its skill has now; `supersedes` are skills of the same scope that it takes the place of, beside those it
-    replaces; `overrides` are skills of a wider scope that it contradicts, which must not be placed beside it; `notice` is what the
-    person should be told, or empty.
-    """
+    """The gate's decision. `supersedes` are skills of the same scope that it replaces beside `replaces`; `overrides` skills of a
+    wider scope that it contradicts and must not be placed beside; `notice` is a message for the person, or empty."""
 
     standing: Standing
     state: SkillState
@@ -233,8 +209,8 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """On which turns a proposal may be replayed, and what was paid for earlier. `paid` is told after each replay and says whether
-    the proposal is still wanted. Without a `budget`, replays may take a multiple of what the first turn took."""
+    """The turns a proposal may be replayed on, and what was paid for earlier. `paid` is called after each replay and returns
+    whether the proposal is still wanted. Without a `budget`, replays may take a multiple of the first turn's tokens."""
 
     probes: Sequence[Probe]
     model: str = ""

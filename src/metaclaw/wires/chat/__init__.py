@@ -5,8 +5,7 @@ from typing import Final
 from metaclaw.domain.chat import Wire
 from metaclaw.wires.chat import answers, relay, requests
 from metaclaw.wires.deltas import Reader
-from metaclaw.wires.errors import openai_body, openai_error
-from metaclaw.wires.format import WireFormat
+from metaclaw.wires.format import WireFormat, openai_body, openai_error
 from metaclaw.wires.sse import event_bytes
 
 FORMAT: Final = WireFormat(
@@ -29,11 +28,12 @@ FORMAT: Final = WireFormat(
     whole_facts=answers.whole_facts,
     streamed_facts=answers.streamed_facts,
     footer=relay.ChatFooter(),
+    is_ordered=False,
     calls=relay.ChatCalls(),
     read_attempt=relay.read_attempt,
     call_results=relay.call_results,
     own_words=relay.own_words,
     restore=relay.restore,
     error_body=openai_body,
-    error_event=lambda message, code: event_bytes(openai_error(502, message, code, None)),
+    error_event=lambda message, code: event_bytes(openai_error(502, message, code)),
 )

@@ -27,9 +27,8 @@ from metaclaw.domain.chat import (
 from metaclaw.domain.ids import new_id
 from metaclaw.wires.chat.requests import tool_call
 from metaclaw.wires.deltas import TRUNCATED
-from metaclaw.wires.errors import error_of, openai_error, reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of, whole
-from metaclaw.wires.format import Facts, facts_of, first_event, first_object, missing
+from metaclaw.wires.format import Facts, error_of, facts_of, first_event, first_object, missing, openai_error, reported_error
 from metaclaw.wires.sse import event_bytes
 from metaclaw.wires.translation import ClientTools, Kind, custom_input
 
@@ -89,12 +88,10 @@ def finish_of(word: Json, *, called: bool) -> Finish | None:
 
 
 def finish_word(finish: Finish | None) -> str:
-    """The wire's word for why an answer ended."""
     return Finish.STOP.value if finish in (None, Finish.OTHER) else finish.value
 
 
 def usage_of(value: Json) -> Usage | None:
-    """Token counts, as far as the provider gives them."""
     if not isinstance(value, dict):
         return None
     given, produced = whole(value.get("prompt_tokens")), whole(value.get("completion_tokens"))
@@ -111,7 +108,6 @@ def usage_of(value: Json) -> Usage | None:
 
 
 def render_usage(usage: Usage) -> Object:
-    """Token counts in the wire's words."""
     read: Object = {"cached_tokens": usage.cached_tokens}
     if usage.cache_write_tokens:
         read["cache_write_tokens"] = usage.cache_write_tokens
@@ -125,21 +121,14 @@ def render_usage(usage: Usage) -> Object:
 
 
 def logprobs_of(value: Json) -> tuple[TokenLogprob, ...]:
-    """The log-probabilities of a choice's content."""
-    content = object_of(value).get("content")
-    return tuple(map(token_logprob, list_of(content)))
+    return tuple(map(token_logprob, list_of(object_of(value).get("content"))))
 
 
 def token_logprob(value: Json) -> TokenLogprob:
-    """One token's entry."""
     entry = object_of(value)
-    top = entry.get("top_logprobs")
-    others = [object_of(item) for item in list_of(top)]
-    return TokenLogprob(
-        text_of(entry.get("token")),
-        _probability(entry.get("logprob")),
-        tuple((text_of(other.get("token")), _probability(other.get("logprob"))) for other in others),
-    )
+    others = map(object_of, list_of(entry.get("top_logprobs")))
+    top = tuple((text_of(other.get("token")), _probability(other.get("logprob"))) for other in others)
+    return TokenLogprob(text_of(entry.get("token")), _probability(entry.get("logprob")), top)
 
 
 def _probability(value: Json) -> float:
@@ -159,7 +148,6 @@ def _entry(token: str, logprob: float) -> Object:
 
 
 def render_answer(completion: Completion, request: ChatRequest) -> bytes:
-    """The body a chat client gets."""
     logprobs: Json = {"content": render_logprobs(completion.logprobs), "refusal": None} if completion.logprobs else None
     choice: Object = {
         "index": 0,
@@ -180,7 +168,6 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
 
 
 def answer_id(identity: str) -> str:
-    """An id that looks like this wire's."""
     if not identity:
         return new_id(ID_PREFIX)
     return identity if identity.startswith(ID_PREFIX) else f"{ID_PREFIX}{identity}"
@@ -226,11 +213,7 @@ class ChatMeaning:
         self._id = text_of(body.get("id")) or self._id
         self._model = text_of(body.get("model")) or self._model
         self._usage = usage_of(body.get("usage")) or self._usage
-        choices = body.get("choices")
-        deltas: list[Delta] = []
-        for choice in list_of(choices):
-            deltas += self._choice(Fields(choice, "choices[]"))
-        return deltas
+        return [delta for choice in list_of(body.get("choices")) for delta in self._choice(Fields(choice, "choices[]"))]
 
     def done(self) -> list[Delta]:
         self._finish_word = self._finish_word or Finish.STOP.value
@@ -350,7 +333,6 @@ class ChatWriter:
 
 
 def whole_facts(body: Object) -> Facts:
-    """What a whole answer says about itself."""
     choice = first_object(body.get("choices"))
     called = bool(object_of(choice.get("message")).get("tool_calls"))
     finish = finish_of(choice.get("finish_reason"), called=called)
@@ -358,7 +340,6 @@ def whole_facts(body: Object) -> Facts:
 
 
 def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
-    """What a stream says about itself in its first and its last events."""
     first = first_event(said)
     usage = next((found for body in last if (found := usage_of(body.get("usage"))) is not None), None)
     words = (first_object(body.get("choices")).get("finish_reason") for body in last)

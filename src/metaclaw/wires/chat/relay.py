@@ -9,9 +9,10 @@ from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.chat.answers import ChatWriter
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.footer import Footer
-from metaclaw.wires.held_calls import (
+from metaclaw.wires.format import first_object
+from metaclaw.wires.relay import (
     AttemptMessages,
+    Footer,
     HeldCall,
     event_body,
     events_of,
@@ -25,15 +26,13 @@ from metaclaw.wires.sse import event_bytes, events_with, has_any, split_events
 from metaclaw.wires.translation import custom_arguments
 
 
-def read_attempt(said: bytes, *, stream: bool) -> AttemptMessages:
-    """What a provider said, whole or streamed. Raises UpstreamError for a whole answer that is none."""
+def read_attempt(said: bytes, stream: bool) -> AttemptMessages:
     if stream:
         identity, messages = _streamed(said)
     else:
         body = decode_object(said, "an answer")
-        choices = body.get("choices")
         identity = text_of(body.get("id"))
-        messages = [object_of(object_of(choice).get("message")) for choice in list_of(choices)]
+        messages = [object_of(choice.get("message")) for choice in _choices(body)]
     messages = messages or [{}]
     calls = [call for message in messages for call in calls_of(message)]
     message = told({"role": "assistant", "content": None, **messages[0]}, ("content",))
@@ -48,15 +47,17 @@ def _streamed(said: bytes) -> tuple[str, list[Object]]:
     messages: dict[int, Object] = {}
     for body in events_of(said):
         identity = identity or text_of(body.get("id"))
-        for choice in map(object_of, list_of(body.get("choices"))):
-            place = choice.get("index")
-            message = messages.setdefault(place if isinstance(place, int) else 0, {})
-            add_delta(message, object_of(choice.get("delta")))
+        for choice in _choices(body):
+            _add_delta(_message_of(choice, messages), object_of(choice.get("delta")))
     return identity, [messages[place] for place in sorted(messages)]
 
 
-def add_delta(message: Object, delta: Object) -> None:
-    """Add one chunk to a message."""
+def _message_of(choice: Object, messages: dict[int, Object]) -> Object:
+    place = choice.get("index")
+    return messages.setdefault(place if isinstance(place, int) else 0, {})
+
+
+def _add_delta(message: Object, delta: Object) -> None:
     for key, value in delta.items():
         before = message.get(key)
         if key == "tool_calls":
@@ -135,17 +136,14 @@ def _known_call(call: Json, held: HeldCall) -> Object:
 
 
 def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-    """What is told of each call in place of its tool's result."""
     return [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text in zip(calls, texts, strict=True)]
 
 
 def own_words(text: str) -> Json:
-    """A message of the assistant."""
     return {"role": "assistant", "content": text}
 
 
 def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
-    """The items with the true messages in place of the one that the client was shown; None where it is not among them."""
     restored: list[Json] = []
     is_found = False
     known = ids_of(answer)
@@ -169,11 +167,8 @@ def _is_shown(message: Object, answer: TrueAnswer) -> bool:
 
 
 def resume(request: ChatRequest, passed: bytes) -> ChatWriter:
-    """A writer that goes on behind the events a client has been sent."""
     writer = ChatWriter(request)
-    for body in events_of(passed):
-        writer.resume(body)
-        break
+    writer.resume(next(events_of(passed), {}))
     return writer
 
 
@@ -193,9 +188,7 @@ class ChatCalls:
     words: tuple[bytes, ...] = (b'"content":"', b'"content": "', b'"reasoning')
 
     def whole(self, answer: Object) -> list[HeldCall]:
-        choices = answer.get("choices")
-        messages = [object_of(object_of(one).get("message")) for one in list_of(choices)]
-        return [call for message in messages for call in calls_of(message)]
+        return [call for choice in _choices(answer) for call in calls_of(object_of(choice.get("message")))]
 
     def read(self, held: bytes) -> list[HeldCall]:
         found = _plain_calls(held)
@@ -220,8 +213,7 @@ class ChatCalls:
 
 
 def _choices(body: Object) -> list[Object]:
-    choices = body.get("choices")
-    return [object_of(choice) for choice in list_of(choices)]
+    return [object_of(choice) for choice in list_of(body.get("choices"))]
 
 
 def _call_delta(choice: Object) -> Object:
@@ -296,8 +288,7 @@ def _merged_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
     for body in bodies:
         for choice in _choices(body or {}):
             if calls := _call_delta(choice):
-                place = choice.get("index")
-                add_delta(messages.setdefault(place if isinstance(place, int) else 0, {}), calls)
+                _add_delta(_message_of(choice, messages), calls)
     return [call for place in sorted(messages) for call in calls_of(messages[place])]
 
 
@@ -305,8 +296,8 @@ class ChatFooter:
     """A line behind a chat completion."""
 
     def add_to_answer(self, footer: Footer, answer: Object) -> bool:
-        choices = answer.get("choices")
-        choice = object_of(choices[0]) if isinstance(choices, list) and len(choices) == 1 else {}
+        choices = _choices(answer)
+        choice = choices[0] if len(choices) == 1 else {}
         message = object_of(choice.get("message"))
         content = message.get("content")
         if choice.get("finish_reason") != "stop" or message.get("tool_calls") or not isinstance(content, str):
@@ -316,8 +307,7 @@ class ChatFooter:
         return footer.may_add
 
     def add_to_event(self, footer: Footer, raw: bytes, body: Object) -> bytes:
-        choices = body.get("choices")
-        choice = object_of(choices[0]) if isinstance(choices, list) and choices else {}
+        choice = first_object(body.get("choices"))
         delta = object_of(choice.get("delta"))
         if delta.get("tool_calls") or delta.get("function_call") or choice.get("index") not in (0, None):
             footer.is_plain = False
@@ -330,7 +320,5 @@ class ChatFooter:
         kept = {key: value for key, value in body.items() if key != "usage"}
         if not delta.get("content"):
             return event_bytes({**kept, "choices": [added]}) + raw
-        last = event_bytes({**body, "choices": [{**choice, "delta": {}}]})
-        return (
-            event_bytes({**kept, "choices": [{**choice, "finish_reason": None}]}) + event_bytes({**kept, "choices": [added]}) + last
-        )
+        text = event_bytes({**kept, "choices": [{**choice, "finish_reason": None}]}) + event_bytes({**kept, "choices": [added]})
+        return text + event_bytes({**body, "choices": [{**choice, "delta": {}}]})

@@ -193,7 +193,6 @@ def _tool_choice(fields: Fields) -> ToolChoice | None:
 
 
 def tool_mode(word: str) -> ToolMode:
-    """A mode by its OpenAI name."""
     try:
         return ToolMode(word)
     except ValueError as error:
@@ -280,7 +279,6 @@ def _render_tool_choice(request: ChatRequest) -> Json:
 
 
 def render_tool(tool: Tool | Opaque) -> Object:
-    """A tool definition."""
     if isinstance(tool, Opaque):
         return opaque_value(tool)
     function: Object = {"name": tool.name, "parameters": dict(tool.parameters)}
@@ -382,13 +380,11 @@ def offered_tools(value: Object, lenient: bool) -> Iterator[ToolOffer]:
 
 
 def read_file(value: Object) -> Document | None:
-    """The document in a content part."""
     file = object_of(value.get("file"))
     return file_document(file.get("file_data"), file.get("filename")) if value.get("type") == "file" else None
 
 
 def _render_document(document: Document) -> Object:
-    """A document as a chat content part."""
     if document.text is not None:
         return {"type": "text", "text": document.text}
     if document.payload is None:
@@ -398,7 +394,6 @@ def _render_document(document: Document) -> Object:
 
 
 def wants_json(body: Mapping[str, Json]) -> bool:
-    """Whether the answer is to be JSON."""
     return object_of(body.get("response_format")).get("type") not in (None, "text")
 
 

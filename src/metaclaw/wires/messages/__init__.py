@@ -4,9 +4,8 @@ from typing import Final
 
 from metaclaw.domain.chat import Wire
 from metaclaw.wires.deltas import Reader
-from metaclaw.wires.errors import anthropic_error
 from metaclaw.wires.fields import encode
-from metaclaw.wires.format import WireFormat
+from metaclaw.wires.format import WireFormat, anthropic_error
 from metaclaw.wires.messages import answers, relay, requests
 from metaclaw.wires.sse import event_bytes
 
@@ -20,13 +19,7 @@ FORMAT: Final = WireFormat(
     parse_request=requests.parse_request,
     render_request=requests.render_request,
     indispensable=("container", "mcp_servers"),
-    hosted_traces=(
-        "server_tool_use",
-        "web_search_tool_result",
-        "web_fetch_tool_result",
-        "tool_reference",
-        "container_upload",
-    ),
+    hosted_traces=("server_tool_use", "web_search_tool_result", "web_fetch_tool_result", "tool_reference", "container_upload"),
     read_document=requests.read_file,
     offered_tools=requests.offered_tools,
     wants_json=requests.wants_json,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import assert_never
 
 from metaclaw.domain.chat import (
@@ -28,9 +27,8 @@ from metaclaw.domain.chat import (
 )
 from metaclaw.domain.ids import new_id
 from metaclaw.wires.deltas import TRUNCATED, CallQueue, PendingCall
-from metaclaw.wires.errors import anthropic_error, error_of, reported_error
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, encode_text, object_of, provider_at_fault, text_of, whole
-from metaclaw.wires.format import Facts, facts_of, first_event, missing
+from metaclaw.wires.format import Facts, anthropic_error, error_of, facts_of, first_event, missing, reported_error
 from metaclaw.wires.messages.requests import thinking, tool_input, tool_use
 from metaclaw.wires.sse import event_bytes
 from metaclaw.wires.translation import seal, show, unseal
@@ -82,12 +80,10 @@ def _parts(content: list[Json]) -> Iterable[Part]:
 
 
 def finish_of(word: Json) -> Finish | None:
-    """Why an answer ended."""
     return _FINISHES.get(word, Finish.OTHER) if isinstance(word, str) else None
 
 
 def finish_word(finish: Finish | None, stop_sequence: str | None) -> str:
-    """The wire's word for why an answer ended."""
     if finish is Finish.STOP and stop_sequence is not None:
         return "stop_sequence"
     return _WORDS.get(finish, "end_turn") if finish is not None else "end_turn"
@@ -122,7 +118,6 @@ def render_usage(usage: Usage | None) -> Object:
 
 
 def render_answer(completion: Completion, request: ChatRequest) -> bytes:
-    """The body a messages client gets."""
     body = envelope(completion.id, completion.model or request.model, completion.usage)
     body["content"] = [block for part in completion.parts if (block := _block(part)) is not None]
     body["stop_reason"] = finish_word(completion.finish, completion.stop_sequence)
@@ -292,20 +287,8 @@ class MessagesMeaning:
             case "tool_use":
                 return [] if block.has_input or block.call is None else [ToolCallDelta(block.call, None, None, "{}")]
             case _:
-                return [OpaqueDelta(Opaque(Wire.MESSAGES, _whole(block)))]
-
-
-def _whole(block: _Block) -> Object:
-    """A block of a kind we only carry, with the input that came in pieces."""
-    if not block.written:
-        return block.value
-    return {**block.value, "input": tool_input("".join(block.written))}
-
-
-class _Open(StrEnum):
-    TEXT = "text"
-    THINKING = "thinking"
-    CALL = "call"
+                given: Object = {"input": tool_input("".join(block.written))} if block.written else {}
+                return [OpaqueDelta(Opaque(Wire.MESSAGES, {**block.value, **given}))]
 
 
 class MessagesWriter:
@@ -313,7 +296,7 @@ class MessagesWriter:
 
     def __init__(self, request: ChatRequest) -> None:
         self._model = request.model
-        self._open: _Open | None = None
+        self._open = ""  # the type of the open block
         self._index = 0
         self._calls = CallQueue()
 
@@ -330,7 +313,7 @@ class MessagesWriter:
             case TextDelta():
                 if not delta.text:
                     return b""
-                return self._enter(_Open.TEXT) + self._piece({"type": "text_delta", "text": delta.text})
+                return self._enter("text") + self._piece({"type": "text_delta", "text": delta.text})
             case ReasoningDelta():
                 return self._think(delta)
             case ToolCallDelta():
@@ -344,22 +327,20 @@ class MessagesWriter:
             case _:
                 assert_never(delta)
 
-    def _enter(self, kind: _Open) -> bytes:
+    def _enter(self, kind: str) -> bytes:
         """Make sure that a block of text or thinking is open."""
-        if self._open is kind:
+        if self._open == kind:
             return b""
         said = self._leave()
         self._open = kind
-        block: Object = (
-            {"type": "text", "text": ""} if kind is _Open.TEXT else {"type": "thinking", "thinking": "", "signature": ""}
-        )
+        block: Object = {"type": "text", "text": ""} if kind == "text" else {"type": "thinking", "thinking": "", "signature": ""}
         return said + self._start(block)
 
     def _leave(self) -> bytes:
         """Shut what is open, and say the calls that still wait."""
-        if self._open is None:
+        if not self._open:
             return b""
-        if self._open is not _Open.CALL:
+        if self._open != "tool_use":
             return self._stop()
         said = b""
         while (call := self._calls.open) is not None:
@@ -374,15 +355,15 @@ class MessagesWriter:
             block = thinking_block(Reasoning("", delta.signature, redacted=True))
             return self._leave() + self._start(block) + self._stop()
         if delta.text:
-            said = self._enter(_Open.THINKING) + self._piece({"type": "thinking_delta", "thinking": delta.text})
+            said = self._enter("thinking") + self._piece({"type": "thinking_delta", "thinking": delta.text})
         if delta.signature is not None:
-            said += self._enter(_Open.THINKING)
+            said += self._enter("thinking")
             said += self._piece({"type": "signature_delta", "signature": show(Wire.MESSAGES, delta.signature)})
             said += self._stop()
         return said
 
     def _call(self, delta: ToolCallDelta) -> bytes:
-        said = b"" if self._open is _Open.CALL else self._leave()
+        said = b"" if self._open == "tool_use" else self._leave()
         self._calls.add(delta)
         while (call := self._calls.open) is not None:
             said += self._say_call(call)
@@ -393,10 +374,9 @@ class MessagesWriter:
         return said
 
     def _say_call(self, call: PendingCall) -> bytes:
-        """What is new about the open call."""
         said = b""
-        if self._open is not _Open.CALL:
-            self._open = _Open.CALL
+        if self._open != "tool_use":
+            self._open = "tool_use"
             said = self._start({"type": "tool_use", "id": call.id, "name": call.name, "input": {}})
         if call.unsaid:
             said += self._piece({"type": "input_json_delta", "partial_json": call.unsaid})
@@ -417,7 +397,7 @@ class MessagesWriter:
     def _stop(self) -> bytes:
         said = _event("content_block_stop", {"index": self._index})
         self._index += 1
-        self._open = None
+        self._open = ""
         return said
 
     def _end(self, delta: End) -> bytes:
@@ -432,13 +412,11 @@ def _event(name: str, body: Object) -> bytes:
 
 
 def whole_facts(body: Object) -> Facts:
-    """What a whole answer says about itself."""
     finish, usage = finish_of(body.get("stop_reason")), usage_of(body.get("usage"))
     return facts_of(body, finish, usage, missing("content", isinstance(body.get("content"), list)))
 
 
 def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
-    """What a stream says about itself in its first and its last events."""
     message = object_of(first_event(said).get("message"))
     final = next((body for body in last if body.get("type") == "message_delta"), {})
     counts = {name: value for name, value in object_of(final.get("usage")).items() if value is not None}

@@ -8,9 +8,10 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_object, json_text, list_of, object_of, text_of
-from metaclaw.wires.footer import Footer
-from metaclaw.wires.held_calls import (
+from metaclaw.wires.messages.answers import MessagesWriter
+from metaclaw.wires.relay import (
     AttemptMessages,
+    Footer,
     HeldCall,
     event_body,
     events_of,
@@ -21,27 +22,28 @@ from metaclaw.wires.held_calls import (
     read_json,
     told,
 )
-from metaclaw.wires.messages.answers import MessagesWriter
 from metaclaw.wires.sse import event_bytes, events_with
 
 _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _UNCACHED = ("thinking", "redacted_thinking")
 
 
-def read_attempt(said: bytes, *, stream: bool) -> AttemptMessages:
-    """What a provider said, whole or streamed. Raises UpstreamError for a whole answer that is none."""
+def read_attempt(said: bytes, stream: bool) -> AttemptMessages:
     if stream:
         identity, blocks, is_exact = _streamed(said)
     else:
         body = decode_object(said, "an answer")
-        content = body.get("content")
         identity, is_exact = text_of(body.get("id")), True
-        blocks = [told(object_of(block)) for block in list_of(content)]
+        blocks = [told(block) for block in _blocks(body.get("content"))]
     # An empty text is said by some servers and taken back by none.
     kept: list[Json] = [block for block in blocks if block.get("type") != "text" or block.get("text")]
     calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
     is_exact = is_exact and all(call.id and isinstance(read_json(call.arguments), dict) for call in calls)
     return AttemptMessages(identity, ({"role": "assistant", "content": kept},), calls, is_exact)
+
+
+def _blocks(content: Json) -> list[Object]:
+    return [object_of(block) for block in list_of(content)]
 
 
 def _call(block: Object) -> HeldCall:
@@ -85,7 +87,6 @@ def _add(block: Object, delta: Object, written: dict[int, str], place: int) -> N
 
 
 def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-    """What is told of each call in place of its tool's result."""
     results: list[Json] = [
         {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": True}
         for call, text in zip(calls, texts, strict=True)
@@ -94,12 +95,10 @@ def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
 
 
 def own_words(text: str) -> Json:
-    """A message of the assistant."""
     return {"role": "assistant", "content": [{"type": "text", "text": text}]}
 
 
 def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
-    """The items with the true messages in place of the one that the client was shown; None where it is not among them."""
     restored: list[Json] = []
     is_found = False
     for item in items:
@@ -113,8 +112,7 @@ def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json])
 
 
 def _is_shown(content: Json, answer: TrueAnswer) -> bool:
-    blocks = [object_of(block) for block in list_of(content)]
-    calls = [(text_of(block.get("id")), block.get("input")) for block in blocks if block.get("type") == "tool_use"]
+    calls = [(text_of(block.get("id")), block.get("input")) for block in _blocks(content) if block.get("type") == "tool_use"]
     return is_shown(answer.calls, calls) if calls else has_mark(answer, content)
 
 
@@ -134,8 +132,7 @@ def _answered(message: Object, answer: TrueAnswer) -> Object | None:
 
 def _cached(content: Json, messages: Sequence[Json]) -> list[Json]:
     """The true messages with the client's last cache breakpoint, if it set one in the message it was shown."""
-    blocks = [object_of(block) for block in list_of(content)]
-    marks = [block["cache_control"] for block in blocks if block.get("cache_control")]
+    marks = [block["cache_control"] for block in _blocks(content) if block.get("cache_control")]
     last = object_of(messages[-1]) if messages else {}
     inner = last.get("content")
     if not marks or not isinstance(inner, list) or not inner or object_of(inner[-1]).get("type") in _UNCACHED:
@@ -144,7 +141,6 @@ def _cached(content: Json, messages: Sequence[Json]) -> list[Json]:
 
 
 def resume(request: ChatRequest, passed: bytes) -> MessagesWriter:
-    """A writer that goes on behind the events a client has been sent."""
     begun = sum(body.get("type") == "content_block_start" for body in events_of(passed))
     writer = MessagesWriter(request)
     writer.resume(begun)
@@ -161,9 +157,7 @@ class MessagesCalls:
     words: tuple[bytes, ...] = (b"content_block_delta",)
 
     def whole(self, answer: Object) -> list[HeldCall]:
-        content = answer.get("content")
-        blocks = [object_of(block) for block in list_of(content)]
-        return [_call(block) for block in blocks if block.get("type") == "tool_use"]
+        return [_call(block) for block in _blocks(answer.get("content")) if block.get("type") == "tool_use"]
 
     def read(self, held: bytes) -> list[HeldCall]:
         found = _plain_calls(held)
@@ -252,9 +246,9 @@ class MessagesFooter:
         content = answer.get("content")
         if answer.get("stop_reason") != "end_turn" or not isinstance(content, list):
             return False
-        if not all(text_of(object_of(part).get("type")) in _PLAIN_PARTS for part in content):
+        if not all(text_of(part.get("type")) in _PLAIN_PARTS for part in _blocks(content)):
             return False
-        footer.hear("".join(text_of(object_of(part).get("text")) for part in content))
+        footer.hear("".join(text_of(part.get("text")) for part in _blocks(content)))
         content.append({"type": "text", "text": footer.line})
         return footer.may_add
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import msgspec
-
 from metaclaw.domain.chat import (
     ChatRequest,
     Image,
@@ -27,7 +25,7 @@ from metaclaw.domain.chat import (
     Wire,
 )
 from metaclaw.errors import WireError
-from metaclaw.wires.fields import Fields, Object, object_of, text_of
+from metaclaw.wires.fields import Fields, Object, decode_or_text, object_of, text_of
 from metaclaw.wires.format import RequestEdit
 from metaclaw.wires.translation import (
     DEFAULT_MAX_TOKENS,
@@ -117,7 +115,6 @@ def _shown(parts: tuple[Part, ...], at: str) -> tuple[Text | Image | Opaque, ...
 
 
 def thinking(fields: Fields, *, redacted: bool) -> Reasoning:
-    """A block of thinking, in the clear or not."""
     if redacted:
         signature, _ = seal(Wire.MESSAGES, fields.text("data"))
         return Reasoning("", signature, redacted=True, extra=fields.rest())
@@ -239,7 +236,6 @@ def _put_output_config(body: Object, request: ChatRequest, *, own: bool) -> None
 
 
 def render_tool(tool: Tool | Opaque) -> Object:
-    """A tool definition."""
     if isinstance(tool, Opaque):
         return opaque_value(tool)
     body: Object = {**tool.extra, "name": tool.name, "input_schema": dict(tool.parameters) or {"type": "object", "properties": {}}}
@@ -397,10 +393,7 @@ def _image_source(url: str) -> Object:
 
 def tool_input(arguments: str) -> Object:
     """Arguments as the object this wire demands; what a model wrote that is none is kept as text in `arguments`."""
-    try:
-        value = msgspec.json.decode(arguments) if arguments.strip() else {}
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        value = None
+    value = decode_or_text(arguments) if arguments.strip() else {}
     return value if isinstance(value, dict) else {"arguments": arguments}
 
 
@@ -421,7 +414,6 @@ def offered_tools(value: Object, lenient: bool) -> tuple[ToolOffer, ...]:
 
 
 def read_file(value: Object) -> Document | None:
-    """The document in a content block."""
     return _from_source(value) if value.get("type") == "document" else None
 
 
@@ -439,7 +431,6 @@ def _from_source(value: Object) -> Document | None:
 
 
 def _render_document(document: Document) -> Object:
-    """A document as an Anthropic content block."""
     title: Object = {"title": document.name} if document.name else {}
     text = document.text
     if text is None and document.payload is not None and document.media_type.startswith("text/"):
@@ -460,7 +451,6 @@ def _decoded(payload: str) -> str:
 
 
 def wants_json(body: Mapping[str, Json]) -> bool:
-    """Whether the answer is to be JSON."""
     return bool(body.get("output_format") or object_of(body.get("output_config")).get("format"))
 
 

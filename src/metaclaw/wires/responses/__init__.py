@@ -4,9 +4,8 @@ from typing import Final
 
 from metaclaw.domain.chat import Wire
 from metaclaw.wires.deltas import Reader
-from metaclaw.wires.errors import openai_body
-from metaclaw.wires.format import WireFormat
-from metaclaw.wires.responses import answers, relay, requests, streams
+from metaclaw.wires.format import WireFormat, openai_body
+from metaclaw.wires.responses import answers, relay, requests
 from metaclaw.wires.sse import event_bytes
 
 FORMAT: Final = WireFormat(
@@ -16,6 +15,7 @@ FORMAT: Final = WireFormat(
     list_key="input",
     previous_key="previous_response_id",
     kept_history_keys=("previous_response_id", "conversation", "prompt"),
+    is_kept_by_provider=lambda body: bool(body.get("conversation")) or body.get("background") is True,
     unkept={"store": False},
     parse_request=requests.parse_request,
     render_request=requests.render_request,
@@ -36,11 +36,12 @@ FORMAT: Final = WireFormat(
     has_system_field=True,
     later_system={"role": "developer"},
     text_part="input_text",
+    continues_messages=False,
     needs_signed_reasoning=True,
     parse_answer=answers.parse_answer,
     render_answer=answers.render_answer,
-    reader=lambda: Reader(streams.ResponsesMeaning()),
-    writer=streams.ResponsesWriter,
+    reader=lambda: Reader(answers.ResponsesMeaning()),
+    writer=relay.ResponsesWriter,
     resumed_writer=relay.resume,
     final_events=("response.completed", "response.failed", "response.incomplete"),
     whole_facts=answers.whole_facts,
@@ -52,5 +53,5 @@ FORMAT: Final = WireFormat(
     own_words=relay.own_words,
     restore=relay.restore,
     error_body=openai_body,
-    error_event=lambda message, code: event_bytes(streams.error_event(message, code, 0), "error"),
+    error_event=lambda message, code: event_bytes(relay.error_event(message, code, 0), "error"),
 )

@@ -1,33 +1,42 @@
-"""A whole response: parsed from a provider, rendered for a client."""
+"""Responses of a provider, whole or streamed; and whole ones, rendered for a client."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from metaclaw.domain.chat import (
+    Begin,
     ChatRequest,
     Completion,
+    Delta,
+    End,
+    Failed,
     Finish,
     Json,
     Opaque,
+    OpaqueDelta,
     Part,
     Reasoning,
+    ReasoningDelta,
     Role,
     Text,
+    TextDelta,
     TokenLogprob,
     ToolCall,
+    ToolCallDelta,
     Usage,
     Wire,
 )
 from metaclaw.domain.ids import new_id
 from metaclaw.errors import UpstreamError
 from metaclaw.wires.chat.answers import render_logprobs, token_logprob
-from metaclaw.wires.errors import NO_REASON, error_of, reported_error
+from metaclaw.wires.deltas import TRUNCATED
 from metaclaw.wires.fields import Fields, Object, decode_object, encode, list_of, object_of, provider_at_fault, text_of, whole
-from metaclaw.wires.format import Facts, facts_of, missing
+from metaclaw.wires.format import NO_REASON, Facts, error_of, facts_of, missing, reported_error
 from metaclaw.wires.responses.requests import custom_call, function_call, reasoning, render_tool, text_format, tool_choice
-from metaclaw.wires.translation import ClientTools, Kind, call_name, custom_input, show
+from metaclaw.wires.translation import ClientTools, Kind, call_name, custom_input, flat_name, show
 
 ID_PREFIX = "resp_"
 _REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_filter"}
@@ -68,7 +77,6 @@ def parse_answer(body: bytes) -> Completion:
 
 
 def item_parts(value: Json, at: str) -> Iterator[Part]:
-    """What one output item says."""
     fields = Fields(value, at)
     match fields.text("type"):
         case "message":
@@ -88,18 +96,15 @@ def item_parts(value: Json, at: str) -> Iterator[Part]:
 
 def _logprobs(output: list[Json]) -> Iterator[TokenLogprob]:
     for item in map(object_of, output):
-        content = item.get("content")
-        for part in list_of(content):
+        for part in list_of(item.get("content")):
             yield from logprobs_of(object_of(part).get("logprobs"))
 
 
 def logprobs_of(value: Json) -> tuple[TokenLogprob, ...]:
-    """The log-probabilities of a text."""
     return tuple(map(token_logprob, list_of(value)))
 
 
 def finish_of(response: Object, *, called: bool) -> Finish | None:
-    """Why a response ended, if it did."""
     match response.get("status"):
         case "completed" | None:
             return Finish.TOOL_CALLS if called else Finish.STOP
@@ -122,7 +127,6 @@ def failure_of(response: Object) -> tuple[str, str] | None:
 
 
 def usage_of(value: Json) -> Usage | None:
-    """Token counts, as far as the provider gives them."""
     if not isinstance(value, dict):
         return None
     read, written = object_of(value.get("input_tokens_details")), object_of(value.get("output_tokens_details"))
@@ -136,7 +140,6 @@ def usage_of(value: Json) -> Usage | None:
 
 
 def render_usage(usage: Usage) -> Object:
-    """Token counts in the wire's words."""
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
@@ -147,7 +150,6 @@ def render_usage(usage: Usage) -> Object:
 
 
 def render_answer(completion: Completion, request: ChatRequest) -> bytes:
-    """The body a responses client gets."""
     status = "incomplete" if completion.finish in _REASONS else "completed"
     output = list(_output(completion, ClientTools(request), status))
     head = Envelope(request, completion.id, completion.model)
@@ -178,7 +180,6 @@ def message_item(identity: str, text: str | None, logprobs: Sequence[TokenLogpro
 
 
 def text_part(text: str, logprobs: Sequence[TokenLogprob]) -> Object:
-    """The content of a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": render_logprobs(logprobs)}
 
 
@@ -268,7 +269,6 @@ _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
 def whole_facts(body: Object) -> Facts:
-    """What a whole answer says about itself."""
     return _facts(body, missing("output", isinstance(body.get("output"), list)))
 
 
@@ -288,3 +288,129 @@ def _facts(body: Object, error: str | None = None) -> Facts:
     called = bool(kinds & {"function_call", "custom_tool_call"})
     failure = failure_of(body)
     return facts_of(body, finish_of(body, called=called), usage_of(body.get("usage")), failure[0] if failure else error)
+
+
+_BREAK = "\n\n"
+
+
+@dataclass(slots=True)
+class _Item:
+    """An output item that is still being made."""
+
+    call: int | None = None
+    said: str = ""
+    pieces: int = 0
+
+
+class ResponsesMeaning:
+    """What the events of a response mean. Items that arrive whole, without deltas, are said when they are done."""
+
+    def __init__(self) -> None:
+        self._items: dict[Json, _Item] = {}
+        self._call_count = 0
+        self._text_before = False
+
+    def event(self, name: str | None, body: Object) -> list[Delta]:
+        match text_of(body.get("type")) or name or "":
+            case "response.created" | "response.in_progress" | "response.queued":
+                return [_begin(object_of(body.get("response")))]
+            case "response.output_item.added":
+                return self._added(body.get("output_index"), Fields(body.get("item"), "item"))
+            case "response.output_text.delta" | "response.refusal.delta":
+                return self._text(body)
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                return self._thought(body)
+            case "response.reasoning_summary_part.added" if body.get("summary_index"):
+                return self._thought({**body, "delta": _BREAK})
+            case "response.function_call_arguments.delta":
+                return self._arguments(body)
+            case "response.output_item.done":
+                return self._done_item(body.get("output_index"), body.get("item"))
+            case "response.completed" | "response.incomplete":
+                return self._end(object_of(body.get("response")))
+            case "response.failed":
+                return self._end({**object_of(body.get("response")), "status": "failed"})
+            case "error":
+                message, code = error_of(body)
+                return [Failed(message or NO_REASON, "upstream_error" if code in ("", "error") else code)]
+            case _:
+                return []
+
+    def close(self) -> list[Delta]:
+        return [TRUNCATED]
+
+    done = close
+
+    def _item(self, index: Json) -> _Item:
+        return self._items.setdefault(index, _Item())
+
+    def _added(self, index: Json, item: Fields) -> list[Delta]:
+        kind = item.text("type")
+        follows_text, self._text_before = self._text_before, False
+        if kind == "message" and follows_text:
+            return [TextDelta(_BREAK)]
+        if kind != "function_call":
+            return []
+        self._items[index] = _Item(self._call_count)
+        self._call_count += 1
+        name = flat_name(item.maybe_text("namespace"), item.text("name"))
+        return [ToolCallDelta(self._call_count - 1, item.text("call_id"), name, "")]
+
+    def _text(self, body: Object) -> list[Delta]:
+        item = self._item(body.get("output_index"))
+        text, logprobs = text_of(body.get("delta")), logprobs_of(body.get("logprobs"))
+        item.said += text
+        item.pieces += 1
+        self._text_before = True
+        return [TextDelta(text, logprobs)] if text or logprobs else []
+
+    def _thought(self, body: Object) -> list[Delta]:
+        item, text = self._item(body.get("output_index")), text_of(body.get("delta"))
+        item.said += text
+        return [ReasoningDelta(text)] if text else []
+
+    def _arguments(self, body: Object) -> list[Delta]:
+        item, text = self._item(body.get("output_index")), text_of(body.get("delta"))
+        item.said += text
+        return [] if item.call is None or not text else [ToolCallDelta(item.call, None, None, text)]
+
+    def _done_item(self, index: Json, value: Json) -> list[Delta]:
+        item = self._item(index)
+        deltas: list[Delta] = []
+        for part in item_parts(value, "item"):
+            match part:
+                case Text() if not item.pieces:
+                    self._text_before = True
+                    deltas.append(TextDelta(part.text))
+                case Reasoning():
+                    deltas += self._sealed(item, part)
+                case ToolCall():
+                    deltas += self._whole_call(item, part)
+                case Opaque():
+                    deltas.append(OpaqueDelta(part))
+                case _:
+                    pass
+        return deltas
+
+    def _sealed(self, item: _Item, part: Reasoning) -> list[Delta]:
+        text = "" if item.said else part.text
+        return [ReasoningDelta(text, part.signature, part.redacted)] if text or part.signature else []
+
+    def _whole_call(self, item: _Item, call: ToolCall) -> list[Delta]:
+        if item.call is not None:
+            missing = call.arguments[len(item.said) :]
+            return [ToolCallDelta(item.call, None, None, missing)] if missing else []
+        item.call = self._call_count
+        self._call_count += 1
+        return [ToolCallDelta(item.call, call.id, call.name, call.arguments)]
+
+    def _end(self, response: Object) -> list[Delta]:
+        if failure := failure_of(response):
+            return [Failed(*failure)]
+        finish = finish_of(response, called=self._call_count > 0) or Finish.OTHER
+        return [_begin(response), End(finish, usage_of(response.get("usage")))]
+
+
+def _begin(response: Object) -> Begin:
+    """Every event that shows the response may be the first; the reader lets only the first one count."""
+    return Begin(text_of(response.get("id")), text_of(response.get("model")))

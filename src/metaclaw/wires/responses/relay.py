@@ -1,17 +1,241 @@
-"""Relayed responses: their tool calls held back, read, and put back into later requests; a line added."""
+"""Streams to a client: written from deltas, or relayed with their tool calls held back, read and put back into later requests,
+and a line added."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, assert_never
 
-from metaclaw.domain.chat import ChatRequest, Json
+from metaclaw.domain.chat import (
+    Begin,
+    ChatRequest,
+    Delta,
+    End,
+    Failed,
+    Finish,
+    Json,
+    Opaque,
+    OpaqueDelta,
+    Reasoning,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+    ToolCall,
+    ToolCallDelta,
+    Wire,
+)
 from metaclaw.domain.ids import new_id
 from metaclaw.domain.turn import TrueAnswer
+from metaclaw.wires.chat.answers import render_logprobs
+from metaclaw.wires.deltas import CallQueue, PendingCall
 from metaclaw.wires.fields import Object, decode_object, encode_text, json_text, list_of, object_of, text_of
-from metaclaw.wires.footer import Footer
-from metaclaw.wires.held_calls import AttemptMessages, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
-from metaclaw.wires.responses.streams import ResponsesWriter
+from metaclaw.wires.relay import AttemptMessages, Footer, HeldCall, event_body, events_of, has_mark, ids_of, is_shown, plain_id
+from metaclaw.wires.responses.answers import Envelope, call_item, message_item, reasoning_item, text_part
 from metaclaw.wires.sse import event_bytes, events_with
-from metaclaw.wires.translation import custom_arguments, flat_name
+from metaclaw.wires.translation import ClientTools, custom_arguments, flat_name
+
+
+@dataclass(slots=True)
+class _OpenItem:
+    """The output item that is being written."""
+
+    kind: str
+    id: str
+    text: str = ""
+    signature: str | None = None
+    redacted: bool = False
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+
+
+def error_event(message: str, code: str, number: int) -> Object:
+    """An error inside a stream, as this wire writes it."""
+    return {"type": "error", "sequence_number": number, "code": code, "message": message, "param": None}
+
+
+class ResponsesWriter:
+    """Deltas as numbered events: one output item at a time, each added, filled and done, and the whole response at the end."""
+
+    def __init__(self, request: ChatRequest) -> None:
+        self._request = request
+        self._tools = ClientTools(request)
+        self._envelope: Envelope | None = None
+        self._number = 0
+        self._output: list[Json] = []
+        self._item: _OpenItem | None = None
+        self._calls = CallQueue()
+        self._status = "completed"
+
+    def resume(self, number: int, response: Object, output: list[Json]) -> None:
+        """Go on with a response of which these items are done; the Begin is not to be written."""
+        self._number, self._output = number, output
+        self._envelope = Envelope(self._request, text_of(response.get("id")), text_of(response.get("model")))
+        self._envelope.repeat(response)
+
+    def write(self, delta: Delta) -> bytes:
+        """The bytes for one delta; those of an End make the answer whole."""
+        match delta:
+            case Begin():
+                self._envelope = Envelope(self._request, delta.id, delta.model)
+                begun = self._envelope.begin()
+                return self._event("response.created", {"response": begun}) + self._event(
+                    "response.in_progress", {"response": begun}
+                )
+            case TextDelta():
+                return self._text(delta)
+            case ReasoningDelta():
+                return self._think(delta)
+            case ToolCallDelta():
+                return self._call(delta)
+            case OpaqueDelta():
+                return self._opaque(delta.part)
+            case End():
+                return self._end(delta)
+            case Failed():
+                return self._fail(delta)
+            case _:
+                assert_never(delta)
+
+    def _event(self, name: str, body: Object) -> bytes:
+        said = event_bytes({"type": name, "sequence_number": self._number, **body}, name)
+        self._number += 1
+        return said
+
+    def _at(self, item: _OpenItem) -> Object:
+        return {"item_id": item.id, "output_index": len(self._output)}
+
+    def _added(self, item: _OpenItem, body: Object) -> bytes:
+        self._item = item
+        return self._event("response.output_item.added", {"output_index": len(self._output), "item": body})
+
+    def _done(self, body: Object) -> bytes:
+        said = self._event("response.output_item.done", {"output_index": len(self._output), "item": body})
+        self._output.append(body)
+        self._item = None
+        return said
+
+    def _leave(self) -> bytes:
+        """Finish what is open, and say the calls that still wait."""
+        item = self._item
+        if item is None:
+            return b""
+        if item.kind == "call":
+            return self._finish_calls()
+        return self._finish_text(item) if item.kind == "message" else self._finish_reasoning(item)
+
+    def _text(self, delta: TextDelta) -> bytes:
+        if not delta.text and not delta.logprobs:
+            return b""
+        said, item = b"", self._item
+        if item is None or item.kind != "message":
+            said = self._leave()
+            item = _OpenItem("message", new_id("msg_"))
+            said += self._added(item, message_item(item.id, None, (), "in_progress"))
+            said += self._event("response.content_part.added", {**self._at(item), "content_index": 0, "part": text_part("", ())})
+        item.text += delta.text
+        item.logprobs += delta.logprobs
+        body: Object = {**self._at(item), "content_index": 0, "delta": delta.text, "logprobs": render_logprobs(delta.logprobs)}
+        return said + self._event("response.output_text.delta", body)
+
+    def _finish_text(self, item: _OpenItem) -> bytes:
+        where: Object = {**self._at(item), "content_index": 0}
+        logprobs = render_logprobs(item.logprobs)
+        said = self._event("response.output_text.done", {**where, "text": item.text, "logprobs": logprobs})
+        said += self._event("response.content_part.done", {**where, "part": text_part(item.text, item.logprobs)})
+        return said + self._done(message_item(item.id, item.text, item.logprobs, self._status))
+
+    def _think(self, delta: ReasoningDelta) -> bytes:
+        said, item = b"", self._item
+        if item is None or item.kind != "reasoning" or delta.redacted:
+            if not delta.text and delta.signature is None:
+                return b""
+            said = self._leave()
+            item = _OpenItem("reasoning", new_id("rs_"))
+            said += self._added(item, reasoning_item(item.id, Reasoning("")))
+        if delta.text:
+            if not item.text:
+                part: Object = {"type": "summary_text", "text": ""}
+                said += self._event("response.reasoning_summary_part.added", {**self._at(item), "summary_index": 0, "part": part})
+            item.text += delta.text
+            said += self._event(
+                "response.reasoning_summary_text.delta", {**self._at(item), "summary_index": 0, "delta": delta.text}
+            )
+        if delta.signature is not None:
+            item.signature, item.redacted = delta.signature, delta.redacted
+            said += self._finish_reasoning(item)
+        return said
+
+    def _finish_reasoning(self, item: _OpenItem) -> bytes:
+        said = b""
+        if item.text:
+            where: Object = {**self._at(item), "summary_index": 0}
+            said = self._event("response.reasoning_summary_text.done", {**where, "text": item.text})
+            part: Object = {"type": "summary_text", "text": item.text}
+            said += self._event("response.reasoning_summary_part.done", {**where, "part": part})
+        return said + self._done(reasoning_item(item.id, Reasoning(item.text, item.signature, item.redacted)))
+
+    def _call(self, delta: ToolCallDelta) -> bytes:
+        said = b"" if self._item is not None and self._item.kind == "call" else self._leave()
+        self._calls.add(delta)
+        while (call := self._calls.open) is not None:
+            said += self._say_call(call)
+            if not self._calls.is_next_due():
+                break
+            said += self._finish_call(call)
+        return said
+
+    def _say_call(self, call: PendingCall) -> bytes:
+        """What is new about the open call. A custom tool's text is known only when its arguments are whole."""
+        said, item = b"", self._item
+        if item is None:
+            custom = self._tools.is_custom(call.name)
+            item = _OpenItem("call", new_id("ctc_" if custom else "fc_"))
+            said = self._added(item, call_item(item.id, ToolCall(call.id, call.name, ""), self._tools, "in_progress"))
+        if call.unsaid and not self._tools.is_custom(call.name):
+            said += self._event("response.function_call_arguments.delta", {**self._at(item), "delta": call.unsaid})
+            call.unsaid = ""
+        return said
+
+    def _finish_calls(self) -> bytes:
+        said = b""
+        while (call := self._calls.open) is not None:
+            said += self._say_call(call) + self._finish_call(call)
+        return said
+
+    def _finish_call(self, call: PendingCall) -> bytes:
+        item = self._item
+        self._calls.shut()
+        if item is None:
+            return b""
+        body = call_item(item.id, ToolCall(call.id, call.name, call.arguments), self._tools, self._status)
+        if self._tools.is_custom(call.name):
+            said = self._event("response.custom_tool_call_input.delta", {**self._at(item), "delta": body["input"]})
+            said += self._event("response.custom_tool_call_input.done", {**self._at(item), "input": body["input"]})
+        else:
+            arguments: Object = {"name": body["name"], "arguments": call.arguments}
+            said = self._event("response.function_call_arguments.done", {**self._at(item), **arguments})
+        return said + self._done(body)
+
+    def _opaque(self, part: Opaque) -> bytes:
+        if part.wire is not Wire.RESPONSES:
+            return b""
+        body = dict(object_of(part.value))
+        said = self._leave() + self._event("response.output_item.added", {"output_index": len(self._output), "item": body})
+        return said + self._done(body)
+
+    def _end(self, delta: End) -> bytes:
+        if delta.finish in (Finish.LENGTH, Finish.CONTENT_FILTER):
+            self._status = "incomplete"
+        said = self._leave()
+        envelope = self._envelope or Envelope(self._request, "", "")
+        response = envelope.render(self._output, finish=delta.finish, usage=delta.usage)
+        return said + self._event(f"response.{self._status}", {"response": response})
+
+    def _fail(self, delta: Failed) -> bytes:
+        """Both words for a failure that clients listen to: the error itself, and the response that failed."""
+        said = event_bytes(error_event(delta.message, delta.code, self._number), "error")
+        self._number += 1
+        envelope = self._envelope or Envelope(self._request, "", "")
+        return said + self._event("response.failed", {"response": envelope.fail(self._output, delta.message)})
+
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 # Calls that the client runs, and the name that checks know the tool by. `None`: the item names it itself.
@@ -27,15 +251,13 @@ CALLS: Final[Mapping[str, str | None]] = {
 _REFUSABLE = frozenset(("function_call", "custom_tool_call"))
 
 
-def read_attempt(said: bytes, *, stream: bool) -> AttemptMessages:
-    """What a provider said, whole or streamed. Raises UpstreamError for a whole answer that is none."""
+def read_attempt(said: bytes, stream: bool) -> AttemptMessages:
     if stream:
         identity, items = _streamed(said)
     else:
         body = decode_object(said, "an answer")
-        output = body.get("output")
-        identity, items = text_of(body.get("id")), list(list_of(output))
-    calls = tuple(held for item in items if (held := held_call(object_of(item))) is not None)
+        identity, items = text_of(body.get("id")), list_of(body.get("output"))
+    calls = tuple(_held_calls(items))
     return AttemptMessages(identity, tuple(items), calls, all(call.id and call.kind in _REFUSABLE for call in calls))
 
 
@@ -49,8 +271,7 @@ def _streamed(said: bytes) -> tuple[str, list[Json]]:
         if kind == "response.output_item.done" and isinstance(index, int):
             items[index] = body.get("item")
         elif kind in _ENDS and not items:
-            output = response.get("output")
-            items = dict(enumerate(list_of(output)))
+            items = dict(enumerate(list_of(response.get("output"))))
     return identity, [items[place] for place in sorted(items)]
 
 
@@ -70,18 +291,19 @@ def held_call(item: Object) -> HeldCall | None:
     return HeldCall(identity, name, json_text(item.get("arguments")), kind)
 
 
+def _held_calls(items: Iterable[Json]) -> list[HeldCall]:
+    return [call for item in items if (call := held_call(object_of(item))) is not None]
+
+
 def call_results(calls: Sequence[HeldCall], texts: Sequence[str]) -> list[Json]:
-    """What is told of each call in place of its tool's result."""
     return [{"type": f"{call.kind}_output", "call_id": call.id, "output": text} for call, text in zip(calls, texts, strict=True)]
 
 
 def own_words(text: str) -> Json:
-    """A message of the assistant."""
     return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
 
 
 def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json]) -> list[Json] | None:
-    """The items with the true ones in place of those that the client was shown; None where they are not among them."""
     objects = [object_of(item) for item in items]
     known = ids_of(answer)
     shown = _places(objects, answer, known)
@@ -110,7 +332,7 @@ def _places(objects: Sequence[Object], answer: TrueAnswer, known: Mapping[str, s
     places = [place for place, item in enumerate(objects) if plain_id(text_of(item.get("call_id"))) in known and _is_call(item)]
     if not places:
         return _referred(objects, known)
-    calls = [held for place in places if (held := held_call(objects[place])) is not None]
+    calls = _held_calls(objects[place] for place in places)
     return places if is_shown(answer.calls, [(call.id, call.arguments) for call in calls]) else []
 
 
@@ -158,7 +380,6 @@ def _answered(item: Object, known: Mapping[str, str]) -> Object | None:
 
 
 def resume(request: ChatRequest, passed: bytes) -> ResponsesWriter:
-    """A writer that goes on behind the events a client has been sent."""
     number = 0
     begun: Object = {}
     output: list[Json] = []
@@ -183,16 +404,23 @@ class ResponsesCalls:
     words: tuple[bytes, ...] = (b".delta",)
 
     def whole(self, answer: Object) -> list[HeldCall]:
-        output = answer.get("output")
-        items = list_of(output)
-        return [call for item in items if (call := held_call(object_of(item))) is not None]
+        return _held_calls(list_of(answer.get("output")))
 
     def read(self, held: bytes) -> list[HeldCall]:
         done = _streamed_calls(map(event_body, events_with(held, (b"output_item.done",))))
         return done or _streamed_calls(map(event_body, events_with(held, (b"response.completed", b"response.incomplete"))))
 
     def begins_call(self, body: Object) -> bool:
-        return _begins_item(body)
+        """As it begins, is done, or only in the whole answer."""
+        match body.get("type"):
+            case "response.output_item.added":
+                return object_of(body.get("item")).get("type") in CALLS
+            case "response.output_item.done":
+                return held_call(object_of(body.get("item"))) is not None
+            case "response.completed" | "response.incomplete":
+                return bool(_items_of(body))
+            case _:
+                return False
 
     def passes(self, body: Object) -> bool:
         return False
@@ -201,22 +429,8 @@ class ResponsesCalls:
         return True
 
 
-def _begins_item(body: Object) -> bool:
-    """Whether an event tells of a call for the first time: as it begins, is done, or only in the whole answer."""
-    match body.get("type"):
-        case "response.output_item.added":
-            return object_of(body.get("item")).get("type") in CALLS
-        case "response.output_item.done":
-            return held_call(object_of(body.get("item"))) is not None
-        case "response.completed" | "response.incomplete":
-            return bool(_items_of(body))
-        case _:
-            return False
-
-
 def _items_of(body: Object) -> dict[Json, HeldCall]:
-    output = object_of(body.get("response")).get("output")
-    items = enumerate(list_of(output))
+    items = enumerate(list_of(object_of(body.get("response")).get("output")))
     return {place: call for place, item in items if (call := held_call(object_of(item))) is not None}
 
 
@@ -241,8 +455,7 @@ class ResponsesFooter:
         if answer.get("status") != "completed" or not isinstance(output, list) or not self._has_only_words(output):
             return False
         for item in output:
-            parts = object_of(item).get("content")
-            for part in list_of(parts):
+            for part in list_of(object_of(item).get("content")):
                 footer.hear(text_of(object_of(part).get("text")))
         output.append(self._item(footer.line))
         return footer.may_add

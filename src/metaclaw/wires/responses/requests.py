@@ -284,8 +284,7 @@ def _put_options(body: Object, request: ChatRequest) -> None:
     }
     body.update({name: value for name, value in options.items() if value is not None})
     if sampling.logprobs:
-        include = body.get("include")
-        body["include"] = [*list_of(include), LOGPROBS]
+        body["include"] = [*list_of(body.get("include")), LOGPROBS]
     if request.reasoning_effort is not None:
         body["reasoning"] = {**object_of(body.get("reasoning")), "effort": request.reasoning_effort}
     if request.json_schema is not None:
@@ -293,12 +292,10 @@ def _put_options(body: Object, request: ChatRequest) -> None:
 
 
 def text_format(schema: Object) -> Object:
-    """The requested shape of the answer."""
     return {"type": "json_object"} if schema == JSON_OBJECT else {"type": "json_schema", "name": SCHEMA_NAME, **schema}
 
 
 def tool_choice(request: ChatRequest) -> Json:
-    """How free the model is to call tools."""
     choice = request.tool_choice
     if choice is None or choice.name is None:
         return None if choice is None else choice.mode.value
@@ -423,12 +420,8 @@ def _parts(parts: Iterable[Text | Image | Opaque], text_type: str) -> Iterator[O
                 yield opaque_value(part) if document is None else _render_document(document)
 
 
-def offered_tools(value: Object, lenient: bool) -> Iterator[ToolOffer]:
+def offered_tools(value: Object, lenient: bool, namespace: str | None = None) -> Iterator[ToolOffer]:
     """Functions and custom tools, those in namespaces included."""
-    yield from _offers(value, None)
-
-
-def _offers(value: Object, namespace: str | None) -> Iterator[ToolOffer]:
     match value.get("type"):
         case "function":
             name = text_of(value.get("name"))
@@ -445,13 +438,12 @@ def _offers(value: Object, namespace: str | None) -> Iterator[ToolOffer]:
             yield custom_offer(value, namespace)
         case "namespace":
             for inner in list_of(value.get("tools")):
-                yield from _offers(object_of(inner), text_of(value.get("name")) or None)
+                yield from offered_tools(object_of(inner), lenient, text_of(value.get("name")) or None)
         case _:
             pass
 
 
 def read_file(value: Object) -> Document | None:
-    """The document in a content part."""
     if value.get("type") != "input_file":
         return None
     if url := text_of(value.get("file_url")):
@@ -460,7 +452,6 @@ def read_file(value: Object) -> Document | None:
 
 
 def _render_document(document: Document) -> Object:
-    """A document as a Responses content part."""
     if document.text is not None:
         return {"type": "input_text", "text": document.text}
     if document.payload is None:
@@ -470,7 +461,6 @@ def _render_document(document: Document) -> Object:
 
 
 def wants_json(body: Mapping[str, Json]) -> bool:
-    """Whether the answer is to be JSON."""
     return object_of(object_of(body.get("text")).get("format")).get("type") not in (None, "text")
 
 

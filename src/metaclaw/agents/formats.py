@@ -1,0 +1,317 @@
+"""Configuration formats that are changed as text, so that every other byte stays: what they share, YAML and `.env` files.
+
+JSON is in `jsonc`, TOML in `toml`.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+import yaml
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """The element of a list whose `key` has this value."""
+
+    key: str
+    value: str
+
+
+KeyPath: TypeAlias = tuple[str | Item, ...]
+
+
+class UnreadableTextError(ValueError):
+    """The text is not valid in its format; the message says where and why."""
+
+
+class TextFormat(Protocol):
+    """One format. Texts are whole files; `put` and `remove` return the changed text."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+
+    def read(self, text: str) -> object:
+        """The values in the text. Raises UnreadableTextError."""
+
+    def put(self, text: str, path: KeyPath, value: object) -> str:
+        """Set the value at a path, making what leads to it."""
+
+    def remove(self, text: str, path: KeyPath) -> str:
+        """Remove the value at a path with its key; a path that is not there changes nothing."""
+
+
+def newline_of(text: str) -> str:
+    """The line ending that a text uses."""
+    return "\r\n" if "\r\n" in text else "\n"
+
+
+def nested(path: Sequence[str | Item], value: object) -> object:
+    """The value inside the sections and lists that a path leads through."""
+    for part in reversed(path):
+        value = [_new_element(part, value)] if isinstance(part, Item) else {part: value}
+    return value
+
+
+def _new_element(item: Item, values: object) -> dict[str, object]:
+    return {item.key: item.value, **(values if isinstance(values, dict) else {})}
+
+
+def lookup(tree: object, path: Sequence[str | Item]) -> tuple[bool, object]:
+    """Whether there is a value at the path, and the value."""
+    for part in path:
+        if isinstance(part, Item):
+            found = _element(tree, part)
+            if found is None:
+                return False, None
+            tree = found
+        elif isinstance(tree, Mapping) and part in tree:
+            tree = tree[part]
+        else:
+            return False, None
+    return True, tree
+
+
+def with_value(tree: object, path: Sequence[str | Item], value: object) -> object:
+    """A copy of the tree with the value at the path."""
+    if not path:
+        return value
+    part, rest = path[0], path[1:]
+    if isinstance(part, Item):
+        if not isinstance(tree, list):
+            return nested(path, value)
+        known = _element(tree, part)
+        if known is None:
+            return [_new_element(part, nested(rest, value)), *tree]
+        return [with_value(one, rest, value) if one is known else one for one in tree]
+    if not isinstance(tree, Mapping):
+        return nested(path, value)
+    if part not in tree:
+        return {**tree, part: nested(rest, value)}
+    return {**tree, part: with_value(tree[part], rest, value)}
+
+
+def _element(tree: object, item: Item) -> object:
+    if not isinstance(tree, list):
+        return None
+    return next((one for one in tree if isinstance(one, Mapping) and one.get(item.key) == item.value), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueNode:
+    """One value: `text[start:end]`."""
+
+    kind: Literal["mapping", "list", "scalar"]
+    start: int
+    end: int
+    value: object = None
+    entries: "tuple[Entry, ...]" = ()
+    is_flow: bool = True
+
+    def find(self, part: str | Item) -> "Entry | None":
+        """The entry for one part of a path; of several with the same key the last, which is the one that counts."""
+        if isinstance(part, str):
+            return next((entry for entry in reversed(self.entries) if self.kind == "mapping" and entry.key == part), None)
+        return next((entry for entry in self.entries if self.kind == "list" and _is_item(entry.node, part)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One key with its value, or one element of a list, beginning at `start`."""
+
+    key: str | None
+    start: int
+    node: ValueNode = field(compare=False)
+
+
+class Writer(Protocol):
+    """How a format writes into a text."""
+
+    def replaced(self, text: str, node: ValueNode, value: object) -> str:
+        """The text with another value at this place."""
+
+    def inserted(self, text: str, node: ValueNode, key: str | None, value: object) -> str:
+        """The text with a new first entry in this mapping or list."""
+
+
+def put(writer: Writer, text: str, root: ValueNode, path: KeyPath, value: object) -> str:
+    """Set the value at a path below `root`."""
+    node = root
+    for depth, part in enumerate(path):
+        if node.kind != ("list" if isinstance(part, Item) else "mapping"):
+            return writer.replaced(text, node, nested(path[depth:], value))
+        entry = node.find(part)
+        if entry is None:
+            made = nested(path[depth + 1 :], value)
+            if isinstance(part, Item):
+                return writer.inserted(text, node, None, _new_element(part, made))
+            return writer.inserted(text, node, part, made)
+        node = entry.node
+    return writer.replaced(text, node, value)
+
+
+def parent_of(root: ValueNode, path: KeyPath) -> tuple[ValueNode, int] | None:
+    """The mapping or list that holds the last part of a path, and which of its entries that is."""
+    node = root
+    for part in path[:-1]:
+        entry = node.find(part)
+        if entry is None:
+            return None
+        node = entry.node
+    entry = node.find(path[-1])
+    return None if entry is None else (node, next(place for place, one in enumerate(node.entries) if one is entry))
+
+
+def _is_item(node: ValueNode, item: Item) -> bool:
+    return any(entry.key == item.key and entry.node.value == item.value for entry in node.entries)
+
+
+class YamlFormat:
+    """YAML whose top level is a mapping."""
+
+    name = "YAML"
+
+    def read(self, text: str) -> object:
+        """The values in the text; an empty text is an empty mapping."""
+        self._root(text)
+        try:
+            return yaml.safe_load(text) or {}
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise UnreadableTextError(_yaml_error(error)) from error
+
+    def put(self, text: str, path: KeyPath, value: object) -> str:
+        """Set the value at a path."""
+        return put(self, text, self._root(text), path, value)
+
+    def remove(self, text: str, path: KeyPath) -> str:
+        """Remove an entry with its lines."""
+        found = parent_of(self._root(text), path)
+        if found is None:
+            return text
+        node, place = found
+        entry = node.entries[place]
+        end = _last_place(entry.node)
+        if not node.is_flow:
+            begin = text.rfind("\n", 0, entry.start) + 1
+            stop = text.find("\n", end)
+            return text[:begin] + (text[stop + 1 :] if stop >= 0 else "")
+        if place + 1 < len(node.entries):
+            return text[: entry.start] + text[node.entries[place + 1].start :]
+        before = _last_place(node.entries[place - 1].node) if place else entry.start
+        return text[:before] + text[end:]
+
+    def replaced(self, text: str, node: ValueNode, value: object) -> str:
+        """The text with another value at this place."""
+        end = _last_place(node)
+        if not node.is_flow:
+            return f"{text[: node.start].rstrip()} {_yaml_value(value)}{text[end:]}"
+        lead = " " if node.start and text[node.start - 1 : node.start] == ":" else ""
+        return text[: node.start] + lead + _yaml_value(value) + text[end:]
+
+    def inserted(self, text: str, node: ValueNode, key: str | None, value: object) -> str:
+        """The text with a new first entry."""
+        assert key is not None, "lists are not changed in YAML"
+        entry = f"{_yaml_key(key)}: {_yaml_value(value)}"
+        if not node.entries and node.start == node.end:
+            newline = newline_of(text)
+            gap = "" if not text or text.endswith("\n") else newline
+            return f"{text}{gap}{entry}{newline}"
+        if node.is_flow:
+            return text[: node.start + 1] + entry + (", " if node.entries else "") + text[node.start + 1 :]
+        first = node.entries[0].start
+        indent = first - (text.rfind("\n", 0, first) + 1)
+        return text[:first] + entry + newline_of(text) + " " * indent + text[first:]
+
+    def _root(self, text: str) -> ValueNode:
+        try:
+            composed = yaml.compose(text, Loader=yaml.SafeLoader)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise UnreadableTextError(_yaml_error(error)) from error
+        if composed is None or _is_empty(composed):
+            return ValueNode("mapping", len(text), len(text))
+        root = _node(composed)
+        if root.kind != "mapping":
+            raise UnreadableTextError("line 1: it does not hold a mapping")
+        return root
+
+
+def _is_empty(found: yaml.Node) -> bool:
+    """Whether a document was begun (`---`) and holds nothing."""
+    return isinstance(found, yaml.ScalarNode) and found.value == "" and found.start_mark.index == found.end_mark.index
+
+
+def _node(found: yaml.Node) -> ValueNode:
+    start, end = found.start_mark.index, found.end_mark.index
+    if isinstance(found, yaml.MappingNode):
+        entries = tuple(Entry(str(key.value), key.start_mark.index, _node(value)) for key, value in found.value)
+        return ValueNode("mapping", start, end, entries=entries, is_flow=bool(found.flow_style))
+    if isinstance(found, yaml.SequenceNode):
+        items = tuple(Entry(None, value.start_mark.index, _node(value)) for value in found.value)
+        return ValueNode("list", start, end, entries=items, is_flow=bool(found.flow_style))
+    return ValueNode("scalar", start, end, found.value)
+
+
+def _last_place(node: ValueNode) -> int:
+    """Where the value's own text ends. A block's end mark stands behind the comments that follow it."""
+    return node.end if node.is_flow or not node.entries else _last_place(node.entries[-1].node)
+
+
+def _yaml_value(value: object) -> str:
+    """A value on one line: JSON is YAML."""
+    return json.dumps(value, ensure_ascii=True)
+
+
+def _yaml_key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() else json.dumps(key)
+
+
+def _yaml_error(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error).partition("\n")[0] or type(error).__name__
+    return f"line {mark.line + 1}: {problem}" if mark is not None else str(problem)
+
+
+_DOTENV_LINE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*([^\r\n]*)", re.MULTILINE)
+_DOTENV_PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,~-]*")
+
+
+class DotenvFormat:
+    """NAME=value lines. Other lines are left alone."""
+
+    name = ".env"
+
+    def read(self, text: str) -> object:
+        """The values by name; of several lines with one name the last counts."""
+        return {found[1]: _bare(found[2]) for found in _DOTENV_LINE.finditer(text)}
+
+    def put(self, text: str, path: KeyPath, value: object) -> str:
+        """Set a variable."""
+        shown = str(value) if _DOTENV_PLAIN.fullmatch(str(value)) else f'"{value}"'
+        found = self._last(text, path)
+        if found is not None:
+            return text[: found.start(2)] + shown + text[found.end(2) :]
+        newline = newline_of(text)
+        gap = newline if text and not text.endswith("\n") else ""
+        return f"{text}{gap}{path[0]}={shown}{newline}"
+
+    def remove(self, text: str, path: KeyPath) -> str:
+        """Remove the line of a variable."""
+        found = self._last(text, path)
+        if found is None:
+            return text
+        begin = text.rfind("\n", 0, found.start(1)) + 1
+        stop = text.find("\n", found.end())
+        return text[:begin] + (text[stop + 1 :] if stop >= 0 else "")
+
+    def _last(self, text: str, path: KeyPath) -> "re.Match[str] | None":
+        return next((found for found in reversed(list(_DOTENV_LINE.finditer(text))) if found[1] == path[0]), None)
+
+
+def _bare(value: str) -> str:
+    value = value.strip()
+    if len(value) >= 2 and value[0] == value[-1] and value[0] in "'\"":
+        return value[1:-1]
+    return value

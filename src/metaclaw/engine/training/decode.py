@@ -1,0 +1,262 @@
+"""The common parts of the decoders: the weights and layers of the model, random numbers, and the choice of tokens.
+
+A token is chosen by inversion: it is the one where the running sum of probabilities passes a random number in [0, 1). The numbers
+of a rollout depend only on the seed, the index of its prompt, its own index and the token's position, so they are made before
+anything runs. Choosing never waits for the host, so a CUDA graph can contain it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from metaclaw.engine.checkpoint import Shape
+from metaclaw.engine.llama import Linear, can_pack, interleave, make_linear, rotary_turns
+from metaclaw.errors import TrainingError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+AddTo: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""Takes sums and rows, adds the rows times the transposed weight to the sums in place, and returns the sums."""
+
+Attend: TypeAlias = Callable[[int, Tensor], Tensor]
+"""Takes a layer's number and its rows of rotated queries and keys, and values; returns the rows of attention's output."""
+
+_BLOCK: Final = 256
+"""Tokens whose weights are summed before one of them is searched: less work than the running sum of a whole vocabulary."""
+_COLDEST: Final = 1e-5
+"""Below this, dividing by the temperature would overflow; the likeliest token is certain there anyway."""
+_SHARE_BITS: Final = 32
+"""Bits of a random number: few enough that share times total is always below the total in double precision."""
+_LARGEST_SHARE: Final = 1.0 - 2.0**-_SHARE_BITS
+_STRIDE: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    attention_norm: Tensor
+    query_key_value: Linear
+    attention_out: AddTo
+    mlp_norm: Tensor
+    gate_up: Linear
+    down: AddTo
+
+
+class Stack:
+    """The weights of a Llama-type model, fused for decoding, on one device in one dtype; given as Hugging Face tensors.
+
+    Each weight is rounded once: merged weights should come in single precision. The buffers keep their addresses when new weights
+    come, so that recorded CUDA graphs stay valid.
+    """
+
+    def __init__(self, shape: Shape, tensors: Mapping[str, Tensor], device: str, dtype: torch.dtype) -> None:
+        if shape.has_biases or shape.has_head_norms:
+            raise TrainingError("rollouts cannot be drawn here from a model with biases or norms of single heads")
+        self.shape = shape
+        self.device = torch.device(device)
+        self.dtype = dtype
+        self._packs = self.device.type == "cpu" and can_pack(dtype)
+        self._head = "head" if "lm_head.weight" in tensors else "embedding"
+        self._sizes = {name: tensor.shape for name, tensor in tensors.items()}
+        self._held: dict[str, Tensor] = {}
+        self._products: dict[str, Linear] = {}
+        self._turns = rotary_turns(shape, shape.positions).to(self.device)
+        self.replace(tensors)
+
+    @torch.inference_mode()
+    def replace(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy new weights into the same buffers. Raises TrainingError, and changes nothing, if their shapes do not fit."""
+        for name, size in self._sizes.items():
+            if name not in tensors or tensors[name].shape != size:
+                given = f"of {tuple(tensors[name].shape)}" if name in tensors else "missing"
+                raise TrainingError(f"these weights cannot replace the present ones: {name} is {given}, not of {tuple(size)}")
+        try:
+            for name, weight in _fused(self.shape, tensors):
+                self._hold(name, weight)
+        except KeyError as error:
+            raise TrainingError(f"the weights to draw with lack the tensor {error}") from error
+        self._layers = [self._layer(f"{number}.") for number in range(self.shape.layers)]
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The embeddings of tokens."""
+        return self._held["embedding"][tokens]
+
+    def turns(self, positions: Tensor) -> Tensor:
+        """The rotary embeddings of these positions: one complex number for each pair."""
+        return self._turns[positions].unsqueeze(1)
+
+    def run(self, rows: Tensor, turns: Tensor, attend: Attend) -> Tensor:
+        """Run all layers over the rows, in place."""
+        for number, layer in enumerate(self._layers):
+            mixed = layer.query_key_value(self._normalise(rows, layer.attention_norm))
+            self._rotate(mixed, turns)
+            rows = layer.attention_out(rows, attend(number, mixed))
+            gate, up = layer.gate_up(self._normalise(rows, layer.mlp_norm)).chunk(2, dim=-1)
+            rows = layer.down(rows, functional.silu(gate).mul_(up))
+        return rows
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Single-precision logits of rows that have passed all layers; never rounded to less on a GPU."""
+        normed = self._normalise(rows, self._held["norm"])
+        if self.device.type == "cuda" and self.dtype != torch.float32:
+            return torch.mm(normed, self._held[self._head].t(), out_dtype=torch.float32)
+        return self._products[self._head](normed).float()
+
+    def _rotate(self, mixed: Tensor, turns: Tensor) -> None:
+        turned = self.shape.query_width + self.shape.kv_width // 2
+        pairs = torch.view_as_complex(mixed[:, :turned].float().view(len(mixed), -1, self.shape.head_width // 2, 2)).mul_(turns)
+        if self.dtype != torch.float32:
+            mixed[:, :turned] = torch.view_as_real(pairs).flatten(1)
+
+    def _normalise(self, rows: Tensor, weight: Tensor) -> Tensor:
+        return torch.rms_norm(rows, (self.shape.width,), weight, self.shape.norm_epsilon)
+
+    def _hold(self, name: str, weight: Tensor) -> None:
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = torch.empty(weight.shape, dtype=self.dtype, device=self.device)
+        elif self._packs and (weight.dtype, weight.device) == (held.dtype, held.device) and torch.equal(held, weight):
+            return  # packing costs more than comparing, and a LoRA never touches the head
+        held.copy_(weight)
+        if weight.dim() == 2 and (name != "embedding" or name == self._head):
+            self._products[name] = make_linear(held) if self._packs else partial(functional.linear, weight=held)
+
+    def _layer(self, prefix: str) -> _Layer:
+        return _Layer(
+            attention_norm=self._held[f"{prefix}attention_norm"],
+            query_key_value=self._products[f"{prefix}query_key_value"],
+            attention_out=self._add_to(f"{prefix}attention_out"),
+            mlp_norm=self._held[f"{prefix}mlp_norm"],
+            gate_up=self._products[f"{prefix}gate_up"],
+            down=self._add_to(f"{prefix}down"),
+        )
+
+    def _add_to(self, name: str) -> AddTo:
+        if not self._packs:
+            weight = self._held[name]
+            # One kernel, and one rounding, instead of two.
+            return lambda sums, rows: sums.addmm_(rows, weight.t())
+        product = self._products[name]
+        return lambda sums, rows: sums.add_(product(rows))
+
+
+def _fused(shape: Shape, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    yield "embedding", tensors["model.embed_tokens.weight"]
+    if "lm_head.weight" in tensors:
+        yield "head", tensors["lm_head.weight"]
+    yield "norm", tensors["model.norm.weight"]
+    for number in range(shape.layers):
+        prefix, attention, mlp = f"{number}.", f"model.layers.{number}.self_attn.", f"model.layers.{number}.mlp."
+        query = interleave(tensors[f"{attention}q_proj.weight"], shape.heads)
+        key = interleave(tensors[f"{attention}k_proj.weight"], shape.kv_heads)
+        yield f"{prefix}query_key_value", torch.cat((query, key, tensors[f"{attention}v_proj.weight"]))
+        yield f"{prefix}attention_out", tensors[f"{attention}o_proj.weight"]
+        yield f"{prefix}gate_up", torch.cat((tensors[f"{mlp}gate_proj.weight"], tensors[f"{mlp}up_proj.weight"]))
+        yield f"{prefix}down", tensors[f"{mlp}down_proj.weight"]
+        yield f"{prefix}attention_norm", tensors[f"model.layers.{number}.input_layernorm.weight"]
+        yield f"{prefix}mlp_norm", tensors[f"model.layers.{number}.post_attention_layernorm.weight"]
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """How a temperature changes the choice of tokens. `divisor` is a tensor where a graph must not freeze its value."""
+
+    is_greedy: bool
+    divisor: Tensor | float | None
+
+    @classmethod
+    def of(cls, temperature: float) -> "Heat":
+        """Greedy at zero; no division at one."""
+        return cls(temperature < _COLDEST, None if temperature < _COLDEST or temperature == 1.0 else temperature)
+
+
+def shares(seed: int, prompts: "NDArray[np.uint64]", rollouts: "NDArray[np.uint64]", tokens: int) -> Tensor:
+    """Random numbers in [0, 1) for rollouts with these indices of their prompts and of their own: [rollout, token], double."""
+    key = _mixed(np.full(prompts.shape, seed & (2**64 - 1), dtype=np.uint64))
+    key = _mixed(_mixed(key ^ prompts) ^ rollouts)
+    bits = _mixed(key[:, None] + np.arange(1, tokens + 1, dtype=np.uint64) * _STRIDE) >> np.uint64(64 - _SHARE_BITS)
+    return torch.from_numpy(bits.astype(np.float64) * 2.0**-_SHARE_BITS)
+
+
+def choose(logits: Tensor, share: Tensor, heat: Heat) -> tuple[Tensor, Tensor]:
+    """A token for each row of single-precision logits, and its natural log-probability at temperature 1. Overwrites the logits."""
+    shifted = logits.sub_(logits.amax(-1, keepdim=True))
+    weights = shifted.exp()
+    sums = _block_sums(weights)
+    log_total = sums.sum(-1, dtype=torch.float64).log()
+    if heat.is_greedy:
+        tokens = shifted.argmax(-1, keepdim=True)
+    elif heat.divisor is None:
+        tokens = _invert(weights, sums, share)
+    else:
+        weights = torch.div(shifted, heat.divisor).exp_()
+        tokens = _invert(weights, _block_sums(weights), share)
+    logprobs = shifted.gather(-1, tokens).squeeze(-1) - log_total
+    return tokens.squeeze(-1), logprobs.float()
+
+
+def _block_sums(weights: Tensor) -> Tensor:
+    return _blocks(weights).sum(-1)
+
+
+def _blocks(weights: Tensor) -> Tensor:
+    short = -weights.shape[-1] % _BLOCK
+    return (functional.pad(weights, (0, short)) if short else weights).view(len(weights), -1, _BLOCK)
+
+
+def _invert(weights: Tensor, sums: Tensor, share: Tensor) -> Tensor:
+    block, rest = _locate(sums, share.unsqueeze(-1))
+    within = _blocks(weights).gather(1, block.unsqueeze(-1).expand(-1, -1, _BLOCK)).squeeze(1)
+    return block * _BLOCK + _locate(within, rest)[0]
+
+
+def _locate(weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """The index where the running sum passes this share of the total, never at a weight of zero; and the share passed within it."""
+    running = weights.cumsum(-1, dtype=torch.float64)
+    point = share * running[:, -1:]
+    # A row that is not finite compares false everywhere and gives index 0, which is in range; its log-probability shows the error.
+    index = (running <= point).sum(-1, keepdim=True).clamp_(max=weights.shape[-1] - 1)
+    weight = weights.gather(-1, index).double()
+    passed = (point - running.gather(-1, index)) / weight + 1.0
+    return index, passed.clamp_(0.0, _LARGEST_SHARE)
+
+
+def _mixed(bits: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
+    # The finaliser of splitmix64: every bit of the input reaches every bit of the result.
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """Groups of rollouts to draw together. `shares` are the random numbers: [group, rollout, token], double, on the CPU.
+
+    Decoders return tokens and log-probabilities of this shape, on the CPU. What follows an end token means nothing.
+    """
+
+    prompts: Sequence[Sequence[int]]
+    shares: Tensor
+    temperature: float
+    end_ids: frozenset[int]
+
+    @property
+    def count(self) -> int:
+        """Rollouts of each group."""
+        return self.shares.shape[1]
+
+    @property
+    def max_tokens(self) -> int:
+        """The limit of tokens of a rollout."""
+        return self.shares.shape[2]
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(map(len, self.prompts))

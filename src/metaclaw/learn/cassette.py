@@ -1,0 +1,489 @@
+"""A recorded session as a cassette: tool calls are answered from the recording, and nothing outside is ever touched.
+
+A call is brought into canonical form: the order of keys, blanks, harmless quotes and a model's remarks about what it is doing make
+no difference. Its effect is judged by its tool's name and its command: it looks, takes a note, changes a file, or, where it is not
+known to be harmless, may change anything.
+
+A recorded result holds for the world it was seen in. So it is given again only where the same changes were made before it, as far
+as they may have to do with it: a file that was read before an edit does not answer for the file after it. Changes themselves are
+never made; their recorded results are repeated, and what cannot be answered so is a miss.
+"""
+
+import json
+import posixpath
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from metaclaw.domain.chat import Json, Message, Role, Text, ToolCall, ToolResult
+from metaclaw.domain.turn import Step
+from metaclaw.learn.steps import bare_id
+from metaclaw.skills import Script, ShellSyntaxError, Word, read_script
+from metaclaw.wires import call_name, decode_json
+
+_PLAIN: Final = re.compile(r"[\w@%+=:,./ -]*")
+_EXPANDED: Final = frozenset("*?[$`~\\{")
+_QUOTED: Final = re.compile(r"['\"\\]")
+_OPERATOR: Final = re.compile(r"\s*((?:\d{0,3}|&)[<>]+&?|[;&|()]+)\s*")
+# Targets of a redirection that are no files, and one that is a file named by a number, which must not be taken for them.
+_NO_FILES: Final = frozenset(("/dev/null", "1", "2"))
+_NUMBERED_FILE: Final = re.compile(r">\s*\d")
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_LOOKERS: Final = _set(
+    "ls cat head tail grep egrep fgrep rg ag wc pwd echo printf which type file stat tree du df ps printenv date whoami id uname"
+    " diff cmp uniq cut tr jq basename dirname realpath readlink test true false nl column xxd hexdump md5sum sha256sum cd sleep"
+    " find sort sed awk pytest mypy flake8 pylint pyright tox jest vitest eslint"
+)
+# Programs that only look when their first word is one of these.
+_SUBCOMMANDS: Final = {
+    "git": _set("status log diff show rev-parse ls-files blame grep describe shortlog reflog cat-file"),
+    "npm": _set("test t ls view outdated --version -v"),
+    "yarn": _set("test lint --version"),
+    "pnpm": _set("test lint ls --version"),
+    "cargo": _set("test check clippy --version"),
+    "go": _set("test vet version list"),
+    "make": _set("test tests check lint"),
+    "ruff": _set("check --version"),
+    "pip": _set("list show freeze --version"),
+    "tsc": _set("--noEmit --version"),
+    **dict.fromkeys(("python", "python3", "node", "ruby", "java", "rustc", "gcc"), _set("--version -V -version")),
+}
+_RUN_SCRIPTS: Final = _set("test lint typecheck")
+_PYTHON_MODULES: Final = _set("pytest unittest mypy flake8 pylint")
+# Options and programs within a program that make a looker write.
+_BETRAYING: Final = {
+    "find": ("-delete", "-exec", "-ok", "-fprint", "-fls"),
+    "sort": ("-o", "--output"),
+    "sed": ("-i", "--in-place"),
+    "ruff": ("--fix",),
+    "eslint": ("--fix",),
+    "jest": ("-u", "--updateSnapshot"),
+    "vitest": ("-u", "--update"),
+    "pytest": ("--snapshot-update",),
+}
+_FILE_READERS: Final = _set("cat head tail nl wc stat file")
+
+
+def canonical_command(command: str) -> str:
+    """The same for commands that differ only in blanks, in quotes around plain words, or in a semicolon at the end."""
+    command = command.strip()
+    script = _one_line(command)
+    if script is None:
+        return command
+    pieces, at = list[str](), 0
+    for begin, group in groupby(sorted(_words(script), key=_begin), key=_begin):
+        words = list(group)
+        if begin < at:  # within a substitution
+            continue
+        pieces += (_spaced(command[at:begin]), _plain_word(command[begin : words[0].end], words))
+        at = words[0].end
+    pieces.append(_spaced(command[at:]).rstrip("; "))
+    return " ".join(piece for piece in pieces if piece)
+
+
+def only_looks(command: str) -> bool:
+    """Whether a command changes nothing that a later command could see, as far as its words tell."""
+    script = _one_line(command.strip())
+    if script is None or not script.commands or script.functions or any(sign in command for sign in ("`", "$(", "<(", ">(")):
+        return False
+    return not _writes(script) and all(_looks([word.text for word in one.words]) for one in script.commands)
+
+
+def paths_read(command: str) -> tuple[str, ...] | None:
+    """The files a command reads, where it does nothing else; None where it may have to do with anything."""
+    script = _one_line(command.strip())
+    if script is None or len(script.commands) != 1 or _writes(script):
+        return None
+    (only,) = script.commands
+    name, *words = only.words or (None,)
+    if only.assignments or only.reads or name is None or name.text not in _FILE_READERS:
+        return None
+    if any(_EXPANDED.intersection(command.strip()[word.begin : word.end]) for word in words):
+        return None
+    return tuple(sorted(word.text for word in words if not word.text.startswith("-") and not word.text.isdecimal())) or None
+
+
+def _one_line(command: str) -> Script | None:
+    """The commands of a line; None for several lines, comments, here documents, and what is no shell command."""
+    if "\n" in command:
+        return None
+    try:
+        script = read_script(command)
+    except ShellSyntaxError:
+        return None
+    return None if script.comments or any(one.given for one in script.commands) else script
+
+
+def _writes(script: Script) -> bool:
+    """Whether output of a command goes to a file."""
+    return not all(_NO_FILES.issuperset(one.writes) for one in script.commands) or _NUMBERED_FILE.search(script.source) is not None
+
+
+def _words(script: Script) -> Iterator[Word]:
+    for command in script.commands:
+        if command.end:  # commands of back quotes have no place in the script
+            yield from (*command.assignments, *command.words)
+
+
+def _begin(word: Word) -> int:
+    return word.begin
+
+
+def _plain_word(written: str, words: Sequence[Word]) -> str:
+    """A word with plain quoting; left as it is where a shell would do something with what is in it."""
+    text = words[0].text
+    return shlex.quote(text) if len(words) == 1 and _PLAIN.fullmatch(text) and not _EXPANDED.intersection(written) else written
+
+
+def _spaced(between: str) -> str:
+    """What stands between two words, with one blank between its operators."""
+    return between.strip() if _QUOTED.search(between) else " ".join(_OPERATOR.sub(r" \1 ", between).split())
+
+
+def _looks(words: list[str]) -> bool:
+    if words[:1] == ["timeout"]:
+        words = words[2:]
+    if not words:
+        return False
+    name, *rest = words
+    if any(word.startswith(_BETRAYING.get(name, ())) for word in rest):
+        return False
+    if name == "awk":
+        return not any(">" in word or "system" in word for word in rest)
+    if name in ("python", "python3") and rest[:1] == ["-m"]:
+        return rest[1:2] != [] and rest[1] in _PYTHON_MODULES
+    if name in ("npm", "yarn", "pnpm") and rest[:1] == ["run"]:
+        return rest[1:2] != [] and rest[1] in _RUN_SCRIPTS
+    if name == "git":
+        rest = _without_git_options(rest)
+    return name in _LOOKERS or (rest != [] and rest[0] in _SUBCOMMANDS.get(name, ()))
+
+
+def _without_git_options(words: list[str]) -> list[str]:
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] in ("-C", "-c") else words[1:]
+    return words
+
+
+_WORDS: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_SHELL: Final = _set("bash shell sh terminal exec command cmd run execute powershell console")
+_COMMANDS: Final = ("command", "cmd", "script")
+_LOOKS: Final = _set("read get list ls view cat grep glob search find fetch show describe lookup stat inspect browse count status")
+_CHANGES: Final = _set(
+    "write edit create update delete remove set put post send patch apply insert replace move rename add commit push run execute"
+    " submit kill start stop upload install save query"
+)
+_NOTES: Final = _set("todo todos plan think thinking")
+_NOTE_VERBS: Final = _set("write read update create set list enter exit mode tool sequential")
+_VERBS: Final = ("command", "action", "operation")
+_PATHS: Final = ("file_path", "filepath", "path", "file", "filename", "notebook_path", "target_file", "absolute_path")
+_PATCHED: Final = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE)
+# What a model says about a call, and how long it is ready to wait: no part of the question.
+_REMARKS: Final = _set(
+    "description explanation reason justification thought rationale why timeout timeout_ms timeout_s yield_time_ms"
+)
+# How much of the answer is wanted.
+_AMOUNTS: Final = _set(
+    "limit offset head_limit max_results num_results page_size max_output_tokens max_lines lines start_line end_line view_range"
+    " max_length max_chars"
+)
+
+
+class CallEffect(StrEnum):
+    """The effect of a call."""
+
+    LOOK = "look"
+    NOTE = "note"
+    WRITE = "write"
+    ANYTHING = "anything"
+
+
+@dataclass(frozen=True, slots=True)
+class CallMeaning:
+    """A call, understood. `loose` is its key without how much of the answer is wanted; `paths` is what it looks at or changes, or
+    None where that may be anything."""
+
+    name: str
+    key: str
+    loose: str
+    effect: CallEffect
+    paths: tuple[str, ...] | None
+
+    @property
+    def changes(self) -> bool:
+        """Whether the world may be another one afterwards."""
+        return self.effect in (CallEffect.WRITE, CallEffect.ANYTHING)
+
+    def touches(self, other: "CallMeaning") -> bool:
+        """Whether the two may have to do with the same thing."""
+        if self.paths is None or other.paths is None:
+            return True
+        return any(_overlap(mine, theirs) for mine in self.paths for theirs in other.paths)
+
+
+def understand(call: ToolCall) -> CallMeaning:
+    """The meaning of a call."""
+    name = call_name(call)
+    arguments = _decoded(call.arguments)
+    if not isinstance(arguments, dict):
+        key = f"{name} {json.dumps(arguments)}"
+        return CallMeaning(name, key, key, CallEffect.ANYTHING, None)
+    words = {word.lower() for word in _WORDS.findall(name)}
+    command = _command(arguments) if words & _SHELL else None
+    effect = _effect(words, command, arguments)
+    paths = paths_read(command) if command is not None else _paths(arguments)
+    if command is None and effect is not CallEffect.LOOK:
+        key = _key(name, arguments, None)
+        return CallMeaning(name, key, key, effect, paths)
+    kept = {key: _trimmed(value) for key, value in arguments.items() if key.lower() not in _REMARKS}
+    fewer = {key: value for key, value in kept.items() if key.lower() not in _AMOUNTS}
+    return CallMeaning(name, _key(name, kept, command), _key(name, fewer, command), effect, paths)
+
+
+def _effect(words: set[str], command: str | None, arguments: dict[str, Json]) -> CallEffect:
+    if command is not None:
+        return CallEffect.LOOK if only_looks(command) else CallEffect.ANYTHING
+    if words & _NOTES and words <= _NOTES | _NOTE_VERBS:
+        return CallEffect.NOTE
+    # One tool for many things says in an argument which of them it does: `{"command": "view", "path": …}`.
+    verbs = {verb for name in _VERBS if isinstance(verb := arguments.get(name), str)}
+    if verbs & _LOOKS or (not verbs and words & _LOOKS and not words & _CHANGES):
+        return CallEffect.LOOK
+    return CallEffect.WRITE if (words | verbs) & _CHANGES and _paths(arguments) else CallEffect.ANYTHING
+
+
+def _decoded(arguments: str) -> Json:
+    try:
+        return decode_json(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
+        return arguments.strip()
+
+
+def _command(arguments: dict[str, Json]) -> str | None:
+    """The command line, whether it comes as text, as words, or as words for a shell that is given the text."""
+    value = next((arguments[name] for name in _COMMANDS if name in arguments), None)
+    match value:
+        case str():
+            return value
+        case [str() as shell, str() as flag, str() as line] if posixpath.basename(shell) in ("bash", "sh", "zsh") and "c" in flag:
+            return line
+        case [str(), *_]:
+            return shlex.join(str(word) for word in value)
+        case _:
+            return None
+
+
+def _paths(arguments: dict[str, Json]) -> tuple[str, ...] | None:
+    """The files a call names; None where it names none."""
+    found = [value for name in _PATHS if isinstance(value := arguments.get(name), str) and value.strip()]
+    if not found and isinstance(patch := arguments.get("input") or arguments.get("patch"), str):
+        found = _PATCHED.findall(patch)
+    return tuple(sorted({_clean_path(path) for path in found})) or None
+
+
+def _clean_path(path: str) -> str:
+    return path.strip() if "://" in path else posixpath.normpath(path.strip())
+
+
+def _overlap(mine: str, theirs: str) -> bool:
+    """Whether two paths may be one, or one may lie in the other. Where a relative path begins is not known."""
+    if mine == theirs or "." in (mine, theirs):
+        return True
+    short, long = sorted((mine.strip("/"), theirs.strip("/")), key=len)
+    return f"/{short}/" in f"/{long}/"
+
+
+def _key(name: str, arguments: dict[str, Json], command: str | None) -> str:
+    shown = {key: _canonical(key, value) for key, value in arguments.items() if value is not None}
+    if command is not None:
+        shown = {key: value for key, value in shown.items() if key not in _COMMANDS} | {"command": canonical_command(command)}
+    return f"{name} {json.dumps(shown, sort_keys=True, separators=(',', ':'))}"
+
+
+def _canonical(key: str, value: Json) -> Json:
+    match value:
+        case str() if key in _PATHS and value.strip():
+            return _clean_path(value)
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_canonical("", item) for item in value]
+        case dict():
+            return {name: _canonical(name, item) for name, item in value.items() if item is not None}
+        case _:
+            return value
+
+
+def _trimmed(value: Json) -> Json:
+    return value.strip() if isinstance(value, str) else value
+
+
+# Clients empty old results to save room, and say so in their place.
+_EMPTIED: Final = re.compile(
+    r"\W*(?:old )?tool (?:result|output)s?(?: content)? (?:was |were )?(?:cleared|removed|omitted|pruned)", re.I
+)
+_CUSTOM: Final = {"custom_tool_call": "custom_tool_call_output"}
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """A call that was recorded, and its result where there was one."""
+
+    understood: CallMeaning
+    result: ToolResult | None
+
+    @property
+    def changed(self) -> bool:
+        """Whether it changed anything: a tool that could not write a file left it as it was."""
+        failed = self.understood.effect is CallEffect.WRITE and self.result is not None and self.result.is_error
+        return self.understood.changes and not failed
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The very call was recorded in the very world."""
+
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """A call was recorded whose result serves; `differs` says in what it differs."""
+
+    result: ToolResult
+    differs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Nothing was recorded that could answer; `why` is for people."""
+
+    why: str
+
+
+Played: TypeAlias = Recorded | Nearest | Miss
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The tool calls of a session with their results, in order; the first `start` came before the step it begins with."""
+
+    takes: tuple[Take, ...]
+    start: int
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> "Recording":
+        """From the steps of one thread, one after the other."""
+        if not steps:
+            return cls((), 0)
+        before = _takes(steps[0].history)
+        return cls(tuple(_takes((*steps[0].history, *_said(steps)))), len(before))
+
+
+class Cassette:
+    """One replay of a recording, from its start. Every play moves it on."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._takes = recording.takes
+        self._start = recording.start
+        self._played: set[int] = set()
+        self._changes = [take.understood for take in recording.takes[: recording.start] if take.changed]
+
+    def play(self, call: ToolCall) -> Played:
+        """The recorded result of this call, for its id."""
+        asked = understand(call)
+        same = [at for at, take in enumerate(self._takes) if take.result is not None and take.understood.key == asked.key]
+        fitting = [at for at in same if self._is_same_world(at, asked)]
+        if fitting:
+            return Recorded(self._give(self._choose(fitting), call, asked))
+        near = self._near(asked)
+        if near is not None:
+            at, differs = near
+            return Nearest(self._give(at, call, asked), differs)
+        if same:
+            return Miss(f"{asked.name} was recorded, but not after the same changes")
+        known = any(take.understood.name == asked.name for take in self._takes)
+        return Miss(f"this call of {asked.name} was not recorded" if known else f"no call of {asked.name} was recorded")
+
+    def closes(self, call: ToolCall) -> bool:
+        """Whether the recorded session ended with this very call, so that no result was recorded."""
+        last = self._takes[-1] if len(self._takes) > self._start else None
+        return last is not None and last.result is None and last.understood.key == understand(call).key
+
+    def _is_same_world(self, at: int, asked: CallMeaning) -> bool:
+        before = (take.understood for take in self._takes[:at] if take.changed)
+        return _world(before, asked) == _world(self._changes, asked)
+
+    def _choose(self, fitting: Sequence[int]) -> int:
+        """The next that was not given yet; a call that is made more often than recorded gets what it got last."""
+        fresh = (at for at in fitting if at >= self._start and at not in self._played)
+        return next(fresh, fitting[-1])
+
+    def _near(self, asked: CallMeaning) -> tuple[int, str] | None:
+        for at, take in enumerate(self._takes):
+            known = take.understood
+            if take.result is None or known.name != asked.name or known.effect is not asked.effect:
+                continue
+            match asked.effect:
+                case CallEffect.NOTE:
+                    return at, "a note, in other words"
+                case CallEffect.LOOK if known.loose == asked.loose and self._is_same_world(at, asked):
+                    return at, "how much of it is wanted"
+                case CallEffect.WRITE if known.paths == asked.paths and not take.result.is_error and self._is_same_world(at, asked):
+                    return at, "what is written"
+                case _:
+                    continue
+        return None
+
+    def _give(self, at: int, call: ToolCall, asked: CallMeaning) -> ToolResult:
+        take = self._takes[at]
+        self._played.add(at)
+        if asked.changes and (take.changed or take.understood.key != asked.key):
+            self._changes.append(asked)
+        result = take.result
+        assert result is not None, "only takes with a result are given"
+        kind = _CUSTOM.get(str(call.extra.get("type")))
+        return replace(result, call_id=call.id, extra={} if kind is None else {"type": kind})
+
+
+def _world(changes: Iterable[CallMeaning], asked: CallMeaning) -> dict[tuple[str, ...] | None, list[str]]:
+    """The changes that may have to do with a call: in order where they are of the same files, in any order else."""
+    world: dict[tuple[str, ...] | None, list[str]] = {}
+    for change in changes:
+        if change.touches(asked):
+            world.setdefault(change.paths, []).append(change.key)
+    return world
+
+
+def _said(steps: Sequence[Step]) -> Iterator[Message]:
+    for step in steps:
+        yield Message(Role.ASSISTANT, step.answer)
+        yield from step.after
+
+
+def _takes(messages: Iterable[Message]) -> list[Take]:
+    """Calls with their results. Ids may be used again in one session, so a result belongs to the last open call of its id."""
+    takes: list[Take] = []
+    waiting: dict[str, int] = {}
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, ToolCall):
+            waiting[bare_id(part.id)] = len(takes)
+            takes.append(Take(understand(part), None))
+        elif isinstance(part, ToolResult):
+            at = waiting.pop(bare_id(part.call_id), None)
+            if at is not None and not _is_emptied(part):
+                takes[at] = replace(takes[at], result=part)
+    return takes
+
+
+def _is_emptied(result: ToolResult) -> bool:
+    return len(result.parts) == 1 and isinstance(only := result.parts[0], Text) and _EMPTIED.match(only.text) is not None

@@ -1,0 +1,311 @@
+"""The listening loop: each new message of a person is read by a model, and what it lays down is in force at once.
+
+Messages of one person are read in the order in which they were said, those of different people at the same time. The cursor stays
+before the oldest message that has not been read: after a kill, unread messages are read. A provider that cannot be reached is asked
+again soon (`health`); meanwhile sure phrases count, as they do where no model can be asked.
+"""
+
+import logging
+import time
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Final
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.ids import SessionId, TurnId
+from metaclaw.domain.turn import TurnKind
+from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
+from metaclaw.learn.messages import (
+    PHRASES,
+    Messages,
+    ReadMessage,
+    SpokenMessage,
+    build_request,
+    head_and_tail,
+    is_promising,
+    read_answer,
+    sure_rules,
+    takes_back,
+)
+from metaclaw.learn.models import ListenerHealth
+from metaclaw.learn.rules import LISTENED, RuleWriter
+from metaclaw.learn.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
+from metaclaw.ports import Model, Purpose
+from metaclaw.skills import scope_of_lesson
+from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow
+from metaclaw.upstream import TIMEOUT
+
+log = logging.getLogger(__name__)
+
+LISTEN: Final = "listen"
+_AT_ONCE: Final = 64
+_READ_AT_ONCE: Final = 4
+_LOOK_EVERY_S: Final = 0.2
+_LOOK_SELDOM_S: Final = 1.0
+_IN_VAIN: Final = 150
+_BUDGET_PAUSES_S: Final = (2.0, 10.0, 60.0, 300.0, 900.0)
+_UNREADABLE: Final = 2
+_NOT_WAITED_FOR: Final = 3
+_MOST_WAITING: Final = 2_000
+_MESSAGE_CHARS: Final = 1_400
+_TASK_CHARS: Final = 120
+_ANSWER_CHARS: Final = 260
+_MOST_SESSIONS: Final = 2_000
+TOKENS: Final = 1_500
+"""A call has at most so many."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A message that has not been read yet, and the name of the model that is to read it, if any. `is_sure` says that its sure
+    phrases were looked for, `is_applied` that there were some, which are in force."""
+
+    spoken: SpokenMessage
+    model: str
+    failures: int = 0
+    unreadable: int = 0
+    again_at: float = 0.0
+    is_sure: bool = False
+    is_applied: bool = False
+
+
+@dataclass(eq=False, kw_only=True)
+class Listening:
+    """Reads the ledger behind its own cursor, has messages read, and applies what they say. `listener` gives the model that may
+    read what was said to a provider and model. `may_spend` says whether the budget allows a call, and is told whether the message
+    is promising. `read` is called when a message has been read."""
+
+    reader: LedgerReader
+    cursors: SqlCursors
+    candidates: SqlCandidates
+    messages: Messages
+    rules: RuleWriter
+    listener: Callable[[str, str], Model | None]
+    timeout_s: float
+    redact: Callable[[str], str]
+    may_spend: Callable[[str, bool], Awaitable[bool]] | None = None
+    read: Callable[[], None] = lambda: None
+    today: Callable[[], date] = lambda: datetime.now(UTC).date()
+    now: Callable[[], float] = time.monotonic
+    book: AttemptLog | None = None
+
+    def __post_init__(self) -> None:
+        self.wakeup = LoopWakeup()
+        self._guard = RetryGuard("listening", self.book)
+        self._health = ListenerHealth(lambda: self.now())
+        self._progress: LoopProgress | None = None
+        self._kept = 0
+        self._newest: TurnId | None = None
+        self._waiting: deque[_Waiting] = deque()
+        self._busy: dict[str, _Waiting] = {}
+        self._interrupted: dict[TurnId, int] = {}
+        self._said: OrderedDict[SessionId, str] = OrderedDict()
+
+    @property
+    def reading(self) -> int:
+        """Messages that are being read; one whose reader has been unreachable for a while is not waited for."""
+        unread = (*self._waiting, *self._busy.values())
+        return sum(max(one.failures, self._health.failures(one.model)) < _NOT_WAITED_FOR for one in unread)
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """For `status`: whether messages are being read, and if not, why."""
+        return self._health.facts(len(self._waiting) + len(self._busy))
+
+    @property
+    def reached(self) -> int:
+        """The last row of the ledger that was looked at."""
+        return 0 if self._progress is None else self._progress.reached
+
+    def is_unread(self, turn: TurnId) -> bool:
+        """Whether the message of this turn is still to be read."""
+        if self._newest is None or turn > self._newest:
+            return True
+        return any(one.spoken.turn == turn for one in (*self._waiting, *self._busy.values()))
+
+    def prepare(self) -> None:
+        """Begin behind what was sensed before there was listening. Blocks; before any loop runs."""
+        if not self.cursors.has_cursor(LISTEN_CURSOR):
+            self.cursors.move_cursor(LISTEN_CURSOR, self.cursors.cursor(TURNS_CURSOR))
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        in_vain = 0
+        self._progress = None
+        async with anyio.create_task_group() as asking:
+            while True:
+                found = await self.look(asking)
+                in_vain = 0 if found or self._waiting or self._busy else in_vain + 1
+                if found < _AT_ONCE:
+                    await self.wakeup.wait(_LOOK_EVERY_S if in_vain < _IN_VAIN else _LOOK_SELDOM_S)
+
+    async def look(self, asking: TaskGroup) -> int:
+        """Take in what is new and have messages read; how many rows there were."""
+        progress = self._progress or await self._begin()
+        rows = await run_sync(self.reader.turns_after, progress.reached, _AT_ONCE) if len(self._waiting) < _MOST_WAITING else []
+        if rows:
+            await run_sync(self.rules.follow)
+        for row in rows:
+            spoken = await self._spoken(row) if row.kind is TurnKind.MAIN else None
+            if spoken is not None:
+                progress.begin(row.seq)
+                self._waiting.append(_Waiting(spoken, self._model_name(spoken)))
+            progress.reach(row.seq)
+            self._newest = row.id
+        self._ask_those_due(asking)
+        await self._keep(progress)
+        return len(rows)
+
+    async def _begin(self) -> LoopProgress:
+        self._waiting.clear()
+        self._busy.clear()
+        self._kept = await run_sync(self.cursors.cursor, LISTEN_CURSOR)
+        interrupted = await run_sync(self.candidates.interrupted)
+        self._interrupted = {turn: one.number for one in interrupted if one.kind == LISTENED for turn in one.turns[-1:]}
+        self._progress = LoopProgress(self._kept)
+        return self._progress
+
+    async def _keep(self, progress: LoopProgress) -> None:
+        if progress.settled != self._kept:
+            await run_sync(self.cursors.move_cursor, LISTEN_CURSOR, progress.settled)
+            self._kept = progress.settled
+
+    async def _spoken(self, row: TurnRow) -> SpokenMessage | None:
+        """The message of a turn; None where it holds no words of a person, or repeats what was just read in this session."""
+        async with self._guard.attempt(row.id) as may:
+            spoken = await run_sync(self.messages.read, row) if may else None
+        if spoken is None or self._said.get(spoken.session) == spoken.words.shown:
+            return None
+        self._said[spoken.session] = spoken.words.shown
+        self._said.move_to_end(spoken.session)
+        if len(self._said) > _MOST_SESSIONS:
+            self._said.popitem(last=False)
+        return spoken
+
+    def _ask_those_due(self, asking: TaskGroup) -> None:
+        """Start reading messages: the oldest of each person, so that the newest word wins."""
+        passed_over, unreachable = set(self._busy), set[str]()
+        for one in list(self._waiting):
+            if len(self._busy) >= _READ_AT_ONCE:
+                return
+            person = scope_of_lesson(one.spoken.scope)
+            if person in passed_over:
+                if person in unreachable and not one.is_sure:
+                    asking.start_soon(self._take_sure, one)
+                continue
+            passed_over.add(person)
+            if one.again_at > self.now() or not self._health.admits(one.model):
+                unreachable.add(person)
+                if not one.is_sure:
+                    asking.start_soon(self._take_sure, one)
+            else:
+                self._waiting.remove(one)
+                self._busy[person] = one
+                asking.start_soon(self._take, person, one)
+
+    async def _take(self, person: str, one: _Waiting) -> None:
+        """Have one message read; put it back where that must wait."""
+        is_done = True
+        try:
+            async with self._guard.attempt(one.spoken.turn) as may:
+                is_done = not may or await self._handle(one)
+        finally:
+            self._busy.pop(person, None)
+            self._health.release(one.model)
+            if is_done:
+                assert self._progress is not None
+                self._progress.end(one.spoken.seq)
+                self.read()
+            else:
+                self._waiting.appendleft(one)
+            self.wakeup.notify()
+
+    async def _handle(self, one: _Waiting) -> bool:
+        """Whether the message is done with."""
+        spoken = one.spoken
+        model = self.listener(spoken.provider, spoken.model)
+        if model is None:
+            await self._take_sure(one)
+            if takes_back(spoken.words):
+                await self.rules.tell_unread(spoken)
+            return True
+        if self.may_spend is not None:
+            is_worth_reading = is_promising(spoken.words, is_answer=bool(spoken.answer))
+            if not await self.may_spend(model.name, is_worth_reading):
+                await self._take_sure(one)
+                if is_worth_reading:
+                    self._wait_for_budget(one)
+                return not is_worth_reading
+        try:
+            understood = await self._ask(model, spoken)
+        except StoreError:
+            raise
+        except JudgeError as error:
+            return await self._not_understood(one, model, error)
+        except BudgetError:
+            await self._take_sure(one)
+            self._wait_for_budget(one)
+            return False
+        except (MetaClawError, TimeoutError, OSError, ValueError) as error:
+            reason = str(error) or f"no answer within {self.timeout_s:g} s"
+            log.warning("listener_unavailable model=%s turn=%s reason=%s", model.name, spoken.turn, reason)
+            is_timeout = isinstance(error, TimeoutError) or (isinstance(error, UpstreamError) and error.code == TIMEOUT)
+            self._health.failed(model.name, reason, is_costly=is_timeout)
+            await self._take_sure(one)
+            return False
+        self._health.understood(model.name)
+        await self.rules.apply(spoken, understood, LISTEN, self._interrupted.pop(spoken.turn, None), is_again=one.is_applied)
+        return True
+
+    async def _not_understood(self, one: _Waiting, model: Model, error: JudgeError) -> bool:
+        """The answer about a message cannot be used: ask once more, then go on without. Whether the message is done with."""
+        log.warning("listener_answer_unusable model=%s turn=%s reason=%s", model.name, one.spoken.turn, error)
+        one.unreadable += 1
+        if one.unreadable < _UNREADABLE:
+            return False
+        self._health.not_understood(model.name, str(error))
+        await self._take_sure(one)
+        return True
+
+    def _model_name(self, spoken: SpokenMessage) -> str:
+        model = self.listener(spoken.provider, spoken.model)
+        return "" if model is None else model.name
+
+    def _wait_for_budget(self, one: _Waiting) -> None:
+        """Ask again later."""
+        pause_s = _BUDGET_PAUSES_S[min(one.failures, len(_BUDGET_PAUSES_S) - 1)]
+        one.failures += 1
+        one.again_at = self.now() + pause_s
+
+    async def _take_sure(self, one: _Waiting) -> None:
+        """Sure phrases count at once where no model reads the message, or not yet."""
+        if not one.is_sure:
+            one.is_sure = True
+            sure = await run_sync(sure_rules, one.spoken.words)
+            if sure.items:
+                one.is_applied = True
+                await self.rules.apply(one.spoken, sure, PHRASES, self._interrupted.pop(one.spoken.turn, None))
+
+    async def _ask(self, model: Model, spoken: SpokenMessage) -> ReadMessage:
+        today = self.today()
+        request = await run_sync(lambda: build_request(*self._shown(spoken), self.rules.listed(spoken), today))
+        with anyio.fail_after(self.timeout_s):
+            answer = await model.ask(request, Purpose.LISTEN)
+        return read_answer(answer, today)
+
+    def _shown(self, spoken: SpokenMessage) -> tuple[str, str]:
+        """The message, and the line of what it answers, without secrets. Blocks."""
+        message = head_and_tail(self.redact(spoken.words.shown.strip()), _MESSAGE_CHARS)
+        task, answer = (" ".join(self.redact(text).split()) for text in (spoken.task, spoken.answer))
+        if not answer:
+            return message, ""
+        return message, f'asked "{_cut(task, _TASK_CHARS)}", the agent answered: {_cut(answer, _ANSWER_CHARS)}'
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most * 2 // 3]} … {text[-most // 3 :]}"

@@ -1,1 +1,0 @@
-"""Rules from messages: a model reads what people say, and what they lay down is in force at once."""

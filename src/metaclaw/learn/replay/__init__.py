@@ -1,1 +1,0 @@
-"""Replay of recorded turns with another skill in the prompt, answered from recorded tool results."""

@@ -1,0 +1,392 @@
+"""From what was understood of a message to rules and facts in force: each item is checked, published and announced by itself.
+
+An item counts only where the person's own words carry it (`privacy.grounding`). The message, and the answer it corrects, become
+support before anything is published, so nothing is learned twice and forgetting the session takes the rule along.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final
+
+import anyio
+from anyio.to_thread import run_sync
+
+from metaclaw.domain.candidate import Candidate, CandidateId, Change, Proposal, Standing
+from metaclaw.domain.chat import Json
+from metaclaw.domain.ids import SkillName, TurnId, new_id
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillKind, SkillState
+from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
+from metaclaw.errors import SkillError
+from metaclaw.learn.admission import Announce, claim_turns
+from metaclaw.learn.compliance import CheckTrial, Proposed
+from metaclaw.learn.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
+from metaclaw.learn.store_rpc import AnyLibrary
+from metaclaw.privacy import own_words, ungrounded
+from metaclaw.skills import (
+    ALWAYS,
+    CONFIRMED,
+    CORRECTION_READ,
+    PROPOSED,
+    UNCONFIRMED,
+    UNKNOWN_PROJECT,
+    Teams,
+    applying,
+    check_state_of,
+    find_same,
+    is_emphatic,
+    is_rule,
+    plain_words,
+    rule_name,
+    rule_text,
+    scope_of_lesson,
+)
+from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
+
+log = logging.getLogger(__name__)
+
+LISTENED: Final = "what a person said"
+"""The kind of the attempts that listening makes."""
+NOT_READ: Final = (
+    "nothing was taken back: no model reads your messages (the embedded model cannot), so only sure phrases add rules."
+    " Use metaclaw undo, or metaclaw rules remove NAME; or set listen.provider and listen.model"
+)
+_MOST_LISTED: Final = 60
+_NEAR_SKILLS: Final = 3
+_MOST_EXAMPLES: Final = 20
+_EXAMPLE_CHARS: Final = 160
+_CERTAIN: Final = 0.97
+_EVIDENCE: Final = 4.0
+_QUOTE_CHARS: Final = 200
+_ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lesson:
+    """One change to be published: a new rule, with what it takes the place of; or what goes; or a skill with one more example.
+    `reason` is the generation's, where it is not the event. `proposed` is the check that was proposed for the rule."""
+
+    event: str
+    put: Skill | None
+    gone: tuple[Skill, ...] = ()
+    reason: str = ""
+    proposed: Proposed = field(default_factory=Proposed)
+
+
+@dataclass(eq=False, kw_only=True)
+class RuleWriter:
+    """Applies what was understood of a person's message. `foreign` gives what tools and pages said before a turn; `failed` is
+    called when a correction gave a turn its verdict."""
+
+    library: AnyLibrary
+    candidates: SqlCandidates
+    verdicts: SqlVerdicts
+    announce: Announce
+    redact: Callable[[str], str]
+    foreign: Callable[[TurnId], Iterable[str]]
+    teams: Teams
+    trial: CheckTrial
+    failed: Callable[[], None] = lambda: None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def __post_init__(self) -> None:
+        # Two people who say the same at once must not get one name.
+        self._publishing = anyio.Lock()
+
+    def follow(self) -> None:
+        """Take in what was published since. Blocks."""
+        self.library.follow()
+
+    def listed(self, spoken: SpokenMessage) -> list[tuple[str, str]]:
+        """The rules that a message may be about, by name and text, the likeliest first: those of the session, the nearest, the
+        others; then the nearest skills. Blocks."""
+        view = self.library.view
+        scopes = {None, *applying(spoken.scope, self.teams)}
+        query = f"{spoken.words.shown}\n{spoken.task}"
+        near = list(view.retrieve(query, _MOST_LISTED, spoken.scope, self.teams))
+        rules = {one.name: one for one in view.index.skills() if is_rule(one) and one.scope in scopes}
+        named = [*spoken.placed, *spoken.answered_with, *(one.name for one in near), *sorted(rules)]
+        chosen = [rules[name] for name in dict.fromkeys(named) if name in rules][:_MOST_LISTED]
+        skills = [one for one in near if not is_rule(one)][:_NEAR_SKILLS]
+        return [*((one.name, rule_text(one)) for one in chosen), *((one.name, f"{one.trigger} {one.body}") for one in skills)]
+
+    async def apply(
+        self, spoken: SpokenMessage, understood: ReadMessage, written_by: str, attempt: int | None = None, *, is_again: bool = False
+    ) -> None:
+        """Put in force what the items say, and record what a correction says about the answer.
+
+        `attempt` is one that this message began before the program was stopped. `is_again` says that its sure phrases are in force
+        already: what the items do not confirm is taken back.
+        """
+        async with self._publishing:
+            await self._confirm_checks(spoken, is_corrected=understood.correction is not None)
+            await self._apply(spoken, understood, written_by, attempt, is_again=is_again)
+
+    async def _apply(
+        self, spoken: SpokenMessage, understood: ReadMessage, written_by: str, attempt: int | None, *, is_again: bool
+    ) -> None:
+        await run_sync(self.library.follow)
+        lessons = await self._settled(await run_sync(self._lessons, spoken, understood, written_by))
+        if is_again:
+            lessons += await run_sync(self._unconfirmed, spoken, understood)
+        if understood.correction is not None and spoken.answered is not None:
+            await self._record(spoken, understood.correction)
+        if not lessons:
+            if attempt is not None:
+                await run_sync(self.candidates.end_attempt, attempt)
+            return
+        turns = self._turns(spoken, understood)
+        number = attempt
+        if number is None and not is_again:
+            generation = self.library.view.generation
+            number = await claim_turns(self.candidates, LISTENED, generation, turns)
+            if number is None and len(turns) > 1:
+                turns = turns[-1:]
+                number = await claim_turns(self.candidates, LISTENED, generation, turns)
+            if number is None:
+                return  # applied before, or forgotten, or older than a revert
+        is_kept = [await self._publish(spoken, lesson, turns, written_by) for lesson in lessons]
+        if not all(is_kept):
+            # The library changed meanwhile: work out once more what is still to be done.
+            await run_sync(self.library.follow)
+            for lesson in await self._settled(await run_sync(self._lessons, spoken, understood, written_by)):
+                await self._publish(spoken, lesson, turns, written_by)
+        if number is not None:
+            await run_sync(self.candidates.end_attempt, number)
+
+    async def tell_unread(self, spoken: SpokenMessage) -> None:
+        """Give notice that a message took something back, and that no model was there to tell what."""
+        log.info("retraction_not_read turn=%s", spoken.turn)
+        await self.announce("notice", {"skill": None, "turn": spoken.turn, "text": NOT_READ})
+
+    def _turns(self, spoken: SpokenMessage, understood: ReadMessage) -> list[TurnId]:
+        corrected = [spoken.answered] if understood.correction is not None and spoken.answered is not None else []
+        return [*corrected, spoken.turn]
+
+    def _lessons(self, spoken: SpokenMessage, understood: ReadMessage, written_by: str) -> list[_Lesson]:
+        """The changes to publish. Blocks."""
+        found: list[_Lesson] = []
+        taken: set[str] = set()
+        # Of several rules in one correction, it is not known which one the answer broke.
+        is_alone = sum(item.op in (ItemChange.ADD, ItemChange.REPLACE) for item in understood.items) == 1
+        for item in understood.items:
+            lesson = self._lesson(spoken, item, understood.correction is not None, taken, written_by)
+            if lesson is not None and lesson.put is not None and lesson.event != "example":
+                lesson = self._with_check(spoken, item, lesson, is_alone=is_alone, is_correction=understood.correction is not None)
+            if lesson is not None:
+                found.append(lesson)
+                taken |= {one.name for one in (*lesson.gone, *((lesson.put,) if lesson.put else ()))}
+        return found
+
+    def _with_check(
+        self, spoken: SpokenMessage, item: RuleItem, lesson: _Lesson, *, is_alone: bool, is_correction: bool
+    ) -> _Lesson:
+        """The lesson with the check that was proposed for its rule, or with the reason why it has none."""
+        assert lesson.put is not None
+        proposed = self.trial.propose(spoken, item, is_corrected=is_alone and is_correction)
+        extra = dict(lesson.put.extra)
+        if lesson.put.kind is SkillKind.RULE and (is_emphatic(item.text) or (is_alone and is_emphatic(spoken.words.own))):
+            extra["ask_hold"] = True
+        return replace(lesson, put=replace(lesson.put, extra=extra), proposed=proposed)
+
+    async def _settled(self, lessons: Sequence[_Lesson]) -> list[_Lesson]:
+        """The lessons with the checks that are taken, or the reasons why they are not."""
+        settled: list[_Lesson] = []
+        for lesson in lessons:
+            if lesson.put is None:
+                settled.append(lesson)
+                continue
+            proposed = await self.trial.settle(lesson.put, lesson.proposed)
+            extra = dict(lesson.put.extra)
+            if proposed.check is not None:
+                extra |= {"check": proposed.check, "check_state": PROPOSED}
+            if proposed.note is not None:
+                extra["check_note"] = proposed.note
+            settled.append(replace(lesson, put=replace(lesson.put, extra=extra)))
+        return settled
+
+    async def _confirm_checks(self, spoken: SpokenMessage, *, is_corrected: bool) -> None:
+        """Confirm the proposed checks that agree with the person about the task before this message."""
+        for name in spoken.answered_with:
+            rule = self.library.view.get(name)
+            if rule is not None and check_state_of(rule) == PROPOSED:
+                await run_sync(self._confirm_check, rule, spoken, is_corrected)
+
+    def _confirm_check(self, rule: Skill, spoken: SpokenMessage, is_corrected: bool) -> None:
+        if not self.trial.is_confirmed(rule, spoken, is_corrected=is_corrected):
+            return
+        confirmed = replace(rule, extra={**rule.extra, "check_state": CONFIRMED})
+        expected: dict[SkillName, str | None] = {rule.name: rule.content_hash}
+        try:
+            self.library.publish((confirmed,), (), f"confirmed the check of {rule.name}", expected=expected, by_person=True)
+        except SkillError as error:
+            log.info("check_not_confirmed turn=%s reason=%s", spoken.turn, error)
+        else:
+            log.info("check_confirmed turn=%s", spoken.turn)
+
+    def _unconfirmed(self, spoken: SpokenMessage, understood: ReadMessage) -> list[_Lesson]:
+        """Retractions of rules from sure phrases of this message that its reader does not confirm. Blocks."""
+        confirmed = {
+            plain_words(self.redact(item.text)) for item in understood.items if item.op in (ItemChange.ADD, ItemChange.REPLACE)
+        }
+        sure = (one for one in self._mine(spoken) if one.extra.get("source") == spoken.turn)
+        return [_Lesson("retracted", None, (one,), UNCONFIRMED) for one in sure if plain_words(rule_text(one)) not in confirmed]
+
+    def _lesson(
+        self, spoken: SpokenMessage, item: RuleItem, is_correction: bool, taken: set[str], written_by: str
+    ) -> _Lesson | None:
+        targets = [one for name in item.targets if name not in taken and (one := self.library.view.get(name)) is not None]
+        own = tuple(one for one in targets if self._is_own(one, spoken))
+        match item.op:
+            case ItemChange.RETRACT:
+                return _Lesson("retracted", None, own) if own else None
+            case ItemChange.NONE:
+                return self._missed(spoken, targets) if is_correction else None
+            case ItemChange.ADD | ItemChange.REPLACE if item.scope is ItemScope.CONVERSATION:
+                return None
+        about = f"{spoken.task}\n{spoken.answer}"
+        if (reason := ungrounded(item.text, spoken.words.own, about, self._around(spoken))) is not None:
+            log.info("item_not_taken turn=%s reason=%s", spoken.turn, reason)
+            self._refuse(spoken, item, reason, written_by)
+            return None
+        rule = self._rule(spoken, item, taken)
+        same = find_same(rule, self._mine(spoken))
+        if same is not None:
+            gone = tuple(one for one in own if one.name != same.name)
+            return _Lesson("retracted", None, gone) if gone else self._missed(spoken, [same]) if is_correction else None
+        return _Lesson("replaced" if own else "noted", rule, own)
+
+    def _around(self, spoken: SpokenMessage) -> Iterable[str]:
+        yield from spoken.words.foreign
+        yield from self.foreign(spoken.turn)
+
+    def _mine(self, spoken: SpokenMessage) -> Iterable[Skill]:
+        scope = scope_of_lesson(spoken.scope)
+        return (one for one in self.library.view.index.skills() if is_rule(one) and one.scope == scope)
+
+    def _is_own(self, skill: Skill, spoken: SpokenMessage) -> bool:
+        """Whether this person may take it back in words: a rule of their own, or one for everyone where there is only one user."""
+        is_theirs = skill.scope == scope_of_lesson(spoken.scope) or (skill.scope is None and spoken.scope.user is None)
+        return is_rule(skill) and is_theirs and not skill.pinned
+
+    def _missed(self, spoken: SpokenMessage, targets: Sequence[Skill]) -> _Lesson | None:
+        """A correction about what is in force already and was not placed: the task becomes an example of it."""
+        example = self._example(spoken)
+        for skill in targets:
+            is_editable = skill.author is not Authorship.PERSON and not skill.pinned
+            if not (is_editable and example) or skill.name in spoken.answered_with or example in skill.examples:
+                continue
+            examples = [*skill.examples, example][-_MOST_EXAMPLES:]
+            return _Lesson("example", replace(skill, extra={**skill.extra, "examples": examples}))
+        return None
+
+    def _example(self, spoken: SpokenMessage) -> str:
+        """The task at hand, in the person's own words."""
+        return " ".join(self.redact(own_words(spoken.task)).split())[:_EXAMPLE_CHARS].strip()
+
+    def _rule(self, spoken: SpokenMessage, item: RuleItem, taken: set[str]) -> Skill:
+        is_always = _ALWAYS.match(item.when) is not None
+        extra: dict[str, object] = {"kind": item.kind.value}
+        if is_always:
+            extra["applies"] = ALWAYS
+        if item.scope is ItemScope.PROJECT and spoken.scope.workspace:
+            extra["workspace"] = spoken.scope.workspace
+        elif item.scope is ItemScope.PROJECT:
+            extra["project"] = UNKNOWN_PROJECT
+        if item.expires is not None:
+            extra["expires"] = item.expires.isoformat()
+        example = "" if is_always else self._example(spoken)
+        if examples := list(dict.fromkeys(filter(None, (*map(self.redact, item.examples), example)))):
+            extra["examples"] = examples
+        extra["source"] = spoken.turn
+        text = self.redact(item.text)
+        when = self.redact(item.when)
+        name = rule_name(text, when, item.kind, lambda name: name in taken or self.library.view.get(name) is not None)
+        return Skill(
+            name=name,
+            trigger=when or text,
+            body=text,
+            scope=scope_of_lesson(spoken.scope),
+            extra=extra,
+            state=SkillState.LIVE,
+            author=Authorship.INSTRUCTION,
+        )
+
+    async def _publish(self, spoken: SpokenMessage, lesson: _Lesson, turns: Sequence[TurnId], written_by: str) -> bool:
+        """Put one change in force; False where it cannot be, and the log says why."""
+        put, gone = lesson.put, lesson.gone
+        candidate = None if put is None else self._candidate(put, turns, written_by, Standing.ACCEPTED, lesson.event)
+        expected: dict[SkillName, str | None] = {one.name: one.content_hash for one in gone}
+        if put is not None:
+            expected[put.name] = put.content_hash if lesson.event == "example" else None
+        names = [one.name for one in gone]
+        told = f"{lesson.reason or lesson.event} {', '.join([*([put.name] if put else []), *names])}"
+        learned = LearnedFrom(spoken.generation, tuple(turns), None if candidate is None else candidate.id)
+        by_person = any(is_rule(one) for one in (*gone, *((put,) if put is not None else ())))
+
+        def publish() -> None:
+            self.library.publish(
+                () if put is None else (put,), names, told, expected=expected, learned=learned, by_person=by_person
+            )
+            if candidate is not None:
+                self.candidates.save_candidate(candidate)
+            if put is not None and lesson.proposed.program is not None:
+                self.candidates.save_candidate(self._waiting(put, lesson.proposed.program, turns, written_by))
+
+        try:
+            await run_sync(publish)
+        except (SkillError, RefusedError) as error:
+            log.info("lesson_not_kept turn=%s reason=%s", spoken.turn, error)
+            return False
+        shown = put if put is not None else gone[0]
+        data: dict[str, Json] = {
+            "name": shown.name,
+            "kind": shown.kind.value,
+            "text": rule_text(shown),
+            "scope": shown.scope,
+            "turn": spoken.turn,
+            "source": written_by,
+            "replaces": [str(name) for name in names if put is not None],
+        }
+        if put is not None and put.extra.get("project") == UNKNOWN_PROJECT:
+            data["project"] = UNKNOWN_PROJECT
+        if candidate is not None:
+            data["candidate"] = candidate.id
+        await self.announce(lesson.event, data)
+        return True
+
+    def _candidate(self, skill: Skill, turns: Sequence[TurnId], written_by: str, standing: Standing, reason: str) -> Candidate:
+        proposal = Proposal(skill, Change.NEW, (), tuple(turns), f"words-{skill.name}"[:64], written_by, is_instruction=True)
+        generation = self.library.view.generation
+        return Candidate(CandidateId(new_id("c_")), proposal, standing, reason, generation, self.now())
+
+    def _waiting(self, rule: Skill, program: str, turns: Sequence[TurnId], written_by: str) -> Candidate:
+        """The rule with a program as its check, for a person to decide."""
+        extra = {**{key: value for key, value in rule.extra.items() if key != "check_note"}, "check": program}
+        reason = "its check is a program that a model wrote"
+        candidate = self._candidate(replace(rule, extra=extra), turns, written_by, Standing.WAITING, reason)
+        return replace(candidate, proposal=replace(candidate.proposal, change=Change.EDIT, replaces=(rule.name,)))
+
+    def _refuse(self, spoken: SpokenMessage, item: RuleItem, reason: str, written_by: str) -> None:
+        """Keep what was not taken, so that people see why. Blocks."""
+        rule = self._rule(spoken, item, set())
+        try:
+            self.candidates.save_candidate(self._candidate(rule, [spoken.turn], written_by, Standing.REJECTED, reason))
+        except RefusedError as error:
+            log.debug("refusal_not_kept reason=%s", error)
+
+    async def _record(self, spoken: SpokenMessage, correction: str) -> None:
+        """The corrected turn failed, on the person's word."""
+        assert spoken.answered is not None
+        quote = " ".join(spoken.words.shown.split())[:_QUOTE_CHARS]
+        signals = (Signal(CORRECTION_READ, _EVIDENCE, quote),)
+        verdict = Verdict(spoken.answered, Outcome.FAIL, Source.DETECTOR, _CERTAIN, signals, fault=Fault.AGENT, comment=correction)
+        try:
+            stands = await run_sync(self.verdicts.record_verdict, verdict)
+        except RefusedError as error:
+            log.debug("verdict_refused turn=%s reason=%s", verdict.turn, error)
+            return
+        if stands:
+            self.failed()

@@ -1,0 +1,172 @@
+"""Personal assistants and research agents: how their requests are recognised, and what only they do."""
+
+import re
+from typing import Final
+
+from metaclaw.proxy.sessions.conversation import AgentClient, Request, is_heartbeat, reason_of
+
+_SESSION: Final = re.compile(r"\bsessionId=([^\s|]{1,200})")
+_SUBAGENT: Final = re.compile(r"\bsession=agent:[^\s|]{1,200}:subagent:")
+_METADATA: Final = re.compile(r"\A[^\n]{1,120}\(untrusted[^\n)]{0,80}\):\s*```(?:json)?\n.*?\n```\s*", re.DOTALL)
+_DATE: Final = re.compile(r"\A\[(?:[A-Z][a-z]{2} )?\d{4}-\d\d-\d\d[^\]\n]{0,40}\]\s*")
+_MESSAGE_ID: Final = re.compile(r"\A\[message_id: [^\]\n]{0,200}\]\s*")
+_RUNTIME: Final = re.compile(r"\n\nRuntime: agent=[^\n]*")
+_CRON: Final = re.compile(r"\A\[cron:[^\]\n]{1,200}\]")
+_OPENCLAW_MESSAGES: Final = ("A new session was started via /new or /reset", "A scheduled reminder has been triggered", "System: [")
+_OPENCLAW_PROMPTS: Final = {
+    "Pre-compaction memory flush": "memory-flush",
+    "Based on this conversation, generate a short 1-2 word filename slug": "openclaw-slug",
+}
+
+
+class OpenClaw(AgentClient):
+    """No session header, but a Runtime line in the first message; dated and annotated user messages; heartbeats and cron."""
+
+    def is_system_text(self, text: str) -> bool:
+        head = text[:600]
+        return "openclaw:attempt" in head or "running inside OpenClaw" in head
+
+    def text_key(self, request: Request) -> str | None:
+        found = _SESSION.search(_runtime_line(request))
+        return found[1] if found else None
+
+    def is_subagent(self, request: Request) -> bool:
+        return _SUBAGENT.search(_runtime_line(request)) is not None
+
+    def side(self, request: Request) -> str | None:
+        # The whole run of such a prompt is housekeeping, also when its last entry is a tool's output: hence `prompt`.
+        text = _DATE.sub("", request.prompt).lstrip()
+        if is_heartbeat(text):
+            return "heartbeat"
+        return "cron" if _CRON.match(text) else reason_of(_OPENCLAW_PROMPTS, text)
+
+    def words(self, text: str) -> str:
+        for _ in range(8):
+            shorter = text.lstrip()
+            for added in (_METADATA, _MESSAGE_ID, _DATE):
+                shorter = added.sub("", shorter, count=1)
+            if shorter == text:
+                break
+            text = shorter
+        text = _RUNTIME.sub("", text)
+        return "" if text.startswith(_OPENCLAW_MESSAGES) or _CRON.match(text) else text
+
+
+def _runtime_line(request: Request) -> str:
+    """The line of the first message that says who runs where."""
+    spoken = request.conversation
+    text = spoken.text_at(spoken.users[0]) if spoken.users else ""
+    at = text.rfind("Runtime: agent=")
+    return text[at:] if at >= 0 else ""
+
+
+# Beginnings of what it says in a person's place. Reviews go on from the person's own conversation, with its system text and tools.
+_HERMES_PROMPTS: Final = {
+    "Review the conversation above and consider saving to memory": "hermes-memory",
+    "Review the conversation above and update": "hermes-memory",
+    "You are running as Hermes' background skill CURATOR": "hermes-skills",
+    "[IMPORTANT: You are running as a scheduled cron job": "cron",
+}
+_HERMES_SYSTEMS: Final = {
+    "You name chat sessions.": "hermes-title",
+    "Generate a short, descriptive title": "hermes-title",
+    "You are a summarization agent creating a context checkpoint": "hermes-summary",
+    "You are reviewing a past conversation transcript": "hermes-summary",
+    "You are a reference advisor in a Mixture of Agents": "hermes-advisor",
+    "You are a strict judge evaluating whether an autonomous agent": "hermes-judge",
+    "You turn a user's plain-language objective into": "hermes-goal",
+    "You are the Kanban ": "hermes-kanban",
+    "You are a profile-describer for the Hermes Agent": "hermes-kanban",
+}
+_HERMES_SUBAGENT: Final = "You are a focused subagent working on a specific delegated task"
+_HERMES_MESSAGES: Final = (
+    "[Continuing toward your standing goal]",
+    "[IMPORTANT: Background process",
+    "[IMPORTANT: MCP servers",
+    "[IMPORTANT: You are running as a scheduled cron job",
+    "[CONTEXT SUMMARY]:",
+    "You've reached the maximum number of tool-calling iterations",
+)
+# Skills that a person called by name stand there whole; what they said beside the name stands behind one, and before several.
+_SKILLS: Final = ("[IMPORTANT: The user has invoked ", "[IMPORTANT: The user launched ", '[IMPORTANT: The "')
+_BESIDE_ONE: Final = "The user has provided the following instruction alongside the skill invocation: "
+_BESIDE_SEVERAL: Final = re.compile(r"\nUser instruction: (.*?)(?=\n\n\[Loaded as part of the |\Z)", re.DOTALL)
+_NOTES: Final = re.compile(
+    r"<memory-context>.*?(?:</memory-context>|\Z)|\[(?:System note|Runtime note|Note: model was just switched)[^\]]{0,2000}\]",
+    re.DOTALL,
+)
+
+
+class Hermes(AgentClient):
+    """No session identifier at all; sub-agents and reviews in the background, titles and judges without tools."""
+
+    def is_system_text(self, text: str) -> bool:
+        return "You are Hermes Agent" in text[:600] or text.startswith(tuple(_HERMES_SYSTEMS))
+
+    def is_subagent(self, request: Request) -> bool:
+        # Behind its own long system text, so further down than the rules for unknown clients look.
+        return any(_HERMES_SUBAGENT in text for text in request.conversation.system)
+
+    def side(self, request: Request) -> str | None:
+        # The whole run of such a prompt is housekeeping, also when its last entry is a tool's output: hence `prompt`.
+        reason = reason_of(_HERMES_PROMPTS, request.prompt)
+        return reason if reason or request.has_tools else reason_of(_HERMES_SYSTEMS, request.system, request.last_text)
+
+    def words(self, text: str) -> str:
+        if text.startswith(_HERMES_MESSAGES):
+            return ""
+        if text.startswith(_SKILLS):
+            several = _BESIDE_SEVERAL.search(text)
+            text = several[1] if several else text.partition(_BESIDE_ONE)[2]
+        return _NOTES.sub("", text) if "[" in text or "<" in text else text
+
+
+_BOOTSTRAP: Final = re.compile(
+    r"\A# \S{1,4} (?:BOOTSTRAP MODE ACTIVATED|引导模式已激活).*?(?:\*\*Original user message:\*\*|\*\*用户的原始消息：\*\*)\s*",
+    re.DOTALL,
+)
+_COPAW_SUMMARY: Final = (
+    "You are a context compaction assistant",
+    "你是一个上下文压缩助手",
+    "You are a context summarization assistant",
+)
+
+
+class CoPaw(AgentClient):
+    """Everything as text-part lists, a set-up text before the user's first words, summaries by a second conversation."""
+
+    def is_system_text(self, text: str) -> bool:
+        return "CoPaw" in text or "copaw" in text or ("# AGENTS.md" in text[:200] and "# SOUL.md" in text)
+
+    def side(self, request: Request) -> str | None:
+        return "copaw-summary" if not request.has_tools and request.system.startswith(_COPAW_SUMMARY) else None
+
+    def words(self, text: str) -> str:
+        return _BOOTSTRAP.sub("", text)
+
+
+_RESEARCH_SYSTEMS: Final = {
+    "You are a quality reviewer for an automated academic research pipeline": "autoresearchclaw-judge",
+    "You are a skill designer for an AI agent system": "autoresearchclaw-lesson",
+}
+# What it puts behind a task by itself, in this order, as far as a version has it.
+_RESEARCH_NOTES: Final = re.compile(r"\n## (?:Lessons from Prior Runs|Learned Skills from Prior Runs|Matched Domain Skills)\b")
+
+
+class AutoResearchClaw(AgentClient):
+    """A research pipeline of one-shot calls without any identifier, and a last request that ends a session."""
+
+    def is_system_text(self, text: str) -> bool:
+        return _research_task(text) is not None
+
+    def side(self, request: Request) -> str | None:
+        return _research_task(request.system)
+
+    def words(self, text: str) -> str:
+        return _RESEARCH_NOTES.split(text, maxsplit=1)[0]
+
+
+def _research_task(system: str) -> str | None:
+    """The side task that this system text is for. To some models it first says that it wants JSON."""
+    is_json = system.startswith("You MUST respond with valid JSON")
+    return reason_of(_RESEARCH_SYSTEMS, system.partition("\n\n")[2] if is_json else system)

@@ -1,1 +1,0 @@
-"""Signals of presence, one file each."""
