@@ -172,7 +172,7 @@ def parsed(body: bytes) -> Json:
 
 
 _PATIENCE_S = 60.0
-"""A proxy with very many skills takes a while over its files."""
+"""A proxy with very many skills, or weights that are not loaded yet, takes a while."""
 
 
 def carry_out(
@@ -182,11 +182,17 @@ def carry_out(
     do: "Callable[[Rulebook], dict[str, Json]]",
     said: "Mapping[str, Json] | None" = None,
 ) -> "dict[str, Json]":
-    """Have the running proxy do it by this request, else do it here. A refusal is an error in the proxy's words."""
+    """Have the running proxy do it by this request, else do it here."""
+    facts = ask_proxy(home, method, path, said)
+    return _do(home, do) if facts is None else facts
+
+
+def ask_proxy(home: Path, method: str, path: str, said: "Mapping[str, Json] | None" = None) -> "dict[str, Json] | None":
+    """The running proxy's answer to a request; None if no proxy runs. A refusal is an error in the proxy's words."""
     try:
         _, api = connect(home)
     except NotRunningError:
-        return _do(home, do)
+        return None
     status, body = api.send(method, path, said, _PATIENCE_S)
     if status in (400, 404, 409):
         raise MetaClawError(message_in(body))

@@ -400,11 +400,10 @@ def _missing_key(config: "Config", provider: "ProviderConfig") -> str | None:
 
 
 def model_name(stage: Stage) -> str:
-    return (
-        f"the model in {stage.base_model}, not the embedded one,"
-        if stage.base_model
-        else "the embedded model, 135 million parameters,"
-    )
+    """The model that answers without a provider, in words."""
+    if stage.base_model:
+        return f"the model in {stage.base_model}, not the embedded one,"
+    return "the embedded model, 135 million parameters,"
 
 
 @contextmanager

@@ -224,13 +224,13 @@ class SqlCompliance:
             rule = pack_text(outcome.rule)
             if outcome.is_told:
                 so_far = sum(count for (name, _), count in times.items() if name == rule)
-                told += _told_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
+                told += _events_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
             times[rule, turn.day] += 1
         at = pack_instant(self._clock())
         connection.execute(insert(events), [{"at_us": at, "kind": kind, "data": pack_json(said)} for kind, said in told])
 
 
-def _told_of(turn: MeasuredTurn, outcome: RuleOutcome, times: int, *, is_first: bool) -> list[tuple[str, dict[str, Json]]]:
+def _events_of(turn: MeasuredTurn, outcome: RuleOutcome, times: int, *, is_first: bool) -> list[tuple[str, dict[str, Json]]]:
     """The event of a broken rule, and the notice that comes with the first on a day."""
     data: dict[str, Json] = {"rule": outcome.rule, "turn": turn.turn, "agent": turn.agent, "model": turn.model}
     data |= {"times": times, "reason": outcome.reason}
@@ -278,8 +278,6 @@ def _ordinal(number: int) -> str:
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
-
-__all__ = ["ATTEMPT", "IS_ATTEMPT", "SqlTrueAnswers", "StoredAnswer"]
 
 _MOST_LOADED = 50_000
 

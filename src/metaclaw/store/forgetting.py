@@ -214,11 +214,11 @@ class SqlForgetting:
 
     def _remove_some(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:
         with self._writing("forgetting turns") as connection:
-            rows = _next(connection, session, condition)
+            rows = _newest_turns(connection, session, condition)
             seqs = [row.seq for row in rows]
             if rows:
                 if is_remembered:
-                    _remember(connection, rows, self._clock())
+                    _note_forgotten(connection, rows, self._clock())
                 left = _used_by(connection, seqs)
                 remove_bodies(connection, payloads, seqs)
                 remove_bodies(connection, translations, seqs)
@@ -237,7 +237,7 @@ class SqlForgetting:
             yield connection
 
 
-def _next(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[ResultRow]:
+def _newest_turns(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[ResultRow]:
     """The newest turns to go, as many as go at once."""
     size = func.length(payloads.c.middle) + func.length(payloads.c.said)
     query = (
@@ -257,7 +257,7 @@ def _next(connection: Connection, session: str, condition: ColumnElement[bool]) 
     return chosen
 
 
-def _remember(connection: Connection, rows: Sequence[ResultRow], at: datetime) -> None:
+def _note_forgotten(connection: Connection, rows: Sequence[ResultRow], at: datetime) -> None:
     at_us = pack_instant(at)
     connection.execute(insert(forgotten), [{"turn": row.id, "session": row.session, "at_us": at_us} for row in rows])
     ids = {row.seq: row.id for row in rows}

@@ -158,7 +158,7 @@ class SqlGenerations:
                 _drop_learning_in_flight(connection, now)
             put, gone = _change_members(connection, number, hashes)
             _change_libraries(connection, number, libraries)
-            _owe(connection, number, unwritten)
+            _note_unwritten(connection, number, unwritten)
             told = {"generation": number, "hash": draft.hash, "reason": reason, "put": put, "gone": gone}
             connection.execute(insert(events), {"at_us": now, "kind": "generation", "data": pack_json(told)})
         return SkillGeneration(number, draft.hash, draft.skills)
@@ -428,7 +428,7 @@ def _change_libraries(connection: Connection, number: int, libraries: dict[Audie
         connection.execute(insert(scope_libraries), came)
 
 
-def _owe(connection: Connection, number: int, names: Sequence[SkillName]) -> None:
+def _note_unwritten(connection: Connection, number: int, names: Sequence[SkillName]) -> None:
     stored = [pack_text(name) for name in dict.fromkeys(names)]
     if stored:
         connection.execute(delete(owed).where(owed.c.name == bindparam("again")), [{"again": name} for name in stored])

@@ -322,7 +322,7 @@ class SqlCandidates:
             if before is None:
                 _insert(connection, candidate)
                 return
-            event = {"at_us": pack_instant(self._clock()), "kind": "candidate.changed", "data": _past(before)}
+            event = {"at_us": pack_instant(self._clock()), "kind": "candidate.changed", "data": _previous_state(before)}
             connection.execute(insert(events), event)
             connection.execute(update(candidates).where(candidates.c.id == before.id), _progress(candidate))
 
@@ -408,7 +408,7 @@ def _progress(candidate: Candidate) -> dict[str, Value]:
     }
 
 
-def _past(row: ResultRow) -> str:
+def _previous_state(row: ResultRow) -> str:
     past = _candidate(row)
     words = {"candidate": past.id, "skill": past.proposal.skill.name, "standing": past.standing.value, "reason": past.reason}
     return pack_document(words | {"certificate": past.certificate})

@@ -50,7 +50,7 @@ class SqlLedger:
         self._gathered = 0
         self._together = 1
         self._wake_timer: asyncio.TimerHandle | None = None
-        self._room_wanted: list[asyncio.Future[None]] = []
+        self._waiting_for_room: list[asyncio.Future[None]] = []
         self._watch_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -69,7 +69,7 @@ class SqlLedger:
             return
         self._is_open = False
         self._queue.close()
-        self._wake_all_who_want_room()
+        self._wake_waiting_for_room()
         await self._finished
         self._thread.join()
         await asyncio.to_thread(self._checkpointer.stop)
@@ -114,9 +114,9 @@ class SqlLedger:
                 self._watch(loop, self._limits.patience_s)
                 return await queued.waiting
             room = loop.create_future()
-            self._room_wanted.append(room)
+            self._waiting_for_room.append(room)
             await room
-        self._keep_for_later(queued)
+        self._keep_in_memory(queued)
         return False
 
     def _call_writer(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -139,7 +139,7 @@ class SqlLedger:
         self._is_wake_due, self._gathered, self._wake_timer = False, 0, None
         self._queue.wake()
 
-    def _keep_for_later(self, queued: QueuedItem) -> None:
+    def _keep_in_memory(self, queued: QueuedItem) -> None:
         if self._is_open:
             self._lose(self._queue.squeeze(queued))
         else:
@@ -173,7 +173,7 @@ class SqlLedger:
         self._lose(report.lost)
         if report.trouble is not None or report.is_working:
             self._change_to(report.trouble)
-        self._wake_all_who_want_room()
+        self._wake_waiting_for_room()
 
     def _change_to(self, trouble: str | None) -> None:
         before, self._trouble = self._trouble, trouble
@@ -185,7 +185,7 @@ class SqlLedger:
         if trouble is not None:
             for queued in list(self._awaited):
                 self._answer(queued, False)
-            self._wake_all_who_want_room()
+            self._wake_waiting_for_room()
 
     def _answer(self, queued: QueuedItem, is_durable: bool) -> None:
         self._awaited.pop(queued, None)
@@ -198,8 +198,8 @@ class SqlLedger:
         for queued in items:
             self._answer(queued, False)
 
-    def _wake_all_who_want_room(self) -> None:
-        wanted, self._room_wanted = self._room_wanted, []
+    def _wake_waiting_for_room(self) -> None:
+        wanted, self._waiting_for_room = self._waiting_for_room, []
         for room in wanted:
             if not room.done():
                 room.set_result(None)

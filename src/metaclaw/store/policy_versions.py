@@ -272,7 +272,7 @@ class SqlPolicies:
             if parent != BASE_POLICY and version_row(connection, parent) is None:
                 raise RefusedError(f"publishing a version: there is no version {parent} to descend from")
             now = pack_instant(self._clock())
-            generation = _newest_generation(connection) if batch is None else _finish(connection, batch, parent, now)
+            generation = _newest_generation(connection) if batch is None else _mark_done(connection, batch, parent, now)
             number = (connection.execute(select(func.max(policies.c.number))).scalar() or BASE_POLICY) + 1
             born: dict[str, Value] = {"number": number, "parent": parent, "batch": batch, "base": pack_text(base)}
             born |= {"state": PolicyState.CANDIDATE.value, "generation": generation, "steps": steps}
@@ -395,7 +395,7 @@ def _newest_generation(connection: Connection) -> int:
     return newest
 
 
-def _finish(connection: Connection, number: int, parent: int, now: int) -> int:
+def _mark_done(connection: Connection, number: int, parent: int, now: int) -> int:
     """Mark a batch done that may teach; the generation of its turns."""
     doing = "publishing a version"
     batch = opened(connection, number, doing)

@@ -97,7 +97,7 @@ class WriteQueue:
         with self._lock:
             if queued.weight_bytes > self._max_bytes:
                 return [queued]
-            if isinstance(queued.item, SessionEnd) and self._is_said_already(queued.item):
+            if isinstance(queued.item, SessionEnd) and self._has_end(queued.item):
                 return []
             self._entries.append(queued)
             self._hold(queued)
@@ -168,7 +168,7 @@ class WriteQueue:
     def _fits(self, more_bytes: int) -> bool:
         return self._held_entries < self._max_entries and self._held_bytes + more_bytes <= self._max_bytes
 
-    def _is_said_already(self, end: SessionEnd) -> bool:
+    def _has_end(self, end: SessionEnd) -> bool:
         """Whether an end of this session waits already. If the session has gone on since, the new end replaces the old one."""
         if end.session not in self._ending:
             return False
@@ -298,8 +298,8 @@ class WriterThread:
         if report.written or report.lost:
             self._queue.free((*report.written, *report.lost))
         if report.trouble is not None:
-            report.lost += self._leave_for_later(items, report)
-        self._tell(report)
+            report.lost += self._requeue(items, report)
+        self._send_report(report)
 
     def _probe(self) -> None:
         """Check whether a store that failed works again while nothing waits."""
@@ -307,9 +307,9 @@ class WriterThread:
             self._write([])
         except StoreError as error:
             self._close_turn_writer()
-            self._tell(WriteReport(trouble=str(error)))
+            self._send_report(WriteReport(trouble=str(error)))
         else:
-            self._tell(WriteReport(is_working=True))
+            self._send_report(WriteReport(is_working=True))
 
     def _check_files(self) -> None:
         """Write removed files anew even if there is nothing to record."""
@@ -325,11 +325,11 @@ class WriterThread:
         except FilesLostError:
             self._open_turn_writer().write(items)
 
-    def _tell(self, report: WriteReport) -> None:
+    def _send_report(self, report: WriteReport) -> None:
         self._report(report)
         if report.trouble is not None:
             self._is_troubled = True
-            self._rest()
+            self._pause()
         elif report.is_working:
             self._is_troubled = False
             self._failures = 0
@@ -340,7 +340,7 @@ class WriterThread:
             self._open_turn_writer()
         except StoreError as error:
             self._has_failed = True
-            self._tell(WriteReport(trouble=str(error)))
+            self._send_report(WriteReport(trouble=str(error)))
 
     def _write_together(self, items: list[QueuedItem]) -> WriteReport:
         try:
@@ -419,20 +419,20 @@ class WriterThread:
         log.error("turn cannot be stored turn=%s reason=%s", name, error)
         return WriteReport(lost=[queued])
 
-    def _leave_for_later(self, items: list[QueuedItem], report: WriteReport) -> list[QueuedItem]:
+    def _requeue(self, items: list[QueuedItem], report: WriteReport) -> list[QueuedItem]:
         done = {id(queued) for queued in (*report.written, *report.lost)}
         left = [queued for queued in items if id(queued) not in done]
         for queued in left:
             if not queued.attempts:
                 queued.attempts, queued.commits_seen = 1, self._commits
         dropped = self._queue.put_back(left)
-        if self._is_time_to_give_up():
+        if self._is_over_time():
             while rest := self._queue.take():
                 self._queue.free(rest)
                 dropped += rest
         return dropped
 
-    def _is_time_to_give_up(self) -> bool:
+    def _is_over_time(self) -> bool:
         if not self._queue.is_closed:
             return False
         now = time.monotonic()
@@ -440,7 +440,7 @@ class WriterThread:
             self._give_up_at = now + self._limits.close_patience_s
         return now >= self._give_up_at
 
-    def _rest(self) -> None:
+    def _pause(self) -> None:
         delay_s = min(self._limits.retry_max_s, self._limits.retry_first_s * 2 ** min(self._failures, 16))
         self._failures += 1
         if self._queue.is_closed:

@@ -87,30 +87,28 @@ class Pages:
             log.warning("titles.unread reason=%s", error)
 
     def table(self) -> list[Route]:
-        pages: list[tuple[str, Callable[[ApiRequest], Awaitable[object]], str]] = [
-            ("/ui", self._page("today.html", "today", lambda request: self._content.today(request.query)), "Today"),
-            ("/ui/sessions", self._page("sessions.html", "sessions", self._sessions), "Sessions"),
+        content = self._content
+        pages: list[tuple[str, str, str, Callable[[ApiRequest], Awaitable[Context]], str]] = [
+            ("/ui", "today.html", "today", lambda asked: content.today(asked.query), "Today"),
+            ("/ui/sessions", "sessions.html", "sessions", self._sessions, "Sessions"),
             (
                 "/ui/sessions/{id}",
-                self._page("session.html", "sessions", lambda request: self._content.session(request.path["id"], request.query)),
+                "session.html",
+                "sessions",
+                lambda asked: content.session(asked.path["id"], asked.query),
                 "One session",
             ),
-            (
-                "/ui/turns/{id}",
-                self._page("turn.html", "sessions", lambda request: self._content.turn(request.path["id"])),
-                "One turn",
-            ),
-            ("/ui/rules", self._page("rules.html", "rules", lambda request: self._content.rules()), "Rules and skills"),
-            (
-                "/ui/rules/{name}",
-                self._page("rule.html", "rules", lambda request: self._content.rule(request.path["name"])),
-                "One rule or skill",
-            ),
-            ("/ui/training", self._page("training.html", "training", lambda request: self._content.training()), "Training"),
-            ("/ui/cost", self._page("cost.html", "cost", lambda request: self._content.cost()), "Cost and providers"),
+            ("/ui/turns/{id}", "turn.html", "sessions", lambda asked: content.turn(asked.path["id"]), "One turn"),
+            ("/ui/rules", "rules.html", "rules", lambda asked: content.rules(), "Rules and skills"),
+            ("/ui/rules/{name}", "rule.html", "rules", lambda asked: content.rule(asked.path["name"]), "One rule or skill"),
+            ("/ui/training", "training.html", "training", lambda asked: content.training(), "Training"),
+            ("/ui/cost", "cost.html", "cost", lambda asked: content.cost(), "Cost and providers"),
         ]
         return [
-            *(Route("GET", path, serve, f"Page: {title}", is_page=True) for path, serve, title in pages),
+            *(
+                Route("GET", path, self._page(template, active, serve), f"Page: {title}", is_page=True)
+                for path, template, active, serve, title in pages
+            ),
             *(Route("GET", f"/ui/{name}", _static(name), "Part of the pages", is_page=True) for name in _STATIC),
             Route("GET", SIGN_IN, self._open_link, "Page: sign in by a link", is_page=True),
             Route("POST", SIGN_IN, self._enter_key, "Page: sign in with the key", is_page=True),
