@@ -208,11 +208,9 @@ _Sent: TypeAlias = tuple[int, bytes]
 
 
 class EventFeed:
-    """Polls the store for new events while anyone is subscribed, and wakes the subscribers.
-
-    The newest events are kept in memory. A subscriber is only a cursor: one that is further behind, because it resumes or
-    reads slowly, reads from the store by itself until it has caught up.
-    """
+    """Polls the store for new events while anyone is subscribed, and wakes the subscribers. The newest events are kept in memory. A
+    subscriber is only a cursor: one that is further behind, because it resumes or reads slowly, reads from the store by itself
+    until it has caught up."""
 
     def __init__(
         self, reader: LedgerReader, *, max_subscribers: int = _MAX_SUBSCRIBERS, poll_s: float = _POLL_S, beat_s: float = _BEAT_S
@@ -240,10 +238,8 @@ class EventFeed:
         return await anyio.to_thread.run_sync(self._reader.last_event, limiter=self._threads)
 
     async def follow(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Events behind the cursor `after`, then new ones as they come, and a comment where there are none for long.
-
-        The first comment names the cursor, for a client that began at the newest event and has seen none when it must resume.
-        """
+        """Events behind the cursor `after`, then new ones as they come, and a comment where there are none for long. The first
+        comment names the cursor, for a client that began at the newest event and has seen none when it must resume."""
         self._subscribers += 1
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll())

@@ -102,10 +102,8 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
 
 
 def _settle_garbage() -> None:
-    """Exempt what is loaded by now from garbage collection: it is kept until the program ends.
-
-    No collection is run first: it takes a twentieth of the start.
-    """
+    """Exempt what is loaded by now from garbage collection: it is kept until the program ends. No collection is run first: it takes
+    a twentieth of the start."""
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
@@ -148,10 +146,8 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Signals:
-    """SIGTERM and SIGINT (Ctrl-C) stop the program, with exit status 0; running answers may finish.
-
-    A second Ctrl-C does not wait for them. No signal but SIGKILL skips what follows: recording finished answers and closing.
-    """
+    """SIGTERM and SIGINT (Ctrl-C) stop the program, with exit status 0; running answers may finish. A second Ctrl-C does not wait
+    for them. No signal but SIGKILL skips what follows: recording finished answers and closing."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()

@@ -96,10 +96,8 @@ class DemoHome:
         seed: int | None = None,
         on_words: "Callable[[str], None] | None" = None,
     ) -> DemoReply:
-        """Ask over the OpenAI wire, streamed, as an agent does; `after` are the questions and answers before it.
-
-        Without `after` every question is a session of its own. `on_words` is called as words arrive.
-        """
+        """Ask over the OpenAI wire, streamed, as an agent does; `after` are the questions and answers before it. Without `after`
+        every question is a session of its own. `on_words` is called as words arrive."""
         history = [said for asked, got in after for said in (("user", asked), ("assistant", got))]
         messages: list[Json] = [{"role": role, "content": text} for role, text in [*history, ("user", question)]]
         body: dict[str, Json] = {"model": self._model, "messages": messages, "max_tokens": max_tokens, "stream": True}

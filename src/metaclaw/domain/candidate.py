@@ -75,9 +75,7 @@ class ReplayCost:
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
     """One replay of a recorded turn with a skill. The outcome is unknown where nothing could tell it; `note` says why.
-
-    `is_unavailable` says that the model or the judge could not be asked now: the same replay may be tried again later.
-    """
+    `is_unavailable` says that the model or the judge could not be asked now: the same replay may be tried again later."""
 
     probe: Probe
     outcome: Outcome
@@ -89,9 +87,7 @@ class ReplayResult:
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """The evidence for a skill. Of replays, `wins` are failures it fixed, `losses` and `regressions` passing turns it broke.
-
-    `expected_loss` is what keeping it is expected to cost, in passes per task; `replays` are those paid for so far.
-    """
+    `expected_loss` is what keeping it is expected to cost, in passes per task; `replays` are those paid for so far."""
 
     stage: SkillState
     probes: int

@@ -23,11 +23,9 @@ class PolicyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The location of trained weights, as the backend that made them names it.
-
-    `adapter` is a folder in PEFT's format or a backend's own name for what its sampler loads; `training` is what training can go on
-    from, optimiser included, or None where only serving can use them.
-    """
+    """The location of trained weights, as the backend that made them names it. `adapter` is a folder in PEFT's format or a
+    backend's own name for what its sampler loads; `training` is what training can go on from, optimiser included, or None where
+    only serving can use them."""
 
     backend: str
     adapter: str

@@ -68,11 +68,9 @@ class SpendingKey:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """A sum of calls. `input_tokens` includes the cached ones.
-
-    `turns` are the turns the calls were about; `estimated` the calls whose provider did not say how many tokens they took;
-    `unpriced_tokens` the tokens of models without a price, which `cost` leaves out.
-    """
+    """A sum of calls. `input_tokens` includes the cached ones. `turns` are the turns the calls were about; `estimated` the calls
+    whose provider did not say how many tokens they took; `unpriced_tokens` the tokens of models without a price, which `cost`
+    leaves out."""
 
     turns: int = 0
     calls: int = 0

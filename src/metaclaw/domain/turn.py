@@ -158,11 +158,8 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The bytes of a turn.
-
-    What the provider got is either the client's body with `splices` applied (wires match) or `translated`.
-    What the client saw is what the provider said, unless `seen` holds something else.
-    """
+    """The bytes of a turn. What the provider got is either the client's body with `splices` applied (wires match) or `translated`.
+    What the client saw is what the provider said, unless `seen` holds something else."""
 
     request: bytes
     splices: tuple[Splice, ...] = ()

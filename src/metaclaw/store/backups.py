@@ -102,10 +102,8 @@ def restore(path: Path, backup: Path) -> RestoreResult:
 
 
 def repair(path: Path) -> tuple[Path, list[SalvagedTable]]:
-    """Replace the database at `path` by what can be read from it. Returns where the damaged one is kept, and what was saved.
-
-    Raises StoreError, with nothing changed, for a database of a newer version: what this one does not know would be lost.
-    """
+    """Replace the database at `path` by what can be read from it. Returns where the damaged one is kept, and what was saved. Raises
+    StoreError, with nothing changed, for a database of a newer version: what this one does not know would be lost."""
     if (found := check_file(path)).is_newer:
         raise StoreError(f"{path} is not repaired: {found.problems[0]}. {found.remedy}")
     former, saved = _replace(path, lambda partial: salvage(path, partial), "damaged")

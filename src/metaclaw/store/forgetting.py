@@ -74,9 +74,7 @@ class SqlForgetting:
 
     def begin(self, session: SessionId) -> None:
         """Note durably that a session is to be forgotten, so that the next start finishes it; does nothing for an unknown session.
-
-        From now on the ledger drops turns of it whose requests came earlier and are still being answered.
-        """
+        From now on the ledger drops turns of it whose requests came earlier and are still being answered."""
         now = self._clock()
         with self._database.writing("noting what is to be forgotten") as connection:
             if connection.execute(select(sessions.c.id).where(sessions.c.id == pack_text(session))).first() is None:
@@ -111,10 +109,8 @@ class SqlForgetting:
         self._database.drop_turns(session, self._clock())
 
     def forget_session(self, session: SessionId) -> ForgetResult:
-        """Delete the turns of a session and end the batches they were in. What they have led to is told, for `erase` to delete.
-
-        The turns' ids are remembered, and nothing else of them: nothing is learned from them afterwards.
-        """
+        """Delete the turns of a session and end the batches they were in. What they have led to is told, for `erase` to delete. The
+        turns' ids are remembered, and nothing else of them: nothing is learned from them afterwards."""
         removed = self._remove(pack_text(session), true(), is_remembered=True)
         found = self.derived_data(session)
         log.info("session removed session=%s turns=%d skills=%d", session, removed, len(found.skills))
@@ -127,10 +123,8 @@ class SqlForgetting:
             return find_derived_data(connection, session)
 
     def erase(self, reason: str) -> bool:
-        """Delete what was derived from forgotten turns, and give up the versions that were trained on it, for this reason.
-
-        False, and nothing is changed, while a skill that was derived from them is in force: retire it first.
-        """
+        """Delete what was derived from forgotten turns, and give up the versions that were trained on it, for this reason. False,
+        and nothing is changed, while a skill that was derived from them is in force: retire it first."""
         with self._writing("erasing what was learned") as connection:
             if self._database.kind == "postgresql":
                 connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
@@ -338,11 +332,9 @@ def _sweep_chains(connection: Connection, table: Table, users: Select[bytes], la
 
 
 def purge(database: Database, *, compact_below_bytes: int | None, within_s: float) -> bool:
-    """Overwrite what was deleted: in SQLite's main file, by rebuilding it, and in its log, by emptying it.
-
-    False if that was not possible in time because others read, or because the file is not below the limit: rebuilding it blocks
-    all other writers. On PostgreSQL nothing is done: its server removes dead rows by itself.
-    """
+    """Overwrite what was deleted: in SQLite's main file, by rebuilding it, and in its log, by emptying it. False if that was not
+    possible in time because others read, or because the file is not below the limit: rebuilding it blocks all other writers. On
+    PostgreSQL nothing is done: its server removes dead rows by itself."""
     path = database.path
     if path is None or database.kind != "sqlite":
         return True

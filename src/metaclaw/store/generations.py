@@ -69,10 +69,8 @@ class ChangesSince:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow:
-    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both.
-
-    Generation 0, which every store begins with, was published at no time.
-    """
+    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both. Generation 0,
+    which every store begins with, was published at no time."""
 
     number: int
     hash: str
@@ -84,11 +82,8 @@ class GenerationRow:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Since when a skill has its present state and text.
-
-    `generation` brought it into its present state, at `since`; it has had its present text since generation `text_since`;
-    `canaries` counts how often a skill of this name has been a canary.
-    """
+    """Since when a skill has its present state and text. `generation` brought it into its present state, at `since`; it has had its
+    present text since generation `text_since`; `canaries` counts how often a skill of this name has been a canary."""
 
     generation: int
     since: datetime
@@ -268,10 +263,8 @@ class SqlGenerations:
         ]
 
     def skill_changes(self, after: int) -> list[SkillChange]:
-        """Skills that came into force or got another text in generations newer than `after`, oldest first.
-
-        Rules and facts are left out, and so is a change that leaves the placed text as it was: another state, author or example.
-        """
+        """Skills that came into force or got another text in generations newer than `after`, oldest first. Rules and facts are left
+        out, and so is a change that leaves the placed text as it was: another state, author or example."""
         newer = select(memberships.c.name).where(memberships.c.since > after)
         query = (
             select(memberships.c.since, memberships.c.until, generations.c.published_us, skill_texts)

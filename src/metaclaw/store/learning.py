@@ -95,10 +95,8 @@ class SqlVerdicts:
 
     def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
         """The newest main turns made up to this generation whose standing verdict teaches, and that have no role; oldest first.
-
         Verdicts older than `OPEN_FOR` and turns made before the last revert are left out. Whether a skill came into force since is
-        for the caller to decide (`learn.skill_changes`): the database does not know to whom skills apply.
-        """
+        for the caller to decide (`learn.skill_changes`): the database does not know to whom skills apply."""
         since = pack_instant(self._clock() - OPEN_FOR)
         has_role = select(roles.c.turn).where(roles.c.turn == stands.c.turn).exists()
         is_of_now = stands.c.generation.between(last_revert(), generation)
@@ -269,11 +267,8 @@ class SqlCandidates:
         self._clock = clock
 
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
-        """Make these turns support of this generation, for ever, and return the number of a new attempt.
-
-        Raises RefusedError, and changes nothing, if one of them has a role already or is not in the ledger, or if all were made
-        before the last revert.
-        """
+        """Make these turns support of this generation, for ever, and return the number of a new attempt. Raises RefusedError, and
+        changes nothing, if one of them has a role already or is not in the ledger, or if all were made before the last revert."""
         with self._database.writing("beginning an attempt") as connection:
             numbers = _numbers(connection, turns)
             if not _has_newer(connection, numbers):
@@ -311,10 +306,8 @@ class SqlCandidates:
         ]
 
     def save_candidate(self, candidate: Candidate) -> None:
-        """Insert it, or bring its standing, reason and certificate up to date; what it was before is kept in `events`.
-
-        Raises RefusedError if a turn that taught it was to be forgotten.
-        """
+        """Insert it, or bring its standing, reason and certificate up to date; what it was before is kept in `events`. Raises
+        RefusedError if a turn that taught it was to be forgotten."""
         with self._database.writing("saving a candidate") as connection:
             _refuse_forgotten(connection, candidate)
             query = select(candidates).where(candidates.c.id == pack_text(candidate.id)).with_for_update()

@@ -25,10 +25,8 @@ _GATHER_S = 0.001
 
 
 class SqlLedger:
-    """`ports.Ledger` on a database: group commits by one writer thread, bounded memory, degraded rather than stopped.
-
-    Everything but the writer's own work happens on the event loop that called `start`.
-    """
+    """`ports.Ledger` on a database: group commits by one writer thread, bounded memory, degraded rather than stopped. Everything
+    but the writer's own work happens on the event loop that called `start`."""
 
     def __init__(self, database: Database, limits: LedgerLimits | None = None, clock: Callable[[], datetime] = utc_now) -> None:
         self._limits = limits or LedgerLimits()
@@ -277,10 +275,8 @@ _LOG_BYTES = 4 << 20
 
 
 class Checkpointer:
-    """A thread that checkpoints when enough was written or some time has passed.
-
-    The writer's own connection does it only when the log has grown far beyond that.
-    """
+    """A thread that checkpoints when enough was written or some time has passed. The writer's own connection does it only when the
+    log has grown far beyond that."""
 
     def __init__(self, database: Database, lost: Callable[[], None], every_s: float = 5.0, look_every_s: float = 1.0) -> None:
         self._database = database

@@ -182,10 +182,8 @@ _ENDS = {
 
 
 class SqlPolicies:
-    """Versions on a database, which itself keeps at most one serving and one on trial. Blocking: call from a thread.
-
-    Each raises StoreError; a move that may not be made is a RefusedError that says why, and changes nothing.
-    """
+    """Versions on a database, which itself keeps at most one serving and one on trial. Blocking: call from a thread. Each raises
+    StoreError; a move that may not be made is a RefusedError that says why, and changes nothing."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
@@ -263,11 +261,9 @@ class SqlPolicies:
         note: str = "",
         absorbed: Iterable[SkillName] = (),
     ) -> PolicyVersion:
-        """The next version, a candidate. With a batch, that one is done: its turns have taught this version and no other.
-
-        Refused if the batch has ended (it was done, or dropped), began from another version than `parent`, or if a turn of it fed a
-        skill or was to be forgotten.
-        """
+        """The next version, a candidate. With a batch, that one is done: its turns have taught this version and no other. Refused
+        if the batch has ended (it was done, or dropped), began from another version than `parent`, or if a turn of it fed a skill
+        or was to be forgotten."""
         with self._writing("publishing a version") as connection:
             if parent != BASE_POLICY and version_row(connection, parent) is None:
                 raise RefusedError(f"publishing a version: there is no version {parent} to descend from")

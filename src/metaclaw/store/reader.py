@@ -296,10 +296,8 @@ class LedgerReader:
             return LedgerCounts(int(total), int(still_open), int(all_turns), int(main_turns))
 
     def recent_traces(self, since: datetime, limit: int = 1000) -> list[SessionTrace]:
-        """What is needed to recognise the sessions that have not ended and spoke since then; the newest first.
-
-        The turn that stands for a session is its last main turn, since a side turn carries another conversation.
-        """
+        """What is needed to recognise the sessions that have not ended and spoke since then; the newest first. The turn that stands
+        for a session is its last main turn, since a side turn carries another conversation."""
         newest = select(func.max(turns.c.seq)).where(turns.c.session == sessions.c.id).correlate(sessions)
         last = func.coalesce(newest.where(turns.c.kind == TurnKind.MAIN.value).scalar_subquery(), newest.scalar_subquery())
         recent = select(sessions, last.label("last_seq")).where(

@@ -188,10 +188,8 @@ class LedgerEvent:
 
 @dataclass(frozen=True, slots=True)
 class DrawnTurn:
-    """A turn in which a skill was placed or withheld by chance, and the outcome of the turn; None if it has not been judged.
-
-    Turns of one session and segment share their draw. `generation` and `model` are those of the turn.
-    """
+    """A turn in which a skill was placed or withheld by chance, and the outcome of the turn; None if it has not been judged. Turns
+    of one session and segment share their draw. `generation` and `model` are those of the turn."""
 
     turn: TurnId
     session: SessionId

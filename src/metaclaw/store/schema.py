@@ -55,10 +55,8 @@ _KINDS: Final[dict[str, type[TypeEngine[Any]] | TypeEngine[Any]]] = {
 
 
 def _table(name: str, /, *columns: str) -> Table:
-    """A table with columns such as `turns:int`; those without a type are text.
-
-    The database numbers a first column `seq`; any other first column is part of the key.
-    """
+    """A table with columns such as `turns:int`; those without a type are text. The database numbers a first column `seq`; any other
+    first column is part of the key."""
     parts = [word.partition(":") for word in " ".join(columns).split()]
     kinds = enumerate((key, _KINDS[kind]) for key, _, kind in parts)
     return Table(name, metadata, *(Column(key, kind, primary_key=not at, autoincrement=key == "seq") for at, (key, kind) in kinds))

@@ -111,10 +111,8 @@ class SqlSpending:
                 _add_spending(connection, key, more, pack_text(key.item) if pack_text(key.item) in known else "")
 
     def add_served(self, price: PriceServed) -> int:
-        """Count the main turns of agents that were recorded since the last time; the number of rows that were read. Blocks.
-
-        A turn of which calls were held counts with its first attempt; the later ones are counted as `enforce`.
-        """
+        """Count the main turns of agents that were recorded since the last time; the number of rows that were read. Blocks. A turn
+        of which calls were held counts with its first attempt; the later ones are counted as `enforce`."""
         with self._database.reading("looking for new turns") as connection:
             counted = read_cursor(connection, _SPENDING_CURSOR) or 0
             if (connection.execute(select(func.max(turns.c.seq))).scalar() or 0) <= counted:

@@ -70,10 +70,8 @@ class WriteQueue:
         return self._held_turns
 
     def offer(self, queued: QueuedItem) -> bool:
-        """Take the queued if there is room; one that is larger than all the room is taken when nothing else is there.
-
-        The writer is not woken: call `wake` after the last of several.
-        """
+        """Take the queued if there is room; one that is larger than all the room is taken when nothing else is there. The writer is
+        not woken: call `wake` after the last of several."""
         with self._lock:
             if self._held_entries and not self._fits(queued.weight_bytes):
                 return False
@@ -116,10 +114,8 @@ class WriteQueue:
             self._work.get()
 
     def put_back(self, entries: list[QueuedItem]) -> list[QueuedItem]:
-        """Keep what could not be written, in its old place, or, alone and not for the first time, behind the others.
-
-        Returns what was dropped.
-        """
+        """Keep what could not be written, in its old place, or, alone and not for the first time, behind the others. Returns what
+        was dropped."""
         with self._lock:
             if len(entries) == 1 and entries[0].attempts > 1:
                 self._entries.extend(entries)
