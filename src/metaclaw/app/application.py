@@ -213,9 +213,7 @@ class Application:
             self.database, self.ledger, self.library, models, self.budget, self.reminders, self.acknowledgements
         )
         self.learner = LearnerProcess(
-            begin=lambda: LearnerStart(config, known),
-            commands=self.commands.by_name,
-            has_work=lambda: self.pending.is_anything(),
+            begin=lambda: LearnerStart(config, known), commands=self.commands.by_name, has_work=lambda: self.pending.is_anything()
         )
         self.pending = PendingWork(
             self.reader,

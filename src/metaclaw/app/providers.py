@@ -11,15 +11,7 @@ from metaclaw.api import ProviderFacts
 from metaclaw.config import Config, ProviderConfig
 from metaclaw.domain.chat import Wire
 from metaclaw.ports import ModelProvider
-from metaclaw.upstream import (
-    PASSTHROUGH,
-    HttpEmbeddings,
-    HttpEndpoint,
-    PoolLimits,
-    ProviderHealth,
-    ProviderReachability,
-    Timeouts,
-)
+from metaclaw.upstream import PASSTHROUGH, HttpEmbeddings, HttpEndpoint, PoolLimits, ProviderHealth, ProviderReachability, Timeouts
 
 if TYPE_CHECKING:
     # Imported where they are used: most programs have neither weights nor a library, and the start should be quick.
@@ -120,11 +112,7 @@ class ConfiguredProviders:
 
         engine = self._config.engine
         self.embedded = EmbeddedModel(
-            self.model_folder,
-            name=one.name,
-            convert=self._is_own_model,
-            threads=engine.threads or None,
-            slots=engine.max_batch,
+            self.model_folder, name=one.name, convert=self._is_own_model, threads=engine.threads or None, slots=engine.max_batch
         )
         return self.embedded
 

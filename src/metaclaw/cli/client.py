@@ -176,11 +176,7 @@ _PATIENCE_S = 60.0
 
 
 def carry_out(
-    home: Path,
-    method: str,
-    path: str,
-    do: "Callable[[Rulebook], dict[str, Json]]",
-    said: "Mapping[str, Json] | None" = None,
+    home: Path, method: str, path: str, do: "Callable[[Rulebook], dict[str, Json]]", said: "Mapping[str, Json] | None" = None
 ) -> "dict[str, Json]":
     """Have the running proxy do it by this request, else do it here."""
     facts = ask_proxy(home, method, path, said)

@@ -51,8 +51,7 @@ class PolicyConfig(Section):
         "`start --mode` says it for one run.",
     )
     backend: Backend = Field(
-        default="embedded",
-        description="What trains: this machine, Tinker (or a server with its API, by `base_url`), MinT, Weaver.",
+        default="embedded", description="What trains: this machine, Tinker (or a server with its API, by `base_url`), MinT, Weaver."
     )
     base_model: str | None = Field(
         default=None,
@@ -119,10 +118,7 @@ class PolicyConfig(Section):
         "everything else stays as it was; 0 turns it off.",
     )
     max_new_tokens: int = Field(
-        default=256,
-        ge=1,
-        le=32_768,
-        description="Longest answer that is drawn; never longer than the request itself allowed.",
+        default=256, ge=1, le=32_768, description="Longest answer that is drawn; never longer than the request itself allowed."
     )
     temperature: float = Field(
         default=1.0, gt=0, le=2, allow_inf_nan=False, description="Sampling temperature of the answers that are drawn."

@@ -89,10 +89,7 @@ class Compliance:
         """The sums of these results."""
         held = results.get(RuleResult.HELD, 0)
         return Compliance(
-            results.get(RuleResult.FOLLOWED, 0),
-            results.get(RuleResult.BROKEN, 0) + held,
-            held,
-            results.get(RuleResult.UNKNOWN, 0),
+            results.get(RuleResult.FOLLOWED, 0), results.get(RuleResult.BROKEN, 0) + held, held, results.get(RuleResult.UNKNOWN, 0)
         )
 
 

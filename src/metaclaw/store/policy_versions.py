@@ -333,13 +333,7 @@ class SqlPolicies:
             gone = update(policies).where(policies.c.number == number, policies.c.gone_us.is_(None))
             connection.execute(gone, {"gone_us": pack_instant(self._clock())})
 
-    def _move(
-        self,
-        action: str,
-        rule: Callable[[Versions], Transitions],
-        reason: str,
-        report: GateReport | None = None,
-    ) -> None:
+    def _move(self, action: str, rule: Callable[[Versions], Transitions], reason: str, report: GateReport | None = None) -> None:
         with self._writing("moving a version") as connection:
             changes = rule(facts_of_versions(connection.execute(select(policies))))
             now, last = pack_instant(self._clock()), last_turn(connection)

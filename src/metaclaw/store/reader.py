@@ -5,19 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    Table,
-    TextClause,
-    bindparam,
-    func,
-    literal,
-    select,
-    text,
-    tuple_,
-)
+from sqlalchemy import ColumnElement, Connection, Select, Table, TextClause, bindparam, func, literal, select, text, tuple_
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId

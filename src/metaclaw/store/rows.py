@@ -368,11 +368,7 @@ def turn_row_of(row: ResultRow) -> TurnRow:
 
 
 def turn_of(
-    row: ResultRow,
-    exchange: Exchange,
-    tokens: SampledTokens | None,
-    placements: tuple[Placement, ...],
-    draws: tuple[Draw, ...],
+    row: ResultRow, exchange: Exchange, tokens: SampledTokens | None, placements: tuple[Placement, ...], draws: tuple[Draw, ...]
 ) -> Turn:
     """A row of `turns` together with what lies in other tables."""
     facts = turn_row_of(row)

@@ -39,17 +39,7 @@ from metaclaw.store import schema
 from metaclaw.store.compliance import answer_rows, attempt_rows, attempts_of, rule_rows
 from metaclaw.store.database import Database, FilesLostError, Identity, RefusedError, Rescued, identify, rescue, store_errors
 from metaclaw.store.deduplication import ContentIds, RequestLines
-from metaclaw.store.rows import (
-    Value,
-    Values,
-    draw_rows,
-    pack_instant,
-    pack_json,
-    pack_text,
-    session_rows,
-    tokens_row,
-    turn_row,
-)
+from metaclaw.store.rows import Value, Values, draw_rows, pack_instant, pack_json, pack_text, session_rows, tokens_row, turn_row
 from metaclaw.store.schema import STORED_REVISION, draws, require_head
 
 if TYPE_CHECKING:

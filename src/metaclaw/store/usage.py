@@ -68,17 +68,7 @@ def present(connection: Connection, column: Column[_T], wanted: Collection[_T]) 
 
 _SPENDING_CURSOR = "spending of turns"
 _TURNS_AT_ONCE = 2000
-_SUMS = (
-    "turns",
-    "calls",
-    "failures",
-    "estimated",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "unpriced_tokens",
-    "cost",
-)
+_SUMS = ("turns", "calls", "failures", "estimated", "input_tokens", "output_tokens", "cached_tokens", "unpriced_tokens", "cost")
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 _KEYS = ("day", "purpose", "model", "item")
 _ADD = text(

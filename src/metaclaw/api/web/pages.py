@@ -14,6 +14,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw import __version__
 from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, ApiStream, Route, Scope
+from metaclaw.api.turns import short
 from metaclaw.api.web import formats
 from metaclaw.api.web.actions import ActionResult, PageActions, back_path
 from metaclaw.api.web.content import Context, PageContent
@@ -330,10 +331,5 @@ def _with_notice(path: str, number: str) -> str:
 
 
 def _sentence(kind: str, told: Mapping[str, Json]) -> str:
-    text = _short(told.get("text"))
+    text = short(str(told.get("text") or ""), 160)
     return {"noted": f"Noted: {text}", "replaced": f"Changed: {text}", "retracted": f"Taken back: {text}"}.get(kind, text)
-
-
-def _short(text: object) -> str:
-    line = " ".join(str(text or "").split())
-    return line if len(line) <= 160 else f"{line[:159]}…"
