@@ -311,11 +311,9 @@ class SqlGenerations:
             .where(memberships.c.name.in_(live))
             .group_by(memberships.c.name)
         )
-        doing = "reading since when skills are in force"
-        named = self._database.read(
-            doing, query, lambda row: (SkillName(unpack_text(row.name)), (_published(row.first), _published(row.last)))
-        )
-        return dict(named)
+        with self._database.reading("reading since when skills are in force") as connection:
+            rows = connection.execute(query)
+            return {SkillName(unpack_text(row.name)): (_published(row.first), _published(row.last)) for row in rows}
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
         """The id of each skill's text; one that has not changed since the last publication is not hashed again."""

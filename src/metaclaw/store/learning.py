@@ -123,11 +123,8 @@ class SqlVerdicts:
         """Main turns whose standing verdict is this, newest first."""
         wanted = select(turns.c.id).join(stands, stands.c.turn == turns.c.seq)
         mine = wanted.where(stands.c.outcome == outcome.value, stands.c.kind == TurnKind.MAIN.value)
-        return self._database.read(
-            "looking for turns by outcome",
-            mine.order_by(stands.c.turn.desc()).limit(limit),
-            lambda row: TurnId(unpack_text(row.id)),
-        )
+        query = mine.order_by(stands.c.turn.desc()).limit(limit)
+        return self._database.read("looking for turns by outcome", query, lambda row: TurnId(unpack_text(row.id)))
 
     def graded(self, limit: int = 5_000) -> list[tuple[Verdict, Outcome]]:
         """Verdicts of detectors and judges on turns that a person or a check has decided, with that outcome; newest first."""
@@ -249,6 +246,9 @@ def role_of(row: ResultRow) -> TurnRole | None:
     return None if row.role is None else TurnRole(RoleKind(row.role), row.role_generation)
 
 
+_NEWEST_FIRST = (candidates.c.made_us.desc(), candidates.c.id.desc())
+
+
 @dataclass(frozen=True, slots=True)
 class SkillAttempt:
     """Turns that were to teach something together, and under what name."""
@@ -320,9 +320,8 @@ class SqlCandidates:
             connection.execute(update(candidates).where(candidates.c.id == before.id), _progress(candidate))
 
     def candidate(self, candidate: CandidateId) -> Candidate | None:
-        return self._database.read_one(
-            "reading a candidate", select(candidates).where(candidates.c.id == pack_text(candidate)), _candidate
-        )
+        query = select(candidates).where(candidates.c.id == pack_text(candidate))
+        return self._database.read_one("reading a candidate", query, _candidate)
 
     def is_reverted(self, generation: int) -> bool:
         """Whether skills were reverted after this generation, so that evidence made with it is out of date."""
@@ -330,23 +329,17 @@ class SqlCandidates:
 
     def of_skill(self, name: SkillName) -> list[Candidate]:
         """Every candidate for a skill of this name, newest first."""
-        query = select(candidates).where(candidates.c.name == pack_text(name))
-        return self._database.read(
-            "reading how a skill came about", query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()), _candidate
-        )
+        query = select(candidates).where(candidates.c.name == pack_text(name)).order_by(*_NEWEST_FIRST)
+        return self._database.read("reading how a skill came about", query, _candidate)
 
     def reasons(self, standing: Standing, limit: int) -> list[str]:
         """The reasons of the newest candidates of this standing."""
-        query = select(candidates.c.reason).where(candidates.c.standing == standing.value)
-        return self._database.read(
-            "counting reasons",
-            query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit),
-            lambda row: unpack_text(row.reason),
-        )
+        query = select(candidates.c.reason).where(candidates.c.standing == standing.value).order_by(*_NEWEST_FIRST).limit(limit)
+        return self._database.read("counting reasons", query, lambda row: unpack_text(row.reason))
 
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
         """Newest first."""
-        query = select(candidates).order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit)
+        query = select(candidates).order_by(*_NEWEST_FIRST).limit(limit)
         if standing is not None:
             query = query.where(candidates.c.standing == standing.value)
         return self._database.read("listing candidates", query, _candidate)

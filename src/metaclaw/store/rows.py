@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -231,6 +232,7 @@ def _each_text(value: object, change: Callable[[str], str]) -> object:
 
 _MAIN = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
 _NO_USAGE: Values = (None, None, None, None, None)
+_USAGE = attrgetter("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 def turn_row(turn: Turn, placements: bytes | None) -> Values:
@@ -259,7 +261,7 @@ def turn_row(turn: Turn, placements: bytes | None) -> Values:
             turn.end._value_,
             turn.error,
             None if turn.finish is None else turn.finish._value_,
-            *(_NO_USAGE if usage is None else _usage(usage)),
+            *(_NO_USAGE if usage is None else _USAGE(usage)),
             pack_instant(times.received_at),
             times.first_byte_s,
             times.duration_s,
@@ -271,10 +273,6 @@ def turn_row(turn: Turn, placements: bytes | None) -> Values:
             placements,
         )
     )
-
-
-def _usage(usage: Usage) -> Values:
-    return (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens, usage.reasoning_tokens)
 
 
 def tokens_row(seq: int, tokens: SampledTokens) -> Values:

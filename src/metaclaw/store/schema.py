@@ -49,8 +49,14 @@ MAX_LINKS = 32
 metadata = MetaData()
 Serial = BigInteger().with_variant(Integer, "sqlite")
 _KINDS: Final[dict[str, type[TypeEngine[Any]] | TypeEngine[Any]]] = {
-    **{"": Text, "int": Integer, "big": BigInteger, "small": SmallInteger, "serial": Serial},
-    **{"bytes": LargeBinary, "bool": Boolean, "float": Double},
+    "": Text,
+    "int": Integer,
+    "big": BigInteger,
+    "small": SmallInteger,
+    "serial": Serial,
+    "bytes": LargeBinary,
+    "bool": Boolean,
+    "float": Double,
 }
 
 

@@ -5,7 +5,7 @@ that it goes on there after a restart.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TypeVar
 
@@ -68,7 +68,7 @@ def present(connection: Connection, column: Column[_T], wanted: Collection[_T]) 
 
 _SPENDING_CURSOR = "spending of turns"
 _TURNS_AT_ONCE = 2000
-_SUMS = ("turns", "calls", "failures", "estimated", "input_tokens", "output_tokens", "cached_tokens", "unpriced_tokens", "cost")
+_SUMS = tuple(field.name for field in fields(Spending))  # `cost` is the last
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 _KEYS = ("day", "purpose", "model", "item")
 _ADD = text(
