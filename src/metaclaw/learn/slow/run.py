@@ -222,7 +222,7 @@ class TrainingRun:
         harvest = self._recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(scored)
         known = best_answers(self._records)
         imitated, hinted, helped = await self._imitated(step, scored)
-        explored, tried = await self._explored(step, scored)
+        explored, tried = await self._explored(step, scored, len({one.turn for one in harvest.data}))
         self.tally.skipped += harvest.skipped
         record = msgspec.structs.replace(
             _record(scored, moved=False), hinted=hinted, helped=helped, found=better_answers([*scored, *tried], known)
@@ -379,12 +379,16 @@ class TrainingRun:
         data = distil(groups, [with_hint[group.turn] for group in groups]).data
         return data, len(groups), len({one.turn for one in data})
 
-    async def _explored(self, step: int, scored: Sequence[ScoredGroup]) -> tuple[tuple[Datum, ...], list[ScoredGroup]]:
-        """Better answers to some prompts whose answers all earn the same part, and all answers among which they were looked for.
-        In one step they are drawn hotter, in the next they leave the settled answer at some token (`train.imitation`)."""
+    async def _explored(
+        self, step: int, scored: Sequence[ScoredGroup], teaching: int
+    ) -> tuple[tuple[Datum, ...], list[ScoredGroup]]:
+        """Better answers to some prompts whose answers all earn the same part, and all answers among which they were looked for;
+        more prompts are tried where few of the step's are `teaching` anything by themselves. In one step the answers are drawn
+        hotter, in the next they leave the settled answer at some token (`train.imitation`)."""
         if not self._can_imitate:
             return (), []
-        groups = [group for group in scored if is_settled(group)][: max(1, self._recipe.prompts_per_step // 4)]
+        share = 4 if 4 * teaching >= len(scored) else 2
+        groups = [group for group in scored if is_settled(group)][: max(1, self._recipe.prompts_per_step // share)]
         turns, found = [self._turns[group.turn] for group in groups], dict[str, ScoredGroup]()
         sample = self._sample_forked({group.turn: group for group in groups}) if step % 2 else self._sample_hotter
         for number, piece in enumerate(self._cut(turns), _FIRST_EXPLORED_PIECE):
