@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from metaclaw.agents import Trial, find_agent
-from metaclaw.cli.agents import told
+from metaclaw.cli.agents import trial_lines
 from tests.cli.program import metaclaw
 from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
@@ -320,7 +320,7 @@ def test_the_test_questions_of_setup_are_no_work(installed: Program) -> None:
 
 def test_a_request_that_is_too_long_for_the_embedded_model_is_explained() -> None:
     printed = 'ERROR: {"error": {"message": "too long", "code": "context_length_exceeded"}}'
-    words = told(find_agent("codex"), Trial(1, "", printed), 0)
+    words = trial_lines(find_agent("codex"), Trial(1, "", printed), 0)
     assert words[0].startswith("Codex gave no answer (exit code 1)")
     assert "metaclaw setup --provider NAME" in words[-1]
-    assert told(find_agent("codex"), Trial(1, "", "ERROR: no network"), 0)[-1] == "See metaclaw doctor."
+    assert trial_lines(find_agent("codex"), Trial(1, "", "ERROR: no network"), 0)[-1] == "See metaclaw doctor."

@@ -178,11 +178,7 @@ class Api:
         standing = await anyio.to_thread.run_sync(lambda: self._facts.reader.standing_of(found.turn.id))
         if standing is None:
             raise ApiError(f"there is no turn {request.path['id']}", 404)
-        return {
-            **turn_view(found.turn),
-            "role": role_view(found.turn, standing),
-            "verdict": verdict_view(standing.verdict),
-        }
+        return {**turn_view(found.turn), "role": role_view(found.turn, standing), "verdict": verdict_view(standing.verdict)}
 
     async def _windows(self, request: ApiRequest) -> object:
         found = self._facts.windows()

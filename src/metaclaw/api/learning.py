@@ -66,7 +66,6 @@ class LearningRoutes:
     """Notes durably that a session is to be forgotten, before the owner, which takes long to build, is asked. Blocks."""
 
     def table(self) -> list[Route]:
-        """The routes."""
         return [
             Route("POST", "/api/feedback", self._feedback, "A person's verdict on a turn; it overrides the judge", (), _FEEDBACK),
             Route("GET", "/api/skills", self._skills, "Skills, rules and facts in force, or in a state", ("state",)),
@@ -135,7 +134,7 @@ class LearningRoutes:
         try:
             return {"reverted_to": number, "generation": await (await self.owner()).revert(number)}
         except SkillError as error:
-            # What was once in force is there for ever; else a file stands in the way.
+            # Generations are never deleted, so a known one fails only because of a file.
             raise ApiError(str(error), 404 if number > self.skills().generation else 409) from error
 
     async def _candidates(self, request: ApiRequest) -> object:
@@ -209,11 +208,9 @@ _Sent: TypeAlias = tuple[int, bytes]
 
 
 class EventFeed:
-    """Polls the store for new events while anyone is subscribed, and wakes the subscribers.
-
-    The newest events are kept in memory. A subscriber is only a cursor: one that is further behind, because it resumes or
-    reads slowly, reads from the store by itself until it has caught up.
-    """
+    """Polls the store for new events while anyone is subscribed, and wakes the subscribers. The newest events are kept in memory. A
+    subscriber is only a cursor: one that is further behind, because it resumes or reads slowly, reads from the store by itself
+    until it has caught up."""
 
     def __init__(
         self, reader: LedgerReader, *, max_subscribers: int = _MAX_SUBSCRIBERS, poll_s: float = _POLL_S, beat_s: float = _BEAT_S
@@ -241,10 +238,8 @@ class EventFeed:
         return await anyio.to_thread.run_sync(self._reader.last_event, limiter=self._threads)
 
     async def follow(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Events behind the cursor `after`, then new ones as they come, and a comment where there are none for long.
-
-        The first comment names the cursor, for a client that began at the newest event and has seen none when it must resume.
-        """
+        """Events behind the cursor `after`, then new ones as they come, and a comment where there are none for long. The first
+        comment names the cursor, for a client that began at the newest event and has seen none when it must resume."""
         self._subscribers += 1
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll())

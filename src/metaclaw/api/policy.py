@@ -1,7 +1,7 @@
 """Routes about trained weights: versions, which of them serves, training, promotion and rollback."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import anyio.to_thread
@@ -57,7 +57,6 @@ class PolicyRoutes:
     untrainable: str | None = None
 
     def table(self) -> list[Route]:
-        """The routes."""
         return [
             Route("GET", "/api/policy", self._policy, "Which weights answer, what training does, and the versions", ("limit",)),
             Route("GET", "/api/policy/{version}", self._version, "One version with the turns that taught it"),
@@ -171,15 +170,7 @@ def report_view(report: GateReport | None) -> Json:
     return {
         "passed": report.is_passed,
         "reasons": list(report.reasons),
-        "held_out": None
-        if pairs is None
-        else {
-            "pairs": pairs.pairs,
-            "better": pairs.better,
-            "worse": pairs.worse,
-            "mean_gain": pairs.mean_gain,
-            "e_value": pairs.e_value,
-        },
+        "held_out": None if pairs is None else asdict(pairs),
         "golden": {"serving": report.golden_serving, "candidate": report.golden_candidate},
         "kl": report.kl,
         "judge": report.judge,

@@ -105,14 +105,14 @@ class Route:
 
 
 class Router:
-    """Finds the route of a request and sends what it gives back."""
+    """Finds the route of a request and sends its result."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self._routes = [(re.compile(_pattern(route.path)), route) for route in routes]
         self._stopping = anyio.Event()
 
     def stop(self) -> None:
-        """End the answers that would go on for ever."""
+        """End the streams."""
         self._stopping.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -68,7 +68,6 @@ class RuleRoutes:
     """Called with a rule that was stated in a turn. Blocks."""
 
     def table(self) -> list[Route]:
-        """The routes."""
         return [
             Route("GET", "/api/rules", self._rules, "Rules and facts in force, or retired ones with state=retired", ("state",)),
             Route("POST", "/api/rules", self._add, "Put a rule or fact in force", (), _NEW),
@@ -209,7 +208,6 @@ class EnforcementRoutes:
     switch: Callable[[bool], Awaitable[None]]
 
     def table(self) -> list[Route]:
-        """The routes."""
         return [
             Route("GET", "/api/enforce", self._show, "Whether held rules hold calls back"),
             Route("POST", "/api/enforce", self._switch, "Hold calls that break held rules, or stop holding them", fields=_ENFORCE),

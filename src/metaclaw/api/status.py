@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -177,10 +177,7 @@ def _store_view(kind: str, store: StoreHealth, size: StoreSize | None) -> dict[s
         "waiting_turns": store.waiting_turns,
         "lost_turns": store.lost_turns,
         "notice": store.notice,
-        "size_bytes": None if size is None else size.size_bytes,
-        "free_bytes": None if size is None else size.free_bytes,
-        "max_bytes": None if size is None else size.max_bytes,
-        "removed_sessions": None if size is None else size.removed_sessions,
+        **(dict.fromkeys(field.name for field in fields(StoreSize)) if size is None else asdict(size)),
     }
 
 
@@ -222,7 +219,6 @@ class Cost:
     waiting: Callable[[], Mapping[str, int]] = dict
 
     def table(self) -> list[Route]:
-        """The routes."""
         summary = "What the program's own calls cost, by day, purpose, model and learned item"
         return [Route("GET", "/api/cost", self._cost, summary, ("days",))]
 
@@ -284,21 +280,7 @@ def _kind(purpose: str) -> str:
 def spending_view(spent: Spending) -> dict[str, object]:
     """A sum as JSON; `cost` is null where no model of it has a price."""
     is_unpriced = spent.unpriced_tokens and not spent.cost
-    return {
-        "turns": spent.turns,
-        "calls": spent.calls,
-        "failures": spent.failures,
-        "estimated": spent.estimated,
-        "input_tokens": spent.input_tokens,
-        "output_tokens": spent.output_tokens,
-        "cached_tokens": spent.cached_tokens,
-        "unpriced_tokens": spent.unpriced_tokens,
-        "cost": None if is_unpriced else round(spent.cost, 6),
-    }
-
-
-def _total(spent: Iterable[Spending]) -> Spending:
-    return sum(spent, Spending())
+    return {**asdict(spent), "cost": None if is_unpriced else round(spent.cost, 6)}
 
 
 def _grouped(pairs: Iterable[tuple[Key, Spending]]) -> dict[Key, Spending]:

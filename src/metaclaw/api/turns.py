@@ -69,7 +69,6 @@ class Titles:
             return [one for one in ids if one not in self._known]
 
     def forget(self, session: SessionId) -> None:
-        """Forget the title of a session."""
         with self._lock:
             self._known.pop(session, None)
 
@@ -133,7 +132,6 @@ class ShownPart:
 
     @property
     def text(self) -> str:
-        """All of the text that is shown."""
         return "".join(one.text for one in self.segments)
 
 
@@ -160,7 +158,6 @@ class ShownMessage:
 
     @property
     def size(self) -> int:
-        """How many characters it has."""
         return sum(len(piece.text) + piece.cut for piece in self.pieces)
 
 
@@ -174,8 +171,8 @@ class ShownTurn:
 
 
 def read_turn(turn: Turn, words: Words, *, whole: bool, most: int = _MOST_CHARS) -> ShownTurn:
-    """The turn in words. `whole`: the prompt as the provider got it, with what was placed marked; otherwise only what is new since
-    the agent last spoke. No piece of text is longer than `most` characters."""
+    """The messages of a turn as they are shown. `whole`: the prompt as the provider got it, with what was placed marked; otherwise
+    only what is new since the agent last spoke. No piece of text is longer than `most` characters."""
     body, wire = (turn.exchange.sent, turn.provider_wire) if whole else (turn.exchange.request, turn.wire)
     placed = [block.text for block in turn.placements] if whole else []
     messages = _messages(wire, body)
@@ -281,7 +278,6 @@ class WhyRoutes:
     """The provider whose model is given no list, if there is one."""
 
     def table(self) -> list[Route]:
-        """The routes."""
         return [Route("GET", "/api/turns/{id}/why", self._why, "What was placed in a turn's prompt, what not, and why")]
 
     async def _why(self, request: ApiRequest) -> object:
@@ -343,8 +339,8 @@ def _names_at(turn: Turn, anchor: bytes) -> list[Json]:
 
 
 def held_view(turn: Turn) -> dict[str, Json]:
-    """The story of an answer whose calls were held: the rules, each attempt with its calls and what became of it, and what the
-    client got. The lists are empty where nothing was held."""
+    """An answer whose calls were held: the rules, each attempt with its calls and result, and what the client got. The lists are
+    empty if nothing was held."""
     found = turn.enforcement
     if found is None:
         return {"enforced": [], "attempts": [], "got": ""}

@@ -1,11 +1,12 @@
 """Sessions, turns, verdicts, rules, skills, candidates and generations, as JSON."""
 
 import json
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from metaclaw.domain.candidate import Candidate, Certificate
-from metaclaw.domain.chat import Json, Usage
+from metaclaw.domain.chat import Json
 from metaclaw.domain.compliance import Compliance, RuleRecord
 from metaclaw.domain.skill import GenerationChange, RetiredSkill, Skill, SkillState
 from metaclaw.domain.training import RoleKind, TurnStanding
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def time_view(value: datetime | None) -> str | None:
-    """A point in time in ISO format."""
     return None if value is None else value.isoformat()
 
 
@@ -72,7 +72,7 @@ def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
         "finish": None if turn.finish is None else turn.finish.value,
         "segment": turn.segment,
         "retry_of": turn.retry_of,
-        "usage": _usage(turn.usage),
+        "usage": None if turn.usage is None else asdict(turn.usage),
         "times": {
             "received_at": time_view(turn.times.received_at),
             "first_byte_s": turn.times.first_byte_s,
@@ -135,18 +135,6 @@ def verdict_view(verdict: Verdict | None) -> Json:
     }
 
 
-def _usage(usage: Usage | None) -> Json:
-    if usage is None:
-        return None
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "reasoning_tokens": usage.reasoning_tokens,
-    }
-
-
 def _readable(body: bytes) -> Json:
     """JSON where it is JSON, else text: a stream of events is shown as it came."""
     text = body.decode("utf-8", "replace")
@@ -201,13 +189,7 @@ def retired_rule_view(retired: RetiredSkill) -> dict[str, Json]:
 
 def compliance_view(counted: Compliance) -> dict[str, Json]:
     """Counts of how often a rule was followed. A held call is counted as broken, too."""
-    return {
-        "applied": counted.applied,
-        "followed": counted.followed,
-        "broken": counted.broken,
-        "held": counted.held,
-        "unknown": counted.unknown,
-    }
+    return {"applied": counted.applied, **asdict(counted)}
 
 
 def rule_record_view(record: RuleRecord) -> dict[str, Json]:
@@ -313,19 +295,9 @@ def certificate_view(certificate: Certificate | None) -> Json:
     """The evidence a skill stands on; null where it has none."""
     if certificate is None:
         return None
-    return {
-        "stage": certificate.stage.value,
-        "probes": certificate.probes,
-        "wins": certificate.wins,
-        "losses": certificate.losses,
-        "ties": certificate.ties,
-        "undecided": certificate.undecided,
-        "regressions": certificate.regressions,
-        "expected_loss": certificate.expected_loss,
-        "tokens": certificate.tokens,
-        "model": certificate.model,
-        "notes": list(certificate.notes),
-    }
+    names = ("probes", "wins", "losses", "ties", "undecided", "regressions", "expected_loss", "tokens", "model")
+    counted: dict[str, Json] = {name: getattr(certificate, name) for name in names}
+    return {"stage": certificate.stage.value, **counted, "notes": list(certificate.notes)}
 
 
 def candidate_view(candidate: Candidate) -> dict[str, Json]:
@@ -351,11 +323,4 @@ def candidate_view(candidate: Candidate) -> dict[str, Json]:
 
 def generation_view(row: GenerationRow) -> dict[str, Json]:
     """A generation as a list shows it."""
-    return {
-        "number": row.number,
-        "hash": row.hash,
-        "reason": row.reason,
-        "published_at": time_view(row.published_at),
-        "added": row.added,
-        "removed": row.removed,
-    }
+    return {**asdict(row), "published_at": time_view(row.published_at)}

@@ -24,7 +24,6 @@ from metaclaw.api import (
     LearningRoutes,
     PageParts,
     PolicyRoutes,
-    ProviderFacts,
     SignIn,
     Status,
     Titles,
@@ -33,10 +32,9 @@ from metaclaw.api import (
 )
 from metaclaw.app.lazy_learning import LazyLearning
 from metaclaw.app.learner_process import LearnerProcess, WorkerCommands
-from metaclaw.app.providers import ConfiguredProviders, SkillSearch, redaction
+from metaclaw.app.providers import ConfiguredProviders, SkillSearch, provider_facts, redaction
 from metaclaw.app.sessions import SessionKeeper
 from metaclaw.config import Config, is_loopback
-from metaclaw.domain.chat import Wire
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Serving
 from metaclaw.errors import ConfigError, StoreError
@@ -67,7 +65,6 @@ from metaclaw.proxy import (
     Passthrough,
     Pipeline,
     Placer,
-    Provider,
     Providers,
     Reminders,
     Server,
@@ -93,17 +90,17 @@ from metaclaw.store import (
     SqlUpkeep,
     connect,
 )
-from metaclaw.upstream import HttpEndpoint, ProviderHealth, ProviderReachability
+from metaclaw.upstream import HttpEndpoint, ProviderHealth
 
 if TYPE_CHECKING:
     # Imported where it is used: most programs have no weights of their own, and the start should be quick.
     from metaclaw.app.policy import PolicyRuntime
-    from metaclaw.engine import EmbeddedModel
 
 
 log = logging.getLogger(__name__)
 
 _SKILLS_PATIENCE_S = 2.0
+_NOTED_SHOWN = 5
 _FIRST_REQUESTS_S = 0.3
 """Loops that load much wait so long after the start, so that the first requests are served at once."""
 
@@ -127,7 +124,6 @@ class Application:
 
     @property
     def teams(self) -> Teams:
-        """The users of each team."""
         return {team.name: team.users for team in self.config.teams}
 
     def _build_store(self) -> None:
@@ -217,9 +213,7 @@ class Application:
             self.database, self.ledger, self.library, models, self.budget, self.reminders, self.acknowledgements
         )
         self.learner = LearnerProcess(
-            begin=lambda: LearnerStart(config, known),
-            commands=self.commands.by_name,
-            has_work=lambda: self.pending.is_anything(),
+            begin=lambda: LearnerStart(config, known), commands=self.commands.by_name, has_work=lambda: self.pending.is_anything()
         )
         self.pending = PendingWork(
             self.reader,
@@ -249,7 +243,7 @@ class Application:
         )
         self.learning = LazyLearning(
             config,
-            self._home,
+            self._home / "policies",
             database=self.database,
             ledger=self.ledger,
             library=self.library,
@@ -386,10 +380,7 @@ class Application:
         return None if found is None else found.turn.session
 
 
-_NOTED_SHOWN = 5
-
-
-def build_api_parts(app: "Application") -> ApiParts:
+def build_api_parts(app: Application) -> ApiParts:
     """Everything the API needs of the program."""
     config, policy = app.config, app.policy
     status = _status(app)
@@ -442,7 +433,7 @@ def build_api_parts(app: "Application") -> ApiParts:
     )
 
 
-def _status(app: "Application") -> Status:
+def _status(app: Application) -> Status:
     embedded, policy = app.embedded, app.policy
     return Status(
         mode=app.config.mode,
@@ -452,7 +443,7 @@ def _status(app: "Application") -> Status:
         counts=app.reader.counts,
         library=lambda: app.library.view,
         library_trouble=lambda: app.library.trouble,
-        providers=[_provider_facts(provider, embedded, app.provider_health) for provider in app.providers],
+        providers=[provider_facts(provider, embedded, app.provider_health) for provider in app.providers],
         engine_state=None if embedded is None else lambda: embedded.state,
         retrieval=app.search.describe,
         loops=app.loop_states,
@@ -472,7 +463,7 @@ def _status(app: "Application") -> Status:
     )
 
 
-def _learning_state(app: "Application", models: Models) -> Mapping[str, object]:
+def _learning_state(app: Application, models: Models) -> Mapping[str, object]:
     config = app.config
     shown = {
         "listen": models.shown_listener(config.listen, config.judge),
@@ -481,21 +472,3 @@ def _learning_state(app: "Application", models: Models) -> Mapping[str, object]:
     }
     on = {"on": config.skills.learn, "gate": config.skills.gate}
     return {**on, **shown, **UNLEARNED, **app.learner.facts}
-
-
-def _provider_facts(provider: Provider, embedded: "EmbeddedModel | None", health: ProviderHealth) -> ProviderFacts:
-    failure = partial(health.last_failure, provider.name)
-    if isinstance(provider, HttpEndpoint):
-        wires = tuple(wire.value for wire in Wire if wire in provider.wires)
-        return ProviderFacts(
-            provider.name,
-            provider.kind,
-            wires,
-            provider.models,
-            lambda: f"open connections: {provider.open_connections}",
-            failure,
-            ProviderReachability(provider),
-        )
-    if embedded is not None and provider is embedded:
-        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure)
-    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready", failure)

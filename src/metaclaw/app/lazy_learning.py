@@ -5,6 +5,7 @@ Both load much code and are built at their first use; the other loops of learnin
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,33 +32,22 @@ log = logging.getLogger(__name__)
 _STARTING: Mapping[str, object] = {"state": "starting", "step": None, "version": None, "paused_reason": None}
 
 
+@dataclass(eq=False)
 class LazyLearning:
     """Builds what learns in this process when it is first needed."""
 
-    def __init__(
-        self,
-        config: Config,
-        home: Path,
-        *,
-        database: Database,
-        ledger: SqlLedger,
-        library: SkillLibrary,
-        providers: Sequence[HttpEndpoint | ModelProvider],
-        budget: Budget,
-        policy: "PolicyRuntime | None",
-        wake_learner: Callable[[], None],
-        forget_session: Callable[[SessionId], None],
-    ) -> None:
-        self._config = config
-        self._policies_folder = home / "policies"
-        self._database = database
-        self._ledger = ledger
-        self._library = library
-        self._providers = providers
-        self._budget = budget
-        self._policy = policy
-        self._wake_learner = wake_learner
-        self._forget_session = forget_session
+    config: Config
+    policies_folder: Path
+    database: Database
+    ledger: SqlLedger
+    library: SkillLibrary
+    providers: Sequence[HttpEndpoint | ModelProvider]
+    budget: Budget
+    policy: "PolicyRuntime | None"
+    wake_learner: Callable[[], None]
+    forget_session: Callable[[SessionId], None]
+
+    def __post_init__(self) -> None:
         self._building = anyio.Lock()
         self._learning: Learning | None = None
         self._owner: OwnerActions | None = None
@@ -73,7 +63,7 @@ class LazyLearning:
 
     async def trainer(self) -> PolicyOwner | None:
         """The training of weights, once it has begun; None where no policy is configured."""
-        if self._policy is None:
+        if self.policy is None:
             return None
         await self._slow_began.wait()
         return self._slow
@@ -81,7 +71,7 @@ class LazyLearning:
     async def finish_forgetting(self) -> None:
         """Finish what was being forgotten when the program last ended."""
         try:
-            if await anyio.to_thread.run_sync(SqlForgetting(self._database).is_unfinished):
+            if await anyio.to_thread.run_sync(SqlForgetting(self.database).is_unfinished):
                 await (await self.owner()).finish_forgetting()
         except MetaClawError as error:
             log.warning("forgetting_unfinished reason=%s; forget the session again", error)
@@ -90,7 +80,7 @@ class LazyLearning:
         """Build and start the training of weights, if that is not done yet; then wait until cancelled."""
         if self._slow is None:
             async with self._building:
-                self._slow = await anyio.to_thread.run_sync(lambda: policy.build(self._parts(), self._database, self._library))
+                self._slow = await anyio.to_thread.run_sync(lambda: policy.build(self._parts(), self.database, self.library))
             self._slow_began.set()
             self._slow.begin(supervisor)
             policy.begin(supervisor)
@@ -98,7 +88,7 @@ class LazyLearning:
 
     def training_state(self) -> Mapping[str, object]:
         """The state of training, for `status`."""
-        if self._policy is None:
+        if self.policy is None:
             return UNTRAINED
         return _STARTING if self._slow is None else self._slow.training()
 
@@ -108,24 +98,24 @@ class LazyLearning:
 
     def learning_curve(self) -> Sequence[float]:
         """The learning curve of the newest training run. Blocks."""
-        if self._policy is None:
+        if self.policy is None:
             return ()
         from metaclaw.learn import newest_curve
 
-        return newest_curve(self._policies_folder)
+        return newest_curve(self.policies_folder)
 
     def _parts(self) -> "Learning":
         from metaclaw.learn import Learning
 
         if self._learning is None:
             self._learning = Learning(
-                self._config,
-                database=self._database,
-                ledger=self._ledger,
-                library=self._library,
-                providers=self._providers,
+                self.config,
+                database=self.database,
+                ledger=self.ledger,
+                library=self.library,
+                providers=self.providers,
                 words=own_words,
-                budget=self._budget,
+                budget=self.budget,
             )
         return self._learning
 
@@ -134,16 +124,16 @@ class LazyLearning:
 
         return owner_of(
             self._parts(),
-            self._library,
-            SessionErasure(self._database, self._library, self._policies_folder),
-            failed=self._wake_learner,
-            let_go=self._forget_session,
+            self.library,
+            SessionErasure(self.database, self.library, self.policies_folder),
+            failed=self.wake_learner,
+            let_go=self.forget_session,
             serve=self._stop_serving,
         )
 
     async def _stop_serving(self, batches: Sequence[int]) -> None:
         """Stop serving weights that were trained on these batches."""
-        if self._policy is not None:
+        if self.policy is not None:
             await self._slow_began.wait()
             assert self._slow is not None
             await self._slow.forget(batches)

@@ -58,10 +58,8 @@ _SLOW: Final = frozenset(("generate",))
 
 
 class LearnerProcess:
-    """Runs one learner process at a time, from the moment `has_work` is true or `wake` is called.
-
-    `commands` returns the commands it may send, by name, for an event loop.
-    """
+    """Runs one learner process at a time, from the moment `has_work` is true or `wake` is called. `commands` returns the commands
+    it may send, by name, for an event loop."""
 
     def __init__(
         self,

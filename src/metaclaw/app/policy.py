@@ -210,7 +210,7 @@ class PolicyParts:
 
 def build_parts(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
     """The parts that the configuration asks for. Raises ConfigError."""
-    parts = _embedded(config, policy, around) if policy.backend == "embedded" else _service(config, policy, around)
+    parts = _embedded(config, policy, around) if policy.backend == "embedded" else _service(policy)
     if policy.kl > 0.0 and not parts.backend.abilities.has_kl:
         raise ConfigError(f'policy.kl = {policy.kl:g}: backend = "{policy.backend}" has no KL term; set it to 0')
     return replace(parts, teacher=_teacher(policy, around, parts.tokeniser))
@@ -254,7 +254,7 @@ def _served_elsewhere(
     return PolicyParts(backend, host, tokeniser, named.name, sglang_model_of(base))
 
 
-def _service(config: Config, policy: PolicyConfig, around: PolicyEnvironment) -> PolicyParts:
+def _service(policy: PolicyConfig) -> PolicyParts:
     """A training service and its own sampler. Its SDK is loaded only here."""
     if policy.serve != "backend":
         raise ConfigError(

@@ -3,13 +3,15 @@
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from metaclaw.api import ProviderFacts
 from metaclaw.config import Config, ProviderConfig
+from metaclaw.domain.chat import Wire
 from metaclaw.ports import ModelProvider
-from metaclaw.upstream import PASSTHROUGH, HttpEmbeddings, HttpEndpoint, PoolLimits, Timeouts
+from metaclaw.upstream import PASSTHROUGH, HttpEmbeddings, HttpEndpoint, PoolLimits, ProviderHealth, ProviderReachability, Timeouts
 
 if TYPE_CHECKING:
     # Imported where they are used: most programs have neither weights nor a library, and the start should be quick.
@@ -42,6 +44,27 @@ def redaction(config: Config) -> Callable[[Sequence[str]], Sequence[str]]:
     return lambda texts: [redactor().text(text).text for text in texts]
 
 
+def provider_facts(
+    provider: HttpEndpoint | ModelProvider, embedded: "EmbeddedModel | None", health: ProviderHealth
+) -> ProviderFacts:
+    """The entry of a provider in status."""
+    failure = partial(health.last_failure, provider.name)
+    if isinstance(provider, HttpEndpoint):
+        wires = tuple(wire.value for wire in Wire if wire in provider.wires)
+        return ProviderFacts(
+            provider.name,
+            provider.kind,
+            wires,
+            provider.models,
+            lambda: f"open connections: {provider.open_connections}",
+            failure,
+            ProviderReachability(provider),
+        )
+    if embedded is not None and provider is embedded:
+        return ProviderFacts(embedded.name, "embedded", (), embedded.models, lambda: embedded.state, failure)
+    return ProviderFacts(provider.name, "policy", (), provider.models, lambda: "ready", failure)
+
+
 class ConfiguredProviders:
     """The providers in the order of fallback, and the embedded model among them, if it is one. `model_folder` holds its weights."""
 
@@ -64,7 +87,6 @@ class ConfiguredProviders:
 
     @property
     def over_http(self) -> Mapping[str, HttpEndpoint]:
-        """The endpoints by name."""
         return {one.name: one for one in self.all if isinstance(one, HttpEndpoint)}
 
     @property
@@ -90,11 +112,7 @@ class ConfiguredProviders:
 
         engine = self._config.engine
         self.embedded = EmbeddedModel(
-            self.model_folder,
-            name=one.name,
-            convert=self._is_own_model,
-            threads=engine.threads or None,
-            slots=engine.max_batch,
+            self.model_folder, name=one.name, convert=self._is_own_model, threads=engine.threads or None, slots=engine.max_batch
         )
         return self.embedded
 

@@ -26,7 +26,7 @@ from metaclaw.proxy import Listener
 
 log = logging.getLogger(__name__)
 
-_LAST_WORDS_S = 2.0
+_RECORDING_S = 2.0
 _OPEN_FILES = 65536
 
 
@@ -96,16 +96,14 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
             log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
             application.api.stop()
             await listener.close(config.proxy.drain_s, signals.hurry)
-            await application.server.idle(_LAST_WORDS_S)
+            await application.server.idle(_RECORDING_S)
             instance.retract()
             group.cancel_scope.cancel()
 
 
 def _settle_garbage() -> None:
-    """Exempt what is loaded by now from garbage collection: it lives as long as the program.
-
-    No collection is run first: it takes a twentieth of the start.
-    """
+    """Exempt what is loaded by now from garbage collection: it is kept until the program ends. No collection is run first: it takes
+    a twentieth of the start."""
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     gc.enable()
@@ -148,10 +146,8 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class _Signals:
-    """SIGTERM and SIGINT (Ctrl-C) stop the program, with exit status 0; running answers may finish.
-
-    A second Ctrl-C does not wait for them. No signal but SIGKILL skips what follows: recording finished answers and closing.
-    """
+    """SIGTERM and SIGINT (Ctrl-C) stop the program, with exit status 0; running answers may finish. A second Ctrl-C does not wait
+    for them. No signal but SIGKILL skips what follows: recording finished answers and closing."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()

@@ -83,7 +83,7 @@ def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: 
     connections = Connections(home)
     plan = connections.plan_connect(agent, endpoint)
     if plan.change.is_needed and not as_json:
-        show(plan.change, endpoint.key)
+        print_change(plan.change, endpoint.key)
     if plan.change.is_needed and not yes:
         ask(f"Write this to {plan.change.file}?")
     connections.connect(agent, plan)
@@ -115,7 +115,7 @@ def disconnect_(home: Path, name: str, yes: bool, as_json: bool) -> None:
     connections = Connections(home)
     change = connections.plan_disconnect(agent)
     if not as_json:
-        show(change, _key_or_nothing(home))
+        print_change(change, _key_or_nothing(home))
     if change.is_needed and not yes:
         ask(f"Write this to {change.file}?")
     connections.disconnect(agent, change)
@@ -136,18 +136,18 @@ def test_(home: Path, name: str, timeout_s: float, as_json: bool) -> int:
     from metaclaw.agents import find_agent
 
     agent = find_agent(name)
-    trial, turns = tried(home, agent, timeout_s)
+    trial, turns = try_agent(home, agent, timeout_s)
     is_good = trial.code == 0 and bool(trial.answer) and turns > 0
     if as_json:
         facts = {"agent": agent.name, "ok": is_good, "exit_code": trial.code, "answer": trial.answer, "turns_recorded": turns}
         print_json({**facts, "errors": trial.errors if not is_good else ""})
         return 0 if is_good else 1
-    for line in told(agent, trial, turns):
+    for line in trial_lines(agent, trial, turns):
         click.echo(line)
     return 0 if is_good else 1
 
 
-def told(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
+def trial_lines(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
     """The result of a trial in words."""
     if trial.code != 0 or not trial.answer:
         tail = "\n".join(plain_block(trial.errors or trial.answer).splitlines()[-12:])
@@ -163,7 +163,7 @@ def told(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
     return [f"{agent.title} answered through the proxy ({turns} turn{'s' * (turns != 1)} recorded):", answer]
 
 
-def tried(home: Path, agent: "Agent", timeout_s: float) -> "tuple[Trial, int]":
+def try_agent(home: Path, agent: "Agent", timeout_s: float) -> "tuple[Trial, int]":
     """Run the agent once; its output, and how many turns the proxy recorded meanwhile."""
     from metaclaw.agents import require_program, run_trial
 
@@ -189,7 +189,7 @@ def endpoint_of(home: Path, agent: "Agent", model: str | None, *, subscription: 
     return Endpoint(_url(home, config), key.resolve(), model or _model(home, config), kinds, passthrough)
 
 
-def show(change: "FileChange", key: str) -> None:
+def print_change(change: "FileChange", key: str) -> None:
     """Print a change as a difference."""
     from metaclaw.agents import difference
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _STANDINGS = ("draft", "shadow", "waiting", "accepted", "rejected")
 _DECIDE_S = 60.0
+_WHERE = "metaclaw candidates list shows those there are"
 _MOST_REASON = 80
 _MOST_KNOWN = 10_000
 
@@ -98,11 +99,9 @@ def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool)
     _, api = connect(home)
     candidate = _resolved(home, candidate)
     status, body = api.post(f"/api/candidates/{quote(candidate, safe='')}/{how}", timeout_s=_DECIDE_S)
-    if status == 404:
-        raise MetaClawError(f"{message_in(body)}; metaclaw candidates list shows those there are")
     if status == 409:
         raise MetaClawError(message_in(body))
-    facts = expect(status, body)
+    facts = expect(status, body, advice=_WHERE)
     skill, reason = plain(at(facts, "skill")), plain(at(facts, "reason"))
     if as_json:
         print_json(facts)
@@ -138,7 +137,7 @@ def _read(home: Path, candidate: str) -> "Candidate":
     with opened(home) as database:
         found = None if database is None else SqlCandidates(database).candidate(CandidateId(candidate))
     if found is None:
-        raise MetaClawError(f"there is no candidate {plain(candidate)}; metaclaw candidates list shows those there are")
+        raise MetaClawError(f"there is no candidate {plain(candidate)}; {_WHERE}")
     return found
 
 

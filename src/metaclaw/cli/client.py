@@ -127,8 +127,10 @@ def own_key(home: Path) -> str:
     return "" if secret is None else secret.resolve()
 
 
-def expect(status: int, body: Json) -> dict[str, Json]:
-    """The object a successful answer holds; anything else is an error in words."""
+def expect(status: int, body: Json, *, advice: str | None = None) -> dict[str, Json]:
+    """The object a successful answer holds; anything else is an error in words. `advice` follows the message of a 404."""
+    if status == 404 and advice is not None:
+        raise MetaClawError(f"{message_in(body)}; {advice}")
     if status == 401:
         raise MetaClawError(
             "the running proxy has another key than config.toml; give it as METACLAW__PROXY__API_KEY, or restart the proxy"
@@ -170,21 +172,23 @@ def parsed(body: bytes) -> Json:
 
 
 _PATIENCE_S = 60.0
-"""A proxy with very many skills takes a while over its files."""
+"""A proxy with very many skills, or weights that are not loaded yet, takes a while."""
 
 
 def carry_out(
-    home: Path,
-    method: str,
-    path: str,
-    do: "Callable[[Rulebook], dict[str, Json]]",
-    said: "Mapping[str, Json] | None" = None,
+    home: Path, method: str, path: str, do: "Callable[[Rulebook], dict[str, Json]]", said: "Mapping[str, Json] | None" = None
 ) -> "dict[str, Json]":
-    """Have the running proxy do it by this request, else do it here. A refusal is an error in the proxy's words."""
+    """Have the running proxy do it by this request, else do it here."""
+    facts = ask_proxy(home, method, path, said)
+    return _do(home, do) if facts is None else facts
+
+
+def ask_proxy(home: Path, method: str, path: str, said: "Mapping[str, Json] | None" = None) -> "dict[str, Json] | None":
+    """The running proxy's answer to a request; None if no proxy runs. A refusal is an error in the proxy's words."""
     try:
         _, api = connect(home)
     except NotRunningError:
-        return _do(home, do)
+        return None
     status, body = api.send(method, path, said, _PATIENCE_S)
     if status in (400, 404, 409):
         raise MetaClawError(message_in(body))

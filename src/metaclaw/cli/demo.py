@@ -69,16 +69,13 @@ class DemoHome:
 
     @property
     def url(self) -> str:
-        """Where it serves."""
         return self.api.url
 
     @property
     def page(self) -> str:
-        """Its page in a browser."""
         return f"{self.api.url}/k/{self.api.key}/ui"
 
     def stop(self) -> None:
-        """Stop the proxy."""
         stop_proxy(self.home, _COMMAND_S)
 
     def post(self, path: str, said: "Mapping[str, Json] | None" = None) -> "dict[str, Json]":
@@ -99,10 +96,8 @@ class DemoHome:
         seed: int | None = None,
         on_words: "Callable[[str], None] | None" = None,
     ) -> DemoReply:
-        """Ask over the OpenAI wire, streamed, as an agent does; `after` are the questions and answers before it.
-
-        Without `after` every question is a session of its own. `on_words` is called as words arrive.
-        """
+        """Ask over the OpenAI wire, streamed, as an agent does; `after` are the questions and answers before it. Without `after`
+        every question is a session of its own. `on_words` is called as words arrive."""
         history = [said for asked, got in after for said in (("user", asked), ("assistant", got))]
         messages: list[Json] = [{"role": role, "content": text} for role, text in [*history, ("user", question)]]
         body: dict[str, Json] = {"model": self._model, "messages": messages, "max_tokens": max_tokens, "stream": True}
@@ -162,7 +157,7 @@ _SILENT_S = 20.0
 
 @dataclass
 class Stage:
-    """What the acts share. `seen` collects each claim and whether it was seen to hold; None where it could not be shown."""
+    """State of the demo. `seen` has each claim and whether it was observed; None if it could not be shown."""
 
     home: Path
     folder: Path
@@ -176,7 +171,7 @@ class Stage:
     _said_at: float = -_SILENT_S
 
     def say(self, text: str) -> None:
-        """Tell the person something."""
+        """Print a line."""
         self._said_at = self.clock()
         click.echo(text)
 
@@ -274,7 +269,7 @@ def _summary(seen: Sequence[tuple[str, bool | None]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """What is asked and what is laid down. `marks` are words of which one stands in an answer that obeys, in small letters."""
+    """A question and a correction. `marks` are lower-case words of which one is in an answer that follows the correction."""
 
     question: str
     correction: str
@@ -403,11 +398,10 @@ def _missing_key(config: "Config", provider: "ProviderConfig") -> str | None:
 
 
 def model_name(stage: Stage) -> str:
-    return (
-        f"the model in {stage.base_model}, not the embedded one,"
-        if stage.base_model
-        else "the embedded model, 135 million parameters,"
-    )
+    """The model that answers without a provider, in words."""
+    if stage.base_model:
+        return f"the model in {stage.base_model}, not the embedded one,"
+    return "the embedded model, 135 million parameters,"
 
 
 @contextmanager

@@ -76,20 +76,8 @@ _TOPICS = (
     *("budget", "travel", "market", "water", "energy", "music", "health", "safety", "school", "winter", "summer", "harvest"),
     *("forest", "river", "bridge", "station", "library", "museum", "castle", "ocean", "planet", "paper", "iron", "gold"),
     *("stone", "glass", "wood", "sugar", "bread", "apple", "rice", "fish", "research", "training", "customer", "product"),
-    *(
-        "design",
-        "security",
-        "network",
-        "storage",
-        "memory",
-        "window",
-        "table",
-        "office",
-        "factory",
-        "hospital",
-        "traffic",
-        "weather",
-    ),
+    *("design", "security", "network", "storage", "memory", "window"),
+    *("table", "office", "factory", "hospital", "traffic", "weather"),
 )
 _PEOPLE = ("Maria", "Peter", "Anna", "John", "Sarah", "David", "Alice", "Henry", "Victor", "Simon", "Martin", "Jane")
 _NEW_TOPICS = ("climate", "history", "science", "film", "radio", "email", "letter", "tax", "stamp", "wheel", "coal", "storm")
@@ -110,7 +98,6 @@ class _Run:
 
 
 def act_two(stage: Stage) -> None:
-    """Play it."""
     base = f'base_model = "{stage.base_model}"' if stage.base_model else ""
     stage.say("\n== Act two: it learns while you are away")
     model = (
@@ -131,7 +118,7 @@ def act_two(stage: Stage) -> None:
         stage.say("You are away. Waiting for a window; the machine should have nothing else to do.")
         version = _await_version(stage, proxy)
         if version is not None and at(version, "state") == "serving":
-            _after(stage, proxy)
+            _compare_weights(stage, proxy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +175,7 @@ def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
         judged = [one for one in rows(at(policy, "versions")) if at(one, "state") != "candidate"]
         if judged:
             show_progress("")
-            return _told(stage, judged[0], run)
+            return _report_version(stage, judged[0], run)
         _follow(stage, proxy, at(policy, "training"), run)
         time.sleep(_LOOK_S)
     show_progress("")
@@ -211,7 +198,7 @@ def _follow(stage: Stage, proxy: DemoHome, training: "Json", run: _Run) -> None:
         run.steps_seen = step
     if run.steps_seen >= 1 and state == "training" and not run.has_come_back:
         run.has_come_back = True
-        _come_back(stage, proxy)
+        _ask_while_training(stage, proxy)
 
 
 def state_in_words(training: "Json", window: "Json") -> str:
@@ -227,7 +214,7 @@ def state_in_words(training: "Json", window: "Json") -> str:
     return f"{plain(state)}{share}; {why}{f' (the machine is busy: {objections})' if objections else ''}"
 
 
-def _come_back(stage: Stage, proxy: DemoHome) -> None:
+def _ask_while_training(stage: Stage, proxy: DemoHome) -> None:
     """Ask in the middle of training: the answer comes and the trainer stands still."""
     show_progress("")
     stage.say("You are back in the middle of it and ask something:")
@@ -243,7 +230,7 @@ def _come_back(stage: Stage, proxy: DemoHome) -> None:
     stage.claim(f"training stood still while you were answered (first word after {reply.first_s:.1f} s): {reason}", bool(reason))
 
 
-def _told(stage: Stage, version: "Json", run: _Run) -> "Json":
+def _report_version(stage: Stage, version: "Json", run: _Run) -> "Json":
     number, state = at(version, "version"), str(at(version, "state"))
     took = duration(time.monotonic() - run.began)
     for reason in rows(at(version, "report", "reasons")):
@@ -256,11 +243,11 @@ def _told(stage: Stage, version: "Json", run: _Run) -> "Json":
     return version
 
 
-def _after(stage: Stage, proxy: DemoHome) -> None:
+def _compare_weights(stage: Stage, proxy: DemoHome) -> None:
     questions = new_questions()
     trained = _ask_all(stage, proxy, questions, stage.check)
     stage.say(f"New questions, about other things and people, by the trained weights: {_share(trained)} right.")
-    _swap(stage, proxy)
+    _swap_while_streaming(stage, proxy)
     stage.say("Take the weights back (metaclaw policy rollback), and ask the same questions:")
     proxy.post("/api/policy/rollback")
     untrained = _ask_all(stage, proxy, questions, stage.check)
@@ -272,7 +259,7 @@ def _after(stage: Stage, proxy: DemoHome) -> None:
     stage.claim("after the rollback the untrained model answers again", all(reply.policy == 0 for reply, _ in untrained))
 
 
-def _swap(stage: Stage, proxy: DemoHome) -> None:
+def _swap_while_streaming(stage: Stage, proxy: DemoHome) -> None:
     """Change the weights under a running answer: back to the untrained model, and to the trained version again."""
     number = at(proxy.api.facts("/api/policy"), "policy_version")
     stage.say("An answer streams; meanwhile the weights are taken back and promoted again:")

@@ -93,7 +93,7 @@ def _kept(home: Path) -> bool:
 
 
 def _keep(home: Path, is_on: bool) -> None:
-    """Straight into the store, for the proxy that starts next."""
+    """Write it to the store, for the next proxy."""
     from metaclaw.config import load
     from metaclaw.store import ENFORCEMENT_OFF, SqlCursors, open_database
 
@@ -262,13 +262,6 @@ def compliance_of(by_agent: "Mapping[str, Compliance]") -> "dict[str, Json]":
     from metaclaw.domain.compliance import Compliance
 
     return {"compliance": compliance_view(sum(by_agent.values(), Compliance()))}
-
-
-def record_view(record: "RuleRecord") -> "dict[str, Json]":
-    """The record as the API has it."""
-    from metaclaw.api import rule_record_view
-
-    return rule_record_view(record)
 
 
 def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:

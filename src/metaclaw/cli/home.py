@@ -64,7 +64,7 @@ def read_in_force(home: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
 
 
 def with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
-    """A learned skill that a person changed is theirs, which the store knows and the file need not say."""
+    """The skills with the authors that the store has: a learned skill that a person changed is theirs."""
     from metaclaw.domain.skill import Authorship
     from metaclaw.skills import owned
 

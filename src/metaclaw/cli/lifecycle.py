@@ -237,10 +237,8 @@ class LaunchedProxy:
 def launch(
     home: Path, config: "Config", overrides: Sequence[str], timeout_s: float, *, ends_with_parent: bool = False
 ) -> tuple[ApiClient, LaunchedProxy]:
-    """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if it ends instead.
-
-    With `ends_with_parent` the proxy stops when this process is gone, also where that was killed.
-    """
+    """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if it ends instead. With
+    `ends_with_parent` the proxy stops when this process is gone, also where that was killed."""
     running = find(home)
     if running is not None:
         raise MetaClawError(f"a proxy of {home} runs already at {running.url} (pid {running.pid}); stop it with: metaclaw stop")
@@ -436,5 +434,4 @@ def page(home: Path, as_json: bool) -> None:
 
 
 def sign_in_link(api: ApiClient) -> str:
-    """A new link of the running proxy."""
     return str(expect(*api.post("/api/sign-in"))["url"])

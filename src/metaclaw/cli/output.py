@@ -280,8 +280,6 @@ _PAUSE_S = 0.2
 def show_progress(line: str) -> None:
     """Write a line over the one before it; an empty one takes it away."""
     if sys.stderr.isatty():
-        import shutil
-
         width = shutil.get_terminal_size().columns - 1
         click.echo(f"\r\033[K{cut(plain(line), width) if line else ''}", nl=False, err=True)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import ApiClient, NotRunningError, at, connect, expect, message_in, rows
+from metaclaw.cli.client import ApiClient, NotRunningError, ask_proxy, at, connect, rows
 from metaclaw.cli.home import opened
 from metaclaw.cli.output import (
     bar,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 _VERSION = click.IntRange(0, 2**31 - 1)
 _MOST_WHY = 80
-# Weights that are not loaded yet take a moment to be.
-_PATIENCE_S = 60.0
 _LOOK_S = 1.0
 _AT_WORK = ("training", "testing the new version")
 _NOTHING = "Nothing was trained yet; the untrained model serves."
@@ -98,8 +96,9 @@ def show(home: Path, version: int | None, as_json: bool) -> None:
 @home_and_json
 def train(home: Path, wait: bool, as_json: bool) -> int:
     """Start to train now with the recorded turns, regardless of the schedule."""
-    _, api = connect(home)
-    facts = _said(*api.post("/api/policy/train", timeout_s=_PATIENCE_S))
+    facts = ask_proxy(home, "POST", "/api/policy/train")
+    if facts is None:
+        raise NotRunningError(home)
     if as_json:
         print_json(facts)
     elif at(facts, "started"):
@@ -107,7 +106,7 @@ def train(home: Path, wait: bool, as_json: bool) -> int:
         tried = f", {again} of them from runs that failed" if again else ""
         click.echo(f"Training begins with {counted(at(facts, 'turns'), 'turn')}{tried}; metaclaw status tells how it goes.")
         if wait:
-            click.echo(_wait(api))
+            click.echo(_wait(connect(home)[1]))
     else:
         click.echo("No turn may train now." + _reasons(at(facts, "rejections")))
     if not as_json and at(facts, "starving"):
@@ -125,7 +124,7 @@ def promote(home: Path, version: int, as_json: bool) -> None:
         policies.promote(version, "a person promoted it")
         return {"promoted": version, "policy_version": version, "canary": None}
 
-    facts = _either(home, "promote", {"version": version}, do)
+    facts = _carry_out(home, "promote", {"version": version}, do)
     print_result(facts, f"Version {plain(at(facts, 'policy_version'))} serves.", as_json=as_json)
 
 
@@ -142,7 +141,7 @@ def rollback(home: Path, version: int | None, as_json: bool) -> None:
         given_up = [number for number in (before.canary, before.version) if number not in (None, after)]
         return {"policy_version": after, "rolled_back": list(given_up)}
 
-    facts = _either(home, "rollback", {} if version is None else {"version": version}, do)
+    facts = _carry_out(home, "rollback", {} if version is None else {"version": version}, do)
     if as_json:
         print_json(facts)
     else:
@@ -150,16 +149,13 @@ def rollback(home: Path, version: int | None, as_json: bool) -> None:
         click.echo(f"Version {plain(after)} serves." if after else "The untrained model serves.")
 
 
-def _either(home: Path, verb: str, said: "dict[str, Json]", do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
+def _carry_out(home: Path, verb: str, said: "dict[str, Json]", do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
     """Have it done by the running proxy, else in the store while none can start: the next one serves what the store says."""
-    try:
-        _, api = connect(home)
-    except NotRunningError:
-        return _here(home, do)
-    return _said(*api.post(f"/api/policy/{verb}", said, timeout_s=_PATIENCE_S))
+    facts = ask_proxy(home, "POST", f"/api/policy/{verb}", said)
+    return _in_store(home, do) if facts is None else facts
 
 
-def _here(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
+def _in_store(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
     from metaclaw.instance import acquire
     from metaclaw.store import RefusedError, SqlPolicies
 
@@ -202,12 +198,6 @@ def _newest(api: ApiClient) -> tuple[int, str] | None:
     versions = rows(at(api.facts("/api/policy"), "versions"))
     number, state = (at(versions[0], "version"), at(versions[0], "state")) if versions else (None, None)
     return (number, str(state)) if isinstance(number, int) else None
-
-
-def _said(status: int, body: "Json") -> "dict[str, Json]":
-    if status in (404, 409):
-        raise MetaClawError(message_in(body))
-    return expect(status, body)
 
 
 def _unknown(number: int) -> str:

@@ -39,7 +39,6 @@ class PluginGroup(click.Group):
     """A group that also has the commands of installed plugins. Its own commands win over a plugin's of the same name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands by name."""
         return sorted({*super().list_commands(ctx), *(one.name for one in entry_points(group=GROUP))})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

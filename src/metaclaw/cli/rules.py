@@ -22,7 +22,6 @@ from metaclaw.cli.enforcement import (
     is_holding,
     record_facts,
     record_of,
-    record_view,
     tell_enforcement,
     tell_questions,
 )
@@ -103,17 +102,13 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
 @home_and_json
 def show(home: Path, name: str, as_json: bool) -> None:
     """Show one rule: its words, when and for whom it applies, and where it comes from."""
-    from metaclaw.api import rule_view
+    from metaclaw.api import rule_record_view, rule_view
     from metaclaw.skills import UNKNOWN_PROJECT
 
-    found, dates = _in_force(home)
-    rule = next((one for one in found if one.name == name), None)
-    if rule is None:
-        raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
-    view, since = rule_view(rule, dates.get(rule.name)), dates.get(rule.name, (None, None))
-    record = record_of(home, rule)
+    rule, since = _rule(home, name)
+    view, record = rule_view(rule, since), record_of(home, rule)
     if as_json:
-        print_json({**view, **record_view(record)})
+        print_json({**view, **rule_record_view(record)})
         return
     click.echo(plain(name))
     pairs: list[tuple[str, object]] = [("kind", view["kind"]), ("when", view["when"]), ("for", audience(view["scope"]))]
@@ -240,10 +235,7 @@ def edit(
 @home_and_json
 def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
     """Take a rule out of force. Its words are kept: undo, or skills restore, brings it back."""
-    found, _ = _in_force(home)
-    rule = next((one for one in found if one.name == name), None)
-    if rule is None:
-        raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
+    rule, _ = _rule(home, name)
     if not yes:
         from metaclaw.skills import rule_text
 
@@ -289,6 +281,15 @@ def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime 
     return [skill for skill in found if is_rule(skill)], dates
 
 
+def _rule(home: Path, name: str) -> "tuple[Skill, tuple[datetime | None, datetime | None]]":
+    """The rule of this name, and when it came into force and was last changed."""
+    found, dates = _in_force(home)
+    rule = next((one for one in found if one.name == name), None)
+    if rule is None:
+        raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
+    return rule, dates.get(rule.name, (None, None))
+
+
 def _is_held(home: Path, name: str) -> bool:
     """Whether calls that break this rule are held, while holding is on."""
     from metaclaw.skills import can_hold, enforce_of
@@ -329,10 +330,7 @@ def _scope(user: str) -> str:
 def _edited(home: Path, name: str) -> str:
     from metaclaw.skills import rule_text
 
-    found, _ = _in_force(home)
-    rule = next((one for one in found if one.name == name), None)
-    if rule is None:
-        raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
+    rule, _ = _rule(home, name)
     try:
         text = click.edit(rule_text(rule), extension=".md")
     except click.ClickException as error:

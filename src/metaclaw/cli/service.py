@@ -104,7 +104,6 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
 
 
 def unit_path(name: str) -> Path:
-    """The path of the user unit."""
     if Path(name).name != name or not name:
         raise ConfigError(f"{name!r} cannot be the name of a unit: use letters, digits and dashes")
     base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import click
 
-from metaclaw.cli.client import at, connect, expect, message_in, rows
-from metaclaw.cli.home import check_choice, find_session, opened, reading, short_session, short_turn
+from metaclaw.cli.client import at, connect, expect, rows
+from metaclaw.cli.home import WHERE_SESSIONS, check_choice, find_session, opened, reading, short_session, short_turn
 from metaclaw.cli.output import (
     agent_name,
     ago,
@@ -239,10 +239,7 @@ def end(home: Path, session: str | None, last: bool, as_json: bool) -> None:
     check_choice(session, last, "session")
     _, api = connect(home)
     session = _resolved(home, session)
-    status, body = api.post(f"/api/sessions/{quote(session, safe='')}/end")
-    if status == 404:
-        raise MetaClawError(f"{message_in(body)}; metaclaw sessions list shows those there are")
-    facts = expect(status, body)
+    facts = expect(*api.post(f"/api/sessions/{quote(session, safe='')}/end"), advice=WHERE_SESSIONS)
     print_result(facts, f"Ended {plain(session)}.", as_json=as_json)
 
 
@@ -312,10 +309,7 @@ def _size(home: Path, session: str) -> str:
 
 def _forget_by_proxy(home: Path, session: str) -> "dict[str, Json]":
     _, api = connect(home)
-    status, body = api.post(f"/api/sessions/{quote(session, safe='')}/forget", timeout_s=_FORGET_S)
-    if status == 404:
-        raise MetaClawError(f"{message_in(body)}; metaclaw sessions list shows those there are")
-    return expect(status, body)
+    return expect(*api.post(f"/api/sessions/{quote(session, safe='')}/forget", timeout_s=_FORGET_S), advice=WHERE_SESSIONS)
 
 
 def _forget_here(home: Path, session: str) -> "dict[str, Json]":
@@ -344,4 +338,4 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
 
 
 def _unknown(session: str) -> MetaClawError:
-    return MetaClawError(f"there is no session {plain(session)}; metaclaw sessions list shows those there are")
+    return MetaClawError(f"there is no session {plain(session)}; {WHERE_SESSIONS}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.agents import endpoint_of, show, told, tried
+from metaclaw.cli.agents import endpoint_of, print_change, trial_lines, try_agent
 from metaclaw.cli.client import ApiClient, at, connect, message_in, parsed
 from metaclaw.cli.lifecycle import launch, prepared, refuse_own_key, sign_in_link, stop_proxy
 from metaclaw.cli.output import plain, plain_block, timeout_option
@@ -207,13 +207,13 @@ def _connected_and_asked(home: Path, agent: "Agent", model: str | None, timeout_
     model = model or connections.chosen_model(agent)
     endpoint = replace(endpoint_of(home, agent, model), is_model_chosen=model is not None)
     plan = connections.plan_connect(agent, endpoint)
-    show(plan.change, endpoint.key)
+    print_change(plan.change, endpoint.key)
     connections.connect(agent, plan)
     if find_program(agent) is None:
         click.echo(f"{agent.title} is connected, but not installed here, so it was not asked: {agent.install}")
         return True
-    trial, turns = tried(home, agent, timeout_s)
-    for line in told(agent, trial, turns):
+    trial, turns = try_agent(home, agent, timeout_s)
+    for line in trial_lines(agent, trial, turns):
         click.echo(line)
     return trial.code == 0 and bool(trial.answer) and turns > 0
 

@@ -238,13 +238,7 @@ _NAMES_SHOWN = 5
 
 @click.command()
 @click.argument("names", nargs=-1)
-@click.option(
-    "--to",
-    "target",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="A file that ends in .zip, or a folder.",
-)
+@click.option("--to", "target", required=True, type=click.Path(path_type=Path), help="A file that ends in .zip, or a folder.")
 @click.option("--yes", is_flag=True, help="Replace what is there without asking.")
 @home_and_json
 def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json: bool) -> None:

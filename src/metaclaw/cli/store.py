@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from metaclaw.cli.home import opened, reading
-from metaclaw.cli.output import (
-    ask,
-    counted,
-    home_and_json,
-    plain,
-    print_facts,
-    print_json,
-    print_result,
-    print_table,
-    shown_while,
-)
+from metaclaw.cli.output import ask, counted, home_and_json, plain, print_facts, print_json, print_result, print_table, shown_while
 from metaclaw.errors import MetaClawError, SkillError
 
 if TYPE_CHECKING:

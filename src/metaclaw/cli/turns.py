@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from metaclaw.cli.client import at, connect, expect, message_in, rows
+from metaclaw.cli.client import at, connect, expect, rows
 from metaclaw.cli.home import WHERE_TURNS, check_choice, find_turn, opened, read_in_force, reading
 from metaclaw.cli.output import counted, home_and_json, moment, plain, print_json, short
 from metaclaw.domain.status import CAME_LATER, NOT_JUDGED, outcome_word, source_words
@@ -108,7 +108,7 @@ def _prompt_words(placed: int, considered: int) -> str:
 
 
 def _tell_enforcement(facts: "dict[str, Json]") -> None:
-    """The story of an answer whose calls were held: each attempt, and what the client got."""
+    """Print what happened to an answer whose calls were held: each attempt, and what the client got."""
     rules = rows(facts.get("enforced"))
     if not rules:
         return
@@ -188,14 +188,11 @@ def _resolved(home: Path, named: str | None) -> str:
 
 def _tell_proxy(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
     _, api = connect(home)
-    status, body = api.post("/api/feedback", {"turn": turn, "outcome": outcome, "comment": comment})
-    if status == 404:
-        raise MetaClawError(f"{message_in(body)}; {WHERE_TURNS}")
-    return expect(status, body)
+    return expect(*api.post("/api/feedback", {"turn": turn, "outcome": outcome, "comment": comment}), advice=WHERE_TURNS)
 
 
 def _record(home: Path, turn: str, outcome: str, comment: str) -> "dict[str, Json]":
-    """Straight into the store: a proxy that starts later learns from it."""
+    """Record the verdict in the store, from which the next proxy learns."""
     from metaclaw.api import verdict_view
     from metaclaw.domain.ids import TurnId
     from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict

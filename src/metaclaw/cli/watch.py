@@ -62,7 +62,7 @@ def watch(home: Path, since: str, show_all: bool, as_json: bool) -> None:
 
 
 def _follow(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]]:
-    """Events behind the cursor, for ever; only a proxy that does not run at the beginning is an error."""
+    """Events behind the cursor, without end. Raises NotRunningError only if no proxy runs at the beginning."""
     _, api = connect(home)
     is_waiting = False
     while True:

@@ -34,10 +34,8 @@ if TYPE_CHECKING:
 
 
 def set_values(home: Path, settings: Sequence[str], env: Mapping[str, str] | None = None) -> Path:
-    """Write `section.key=value` settings into the file. Nothing is written unless the whole result is valid.
-
-    `env` counts as it will at the next start, except for the keys that are being set: those must be right in the file itself.
-    """
+    """Write `section.key=value` settings into the file. Nothing is written unless the whole result is valid. `env` counts as it
+    will at the next start, except for the keys that are being set: those must be right in the file itself."""
     layers = from_options(settings, option="config set")
     with _locked(home):
         return _change(home, layers, os.environ if env is None else env)
@@ -114,9 +112,7 @@ def _says(text: str, wanted: Mapping[str, object]) -> bool:
 
 def _inserted(text: str, step: ValueAssignment) -> str | None:
     """A line for a new key, below the last key of its table; for a new table, its header too. None where the key is there already.
-
-    tomlkit would put the line behind the comments that belong to the next table.
-    """
+    tomlkit would put the line behind the comments that belong to the next table."""
     from tomlkit.items import AoT
 
     value = _item(step.value)

@@ -65,11 +65,11 @@ class SkillsConfig(Section):
 
     @field_validator("dir", mode="before")
     @classmethod
-    def _is_a_whole_path(cls, value: object, known: ValidationInfo) -> object:
+    def _read_path(cls, value: object, known: ValidationInfo) -> object:
         return whole_path(str(value), known) if isinstance(value, str | Path) else value
 
     @model_validator(mode="after")
-    def _names_provider_and_model(self) -> "SkillsConfig":
+    def _check_embeddings(self) -> "SkillsConfig":
         if (self.embeddings_provider is None) != (self.embeddings_model is None):
             missing = "embeddings_model" if self.embeddings_model is None else "embeddings_provider"
             raise PydanticCustomError("embeddings_half", "needs {missing} as well", {"missing": missing})
@@ -180,7 +180,7 @@ class LearningConfig(Section):
 
     @field_validator("prices")
     @classmethod
-    def _price_each_model_once(cls, prices: tuple[PriceConfig, ...]) -> tuple[PriceConfig, ...]:
+    def _check_prices(cls, prices: tuple[PriceConfig, ...]) -> tuple[PriceConfig, ...]:
         models = [price.model for price in prices]
         twice = next((model for model in models if models.count(model) > 1), None)
         if twice is not None:

@@ -74,7 +74,7 @@ class Config(Section):
 
     @field_validator("providers")
     @classmethod
-    def _have_names_of_their_own(cls, providers: tuple[ProviderConfig, ...]) -> tuple[ProviderConfig, ...]:
+    def _check_providers(cls, providers: tuple[ProviderConfig, ...]) -> tuple[ProviderConfig, ...]:
         names = [provider.name for provider in providers]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -84,20 +84,20 @@ class Config(Section):
         return providers
 
     @model_validator(mode="after")
-    def _asks_providers_that_exist(self) -> "Config":
+    def _check_named_providers(self) -> "Config":
         for key, wanted in (
             ("judge.provider", self.judge.provider),
             ("listen.provider", self.listen.provider),
             ("evolver.provider", self.evolver.provider),
         ):
-            self._asked(key, wanted)
+            self._named_provider(key, wanted)
         if self.policy is not None and self.policy.distill is not None:
-            self._asked("policy.distill.teacher", self.policy.distill.teacher)
+            self._named_provider("policy.distill.teacher", self.policy.distill.teacher)
         return self
 
     @model_validator(mode="after")
-    def _asks_for_embeddings_where_they_are(self) -> "Config":
-        provider = self._asked("skills.embeddings_provider", self.skills.embeddings_provider)
+    def _check_embeddings_provider(self) -> "Config":
+        provider = self._named_provider("skills.embeddings_provider", self.skills.embeddings_provider)
         if provider is not None and provider.kind != "openai":
             raise PydanticCustomError(
                 "embeddings_kind",
@@ -107,11 +107,11 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _serves_what_it_trains(self) -> "Config":
+    def _check_policy(self) -> "Config":
         policy = self.policy
         if policy is None:
             return self
-        host = self._asked("policy.provider", policy.provider)
+        host = self._named_provider("policy.provider", policy.provider)
         if host is not None and host.kind != "openai":
             raise PydanticCustomError(
                 "policy_provider",
@@ -126,7 +126,7 @@ class Config(Section):
             )
         return self
 
-    def _asked(self, key: str, wanted: str | None) -> ProviderConfig | None:
+    def _named_provider(self, key: str, wanted: str | None) -> ProviderConfig | None:
         """The provider that a key names for calls of the program's own."""
         if wanted is None:
             return None

@@ -55,14 +55,14 @@ class ProxyConfig(Section):
 
     @field_validator("host")
     @classmethod
-    def _names_an_address(cls, host: str) -> str:
+    def _check_host(cls, host: str) -> str:
         if not host or not host.isascii() or any(char.isspace() or char in "/@[]" for char in host):
             raise PydanticCustomError("host", "is not a host name or an IP address")
         return host
 
     @field_validator("api_key")
     @classmethod
-    def _fits_into_a_url(cls, key: Secret | None) -> Secret | None:
+    def _check_key(cls, key: Secret | None) -> Secret | None:
         if key is not None and key.is_passthrough:
             raise PydanticCustomError("proxy_key", "cannot be passthrough: that word belongs to a provider's api_key")
         if key is not None and key.is_literal and not _KEY_TEXT.fullmatch(key.resolve()):
@@ -70,7 +70,7 @@ class ProxyConfig(Section):
         return key
 
     @model_validator(mode="after")
-    def _is_not_open_to_the_world(self) -> "ProxyConfig":
+    def _check_open_host(self) -> "ProxyConfig":
         if self.api_key is None and not is_loopback(self.host):
             raise PydanticCustomError("open_host", "needs proxy.api_key, because others can reach this host")
         return self
@@ -119,7 +119,7 @@ class ProviderConfig(Section):
 
     @field_validator("name")
     @classmethod
-    def _is_a_word(cls, name: str) -> str:
+    def _check_name(cls, name: str) -> str:
         if not _PROVIDER_NAME.fullmatch(name):
             raise PydanticCustomError(
                 "provider_name", "is not a word of lower-case letters, digits, - and _ with at least one letter"
@@ -128,7 +128,7 @@ class ProviderConfig(Section):
 
     @field_validator("base_url")
     @classmethod
-    def _is_an_address(cls, url: str | None, known: ValidationInfo) -> str | None:
+    def _check_address(cls, url: str | None, known: ValidationInfo) -> str | None:
         if url is None:
             return None
         if known.data.get("kind") == "embedded":
@@ -141,14 +141,14 @@ class ProviderConfig(Section):
 
     @field_validator("api_key")
     @classmethod
-    def _is_for_a_server(cls, key: Secret | None, known: ValidationInfo) -> Secret | None:
+    def _check_key(cls, key: Secret | None, known: ValidationInfo) -> Secret | None:
         if key is not None and known.data.get("kind") == "embedded":
             raise PydanticCustomError("embedded_key", "does not belong to the embedded model; delete this line")
         return key
 
     @field_validator("wires")
     @classmethod
-    def _are_its_own(cls, wires: tuple[Wire, ...], known: ValidationInfo) -> tuple[Wire, ...]:
+    def _check_wires(cls, wires: tuple[Wire, ...], known: ValidationInfo) -> tuple[Wire, ...]:
         kind = known.data.get("kind", "")
         own = WIRES_OF_KIND.get(kind, ())
         if kind and (len(set(wires)) != len(wires) or not set(wires) <= set(own) or bool(own) != bool(wires)):
@@ -185,7 +185,7 @@ class StoreConfig(Section):
 
     @field_validator("url", mode="before")
     @classmethod
-    def _is_a_database(cls, value: object, known: ValidationInfo) -> object:
+    def _check_url(cls, value: object, known: ValidationInfo) -> object:
         text = value.resolve() if isinstance(value, SecretUrl) and value.is_literal else value
         if not isinstance(text, str) or text.startswith(("env:", "file:")):
             return value

@@ -187,7 +187,6 @@ class ValueSources:
     assignments: Sequence[ValueAssignment]
 
     def of(self, key: str) -> ValueSource:
-        """The source of a dotted key."""
         return self.of_path(path_of(key))
 
     def of_path(self, path: KeyPath) -> ValueSource:
@@ -227,7 +226,6 @@ def path_of(key: str) -> KeyPath:
 
 
 def key_of(path: Sequence[str | int]) -> str:
-    """A path as a dotted key."""
     return ".".join(str(part) for part in path)
 
 

@@ -36,7 +36,7 @@ class DistillConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _teacher_has_a_model(self) -> "DistillConfig":
+    def _check_teacher(self) -> "DistillConfig":
         if (self.teacher is None) != (self.model is None):
             raise PydanticCustomError("teacher", "needs teacher and model together, or neither")
         return self
@@ -51,8 +51,7 @@ class PolicyConfig(Section):
         "`start --mode` says it for one run.",
     )
     backend: Backend = Field(
-        default="embedded",
-        description="What trains: this machine, Tinker (or a server with its API, by `base_url`), MinT, Weaver.",
+        default="embedded", description="What trains: this machine, Tinker (or a server with its API, by `base_url`), MinT, Weaver."
     )
     base_model: str | None = Field(
         default=None,
@@ -119,10 +118,7 @@ class PolicyConfig(Section):
         "everything else stays as it was; 0 turns it off.",
     )
     max_new_tokens: int = Field(
-        default=256,
-        ge=1,
-        le=32_768,
-        description="Longest answer that is drawn; never longer than the request itself allowed.",
+        default=256, ge=1, le=32_768, description="Longest answer that is drawn; never longer than the request itself allowed."
     )
     temperature: float = Field(
         default=1.0, gt=0, le=2, allow_inf_nan=False, description="Sampling temperature of the answers that are drawn."
@@ -182,35 +178,35 @@ class PolicyConfig(Section):
 
     @field_validator("base_model")
     @classmethod
-    def _is_a_name(cls, name: str | None) -> str | None:
+    def _check_base_model(cls, name: str | None) -> str | None:
         if name is not None and not (_NAME.fullmatch(name) and name.isprintable()):
             raise PydanticCustomError("base_model", "is empty, or has spaces around it or unprintable characters in it")
         return name
 
     @field_validator("tokenizer", mode="before")
     @classmethod
-    def _is_a_whole_path(cls, value: object, known: ValidationInfo) -> object:
+    def _read_path(cls, value: object, known: ValidationInfo) -> object:
         return whole_path(str(value), known) if isinstance(value, str | Path) else value
 
     @field_validator("base_url")
     @classmethod
-    def _is_an_address(cls, url: str | None, known: ValidationInfo) -> str | None:
-        _belongs_to_a_service(url, known)
+    def _check_address(cls, url: str | None, known: ValidationInfo) -> str | None:
+        _require_service(url, known)
         if url is not None and not is_http(url):
             raise PydanticCustomError("base_url", "is not an http:// or https:// address without query or fragment")
         return None if url is None else url.rstrip("/")
 
     @field_validator("api_key")
     @classmethod
-    def _is_a_key(cls, key: Secret | None, known: ValidationInfo) -> Secret | None:
-        _belongs_to_a_service(key, known)
+    def _check_key(cls, key: Secret | None, known: ValidationInfo) -> Secret | None:
+        _require_service(key, known)
         if key is not None and key.is_passthrough:
             raise PydanticCustomError("policy_key", "cannot be passthrough: training has no caller")
         return key
 
     @field_validator("device")
     @classmethod
-    def _is_this_machine(cls, device: str, known: ValidationInfo) -> str:
+    def _check_device(cls, device: str, known: ValidationInfo) -> str:
         if device != "auto" and known.data.get("backend", "embedded") != "embedded":
             raise PydanticCustomError("policy_device", "belongs to the embedded backend; delete this line")
         return device
@@ -224,7 +220,7 @@ class PolicyConfig(Section):
         return self.group_size or (16 if has_own_processor else 12)
 
     @model_validator(mode="after")
-    def _is_whole(self) -> "PolicyConfig":
+    def _check_keys(self) -> "PolicyConfig":
         if self.backend == "embedded" and self.base_model is not None and not Path(self.base_model).expanduser().is_absolute():
             raise PydanticCustomError(
                 "embedded_base",
@@ -242,7 +238,7 @@ class PolicyConfig(Section):
         return self
 
 
-def _belongs_to_a_service(value: object, known: ValidationInfo) -> None:
+def _require_service(value: object, known: ValidationInfo) -> None:
     if value is not None and known.data.get("backend") == "embedded":
         raise PydanticCustomError(
             "embedded_service", 'does not belong to backend = "embedded"; delete this line, or name the backend'
@@ -335,7 +331,7 @@ class CalendarConfig(Section):
 
     @field_validator("url", mode="before")
     @classmethod
-    def _is_a_place(cls, value: object, known: ValidationInfo) -> object:
+    def _check_url(cls, value: object, known: ValidationInfo) -> object:
         if not isinstance(value, str) or value.startswith(("env:", "file:")):
             return value
         place = value.replace("{home}", str(home_of(known)))
@@ -346,7 +342,7 @@ class CalendarConfig(Section):
         return place
 
     @model_validator(mode="after")
-    def _is_whole(self) -> "CalendarConfig":
+    def _check_keys(self) -> "CalendarConfig":
         needed, foreign = _KEYS_OF_CALENDAR[self.kind]
         facts = {"kind": f'"{self.kind}"'}
         for name in needed:
@@ -416,7 +412,7 @@ class ScheduleConfig(Section):
 
     @field_validator("sleep")
     @classmethod
-    def _are_hours(cls, ranges: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_hours(cls, ranges: tuple[str, ...]) -> tuple[str, ...]:
         """Invalid hours (25:00) do not stop the program: they are reported, and the signal is unknown until they are corrected."""
         for text in ranges:
             try:
@@ -429,7 +425,7 @@ class ScheduleConfig(Section):
 
     @field_validator("timezone")
     @classmethod
-    def _is_a_place(cls, name: str | None) -> str | None:
+    def _check_timezone(cls, name: str | None) -> str | None:
         if name is not None and not _is_zone(name):
             raise PydanticCustomError("timezone", "is not the name of a time zone")
         return name
@@ -437,15 +433,15 @@ class ScheduleConfig(Section):
     @property
     def sleep_ranges(self) -> tuple[SleepRange, ...]:
         """The valid sleep hours."""
-        return tuple(one for one in (_possible(text)[0] for text in self.sleep) if one is not None)
+        return tuple(one for one in (_parse_range(text)[0] for text in self.sleep) if one is not None)
 
     @property
     def sleep_trouble(self) -> str | None:
         """Which hours are invalid, and why; None if all are valid."""
-        return next((f'"{text}" {why}' for text in self.sleep if (why := _possible(text)[1])), None)
+        return next((f'"{text}" {why}' for text in self.sleep if (why := _parse_range(text)[1])), None)
 
 
-def _possible(text: str) -> tuple[SleepRange | None, str | None]:
+def _parse_range(text: str) -> tuple[SleepRange | None, str | None]:
     """The range, or why it is invalid."""
     try:
         return sleep_range(text), None

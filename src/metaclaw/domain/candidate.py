@@ -1,4 +1,4 @@
-"""Candidates: skills that are not proven yet, their way through the gate, and the certificate of those that came through."""
+"""Candidates: skills that are not proven yet, their progress through the gate, and the certificate of those that passed."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -68,16 +68,14 @@ class ReplayCost:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Both together."""
         return self.turn + self.beside
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
     """One replay of a recorded turn with a skill. The outcome is unknown where nothing could tell it; `note` says why.
-
-    `is_unavailable` says that the model or the judge could not be asked now: the same replay may be tried again later.
-    """
+    `is_unavailable` says that the model or the judge could not be asked now: the same replay may be tried again later."""
 
     probe: Probe
     outcome: Outcome
@@ -89,9 +87,7 @@ class ReplayResult:
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """The evidence for a skill. Of replays, `wins` are failures it fixed, `losses` and `regressions` passing turns it broke.
-
-    `expected_loss` is what keeping it is expected to cost, in passes per task; `replays` are those paid for so far.
-    """
+    `expected_loss` is what keeping it is expected to cost, in passes per task; `replays` are those paid for so far."""
 
     stage: SkillState
     probes: int
@@ -108,7 +104,7 @@ class Certificate:
 
 
 class Standing(StrEnum):
-    """Where a candidate is: on its way, waiting for a person, in the library, or turned away."""
+    """The standing of a candidate: at the gate (draft, shadow), waiting for a person, accepted or rejected."""
 
     DRAFT = "draft"
     SHADOW = "shadow"
@@ -119,7 +115,7 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A proposal on its way through the gate, with everything that was decided about it."""
+    """A proposal with its standing at the gate, the reason, and its certificate."""
 
     id: CandidateId
     proposal: Proposal

@@ -1,4 +1,4 @@
-"""What is said: requests, answers and the pieces an answer arrives in, independent of any wire.
+"""Requests, answers and the pieces an answer arrives in, independent of any wire.
 
 Every wire parses into these types and renders from them. What a wire carries that these types do not name is kept in
 `extra`, so that nothing is lost on the way through.
@@ -25,7 +25,7 @@ class Wire(StrEnum):
 
 
 class Role(StrEnum):
-    """Who speaks. Developer messages are system messages."""
+    """The author of a message. Developer messages are system messages."""
 
     SYSTEM = "system"
     USER = "user"
@@ -35,7 +35,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Words."""
+    """Text."""
 
     text: str
     extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
@@ -72,7 +72,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool gave back for one call."""
+    """The result of one tool call."""
 
     call_id: str
     parts: "tuple[Text | Image | Opaque, ...]"
@@ -82,7 +82,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A part of a kind only one wire knows (audio, file, search result); kept as it came, named by the wire it came from."""
+    """A part of a kind that only one wire has (audio, file, search result), kept unchanged with the name of its wire."""
 
     wire: Wire
     value: Json
@@ -92,7 +92,7 @@ Part: TypeAlias = Text | Image | Reasoning | ToolCall | ToolResult | Opaque
 
 
 def text_of(parts: Iterable[Part]) -> str:
-    """The words of a message, an answer or a tool's result."""
+    """The text of a message, an answer or a tool's result."""
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
@@ -118,7 +118,7 @@ class Tool:
 
 
 class ToolMode(StrEnum):
-    """How free the model is to call tools."""
+    """Whether the model may, must or must not call tools."""
 
     AUTO = "auto"
     NONE = "none"
@@ -135,7 +135,7 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the caller wants tokens drawn. None means the caller did not say."""
+    """Sampling options. None means that the caller did not set the option."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -207,7 +207,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """Exactly what the policy saw and drew: ids and natural log-probabilities of the drawn ids at temperature 1."""
+    """The exact token ids of the prompt and the answer, and the natural log-probabilities of the answer's at temperature 1."""
 
     prompt_ids: tuple[int, ...]
     sampled_ids: tuple[int, ...]
@@ -222,7 +222,7 @@ class SampledTokens:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """One drawn token as text, for callers who asked to see log-probabilities."""
+    """One sampled token as text, for callers that asked for log-probabilities."""
 
     token: str
     logprob: float
@@ -259,7 +259,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More words. `logprobs` only where the caller asked and the model tells."""
+    """More text. `logprobs` only if the caller asked for them and the model gives them."""
 
     text: str
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -286,7 +286,7 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class OpaqueDelta:
-    """A whole piece only one wire knows."""
+    """A whole part of a kind that only one wire has."""
 
     part: Opaque
 

@@ -84,10 +84,7 @@ class SchemaCheck:
 @dataclass(frozen=True, slots=True)
 class ProgramCheck:
     """Python source that reads an answer and the conversation before it as JSON from standard input. It exits with 0 (pass) or 1
-    (fail), or prints a score.
-
-    `approved` says that a person wrote it or has agreed to it; nothing else is ever run.
-    """
+    (fail), or prints a score. `approved` says that a person wrote it or has agreed to it; nothing else is ever run."""
 
     source: str
     approved: bool = False
@@ -113,11 +110,9 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check says of an answer, and why. Unknown where there was nothing to look at, or it could not be tried.
-
-    `score` is what the answer is worth when weights are trained: 1 for a pass, below one half for a failure. A program may also
-    give something in between, which is neither: the outcome is unknown then. None where nothing is known at all.
-    """
+    """What a check says of an answer, and why. Unknown where there was nothing to look at, or it could not be tried. `score` is
+    what the answer is worth when weights are trained: 1 for a pass, below one half for a failure. A program may also give something
+    in between, which is neither: the outcome is unknown then. None where nothing is known at all."""
 
     outcome: Outcome
     reason: str
@@ -237,10 +232,8 @@ _CLASSES: Final = {_plain(name): kind for table in CLIENT_TOOLS.values() for nam
 
 def tool_class(name: str, arguments: object = None) -> ToolClass | None:
     """The class of a tool, whatever its spelling and the server or namespace before its name; None for a tool of no class.
-
     `arguments` tell which of both an editor does that also shows files, and what an unknown tool takes: a command, where its name
-    speaks of running something or the command has several words; or a file and its new text, where its name speaks of changing.
-    """
+    speaks of running something or the command has several words; or a file and its new text, where its name speaks of changing."""
     given = arguments if isinstance(arguments, dict) else {}
     last = _plain(_NAMESPACE.sub("", name))
     if last in _EDITORS and given.get("command") in _VIEWING:

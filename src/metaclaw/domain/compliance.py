@@ -37,7 +37,7 @@ class Reminded(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """A rule that applied to a turn, and what it came to. `hash` is that of its text and check. `reason` says why it was broken;
+    """A rule that applied to a turn, and its result. `hash` is that of its text and check. `reason` says why it was broken;
     people are told of that where `is_told`: the rule stood in the prompt, and its check is known to be right."""
 
     rule: SkillName
@@ -50,7 +50,7 @@ class RuleOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredTurn:
-    """A turn and what it came to for each rule that applied to it. `day` is the local day of its request."""
+    """A turn and its result for each rule that applied to it. `day` is the local day of its request."""
 
     seq: int
     turn: TurnId
@@ -89,10 +89,7 @@ class Compliance:
         """The sums of these results."""
         held = results.get(RuleResult.HELD, 0)
         return Compliance(
-            results.get(RuleResult.FOLLOWED, 0),
-            results.get(RuleResult.BROKEN, 0) + held,
-            held,
-            results.get(RuleResult.UNKNOWN, 0),
+            results.get(RuleResult.FOLLOWED, 0), results.get(RuleResult.BROKEN, 0) + held, held, results.get(RuleResult.UNKNOWN, 0)
         )
 
 
@@ -170,7 +167,6 @@ class RuleRecord:
 
 
 def add_up(counted: Iterable[CountedResult]) -> Compliance:
-    """The sum of these counts."""
     results: dict[RuleResult, int] = {}
     for one in counted:
         results[one.result] = results.get(one.result, 0) + one.times

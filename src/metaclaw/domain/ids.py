@@ -22,10 +22,8 @@ def new_id(prefix: str) -> str:
 
 
 def new_turn_id() -> TurnId:
-    """A fresh turn id."""
     return TurnId(new_id("t_"))
 
 
 def new_session_id() -> SessionId:
-    """A fresh session id."""
     return SessionId(new_id("s_"))

@@ -1,4 +1,4 @@
-"""Policy versions: which weights answered, where they came from, and what became of them."""
+"""Policy versions: weights, their origin, their state and the report of the gate."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -7,11 +7,11 @@ from enum import StrEnum
 from metaclaw.domain.ids import SkillName
 
 BASE_POLICY = 0
-"""The version of untrained weights: whatever the provider serves, with no adapter of ours."""
+"""The version of untrained weights: the provider's model without an adapter."""
 
 
 class PolicyState(StrEnum):
-    """Where a version stands. One version serves at a time, and at most one is tried beside it."""
+    """The state of a version. One version serves at a time, and at most one is tried beside it."""
 
     CANDIDATE = "candidate"
     REJECTED = "rejected"
@@ -23,11 +23,9 @@ class PolicyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Where trained weights lie, in the words of the backend that made them.
-
-    `adapter` is a folder in PEFT's format or a backend's own name for what its sampler loads; `training` is what training can go on
-    from, optimiser included, or None where only serving can use them.
-    """
+    """The location of trained weights, as the backend that made them names it. `adapter` is a folder in PEFT's format or a
+    backend's own name for what its sampler loads; `training` is what training can go on from, optimiser included, or None where
+    only serving can use them."""
 
     backend: str
     adapter: str

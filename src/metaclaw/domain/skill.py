@@ -199,11 +199,9 @@ _BARE = "id:"
 
 
 class Audience(NamedTuple):
-    """The speakers that a rule or skill is for.
-
-    `scope` is empty for everyone, else `owner`, `user:ID`, `workspace:ID`, `team:NAME`, or `id:ID` for a scope that names a user or
-    a workspace by its id alone. `workspace` is empty where it applies in every workspace; a directory includes those below it.
-    """
+    """The speakers that a rule or skill is for. `scope` is empty for everyone, else `owner`, `user:ID`, `workspace:ID`,
+    `team:NAME`, or `id:ID` for a scope that names a user or a workspace by its id alone. `workspace` is empty where it applies in
+    every workspace; a directory includes those below it."""
 
     scope: str
     workspace: str

@@ -68,11 +68,9 @@ class SpendingKey:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """A sum of calls. `input_tokens` includes the cached ones.
-
-    `turns` are the turns the calls were about; `estimated` the calls whose provider did not say how many tokens they took;
-    `unpriced_tokens` the tokens of models without a price, which `cost` leaves out.
-    """
+    """A sum of calls. `input_tokens` includes the cached ones. `turns` are the turns the calls were about; `estimated` the calls
+    whose provider did not say how many tokens they took; `unpriced_tokens` the tokens of models without a price, which `cost`
+    leaves out."""
 
     turns: int = 0
     calls: int = 0
@@ -86,7 +84,6 @@ class Spending:
 
     @property
     def tokens(self) -> int:
-        """Input and output together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: "Spending") -> "Spending":
@@ -146,7 +143,7 @@ def agent_word(name: object) -> str:
 
 
 def audience(scope: object) -> str:
-    """For whom a rule or skill is."""
+    """The audience of a rule or skill in words."""
     if not scope:
         return EVERYONE
     return YOU if scope == "owner" else str(scope).removeprefix("user:").replace("team:", "team ", 1)

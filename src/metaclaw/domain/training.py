@@ -33,7 +33,7 @@ class RoleKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TurnRole:
-    """What a turn is for. `generation` is the generation a support turn led to, or the one a query turn was made in."""
+    """The role of a turn. `generation` is the generation a support turn led to, or the one a query turn was made in."""
 
     kind: RoleKind
     generation: int
@@ -81,11 +81,9 @@ class Made(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TurnStanding:
-    """What is known of a turn besides the turn itself, when a batch is chosen.
-
-    `taught`: it is in an open batch, or trained a version that was neither rejected nor rolled back. `is_aged`: a rule or skill
-    that applies to its speaker was added, changed or withdrawn since, so its prompt would differ today.
-    """
+    """What is known of a turn besides the turn itself, when a batch is chosen. `taught`: it is in an open batch, or trained a
+    version that was neither rejected nor rolled back. `is_aged`: a rule or skill that applies to its speaker was added, changed or
+    withdrawn since, so its prompt would differ today."""
 
     verdict: Verdict | None
     role: TurnRole | None
@@ -97,10 +95,8 @@ class TurnStanding:
 def rejection(
     turn: Made, standing: TurnStanding, generation: int, policy_version: int, max_lag: int, provider: str | None = None
 ) -> Rejection | None:
-    """Why this turn may not train the policy now, or None if it may.
-
-    `provider` is the name of the provider that serves the policy: other answers come from other models. None takes all.
-    """
+    """Why this turn may not train the policy now, or None if it may. `provider` is the name of the provider that serves the policy:
+    other answers come from other models. None takes all."""
     checks = (
         (turn.kind is not TurnKind.MAIN, Rejection.SIDE),
         (turn.end is not TurnEnd.COMPLETED, Rejection.INCOMPLETE),
@@ -186,10 +182,8 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Datum:
-    """One sequence to learn from. Only drawn tokens carry an advantage; the prompt's never do.
-
-    `logprobs_T` are those of the weights that drew the tokens; None only where the loss needs none (cross entropy).
-    """
+    """One sequence to learn from. Only drawn tokens carry an advantage; the prompt's never do. `logprobs_T` are those of the
+    weights that drew the tokens; None only where the loss needs none (cross entropy)."""
 
     turn: TurnId
     prompt: tuple[int, ...]
@@ -207,11 +201,9 @@ class Datum:
 
 @dataclass(frozen=True, slots=True)
 class PieceStats:
-    """What one accumulated piece looked like, as means over its drawn tokens. None where the backend does not say.
-
-    `kl` is the k3 estimate of the distance to the reference (the untrained weights), `ratio_max` the largest importance ratio,
-    `clipped` the share of tokens whose ratio was clipped.
-    """
+    """Statistics of one accumulated piece, as means over its drawn tokens. None if the backend does not return them. `kl` is the k3
+    estimate of the distance to the reference (the untrained weights), `ratio_max` the largest importance ratio, `clipped` the share
+    of tokens whose ratio was clipped."""
 
     tokens: int
     loss: float | None = None
@@ -224,7 +216,7 @@ class PieceStats:
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """What an optimiser step did. `pieces` is what its pieces looked like, where the backend learns that only now."""
+    """Statistics of an optimiser step. `pieces` are those of its pieces, for backends that return them only with the step."""
 
     step: int
     grad_norm: float | None = None
@@ -233,7 +225,7 @@ class StepStats:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far a run had come when it was opened: whole optimiser steps, and pieces accumulated towards the next."""
+    """The progress of a run when it is opened: whole optimiser steps, and pieces accumulated towards the next."""
 
     steps: int = 0
     pieces: int = 0

@@ -1,5 +1,5 @@
-"""A turn: one request and its answer, stamped when its prompt is built and never edited; its origin, what became of tool calls that
-broke a held rule, and the step that learning makes of it."""
+"""A turn: one request and its answer, stamped when its prompt is built and never edited; its origin, what held rules did to its
+tool calls, and the step that learning makes of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class ShownCall:
 
 @dataclass(frozen=True, slots=True)
 class TrueAnswer:
-    """What the provider really said and was told, in the place of one message that only the client knows.
+    """The messages that the provider really sent and got, in place of one message that the client was shown.
 
     `messages` is a JSON list in the terms of `wire`: attempt, refusal, attempt. `calls` are what the client was shown; where there
     are none, the message is known by `mark`: the turn's id in its text, or all of its text. `answer_id` is the answer's id as the
@@ -158,11 +158,8 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The bytes of a turn.
-
-    What the provider got is either the client's body with `splices` applied (wires match) or `translated`.
-    What the client saw is what the provider said, unless `seen` holds something else.
-    """
+    """The bytes of a turn. What the provider got is either the client's body with `splices` applied (wires match) or `translated`.
+    What the client saw is what the provider said, unless `seen` holds something else."""
 
     request: bytes
     splices: tuple[Splice, ...] = ()
@@ -271,7 +268,7 @@ class Anchor(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class SessionTrace:
-    """What must be remembered of a session so that its next request is recognised, also after a restart."""
+    """What identifies a session, so that its next request is recognised, also after a restart."""
 
     session: SessionId
     key: str | None

@@ -14,7 +14,7 @@ from metaclaw.domain.turn import Scope
 
 
 class Outcome(StrEnum):
-    """Three outcomes. Unknown is not in between: it teaches nothing."""
+    """The outcome of a turn. Nothing is learned from an unknown one."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -37,7 +37,7 @@ class Source(StrEnum):
 
 
 class Fault(StrEnum):
-    """Whose fault a failure was. What the environment did (network, quota, missing program) never becomes a prohibition."""
+    """The cause of a failure: the agent, or its environment (network, quota, missing program), from which no skill is made."""
 
     AGENT = "agent"
     ENVIRONMENT = "environment"
@@ -100,7 +100,7 @@ class Verdict:
 
     @property
     def teaches(self) -> bool:
-        """Whether this may feed a skill: a failure of the agent's own."""
+        """Whether a skill may be made from it: a failure caused by the agent."""
         return self.outcome is Outcome.FAIL and self.fault is Fault.AGENT
 
 

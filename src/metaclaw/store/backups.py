@@ -43,7 +43,6 @@ class SqlBackups:
             connection.execute(insert(backups), {"path": path, "made_us": pack_instant(backup.made_at)})
 
     def remove(self, path: Path) -> None:
-        """Forget a backup."""
         with self._database.writing("removing a backup from the list") as connection:
             connection.execute(delete(backups).where(backups.c.path == pack_text(str(path))))
 
@@ -103,10 +102,8 @@ def restore(path: Path, backup: Path) -> RestoreResult:
 
 
 def repair(path: Path) -> tuple[Path, list[SalvagedTable]]:
-    """Replace the database at `path` by what can be read from it. Returns where the damaged one is kept, and what was saved.
-
-    Raises StoreError, with nothing changed, for a database of a newer version: what this one does not know would be lost.
-    """
+    """Replace the database at `path` by what can be read from it. Returns where the damaged one is kept, and what was saved. Raises
+    StoreError, with nothing changed, for a database of a newer version: what this one does not know would be lost."""
     if (found := check_file(path)).is_newer:
         raise StoreError(f"{path} is not repaired: {found.problems[0]}. {found.remedy}")
     former, saved = _replace(path, lambda partial: salvage(path, partial), "damaged")
@@ -133,7 +130,7 @@ def _replace(path: Path, write: Callable[[Path], T], label: str) -> tuple[Path |
 
 
 def _carry_over(path: Path, partial: Path) -> tuple[str, ...]:
-    """What was forgotten since the backup is forgotten again, and later backups stay known."""
+    """Forget again what was forgotten since the backup, and keep later backups known. Returns the sessions."""
     database = open_database(f"sqlite:///{partial}")  # also migrates it
     try:
         forgotten, known = _read_forgotten(path)
@@ -150,7 +147,7 @@ def _carry_over(path: Path, partial: Path) -> tuple[str, ...]:
 
 
 def _read_forgotten(path: Path) -> tuple[set[str], list[Backup]]:
-    """What the database in use says, as far as it can be read: it may be damaged, or missing."""
+    """Forgotten sessions and known backups of the database in use, as far as it can be read: it may be damaged, or missing."""
     forgotten: set[str] = set()
     known: list[Backup] = []
     with suppress(StoreError), read_only(path) as connection:
@@ -163,7 +160,7 @@ def _read_forgotten(path: Path) -> tuple[set[str], list[Backup]]:
 
 
 def _note(partial: Path, former: Path) -> None:
-    """The former file still holds turns, so it is named like a backup when some of them are forgotten."""
+    """Note the former file as a backup: it still holds turns, and is named when some of them are forgotten."""
     database = open_database(f"sqlite:///{partial}")
     try:
         SqlBackups(database).add(Backup(former, datetime.now(UTC)))

@@ -1,4 +1,4 @@
-"""Compliance: what each turn came to for the rules that applied to it, and the sums of that.
+"""Compliance: the result of each turn for the rules that applied to it, and the sums of the results.
 
 A turn is counted once: its results, the events about them and the cursor are written in one transaction.
 """
@@ -66,7 +66,7 @@ class SqlCompliance:
             return read_cursor(connection, _CURSOR)
 
     def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
-        """Count what these turns came to, announce broken rules, and move the cursor to `upto`; all or nothing."""
+        """Count the results of these turns, announce broken rules, and move the cursor to `upto`; all or nothing."""
         with self._database.writing("counting how rules are followed") as connection:
             done = read_cursor(connection, _CURSOR) or 0
             fresh = [one for one in measured if one.seq > done and one.outcomes]
@@ -80,7 +80,7 @@ class SqlCompliance:
             write_cursor(connection, _CURSOR, max(done, upto))
 
     def settle(self, turn: MeasuredTurn) -> bool:
-        """Replace what was unknown of a turn by what a judge found. False where there is nothing to replace any more."""
+        """Replace unknown results of a turn by what a judge found. False if there is nothing to replace any more."""
         with self._database.writing("counting how a rule is followed") as connection:
             is_done = False
             for outcome in turn.outcomes:
@@ -208,7 +208,7 @@ class SqlCompliance:
         connection.execute(insert(rule_results), rows)
 
     def _announce(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
-        """Tell of rules that were broken although they stood in the prompt; the first time on a day in a notice, too."""
+        """Append an event for each broken rule that was in the prompt, and a notice for the first on a day."""
         broken = [(turn, outcome) for turn, outcome in found if outcome.result is RuleResult.BROKEN]
         if not any(outcome.is_told for _, outcome in broken):
             return
@@ -224,13 +224,13 @@ class SqlCompliance:
             rule = pack_text(outcome.rule)
             if outcome.is_told:
                 so_far = sum(count for (name, _), count in times.items() if name == rule)
-                told += _told_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
+                told += _events_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
             times[rule, turn.day] += 1
         at = pack_instant(self._clock())
         connection.execute(insert(events), [{"at_us": at, "kind": kind, "data": pack_json(said)} for kind, said in told])
 
 
-def _told_of(turn: MeasuredTurn, outcome: RuleOutcome, times: int, *, is_first: bool) -> list[tuple[str, dict[str, Json]]]:
+def _events_of(turn: MeasuredTurn, outcome: RuleOutcome, times: int, *, is_first: bool) -> list[tuple[str, dict[str, Json]]]:
     """The event of a broken rule, and the notice that comes with the first on a day."""
     data: dict[str, Json] = {"rule": outcome.rule, "turn": turn.turn, "agent": turn.agent, "model": turn.model}
     data |= {"times": times, "reason": outcome.reason}
@@ -278,8 +278,6 @@ def _ordinal(number: int) -> str:
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{ending}"
 
-
-__all__ = ["ATTEMPT", "IS_ATTEMPT", "SqlTrueAnswers", "StoredAnswer"]
 
 _MOST_LOADED = 50_000
 

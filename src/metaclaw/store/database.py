@@ -59,10 +59,8 @@ _OWN_SQLITE_PRAGMAS = (
 
 
 class Database:
-    """A database at this program's schema. Every failure is a StoreError.
-
-    A database of another schema is never written to: each new connection and each writing transaction looks at the revision.
-    """
+    """A database at this program's schema. Every failure is a StoreError. A database of another schema is never written to: each
+    new connection and each writing transaction looks at the revision."""
 
     def __init__(self, url: URL) -> None:
         self.engine = _engine(url)
@@ -94,7 +92,6 @@ class Database:
 
     @property
     def kind(self) -> str:
-        """`sqlite` or `postgresql`."""
         return self.engine.dialect.name
 
     @property
@@ -114,7 +111,6 @@ class Database:
             yield connection
 
     def rows(self, doing: str, query: Executable) -> Sequence[ResultRow]:
-        """The rows of a query."""
         with self.reading(doing) as connection:
             return connection.execute(query).all()
 
@@ -142,10 +138,8 @@ class Database:
             yield connection
 
     def prepare(self) -> None:
-        """Create what is missing: the folder and the file, readable by the owner only, and the tables.
-
-        Raises StoreError and changes nothing if the database belongs to a newer version or to another program.
-        """
+        """Create what is missing: the folder and the file, readable by the owner only, and the tables. Raises StoreError and
+        changes nothing if the database belongs to a newer version or to another program."""
         try:
             self._prepare(f"opening {self}")
         except StoreError as error:
@@ -249,7 +243,6 @@ def _writing_on(connection: Connection) -> Iterator[None]:
 
 
 def utc_now() -> datetime:
-    """The clock of the store."""
     return datetime.now(UTC)
 
 
@@ -419,11 +412,8 @@ class Rescued:
 
 
 def rescue(connection: sqlite3.Connection, path: Path, opened: Identity) -> Rescued:
-    """Write what the connection still sees back to disk, while no other connection of this process is open.
-
-    Always to a new file: a database that lost only its log would otherwise share it or its memory with those who still have the
-    removed ones open.
-    """
+    """Write what the connection still sees back to disk, while no other connection of this process is open. Always to a new file: a
+    database that lost only its log would otherwise share it or its memory with those who still have the removed ones open."""
     found = identify(str(path))
     has_file = found[0] == opened[0]
     if has_file:
@@ -457,10 +447,8 @@ def _copy_truncated(connection: sqlite3.Connection, path: Path) -> tuple[int, in
 
 
 def copy_database(source: sqlite3.Connection, target: Path, *, verify: bool = False) -> tuple[int, int]:
-    """Write one moment of a database to a file, durably, and put it at `target` when it is complete. Returns device and inode.
-
-    With `verify`, raises sqlite3.DatabaseError if the copy is damaged.
-    """
+    """Write one moment of a database to a file, durably, and put it at `target` when it is complete. Returns device and inode. With
+    `verify`, raises sqlite3.DatabaseError if the copy is damaged."""
     partial = target.with_name(target.name + ".partial")
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))

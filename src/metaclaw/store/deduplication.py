@@ -42,10 +42,8 @@ def content_id(*pieces: bytes, size: int = 16) -> bytes:
 
 
 class ContentIds:
-    """Gives tuples of placements and splices their ids, and collects the rows that are not known to be in the database.
-
-    It remembers the rows it has returned: after a transaction that failed, use a new instance.
-    """
+    """Gives tuples of placements and splices their ids, and collects the rows that are not known to be in the database. It
+    remembers the rows it has returned: after a transaction that failed, use a new instance."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._clock_ns = clock_ns
@@ -217,7 +215,6 @@ class RequestLines:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of bodies held now."""
         return self._held_bytes
 
 
@@ -239,10 +236,8 @@ def _patches_of(table: Table) -> Select[*tuple[object, ...]]:
 
 
 def remove_bodies(connection: Connection, table: Table, gone: Sequence[int]) -> None:
-    """Delete the bodies of these turns; a body of another turn that was a patch on one of them is stored whole.
-
-    Rows cannot be updated, and a row that others refer to cannot go before them: all are deleted, and the others inserted again.
-    """
+    """Delete the bodies of these turns; a body of another turn that was a patch on one of them is stored whole. Rows cannot be
+    updated, and a row that others refer to cannot go before them: all are deleted, and the others inserted again."""
     survivors = _patches_on(connection, table, gone)
     wholes = {row.turn: rebuild_body(connection, table, row.turn) for row in survivors if row.base in set(gone)}
     connection.execute(delete(table).where(table.c.turn.in_([*gone, *(row.turn for row in survivors)])))

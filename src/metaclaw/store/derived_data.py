@@ -114,8 +114,8 @@ def _lineage(connection: Connection, taught: set[str]) -> tuple[list[str], set[s
 
 
 def _unsaved(connection: Connection, is_mine: ColumnElement[bool]) -> set[str]:
-    """Candidates whose rule is in force though they were not saved: the program was killed in between. The rule names the turn it
-    comes from."""
+    """Candidates whose rule is in force although they were not saved, because the program was killed in between. The rule names its
+    turn."""
     is_saved = select(candidates.c.id).where(candidates.c.id == generations.c.candidate).exists()
     query = (
         select(generations.c.candidate, skill_texts.c.extra)

@@ -53,7 +53,7 @@ _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 @dataclass(frozen=True, slots=True)
 class ForgetResult:
-    """What is gone, and what was learned from it; see `DerivedData`. `carried_in` are sessions whose prompts held such a skill."""
+    """What was deleted, and what was learned from it (`DerivedData`). `carried_in`: sessions whose prompts held such a skill."""
 
     sessions: int
     turns: int
@@ -74,9 +74,7 @@ class SqlForgetting:
 
     def begin(self, session: SessionId) -> None:
         """Note durably that a session is to be forgotten, so that the next start finishes it; does nothing for an unknown session.
-
-        From now on the ledger drops turns of it whose requests came earlier and are still being answered.
-        """
+        From now on the ledger drops turns of it whose requests came earlier and are still being answered."""
         now = self._clock()
         with self._database.writing("noting what is to be forgotten") as connection:
             if connection.execute(select(sessions.c.id).where(sessions.c.id == pack_text(session))).first() is None:
@@ -101,7 +99,7 @@ class SqlForgetting:
             self._remove(pack_text(session), turns.c.received_us <= asked_us, is_remembered=True)
 
     def end(self, done: Iterable[SessionId]) -> None:
-        """The turns of these sessions and what they led to are deleted."""
+        """Note that the turns of these sessions, and what was derived from them, are deleted."""
         names = [pack_text(_ASKED + session) for session in done]
         with self._database.writing("noting what is forgotten") as connection:
             connection.execute(delete(cursors).where(cursors.c.name.in_(names)))
@@ -111,10 +109,8 @@ class SqlForgetting:
         self._database.drop_turns(session, self._clock())
 
     def forget_session(self, session: SessionId) -> ForgetResult:
-        """Delete the turns of a session and end the batches they were in. What they have led to is told, for `erase` to delete.
-
-        The turns' ids are remembered, and nothing else of them: nothing is learned from them afterwards.
-        """
+        """Delete the turns of a session and end the batches they were in. What they have led to is told, for `erase` to delete. The
+        turns' ids are remembered, and nothing else of them: nothing is learned from them afterwards."""
         removed = self._remove(pack_text(session), true(), is_remembered=True)
         found = self.derived_data(session)
         log.info("session removed session=%s turns=%d skills=%d", session, removed, len(found.skills))
@@ -127,10 +123,8 @@ class SqlForgetting:
             return find_derived_data(connection, session)
 
     def erase(self, reason: str) -> bool:
-        """Delete what was derived from forgotten turns, and give up the versions that were trained on it, for this reason.
-
-        False, and nothing is changed, while a skill that was derived from them is in force: retire it first.
-        """
+        """Delete what was derived from forgotten turns, and give up the versions that were trained on it, for this reason. False,
+        and nothing is changed, while a skill that was derived from them is in force: retire it first."""
         with self._writing("erasing what was learned") as connection:
             if self._database.kind == "postgresql":
                 connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
@@ -172,7 +166,7 @@ class SqlForgetting:
         return is_forgotten and self.is_unfinished()
 
     def forget_before(self, instant: datetime) -> ForgetResult:
-        """Turns whose request came before that go. What was learned from them stays: they are old, not unwanted."""
+        """Delete turns whose request came before that instant. What was learned from them stays."""
         is_old = turns.c.received_us < pack_instant(instant)
         query = select(sessions.c.id).where(sessions.c.began_us < pack_instant(instant)).limit(_SESSIONS_AT_ONCE)
         removed = touched = 0
@@ -188,7 +182,7 @@ class SqlForgetting:
         return ForgetResult(touched, removed)
 
     def drop_session(self, session: SessionId) -> int:
-        """Remove the turns of a session to make room. What was learned from them stays: they are old, not unwanted."""
+        """Remove the turns of a session to make room. What was learned from them stays."""
         return self._remove(pack_text(session), true(), is_remembered=False)
 
     def _remove(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:
@@ -214,11 +208,11 @@ class SqlForgetting:
 
     def _remove_some(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:
         with self._writing("forgetting turns") as connection:
-            rows = _next(connection, session, condition)
+            rows = _newest_turns(connection, session, condition)
             seqs = [row.seq for row in rows]
             if rows:
                 if is_remembered:
-                    _remember(connection, rows, self._clock())
+                    _note_forgotten(connection, rows, self._clock())
                 left = _used_by(connection, seqs)
                 remove_bodies(connection, payloads, seqs)
                 remove_bodies(connection, translations, seqs)
@@ -237,7 +231,7 @@ class SqlForgetting:
             yield connection
 
 
-def _next(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[ResultRow]:
+def _newest_turns(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[ResultRow]:
     """The newest turns to go, as many as go at once."""
     size = func.length(payloads.c.middle) + func.length(payloads.c.said)
     query = (
@@ -257,7 +251,7 @@ def _next(connection: Connection, session: str, condition: ColumnElement[bool]) 
     return chosen
 
 
-def _remember(connection: Connection, rows: Sequence[ResultRow], at: datetime) -> None:
+def _note_forgotten(connection: Connection, rows: Sequence[ResultRow], at: datetime) -> None:
     at_us = pack_instant(at)
     connection.execute(insert(forgotten), [{"turn": row.id, "session": row.session, "at_us": at_us} for row in rows])
     ids = {row.seq: row.id for row in rows}
@@ -338,11 +332,9 @@ def _sweep_chains(connection: Connection, table: Table, users: Select[bytes], la
 
 
 def purge(database: Database, *, compact_below_bytes: int | None, within_s: float) -> bool:
-    """Overwrite what was deleted: in SQLite's main file, by rebuilding it, and in its log, by emptying it.
-
-    False if that was not possible in time because others read, or because the file is not below the limit: rebuilding it blocks
-    all other writers. On PostgreSQL nothing is done: its server removes dead rows by itself.
-    """
+    """Overwrite what was deleted: in SQLite's main file, by rebuilding it, and in its log, by emptying it. False if that was not
+    possible in time because others read, or because the file is not below the limit: rebuilding it blocks all other writers. On
+    PostgreSQL nothing is done: its server removes dead rows by itself."""
     path = database.path
     if path is None or database.kind != "sqlite":
         return True

@@ -69,10 +69,8 @@ class ChangesSince:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow:
-    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both.
-
-    Generation 0, which every store begins with, was published at no time.
-    """
+    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both. Generation 0,
+    which every store begins with, was published at no time."""
 
     number: int
     hash: str
@@ -84,11 +82,8 @@ class GenerationRow:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Since when a skill has its present state and text.
-
-    `generation` brought it into its present state, at `since`; it has had its present text since generation `text_since`;
-    `canaries` counts how often a skill of this name has been a canary.
-    """
+    """Since when a skill has its present state and text. `generation` brought it into its present state, at `since`; it has had its
+    present text since generation `text_since`; `canaries` counts how often a skill of this name has been a canary."""
 
     generation: int
     since: datetime
@@ -158,7 +153,7 @@ class SqlGenerations:
                 _drop_learning_in_flight(connection, now)
             put, gone = _change_members(connection, number, hashes)
             _change_libraries(connection, number, libraries)
-            _owe(connection, number, unwritten)
+            _note_unwritten(connection, number, unwritten)
             told = {"generation": number, "hash": draft.hash, "reason": reason, "put": put, "gone": gone}
             connection.execute(insert(events), {"at_us": now, "kind": "generation", "data": pack_json(told)})
         return SkillGeneration(number, draft.hash, draft.skills)
@@ -268,10 +263,8 @@ class SqlGenerations:
         ]
 
     def skill_changes(self, after: int) -> list[SkillChange]:
-        """Skills that came into force or got another text in generations newer than `after`, oldest first.
-
-        Rules and facts are left out, and so is a change that leaves the placed text as it was: another state, author or example.
-        """
+        """Skills that came into force or got another text in generations newer than `after`, oldest first. Rules and facts are left
+        out, and so is a change that leaves the placed text as it was: another state, author or example."""
         newer = select(memberships.c.name).where(memberships.c.since > after)
         query = (
             select(memberships.c.since, memberships.c.until, generations.c.published_us, skill_texts)
@@ -318,11 +311,9 @@ class SqlGenerations:
             .where(memberships.c.name.in_(live))
             .group_by(memberships.c.name)
         )
-        doing = "reading since when skills are in force"
-        named = self._database.read(
-            doing, query, lambda row: (SkillName(unpack_text(row.name)), (_published(row.first), _published(row.last)))
-        )
-        return dict(named)
+        with self._database.reading("reading since when skills are in force") as connection:
+            rows = connection.execute(query)
+            return {SkillName(unpack_text(row.name)): (_published(row.first), _published(row.last)) for row in rows}
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
         """The id of each skill's text; one that has not changed since the last publication is not hashed again."""
@@ -395,7 +386,7 @@ def _live(connection: Connection) -> dict[SkillName, bytes]:
 
 
 def _change_members(connection: Connection, number: int, hashes: dict[SkillName, bytes]) -> tuple[list[str], list[str]]:
-    """Write what changed; the names of skills that came or changed, and of those that went. At most some, to tell people."""
+    """Write what changed. Return the names of skills that were added or changed and of those removed, at most `_MOST_TOLD` each."""
     live = _live(connection)
     gone = [{"gone": name} for name, found in live.items() if hashes.get(name) != found]
     came = [{"name": name, "since": number, "skill": found} for name, found in hashes.items() if live.get(name) != found]
@@ -409,7 +400,7 @@ def _change_members(connection: Connection, number: int, hashes: dict[SkillName,
 
 
 def _change_libraries(connection: Connection, number: int, libraries: dict[Audience, str]) -> None:
-    """Write for whom the rules and skills have changed."""
+    """Write the hashes of the audiences whose rules and skills have changed."""
     is_live = scope_libraries.c.until.is_(None)
     live = {(row.scope, row.workspace): row.hash for row in connection.execute(select(scope_libraries).where(is_live))}
     now = {(pack_text(audience.scope), pack_text(audience.workspace)): digest for audience, digest in libraries.items()}
@@ -428,7 +419,7 @@ def _change_libraries(connection: Connection, number: int, libraries: dict[Audie
         connection.execute(insert(scope_libraries), came)
 
 
-def _owe(connection: Connection, number: int, names: Sequence[SkillName]) -> None:
+def _note_unwritten(connection: Connection, number: int, names: Sequence[SkillName]) -> None:
     stored = [pack_text(name) for name in dict.fromkeys(names)]
     if stored:
         connection.execute(delete(owed).where(owed.c.name == bindparam("again")), [{"again": name} for name in stored])

@@ -67,7 +67,7 @@ class SqlVerdicts:
         self._clock = clock
 
     def record_verdict(self, verdict: Verdict) -> bool:
-        """Keep a verdict for ever; True if it is the one that stands now. Raises RefusedError where there is no such turn."""
+        """Store a verdict; True if it is the one that stands now. Raises RefusedError if there is no such turn."""
         with self._database.writing("recording a verdict") as connection:
             turn = _locked_turn(connection, verdict.turn)
             standing = standing_verdict(connection, turn.seq, verdict.turn)
@@ -89,16 +89,14 @@ class SqlVerdicts:
         return self._database.read_one("reading a verdict", query, lambda row: verdict_of(turn, row))
 
     def verdicts_of(self, turn: TurnId) -> list[Verdict]:
-        """Everything that was ever said of a turn, the oldest first."""
+        """All verdicts on a turn, oldest first."""
         query = select(*VERDICT).join(turns, turns.c.seq == verdicts.c.turn).where(turns.c.id == pack_text(turn))
         return self._database.read("reading verdicts", query.order_by(verdicts.c.seq), lambda row: verdict_of(turn, row))
 
     def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
         """The newest main turns made up to this generation whose standing verdict teaches, and that have no role; oldest first.
-
         Verdicts older than `OPEN_FOR` and turns made before the last revert are left out. Whether a skill came into force since is
-        for the caller to decide (`learn.skill_changes`): the database does not know to whom skills apply.
-        """
+        for the caller to decide (`learn.skill_changes`): the database does not know to whom skills apply."""
         since = pack_instant(self._clock() - OPEN_FOR)
         has_role = select(roles.c.turn).where(roles.c.turn == stands.c.turn).exists()
         is_of_now = stands.c.generation.between(last_revert(), generation)
@@ -125,14 +123,11 @@ class SqlVerdicts:
         """Main turns whose standing verdict is this, newest first."""
         wanted = select(turns.c.id).join(stands, stands.c.turn == turns.c.seq)
         mine = wanted.where(stands.c.outcome == outcome.value, stands.c.kind == TurnKind.MAIN.value)
-        return self._database.read(
-            "looking for turns by outcome",
-            mine.order_by(stands.c.turn.desc()).limit(limit),
-            lambda row: TurnId(unpack_text(row.id)),
-        )
+        query = mine.order_by(stands.c.turn.desc()).limit(limit)
+        return self._database.read("looking for turns by outcome", query, lambda row: TurnId(unpack_text(row.id)))
 
     def graded(self, limit: int = 5_000) -> list[tuple[Verdict, Outcome]]:
-        """What detectors and judges said of turns on which a person or a check has the last word, with that word; newest first."""
+        """Verdicts of detectors and judges on turns that a person or a check has decided, with that outcome; newest first."""
         last = verdicts.alias("last")
         query = (
             select(turns.c.id, last.c.outcome.label("truth"), *VERDICT)
@@ -251,6 +246,9 @@ def role_of(row: ResultRow) -> TurnRole | None:
     return None if row.role is None else TurnRole(RoleKind(row.role), row.role_generation)
 
 
+_NEWEST_FIRST = (candidates.c.made_us.desc(), candidates.c.id.desc())
+
+
 @dataclass(frozen=True, slots=True)
 class SkillAttempt:
     """Turns that were to teach something together, and under what name."""
@@ -269,11 +267,8 @@ class SqlCandidates:
         self._clock = clock
 
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
-        """Make these turns support of this generation, for ever, and return the number of a new attempt.
-
-        Raises RefusedError, and changes nothing, if one of them has a role already or is not in the ledger, or if all were made
-        before the last revert.
-        """
+        """Make these turns support of this generation, for ever, and return the number of a new attempt. Raises RefusedError, and
+        changes nothing, if one of them has a role already or is not in the ledger, or if all were made before the last revert."""
         with self._database.writing("beginning an attempt") as connection:
             numbers = _numbers(connection, turns)
             if not _has_newer(connection, numbers):
@@ -286,7 +281,7 @@ class SqlCandidates:
             return number
 
     def end_attempt(self, number: int) -> None:
-        """End an attempt: no candidate will come of it any more."""
+        """Mark an attempt as ended: it leads to no further candidate."""
         with self._database.writing("ending an attempt") as connection:
             ended = update(attempts).where(attempts.c.seq == number, attempts.c.ended_us.is_(None))
             connection.execute(ended, {"ended_us": pack_instant(self._clock())})
@@ -311,10 +306,8 @@ class SqlCandidates:
         ]
 
     def save_candidate(self, candidate: Candidate) -> None:
-        """Insert it, or bring its standing, reason and certificate up to date; what it was before is kept in `events`.
-
-        Raises RefusedError if a turn that taught it was to be forgotten.
-        """
+        """Insert it, or bring its standing, reason and certificate up to date; what it was before is kept in `events`. Raises
+        RefusedError if a turn that taught it was to be forgotten."""
         with self._database.writing("saving a candidate") as connection:
             _refuse_forgotten(connection, candidate)
             query = select(candidates).where(candidates.c.id == pack_text(candidate.id)).with_for_update()
@@ -322,15 +315,13 @@ class SqlCandidates:
             if before is None:
                 _insert(connection, candidate)
                 return
-            event = {"at_us": pack_instant(self._clock()), "kind": "candidate.changed", "data": _past(before)}
+            event = {"at_us": pack_instant(self._clock()), "kind": "candidate.changed", "data": _previous_state(before)}
             connection.execute(insert(events), event)
             connection.execute(update(candidates).where(candidates.c.id == before.id), _progress(candidate))
 
     def candidate(self, candidate: CandidateId) -> Candidate | None:
-        """One candidate."""
-        return self._database.read_one(
-            "reading a candidate", select(candidates).where(candidates.c.id == pack_text(candidate)), _candidate
-        )
+        query = select(candidates).where(candidates.c.id == pack_text(candidate))
+        return self._database.read_one("reading a candidate", query, _candidate)
 
     def is_reverted(self, generation: int) -> bool:
         """Whether skills were reverted after this generation, so that evidence made with it is out of date."""
@@ -338,23 +329,17 @@ class SqlCandidates:
 
     def of_skill(self, name: SkillName) -> list[Candidate]:
         """Every candidate for a skill of this name, newest first."""
-        query = select(candidates).where(candidates.c.name == pack_text(name))
-        return self._database.read(
-            "reading how a skill came about", query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()), _candidate
-        )
+        query = select(candidates).where(candidates.c.name == pack_text(name)).order_by(*_NEWEST_FIRST)
+        return self._database.read("reading how a skill came about", query, _candidate)
 
     def reasons(self, standing: Standing, limit: int) -> list[str]:
         """The reasons of the newest candidates of this standing."""
-        query = select(candidates.c.reason).where(candidates.c.standing == standing.value)
-        return self._database.read(
-            "counting reasons",
-            query.order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit),
-            lambda row: unpack_text(row.reason),
-        )
+        query = select(candidates.c.reason).where(candidates.c.standing == standing.value).order_by(*_NEWEST_FIRST).limit(limit)
+        return self._database.read("counting reasons", query, lambda row: unpack_text(row.reason))
 
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
         """Newest first."""
-        query = select(candidates).order_by(candidates.c.made_us.desc(), candidates.c.id.desc()).limit(limit)
+        query = select(candidates).order_by(*_NEWEST_FIRST).limit(limit)
         if standing is not None:
             query = query.where(candidates.c.standing == standing.value)
         return self._database.read("listing candidates", query, _candidate)
@@ -409,7 +394,7 @@ def _progress(candidate: Candidate) -> dict[str, Value]:
     }
 
 
-def _past(row: ResultRow) -> str:
+def _previous_state(row: ResultRow) -> str:
     past = _candidate(row)
     words = {"candidate": past.id, "skill": past.proposal.skill.name, "standing": past.standing.value, "reason": past.reason}
     return pack_document(words | {"certificate": past.certificate})

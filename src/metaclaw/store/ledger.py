@@ -25,10 +25,8 @@ _GATHER_S = 0.001
 
 
 class SqlLedger:
-    """`ports.Ledger` on a database: group commits by one writer thread, bounded memory, degraded rather than stopped.
-
-    Everything but the writer's own work happens on the event loop that called `start`.
-    """
+    """`ports.Ledger` on a database: group commits by one writer thread, bounded memory, degraded rather than stopped. Everything
+    but the writer's own work happens on the event loop that called `start`."""
 
     def __init__(self, database: Database, limits: LedgerLimits | None = None, clock: Callable[[], datetime] = utc_now) -> None:
         self._limits = limits or LedgerLimits()
@@ -50,7 +48,7 @@ class SqlLedger:
         self._gathered = 0
         self._together = 1
         self._wake_timer: asyncio.TimerHandle | None = None
-        self._room_wanted: list[asyncio.Future[None]] = []
+        self._waiting_for_room: list[asyncio.Future[None]] = []
         self._watch_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -64,12 +62,12 @@ class SqlLedger:
         self._checkpointer.start()
 
     async def aclose(self) -> None:
-        """Write what waits, then stop; what a broken store does not take within `close_patience_s` is lost, and said so."""
+        """Write what waits, then stop. What a failing store does not take within `close_patience_s` is lost, which is logged."""
         if self._finished is None:
             return
         self._is_open = False
         self._queue.close()
-        self._wake_all_who_want_room()
+        self._wake_waiting_for_room()
         await self._finished
         self._thread.join()
         await asyncio.to_thread(self._checkpointer.stop)
@@ -84,7 +82,7 @@ class SqlLedger:
         await self._submit(SessionEnd(session, reason, self._clock()))
 
     async def end_sessions(self, sessions: Sequence[SessionId], reason: str) -> None:
-        """The same for many. They share transactions: one each would keep those who wait for their answers waiting for seconds."""
+        """Mark many sessions as ended, in shared transactions: one each would delay recording by seconds."""
         at = self._clock()
         for begin in range(0, len(sessions), _ENDS_TOGETHER):
             some = sessions[begin : begin + _ENDS_TOGETHER]
@@ -114,14 +112,14 @@ class SqlLedger:
                 self._watch(loop, self._limits.patience_s)
                 return await queued.waiting
             room = loop.create_future()
-            self._room_wanted.append(room)
+            self._waiting_for_room.append(room)
             await room
-        self._keep_for_later(queued)
+        self._keep_in_memory(queued)
         return False
 
     def _call_writer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake the writer, but not before as many have come as shared the last transaction, or some time has passed: a transaction
-        costs about as much for many as for one. Who comes alone need not wait."""
+        """Wake the writer once as many items wait as shared the last transaction, or `_GATHER_S` has passed: a transaction costs
+        about as much for many items as for one. A single item does not wait."""
         self._gathered += 1
         if self._is_wake_due:
             if self._wake_timer is not None and self._gathered >= self._together:
@@ -139,7 +137,7 @@ class SqlLedger:
         self._is_wake_due, self._gathered, self._wake_timer = False, 0, None
         self._queue.wake()
 
-    def _keep_for_later(self, queued: QueuedItem) -> None:
+    def _keep_in_memory(self, queued: QueuedItem) -> None:
         if self._is_open:
             self._lose(self._queue.squeeze(queued))
         else:
@@ -173,7 +171,7 @@ class SqlLedger:
         self._lose(report.lost)
         if report.trouble is not None or report.is_working:
             self._change_to(report.trouble)
-        self._wake_all_who_want_room()
+        self._wake_waiting_for_room()
 
     def _change_to(self, trouble: str | None) -> None:
         before, self._trouble = self._trouble, trouble
@@ -185,7 +183,7 @@ class SqlLedger:
         if trouble is not None:
             for queued in list(self._awaited):
                 self._answer(queued, False)
-            self._wake_all_who_want_room()
+            self._wake_waiting_for_room()
 
     def _answer(self, queued: QueuedItem, is_durable: bool) -> None:
         self._awaited.pop(queued, None)
@@ -198,8 +196,8 @@ class SqlLedger:
         for queued in items:
             self._answer(queued, False)
 
-    def _wake_all_who_want_room(self) -> None:
-        wanted, self._room_wanted = self._room_wanted, []
+    def _wake_waiting_for_room(self) -> None:
+        wanted, self._waiting_for_room = self._waiting_for_room, []
         for room in wanted:
             if not room.done():
                 room.set_result(None)
@@ -213,7 +211,7 @@ class SqlLedger:
         self._watch_timer = None
         if not self._awaited:
             return
-        # The writer's own word counts, since a loop that was busy itself hears of its progress late.
+        # The queue knows the writer's progress earlier than a busy event loop does.
         since_s = max(next(iter(self._awaited.values())), self._queue.progress_s)
         idle_s = time.monotonic() - since_s
         if idle_s >= self._limits.patience_s and not self._queue.is_empty:
@@ -237,15 +235,15 @@ class SqlLedger:
 
 
 class Losses:
-    """A spell of losses begins with the first and ends when it is summed up."""
+    """Counts what is lost, from the first loss until `sum_up` logs the sums."""
 
     def __init__(self) -> None:
         self._spell: Counter[str] = Counter()
         self.turns = 0
-        """Turns lost since the start. An end or an event that is lost is none: a session ends again by silence."""
+        """Turns lost since the start. Lost session ends and events are not counted here: a session ends again by silence."""
 
     def note(self, items: Iterable[Item]) -> None:
-        """These are lost."""
+        """Count these items as lost."""
         for item in items:
             kind, name = _describe(item)
             if not self._spell:
@@ -255,7 +253,7 @@ class Losses:
             self.turns += kind == "turn"
 
     def sum_up(self) -> None:
-        """Say what was lost in this spell, if anything."""
+        """Log what was lost since the last time, if anything."""
         spell, self._spell = self._spell, Counter()
         if spell:
             counts = (spell["turn"], spell["session_end"], spell["event"])
@@ -277,10 +275,8 @@ _LOG_BYTES = 4 << 20
 
 
 class Checkpointer:
-    """A thread that checkpoints when enough was written or some time has passed.
-
-    The writer's own connection does it only when the log has grown far beyond that.
-    """
+    """A thread that checkpoints when enough was written or some time has passed. The writer's own connection does it only when the
+    log has grown far beyond that."""
 
     def __init__(self, database: Database, lost: Callable[[], None], every_s: float = 5.0, look_every_s: float = 1.0) -> None:
         self._database = database

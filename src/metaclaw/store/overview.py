@@ -1,4 +1,4 @@
-"""What the pages for a browser read of many sessions and turns at once. Everything blocks, and reads a bounded number of rows."""
+"""Reads of many sessions and turns at once, for the pages. Everything blocks, and reads a bounded number of rows."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -133,7 +133,7 @@ class Overview:
         )
 
     def outcomes(self, wanted: Collection[SessionId]) -> dict[SessionId, dict[Outcome, int]]:
-        """How many turns of these sessions came to what."""
+        """The number of turns by outcome, for each of these sessions."""
         query = (
             select(turns.c.session, stands.c.outcome, func.count())
             .join(stands, stands.c.turn == turns.c.seq)

@@ -36,7 +36,7 @@ from metaclaw.store.training_batches import opened
 
 @dataclass(frozen=True, slots=True)
 class VersionOutcome:
-    """What a main turn came to, who made it, and with which skills in its prompt. Turns of one session are not independent."""
+    """The outcome of a main turn, the version that answered, and the skills in its prompt. Turns of a session are dependent."""
 
     session: SessionId
     version: int
@@ -182,10 +182,8 @@ _ENDS = {
 
 
 class SqlPolicies:
-    """Versions on a database, which itself keeps at most one serving and one on trial. Blocking: call from a thread.
-
-    Each raises StoreError; a move that may not be made is a RefusedError that says why, and changes nothing.
-    """
+    """Versions on a database, which itself keeps at most one serving and one on trial. Blocking: call from a thread. Each raises
+    StoreError; a move that may not be made is a RefusedError that says why, and changes nothing."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
@@ -231,7 +229,7 @@ class SqlPolicies:
     def outcomes_by_version(
         self, versions: Collection[int], since: int, before: int | None = None, limit: int = 10_000
     ) -> list[VersionOutcome]:
-        """What these versions' main turns came to, where there is a verdict, in their order: the newest `limit` of those behind the
+        """The outcomes of these versions' main turns that have a verdict, oldest first: the newest `limit` of those behind the
         cursor `since`, up to the cursor `before`."""
         query = (
             select(turns.c.session, turns.c.policy_version, turns.c.skills, stands.c.outcome)
@@ -263,16 +261,14 @@ class SqlPolicies:
         note: str = "",
         absorbed: Iterable[SkillName] = (),
     ) -> PolicyVersion:
-        """The next version, a candidate. With a batch, that one is done: its turns have taught this version and no other.
-
-        Refused if the batch has ended (it was done, or dropped), began from another version than `parent`, or if a turn of it fed a
-        skill or was to be forgotten.
-        """
+        """The next version, a candidate. With a batch, that one is done: its turns have taught this version and no other. Refused
+        if the batch has ended (it was done, or dropped), began from another version than `parent`, or if a turn of it fed a skill
+        or was to be forgotten."""
         with self._writing("publishing a version") as connection:
             if parent != BASE_POLICY and version_row(connection, parent) is None:
                 raise RefusedError(f"publishing a version: there is no version {parent} to descend from")
             now = pack_instant(self._clock())
-            generation = _newest_generation(connection) if batch is None else _finish(connection, batch, parent, now)
+            generation = _newest_generation(connection) if batch is None else _mark_done(connection, batch, parent, now)
             number = (connection.execute(select(func.max(policies.c.number))).scalar() or BASE_POLICY) + 1
             born: dict[str, Value] = {"number": number, "parent": parent, "batch": batch, "base": pack_text(base)}
             born |= {"state": PolicyState.CANDIDATE.value, "generation": generation, "steps": steps}
@@ -337,13 +333,7 @@ class SqlPolicies:
             gone = update(policies).where(policies.c.number == number, policies.c.gone_us.is_(None))
             connection.execute(gone, {"gone_us": pack_instant(self._clock())})
 
-    def _move(
-        self,
-        action: str,
-        rule: Callable[[Versions], Transitions],
-        reason: str,
-        report: GateReport | None = None,
-    ) -> None:
+    def _move(self, action: str, rule: Callable[[Versions], Transitions], reason: str, report: GateReport | None = None) -> None:
         with self._writing("moving a version") as connection:
             changes = rule(facts_of_versions(connection.execute(select(policies))))
             now, last = pack_instant(self._clock()), last_turn(connection)
@@ -395,7 +385,7 @@ def _newest_generation(connection: Connection) -> int:
     return newest
 
 
-def _finish(connection: Connection, number: int, parent: int, now: int) -> int:
+def _mark_done(connection: Connection, number: int, parent: int, now: int) -> int:
     """Mark a batch done that may teach; the generation of its turns."""
     doing = "publishing a version"
     batch = opened(connection, number, doing)
@@ -414,7 +404,6 @@ def _finish(connection: Connection, number: int, parent: int, now: int) -> int:
 
 
 def version_of(row: ResultRow) -> PolicyVersion:
-    """A whole row as a version."""
     return PolicyVersion(
         number=row.number,
         parent=row.parent,
@@ -446,7 +435,6 @@ def knowledge_row(report: GateReport | None, note: str, absorbed: Iterable[Skill
 
 
 def version_row(connection: Connection, number: int) -> ResultRow | None:
-    """The row of a version."""
     return connection.execute(select(policies).where(policies.c.number == number)).one_or_none()
 
 

@@ -5,19 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Select,
-    Table,
-    TextClause,
-    bindparam,
-    func,
-    literal,
-    select,
-    text,
-    tuple_,
-)
+from sqlalchemy import ColumnElement, Connection, Select, Table, TextClause, bindparam, func, literal, select, text, tuple_
 
 from metaclaw.domain.candidate import Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
@@ -144,7 +132,6 @@ class LedgerReader:
         return sorted(self._database.read("listing projects", query, lambda row: unpack_text(row.workspace_id)))
 
     def session(self, session: SessionId) -> SessionRow | None:
-        """One session."""
         return self._database.read_one("reading a session", select(sessions).where(sessions.c.id == pack_text(session)), session_of)
 
     def find_sessions(self, prefix: str, limit: int = 2) -> list[SessionId]:
@@ -184,14 +171,13 @@ class LedgerReader:
         return self._database.read("reading earlier turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of)
 
     def main_turns_of(self, user: str | None, before: int, limit: int, within: int = 5_000) -> list[TurnRow]:
-        """The main turns of a user, or of who speaks without an id, ahead of the cursor `before`, newest first. Only
-        the last `within` turns of all sessions are looked at."""
+        """The main turns of a user (None: of requests without a user id) ahead of the cursor `before`, newest first. Only the last
+        `within` turns of all sessions are looked at."""
         whose = turns.c.user_id.is_(None) if user is None else turns.c.user_id == pack_text(user)
         mine = select(turns).where(turns.c.seq < before, turns.c.seq >= before - within, turns.c.kind == TurnKind.MAIN.value, whose)
         return self._database.read("reading a user's turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of)
 
     def last_main_turn(self, session: SessionId) -> TurnRow | None:
-        """The last main turn of a session."""
         mine = select(turns).where(turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value)
         return self._database.read_one("reading the last turn", mine.order_by(turns.c.seq.desc()).limit(1), turn_row_of)
 
@@ -237,23 +223,23 @@ class LedgerReader:
             return None if at_us is None else unpack_instant(at_us)
 
     def role_of(self, turn: TurnId) -> TurnRole | None:
-        """What a turn is for, where that has been decided."""
+        """The role of a turn, or None if it has none."""
         standing = self.standing_of(turn)
         return None if standing is None else standing.role
 
     def standing_of(self, turn: TurnId) -> TurnStanding | None:
-        """What is known of a turn beside itself; None where there is no such turn."""
+        """Verdict, role and use in training of a turn; None if there is no such turn."""
         return self.standings_of([turn]).get(turn)
 
     def standings_of(self, wanted: Sequence[TurnId]) -> dict[TurnId, TurnStanding]:
-        """What is known of these turns beside themselves; who is not in the ledger is not in the answer."""
+        """Verdict, role and use in training of these turns; turns that are not in the ledger are left out."""
         query = select(turns.c.id, *STANDING).where(turns.c.id.in_([pack_text(turn) for turn in wanted]))
         with self._database.reading("reading what turns came to") as connection:
             rows = {TurnId(unpack_text(row.id)): row for row in connection.execute(with_standing(query, turns.c.seq))}
             return {turn: standing_of(turn, rows[turn]) for turn in wanted if turn in rows}
 
     def learning_counts(self) -> LearningCounts:
-        """How much was learned."""
+        """Counts of verdicts, roles and candidates."""
         with self._database.reading("counting what was learned") as connection:
             verdicts, given, proposed = (
                 _count_by(connection, column) for column in (stands.c.outcome, roles.c.kind, candidates.c.standing)
@@ -266,7 +252,7 @@ class LedgerReader:
         )
 
     def drawn_turns(self, skill: SkillName, limit: int = 20_000, since: int = 0) -> list[DrawnTurn]:
-        """The turns in which this skill's placing was left to chance and what they came to, newest first; none of a generation
+        """The turns in which this skill was placed or withheld by chance, with their outcomes, newest first; none of a generation
         before `since`."""
         facts = turns.c.id, turns.c.session, turns.c.segment, turns.c.generation, turns.c.model
         query = (
@@ -286,7 +272,7 @@ class LedgerReader:
             return None if row is None else RecordedTurn(row.seq, _whole_turn(connection, row))
 
     def counts(self) -> LedgerCounts:
-        """How much there is."""
+        """Counts of sessions and turns."""
         query = select(
             func.count(),
             func.count().filter(sessions.c.ended_us.is_(None)),
@@ -298,10 +284,8 @@ class LedgerReader:
             return LedgerCounts(int(total), int(still_open), int(all_turns), int(main_turns))
 
     def recent_traces(self, since: datetime, limit: int = 1000) -> list[SessionTrace]:
-        """What is needed to recognise the sessions that have not ended and spoke since then; the newest first.
-
-        The turn that stands for a session is its last main turn, since a side turn carries another conversation.
-        """
+        """What is needed to recognise the sessions that have not ended and spoke since then; the newest first. The turn that stands
+        for a session is its last main turn, since a side turn carries another conversation."""
         newest = select(func.max(turns.c.seq)).where(turns.c.session == sessions.c.id).correlate(sessions)
         last = func.coalesce(newest.where(turns.c.kind == TurnKind.MAIN.value).scalar_subquery(), newest.scalar_subquery())
         recent = select(sessions, last.label("last_seq")).where(
@@ -312,16 +296,16 @@ class LedgerReader:
         return self._database.read("remembering sessions", query.order_by(found.c.last_us.desc(), found.c.id.desc()), _trace)
 
     def events(self, after: int = 0, limit: int = 100) -> list[LedgerEvent]:
-        """What was announced behind the cursor `after`."""
+        """Events behind the cursor `after`."""
         query = select(events).where(events.c.seq > after).order_by(events.c.seq).limit(limit)
         return self._database.read("reading events", query, event_of)
 
     def last_event(self) -> int:
-        """The cursor behind which nothing was announced yet; 0 where nothing ever was."""
+        """The cursor of the newest event; 0 if there is none."""
         return self._database.read_number("reading events", select(func.max(events.c.seq)))
 
     def events_of(self, kind: str, limit: int = 100) -> list[LedgerEvent]:
-        """What was announced of one kind, newest first."""
+        """Events of one kind, newest first."""
         query = select(events).where(events.c.kind == pack_text(kind)).order_by(events.c.seq.desc()).limit(limit)
         return self._database.read("reading events of a kind", query, event_of)
 

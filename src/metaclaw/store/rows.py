@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from operator import attrgetter
 from typing import TypeAlias, TypeVar
 
 import msgspec
@@ -122,7 +123,6 @@ def pack_ids(ids: tuple[int, ...]) -> bytes:
 
 
 def unpack_ids(stored: bytes) -> tuple[int, ...]:
-    """The ids that `pack_ids` was given."""
     return struct.unpack(f"<{len(stored) // 4}i", stored)
 
 
@@ -132,7 +132,6 @@ def pack_logprobs(logprobs: tuple[float, ...]) -> bytes:
 
 
 def unpack_logprobs(stored: bytes) -> tuple[float, ...]:
-    """The numbers that `pack_logprobs` was given."""
     return struct.unpack(f"<{len(stored) // 8}d", stored)
 
 
@@ -190,10 +189,8 @@ class LedgerEvent:
 
 @dataclass(frozen=True, slots=True)
 class DrawnTurn:
-    """A turn in which a skill's placing was left to chance, and what the turn came to; None if it has not been judged.
-
-    Turns of one session and segment share their draw. `generation` and `model` are those of the turn.
-    """
+    """A turn in which a skill was placed or withheld by chance, and the outcome of the turn; None if it has not been judged. Turns
+    of one session and segment share their draw. `generation` and `model` are those of the turn."""
 
     turn: TurnId
     session: SessionId
@@ -235,10 +232,10 @@ def _each_text(value: object, change: Callable[[str], str]) -> object:
 
 _MAIN = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
 _NO_USAGE: Values = (None, None, None, None, None)
+_USAGE = attrgetter("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 def turn_row(turn: Turn, placements: bytes | None) -> Values:
-    """The facts of a turn."""
     # `_value_` is an enum's `value` without the price of a property.
     stamp, usage, times = turn.stamp, turn.usage, turn.times
     return pack_texts(
@@ -264,7 +261,7 @@ def turn_row(turn: Turn, placements: bytes | None) -> Values:
             turn.end._value_,
             turn.error,
             None if turn.finish is None else turn.finish._value_,
-            *(_NO_USAGE if usage is None else _usage(usage)),
+            *(_NO_USAGE if usage is None else _USAGE(usage)),
             pack_instant(times.received_at),
             times.first_byte_s,
             times.duration_s,
@@ -278,12 +275,7 @@ def turn_row(turn: Turn, placements: bytes | None) -> Values:
     )
 
 
-def _usage(usage: Usage) -> Values:
-    return (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens, usage.reasoning_tokens)
-
-
 def tokens_row(seq: int, tokens: SampledTokens) -> Values:
-    """What was sampled, exactly."""
     return (seq, pack_ids(tokens.prompt_ids), pack_ids(tokens.sampled_ids), pack_logprobs(tokens.logprobs))
 
 
@@ -329,7 +321,6 @@ def session_rows(turns: Iterable[Turn]) -> list[Values]:
 
 
 def session_of(row: ResultRow) -> SessionRow:
-    """A row of `sessions`."""
     return SessionRow(
         id=SessionId(unpack_text(row.id)),
         key=unpack_optional(row.key),
@@ -346,7 +337,6 @@ def session_of(row: ResultRow) -> SessionRow:
 
 
 def event_of(row: ResultRow) -> LedgerEvent:
-    """A row of `events`."""
     return LedgerEvent(row.seq, unpack_instant(row.at_us), unpack_text(row.kind), unpack_json(row.data))
 
 
@@ -376,11 +366,7 @@ def turn_row_of(row: ResultRow) -> TurnRow:
 
 
 def turn_of(
-    row: ResultRow,
-    exchange: Exchange,
-    tokens: SampledTokens | None,
-    placements: tuple[Placement, ...],
-    draws: tuple[Draw, ...],
+    row: ResultRow, exchange: Exchange, tokens: SampledTokens | None, placements: tuple[Placement, ...], draws: tuple[Draw, ...]
 ) -> Turn:
     """A row of `turns` together with what lies in other tables."""
     facts = turn_row_of(row)
@@ -417,7 +403,6 @@ def turn_of(
 
 
 def tokens_of(row: ResultRow) -> SampledTokens:
-    """A row of `tokens`."""
     return SampledTokens(unpack_ids(row.prompt_ids), unpack_ids(row.sampled_ids), unpack_logprobs(row.logprobs))
 
 
@@ -428,7 +413,6 @@ def placement_of(row: ResultRow) -> Placement:
 
 
 def draw_of(row: ResultRow) -> Draw:
-    """A row of `draws`."""
     return Draw(SkillName(unpack_text(row.skill)), bool(row.placed), row.propensity)
 
 

@@ -18,7 +18,7 @@ edited. To change the schema: add the two files and the revision to `REVISIONS`,
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -48,271 +48,128 @@ MAX_LINKS = 32
 
 metadata = MetaData()
 Serial = BigInteger().with_variant(Integer, "sqlite")
-_Kind: TypeAlias = type[TypeEngine[Any]] | TypeEngine[Any]
+_KINDS: Final[dict[str, type[TypeEngine[Any]] | TypeEngine[Any]]] = {
+    "": Text,
+    "int": Integer,
+    "big": BigInteger,
+    "small": SmallInteger,
+    "serial": Serial,
+    "bytes": LargeBinary,
+    "bool": Boolean,
+    "float": Double,
+}
 
 
-def _table(name: str, /, **columns: _Kind) -> Table:
-    """A table. The database numbers a first column `seq`; any other first column is part of the key."""
-    kinds = enumerate(columns.items())
+def _table(name: str, /, *columns: str) -> Table:
+    """A table with columns such as `turns:int`; those without a type are text. The database numbers a first column `seq`; any other
+    first column is part of the key."""
+    parts = [word.partition(":") for word in " ".join(columns).split()]
+    kinds = enumerate((key, _KINDS[kind]) for key, _, kind in parts)
     return Table(name, metadata, *(Column(key, kind, primary_key=not at, autoincrement=key == "seq") for at, (key, kind) in kinds))
 
 
 # `parent` may name a session that is not there yet: a sub-agent's first turn may end before its parent's does.
 sessions = _table(
-    "sessions",
-    id=Text,
-    key=Text,
-    agent=Text,
-    user_id=Text,
-    workspace_id=Text,
-    parent=Text,
-    began_us=BigInteger,
-    last_us=BigInteger,
-    ended_us=BigInteger,
-    end_reason=Text,
-    turns=Integer,
-    main_turns=Integer,
+    "sessions", "id key agent user_id workspace_id parent began_us:big last_us:big ended_us:big end_reason turns:int main_turns:int"
 )
 # One row each time a session ends; one that is opened again may end again.
-session_ends = _table("session_ends", seq=Serial, session=Text)
+session_ends = _table("session_ends", "seq:serial session")
 
 # A tuple of placements is the row of its last one: each row names the row before it, and tuples that begin alike share rows.
 # What is called `hash` begins with the time in `placements` and `splices` (see `deduplication`).
-snippets = _table("snippets", hash=LargeBinary, body=LargeBinary)
-placements = _table("placements", hash=LargeBinary, previous=LargeBinary, anchor=LargeBinary, skills=Text, snippet=LargeBinary)
-splices = _table("splices", hash=LargeBinary, previous=LargeBinary, at_byte=BigInteger, snippet=LargeBinary)
+snippets = _table("snippets", "hash:bytes body:bytes")
+placements = _table("placements", "hash:bytes previous:bytes anchor:bytes skills snippet:bytes")
+splices = _table("splices", "hash:bytes previous:bytes at_byte:big snippet:bytes")
 
 # `generation` may be one that is not there: a turn served while a publication failed must still be kept.
 turns = _table(
     "turns",
-    seq=Serial,
-    id=Text,
-    session=Text,
-    kind=Text,
-    kind_reason=Text,
-    user_id=Text,
-    workspace_id=Text,
-    generation=Integer,
-    policy_version=Integer,
-    library_hash=Text,
-    skills=Text,
-    agent=Text,
-    wire=Text,
-    path=Text,
-    stream=Boolean,
-    model=Text,
-    provider=Text,
-    provider_wire=Text,
-    status=Integer,
-    outcome=Text,
-    error=Text,
-    finish=Text,
-    input_tokens=BigInteger,
-    output_tokens=BigInteger,
-    cached_tokens=BigInteger,
-    cache_write_tokens=BigInteger,
-    reasoning_tokens=BigInteger,
-    received_us=BigInteger,
-    first_byte_s=Double,
-    duration_s=Double,
-    segment=Integer,
-    retry_of=Text,
-    parent=Text,
-    key=Text,
-    head=LargeBinary,
-    placements=LargeBinary,
+    "seq:serial id session kind kind_reason user_id workspace_id generation:int policy_version:int library_hash skills agent wire",
+    "path stream:bool model provider provider_wire status:int outcome error finish input_tokens:big output_tokens:big",
+    "cached_tokens:big cache_write_tokens:big reasoning_tokens:big received_us:big first_byte_s:float duration_s:float",
+    "segment:int retry_of parent key head:bytes placements:bytes",
 )
 
 # A body, whole (`base` is absent) or as what differs from the body of an earlier turn, `link` steps from a whole one.
-_BODY: Final[dict[str, _Kind]] = {
-    "turn": Serial,
-    "base": Serial,
-    "link": SmallInteger,
-    "prefix": BigInteger,
-    "suffix": BigInteger,
-    "middle": LargeBinary,
-}
-payloads = _table("payloads", **_BODY, splices=LargeBinary, said=LargeBinary, seen=LargeBinary)
-translations = _table("translations", **_BODY)
-tokens = _table("tokens", turn=Serial, prompt_ids=LargeBinary, sampled_ids=LargeBinary, logprobs=LargeBinary)
+_BODY: Final = "turn:serial base:serial link:small prefix:big suffix:big middle:bytes"
+payloads = _table("payloads", _BODY, "splices:bytes said:bytes seen:bytes")
+translations = _table("translations", _BODY)
+tokens = _table("tokens", "turn:serial prompt_ids:bytes sampled_ids:bytes logprobs:bytes")
 
 # The rules that held calls of a turn's answer back, the turns that are attempts at it, and what the provider really said.
-held_rules = _table("held_rules", turn=Serial, place=SmallInteger, rule=Text, attempts=SmallInteger, outcome=Text, reason=Text)
-turn_attempts = _table("turn_attempts", turn=Serial, parent=Serial, place=SmallInteger)
-true_answers = _table(
-    "true_answers",
-    turn=Serial,
-    wire=Text,
-    calls=Text,
-    mark=Text,
-    answer_id=Text,
-    last_id=Text,
-    messages=LargeBinary,
-    rest=LargeBinary,
-)
+held_rules = _table("held_rules", "turn:serial place:small rule attempts:small outcome reason")
+turn_attempts = _table("turn_attempts", "turn:serial parent:serial place:small")
+true_answers = _table("true_answers", "turn:serial wire calls mark answer_id last_id messages:bytes rest:bytes")
 
 # `learned_in` and `candidate` are set where the program published by itself: the newest generation of its evidence, and what it put
 # in force. `reverted_to` is set where a person reverted to an earlier generation.
-generations = _table(
-    "generations",
-    number=Integer,
-    hash=Text,
-    reason=Text,
-    published_us=BigInteger,
-    learned_in=Integer,
-    candidate=Text,
-    reverted_to=Integer,
-)
-skill_texts = _table(
-    "skill_texts",
-    hash=LargeBinary,
-    name=Text,
-    trigger=Text,
-    body=Text,
-    category=Text,
-    scope=Text,
-    extra=Text,
-    state=Text,
-    author=Text,
-    pinned=Boolean,
-)
+generations = _table("generations", "number:int hash reason published_us:big learned_in:int candidate reverted_to:int")
+skill_texts = _table("skill_texts", "hash:bytes name trigger body category scope extra state author pinned:bool")
 # A skill is live in generations `since` ≤ n < `until`, so that a publication writes only what changed.
-memberships = _table("memberships", name=Text, since=Integer, until=Integer, skill=LargeBinary)
-# The rules and skills for one audience (see `domain.audience`) as a hash, in generations `since` ≤ n < `until`. The view
+memberships = _table("memberships", "name since:int until:int skill:bytes")
+# The rules and skills for one audience (see `domain.skill.Audience`) as a hash, in generations `since` ≤ n < `until`. The view
 # `current_turns` compares the hashes of a turn's generation with the newest: those of its speaker are equal for a current turn.
-scope_libraries = _table("scope_libraries", scope=Text, workspace=Text, since=Integer, until=Integer, hash=Text)
+scope_libraries = _table("scope_libraries", "scope workspace since:int until:int hash")
 # The configured teams, for `current_turns`.
-team_members = _table("team_members", member=Text, team=Text)
+team_members = _table("team_members", "member team")
 current_turns = table("current_turns", column("turn", BigInteger))
 """A view: the turns whose speaker has today the rules and skills they had when the turn was made."""
 # Skills whose files are still to be written.
-unwritten = _table("unwritten", name=Text, generation=Integer)
+unwritten = _table("unwritten", "name generation:int")
 
-events = _table("events", seq=Serial, at_us=BigInteger, kind=Text, data=Text)
+events = _table("events", "seq:serial at_us:big kind data")
 # Backups that were made of this database, so that forgetting can name those that may still hold what was forgotten.
-backups = _table("backups", path=Text, made_us=BigInteger)
-cursors = _table("cursors", name=Text, seq=BigInteger)
+backups = _table("backups", "path made_us:big")
+cursors = _table("cursors", "name seq:big")
 
-verdicts = _table(
-    "verdicts",
-    seq=Serial,
-    turn=Serial,
-    at_us=BigInteger,
-    outcome=Text,
-    source=Text,
-    p_fail=Double,
-    signals=Text,
-    votes=Text,
-    fault=Text,
-    comment=Text,
-)
+verdicts = _table("verdicts", "seq:serial turn:serial at_us:big outcome source p_fail:float signals votes fault comment")
 # Which of a turn's verdicts stands, with what is asked of many turns at once.
-stands = _table("stands", turn=Serial, verdict=Serial, generation=Integer, kind=Text, outcome=Text, fault=Text)
+stands = _table("stands", "turn:serial verdict:serial generation:int kind outcome fault")
 IS_LESSON = and_(
     stands.c.outcome == literal_column("'fail'"),
     stands.c.fault == literal_column("'agent'"),
     stands.c.kind == literal_column("'main'"),
 )
-"""Whether a turn may feed a skill (`Verdict.teaches`, of a main turn); in these very words an index is found for it."""
+"""Whether a turn may feed a skill (`Verdict.teaches`, of a main turn); written as in the index, so that the database uses it."""
 
 # `ended_us` is when nothing more will come of it; an attempt without this was interrupted.
-attempts = _table("attempts", seq=Serial, at_us=BigInteger, kind=Text, generation=Integer, ended_us=BigInteger)
-roles = _table("roles", turn=Serial, kind=Text, generation=Integer, attempt=Serial)
-draws = _table("draws", turn=Serial, place=SmallInteger, skill=Text, placed=Boolean, propensity=Double)
-candidates = _table(
-    "candidates",
-    id=Text,
-    name=Text,
-    change=Text,
-    proposal=Text,
-    standing=Text,
-    reason=Text,
-    generation=Integer,
-    made_us=BigInteger,
-    certificate=Text,
-)
+attempts = _table("attempts", "seq:serial at_us:big kind generation:int ended_us:big")
+roles = _table("roles", "turn:serial kind generation:int attempt:serial")
+draws = _table("draws", "turn:serial place:small skill placed:bool propensity:float")
+candidates = _table("candidates", "id name change proposal standing reason generation:int made_us:big certificate")
 # By the turn's id, not its number: what a candidate was taught by is known after the turn itself is forgotten.
-lessons = _table("lessons", candidate=Text, turn=Text)
+lessons = _table("lessons", "candidate turn")
 
 # `size` is how many turns it had when it was opened: some may be forgotten since.
-batches = _table(
-    "batches",
-    seq=Serial,
-    at_us=BigInteger,
-    policy_version=Integer,
-    state=Text,
-    generation=Integer,
-    seed=BigInteger,
-    size=Integer,
-    note=Text,
-    ended_us=BigInteger,
-)
-batch_turns = _table("batch_turns", turn=Serial, batch=Serial)
+batches = _table("batches", "seq:serial at_us:big policy_version:int state generation:int seed:big size:int note ended_us:big")
+batch_turns = _table("batch_turns", "turn:serial batch:serial")
 # Version 0 is the untrained model, which has no row. `state_us` and `state_turn` are when its state last changed and after which
 # turn: what it did since is read from there on. `served_us` is when it first served (a version without this is never rolled back
 # to), `gone_us` when its weights were thrown away.
 policies = _table(
     "policies",
-    number=Integer,
-    parent=Integer,
-    state=Text,
-    backend=Text,
-    adapter=Text,
-    training=Text,
-    base=Text,
-    generation=Integer,
-    batch=Serial,
-    steps=Integer,
-    report=Text,
-    note=Text,
-    absorbed=Text,
-    made_us=BigInteger,
-    state_us=BigInteger,
-    state_turn=BigInteger,
-    served_us=BigInteger,
-    gone_us=BigInteger,
+    "number:int parent:int state backend adapter training base generation:int batch:serial steps:int report note absorbed",
+    "made_us:big state_us:big state_turn:big served_us:big gone_us:big",
 )
 
 # When a skill last matched a task (placed, or withheld by chance), and in how many turns; to notice unused ones.
-uses = _table("uses", skill=Text, last_us=BigInteger, times=BigInteger)
+uses = _table("uses", "skill last_us:big times:big")
 # How often a rule, or a skill with a check, was followed: `times` counts the rows of `rule_results`, which triggers see to.
 # `hash` is that of its text and check; `reminder` says whether the prompt ended with a reminder of it, or would have.
-rule_counts = _table(
-    "rule_counts",
-    seq=Serial,
-    rule=Text,
-    hash=Text,
-    agent=Text,
-    model=Text,
-    day=Text,
-    result=Text,
-    reminder=Text,
-    times=BigInteger,
-)
-# What each turn came to for each rule that applied to it. `reason` says why, where a rule was broken.
-rule_results = _table("rule_results", turn=Serial, count=Serial, reason=Text)
+rule_counts = _table("rule_counts", "seq:serial rule hash agent model day result reminder times:big")
+# The result of each turn for each rule that applied to it. `reason` says why, where a rule was broken.
+rule_results = _table("rule_results", "turn:serial count:serial reason")
 
 # What calls to models cost, in sums. `item` is the name of a skill or rule, empty where the calls were made for none.
 spending = _table(
     "spending",
-    day=Text,
-    purpose=Text,
-    model=Text,
-    item=Text,
-    turns=BigInteger,
-    calls=BigInteger,
-    failures=BigInteger,
-    estimated=BigInteger,
-    input_tokens=BigInteger,
-    output_tokens=BigInteger,
-    cached_tokens=BigInteger,
-    unpriced_tokens=BigInteger,
-    cost=Double,
+    "day purpose model item turns:big calls:big failures:big estimated:big input_tokens:big output_tokens:big cached_tokens:big",
+    "unpriced_tokens:big cost:float",
 )
 
 # Turns a person wanted forgotten: their names only, so that nothing is learned from them afterwards; and the batches they were in.
-forgotten = _table("forgotten", turn=Text, session=Text, at_us=BigInteger)
-forgotten_batches = _table("forgotten_batches", turn=Text, batch=Serial)
+forgotten = _table("forgotten", "turn session at_us:big")
+forgotten_batches = _table("forgotten_batches", "turn batch:serial")
 
 
 FOLDER = Path(__file__).with_name("migrations")
@@ -370,7 +227,7 @@ def check_schema(connection: Connection, doing: str) -> str | None:
 
 
 def is_newer(stored: str | None) -> bool:
-    """Whether a revision is none that this program knows."""
+    """Whether a revision is unknown to this program, so that a newer one wrote it."""
     return stored not in (*ABSORBED, *REVISIONS)
 
 

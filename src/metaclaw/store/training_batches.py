@@ -1,4 +1,4 @@
-"""Training batches: which turns may train now, which have, and what became of each batch."""
+"""Training batches: which turns may train now, which have, and the state of each batch."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -38,12 +38,9 @@ class EligibleTurns:
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """Turns that are to teach one version together, beginning from `policy_version`.
-
-    `turns` are those that are still there, in the order they were recorded; of the `size` it was opened with others are gone.
-    For the speakers of `stale` of them rules or skills have changed since. `generation` was the newest when it was opened.
-    `note` says why it was dropped.
-    """
+    """Turns that are to teach one version together, beginning from `policy_version`. `turns` are those that are still there, in the
+    order they were recorded; of the `size` it was opened with others are gone. For the speakers of `stale` of them rules or skills
+    have changed since. `generation` was the newest when it was opened. `note` says why it was dropped."""
 
     number: int
     state: BatchState
@@ -90,10 +87,8 @@ class SqlBatches:
         held_out: HeldOut = _nothing,
         policy_provider: str | None = None,
     ) -> EligibleTurns:
-        """Up to `limit` turns that may train this policy now, found among the newest `within` turns, newest first.
-
-        With a `policy_provider` only answers that it gave.
-        """
+        """Up to `limit` turns that may train this policy now, found among the newest `within` turns, newest first. With a
+        `policy_provider` only answers that it gave."""
         found: list[TurnId] = []
         rejections: Counter[Rejection] = Counter()
         for row in self._newest(within):
@@ -177,10 +172,8 @@ class SqlBatches:
             return connection.execute(query.limit(_PAGE)).all()
 
     def open_batch(self, policy_version: int, turns_taught: Sequence[TurnId], seed: int = 0) -> int:
-        """The number of a new batch with these turns, which are query turns from now on and in no other open batch.
-
-        Raises RefusedError, and changes nothing, if one of them may not train.
-        """
+        """The number of a new batch with these turns, which are query turns from now on and in no other open batch. Raises
+        RefusedError, and changes nothing, if one of them may not train."""
         wanted = [pack_text(turn) for turn in turns_taught]
         with self._database.writing("opening a batch") as connection:
             found = connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted))).scalars().all()
@@ -199,7 +192,6 @@ class SqlBatches:
         return self._batch("looking for an open batch", oldest)
 
     def batch(self, number: int) -> TrainingBatch | None:
-        """One batch."""
         return self._batch("reading a batch", select(batches).where(batches.c.seq == number))
 
     def _batch(self, doing: str, query: Select[*tuple[object, ...]]) -> TrainingBatch | None:
@@ -208,10 +200,8 @@ class SqlBatches:
             return None if row is None else _batch(connection, row)
 
     def drop_batch(self, number: int, reason: str) -> None:
-        """Nothing will come of this batch. Its turns may train again, unless they have become too old.
-
-        Raises RefusedError if it has ended already.
-        """
+        """Drop a batch that leads to no version. Its turns may train again, unless they have become too old. Raises RefusedError if
+        it has ended already."""
         with self._database.writing("dropping a batch") as connection:
             batch = opened(connection, number, "dropping a batch")
             now = pack_instant(self._clock())

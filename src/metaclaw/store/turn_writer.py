@@ -39,17 +39,7 @@ from metaclaw.store import schema
 from metaclaw.store.compliance import answer_rows, attempt_rows, attempts_of, rule_rows
 from metaclaw.store.database import Database, FilesLostError, Identity, RefusedError, Rescued, identify, rescue, store_errors
 from metaclaw.store.deduplication import ContentIds, RequestLines
-from metaclaw.store.rows import (
-    Value,
-    Values,
-    draw_rows,
-    pack_instant,
-    pack_json,
-    pack_text,
-    session_rows,
-    tokens_row,
-    turn_row,
-)
+from metaclaw.store.rows import Value, Values, draw_rows, pack_instant, pack_json, pack_text, session_rows, tokens_row, turn_row
 from metaclaw.store.schema import STORED_REVISION, draws, require_head
 
 if TYPE_CHECKING:
@@ -359,10 +349,8 @@ class Insertion:
         return found
 
     def _compile(self, shape: Callable[["AnyInsert"], "AnyInsert"]) -> tuple[str, str, str]:
-        """The statement for one row in three parts: before, within and after the values, which are then repeated.
-
-        SQLAlchemy takes 30 ms to compile 16 rows of turns, while a request waits.
-        """
+        """The statement for one row in three parts: before, within and after the values, which are then repeated. SQLAlchemy takes
+        30 ms to compile 16 rows of turns, while a request waits."""
         insert = _insert_into(self._table, self._dialect).values(dict.fromkeys(self._columns)).inline()
         statement: AnyInsert | ReturningInsert[*tuple[object, int]] = shape(insert)
         if self._is_numbered and self._dialect.name == "postgresql":
@@ -403,10 +391,8 @@ def once(insert: "AnyInsert") -> "AnyInsert":
 
 
 def add_to_session(insert: "AnyInsert") -> "AnyInsert":
-    """Begin the session, or count more turns in it; a request that came after the session's end opens it again.
-
-    So does one that came long before the end and is recorded only now: the clock was ahead when the session ended.
-    """
+    """Begin the session, or count more turns in it; a request that came after the session's end opens it again. So does one that
+    came long before the end and is recorded only now: the clock was ahead when the session ended."""
     old, new = schema.sessions.c, insert.excluded
     is_reopened = (new.last_us > old.ended_us) | (new.last_us < old.ended_us - _LONGEST_REQUEST)
     return insert.on_conflict_do_update(

@@ -53,10 +53,8 @@ class SqlUpkeep:
         return StoreSize(size_bytes, free_bytes, self._max_bytes or None, self.removed_sessions)
 
     def make_room(self) -> int:
-        """Remove the oldest sessions if the database is larger than its limit. Returns how many went.
-
-        Sessions that are going on stay, and so do those whose turns are being trained on. What was learned from the others stays.
-        """
+        """Remove the oldest sessions if the database is larger than its limit. Returns how many went. Sessions that are going on
+        stay, and so do those whose turns are being trained on. What was learned from the others stays."""
         removed = 0
         excess: str | None = None
         if self._max_bytes and self._used() > self._max_bytes:
@@ -240,10 +238,8 @@ def find_damage(path: Path) -> str | None:
 
 
 def quick_check(connection: sqlite3.Connection, is_over: Callable[[], bool] = lambda: False) -> str | None:
-    """Read every page, without comparing tables with their indexes, and return the first problem, or None.
-
-    Stops without a finding when `is_over`. Raises sqlite3.Error for failures that say nothing about the file, such as a lock.
-    """
+    """Read every page, without comparing tables with their indexes, and return the first problem, or None. Stops without a finding
+    when `is_over`. Raises sqlite3.Error for failures that say nothing about the file, such as a lock."""
     connection.set_progress_handler(is_over, _STEPS)
     try:
         (words,) = connection.execute("PRAGMA quick_check(1)").fetchone()

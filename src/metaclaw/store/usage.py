@@ -5,7 +5,7 @@ that it goes on there after a restart.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TypeVar
 
@@ -68,17 +68,7 @@ def present(connection: Connection, column: Column[_T], wanted: Collection[_T]) 
 
 _SPENDING_CURSOR = "spending of turns"
 _TURNS_AT_ONCE = 2000
-_SUMS = (
-    "turns",
-    "calls",
-    "failures",
-    "estimated",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "unpriced_tokens",
-    "cost",
-)
+_SUMS = tuple(field.name for field in fields(Spending))  # `cost` is the last
 _TOKENS = ("input_tokens", "output_tokens", "cached_tokens")
 _KEYS = ("day", "purpose", "model", "item")
 _ADD = text(
@@ -111,10 +101,8 @@ class SqlSpending:
                 _add_spending(connection, key, more, pack_text(key.item) if pack_text(key.item) in known else "")
 
     def add_served(self, price: PriceServed) -> int:
-        """Count the main turns of agents that were recorded since the last time; the number of rows that were read. Blocks.
-
-        A turn of which calls were held counts with its first attempt; the later ones are counted as `enforce`.
-        """
+        """Count the main turns of agents that were recorded since the last time; the number of rows that were read. Blocks. A turn
+        of which calls were held counts with its first attempt; the later ones are counted as `enforce`."""
         with self._database.reading("looking for new turns") as connection:
             counted = read_cursor(connection, _SPENDING_CURSOR) or 0
             if (connection.execute(select(func.max(turns.c.seq))).scalar() or 0) <= counted:
@@ -240,7 +228,7 @@ class SqlUses:
             write_cursor(connection, _USES_CURSOR, max(counted, rows[-1].seq))
 
     def begin(self, names: Iterable[SkillName], at: datetime) -> None:
-        """These skills count as used at this moment, since they are new."""
+        """Count these new skills as used at this moment."""
         wanted = {pack_text(name) for name in names}
         if not wanted:
             return
@@ -251,7 +239,7 @@ class SqlUses:
                 connection.execute(insert(uses), [{"skill": name, "last_us": pack_instant(at), "times": 0} for name in known])
 
     def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
-        """How these skills were used; who was never counted is not in the answer."""
+        """How these skills were used; skills that were never counted are left out."""
         query = select(uses).where(uses.c.skill.in_([pack_text(name) for name in names]))
         with self._database.reading("reading uses of skills") as connection:
             return {

@@ -52,11 +52,11 @@ class WriteQueue:
         self._is_closed = False
         self._is_check_due = False
         self.progress_s = 0.0
-        """When something was last done with, on the monotonic clock."""
+        """When an item was last released, on the monotonic clock."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is done with."""
+        """Whether no item is held."""
         return self._held_entries == 0
 
     @property
@@ -70,10 +70,8 @@ class WriteQueue:
         return self._held_turns
 
     def offer(self, queued: QueuedItem) -> bool:
-        """Take the queued if there is room; one that is larger than all the room is taken when nothing else is there.
-
-        The writer is not woken: call `wake` after the last of several.
-        """
+        """Take the queued if there is room; one that is larger than all the room is taken when nothing else is there. The writer is
+        not woken: call `wake` after the last of several."""
         with self._lock:
             if self._held_entries and not self._fits(queued.weight_bytes):
                 return False
@@ -82,7 +80,7 @@ class WriteQueue:
             return True
 
     def wake(self) -> None:
-        """There may be something to write."""
+        """Wake the writer: there may be something to write."""
         with self._lock:
             self._wake()
 
@@ -97,7 +95,7 @@ class WriteQueue:
         with self._lock:
             if queued.weight_bytes > self._max_bytes:
                 return [queued]
-            if isinstance(queued.item, SessionEnd) and self._is_said_already(queued.item):
+            if isinstance(queued.item, SessionEnd) and self._has_end(queued.item):
                 return []
             self._entries.append(queued)
             self._hold(queued)
@@ -116,10 +114,8 @@ class WriteQueue:
             self._work.get()
 
     def put_back(self, entries: list[QueuedItem]) -> list[QueuedItem]:
-        """Keep what could not be written, in its old place, or, alone and not for the first time, behind the others.
-
-        Returns what was dropped.
-        """
+        """Keep what could not be written, in its old place, or, alone and not for the first time, behind the others. Returns what
+        was dropped."""
         with self._lock:
             if len(entries) == 1 and entries[0].attempts > 1:
                 self._entries.extend(entries)
@@ -128,7 +124,7 @@ class WriteQueue:
             return self._trim()
 
     def free(self, entries: Iterable[QueuedItem]) -> None:
-        """These are done with."""
+        """Release items that were written or dropped."""
         with self._lock:
             self.progress_s = time.monotonic()
             for queued in entries:
@@ -139,7 +135,7 @@ class WriteQueue:
         self._closing.wait(seconds)
 
     def close(self) -> None:
-        """Nothing more will be offered; wake the writer."""
+        """Take nothing more, and wake the writer."""
         with self._lock:
             self._is_closed = True
             self._wake()
@@ -147,7 +143,6 @@ class WriteQueue:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the writer should finish."""
         return self._is_closed
 
     def _take_batch(self) -> list[QueuedItem]:
@@ -169,8 +164,8 @@ class WriteQueue:
     def _fits(self, more_bytes: int) -> bool:
         return self._held_entries < self._max_entries and self._held_bytes + more_bytes <= self._max_bytes
 
-    def _is_said_already(self, end: SessionEnd) -> bool:
-        """One end a session is enough: the one that waits, or, where the session has gone on since, the new one in its stead."""
+    def _has_end(self, end: SessionEnd) -> bool:
+        """Whether an end of this session waits already. If the session has gone on since, the new end replaces the old one."""
         if end.session not in self._ending:
             return False
         has_gone_on = False
@@ -244,7 +239,7 @@ class LedgerLimits:
 
 @dataclass(slots=True)
 class WriteReport:
-    """What became of some items, what is wrong with the store, if anything, and whether it was seen to work."""
+    """Which items were written or lost, why the store fails (None if it does not), and whether it was seen to work."""
 
     written: list[QueuedItem] = field(default_factory=list)
     lost: list[QueuedItem] = field(default_factory=list)
@@ -252,7 +247,7 @@ class WriteReport:
     is_working: bool = False
 
     def add(self, other: "WriteReport") -> None:
-        """What became of some more."""
+        """Merge another report into this one."""
         self.written += other.written
         self.lost += other.lost
         self.trouble = self.trouble or other.trouble
@@ -274,7 +269,7 @@ class WriterThread:
         self._failures = 0
         self._give_up_at: float | None = None
         self.doing: str | None = None
-        """What takes long, if anything does."""
+        """The slow operation that is running, or None."""
 
     def run(self) -> None:
         """Write until the queue is closed and empty."""
@@ -299,8 +294,8 @@ class WriterThread:
         if report.written or report.lost:
             self._queue.free((*report.written, *report.lost))
         if report.trouble is not None:
-            report.lost += self._leave_for_later(items, report)
-        self._tell(report)
+            report.lost += self._requeue(items, report)
+        self._send_report(report)
 
     def _probe(self) -> None:
         """Check whether a store that failed works again while nothing waits."""
@@ -308,9 +303,9 @@ class WriterThread:
             self._write([])
         except StoreError as error:
             self._close_turn_writer()
-            self._tell(WriteReport(trouble=str(error)))
+            self._send_report(WriteReport(trouble=str(error)))
         else:
-            self._tell(WriteReport(is_working=True))
+            self._send_report(WriteReport(is_working=True))
 
     def _check_files(self) -> None:
         """Write removed files anew even if there is nothing to record."""
@@ -326,11 +321,11 @@ class WriterThread:
         except FilesLostError:
             self._open_turn_writer().write(items)
 
-    def _tell(self, report: WriteReport) -> None:
+    def _send_report(self, report: WriteReport) -> None:
         self._report(report)
         if report.trouble is not None:
             self._is_troubled = True
-            self._rest()
+            self._pause()
         elif report.is_working:
             self._is_troubled = False
             self._failures = 0
@@ -341,7 +336,7 @@ class WriterThread:
             self._open_turn_writer()
         except StoreError as error:
             self._has_failed = True
-            self._tell(WriteReport(trouble=str(error)))
+            self._send_report(WriteReport(trouble=str(error)))
 
     def _write_together(self, items: list[QueuedItem]) -> WriteReport:
         try:
@@ -406,7 +401,7 @@ class WriterThread:
         self._close_turn_writer()
         self._has_failed = True
         for queued in items:
-            # Failing again and again while others are written is the queued's fault, not the store's.
+            # An item that keeps failing while others are written is at fault, not the store.
             if queued.attempts and self._commits > queued.commits_seen:
                 queued.refusals += 1
             queued.attempts += 1
@@ -420,20 +415,20 @@ class WriterThread:
         log.error("turn cannot be stored turn=%s reason=%s", name, error)
         return WriteReport(lost=[queued])
 
-    def _leave_for_later(self, items: list[QueuedItem], report: WriteReport) -> list[QueuedItem]:
+    def _requeue(self, items: list[QueuedItem], report: WriteReport) -> list[QueuedItem]:
         done = {id(queued) for queued in (*report.written, *report.lost)}
         left = [queued for queued in items if id(queued) not in done]
         for queued in left:
             if not queued.attempts:
                 queued.attempts, queued.commits_seen = 1, self._commits
         dropped = self._queue.put_back(left)
-        if self._is_time_to_give_up():
+        if self._is_over_time():
             while rest := self._queue.take():
                 self._queue.free(rest)
                 dropped += rest
         return dropped
 
-    def _is_time_to_give_up(self) -> bool:
+    def _is_over_time(self) -> bool:
         if not self._queue.is_closed:
             return False
         now = time.monotonic()
@@ -441,7 +436,7 @@ class WriterThread:
             self._give_up_at = now + self._limits.close_patience_s
         return now >= self._give_up_at
 
-    def _rest(self) -> None:
+    def _pause(self) -> None:
         delay_s = min(self._limits.retry_max_s, self._limits.retry_first_s * 2 ** min(self._failures, 16))
         self._failures += 1
         if self._queue.is_closed:

@@ -228,12 +228,7 @@ class PageContent:
         named, outcomes, failed = titles.of(ids), overview.outcomes(ids), overview.failed(ids)
         return {
             "sessions": [
-                {
-                    "row": row,
-                    "title": named.get(row.id, ""),
-                    "outcomes": outcomes.get(row.id, {}),
-                    "failed": failed.get(row.id, 0),
-                }
+                {"row": row, "title": named.get(row.id, ""), "outcomes": outcomes.get(row.id, {}), "failed": failed.get(row.id, 0)}
                 for row in shown
             ],
             "count": len(rows) if before is None and not more else overview.count(wanted),

@@ -54,7 +54,6 @@ def day_name(value: object, today: date | None = None) -> str:
 
 
 def count(value: object) -> str:
-    """A whole number with separators."""
     return f"{value:,}" if isinstance(value, int) else "–"
 
 
@@ -72,13 +71,7 @@ def money(sums: Mapping[str, Any], key: str = "cost") -> str:
     return wording.money(sums[key], sums.get("unpriced_tokens"))
 
 
-def dollars(value: object) -> str:
-    """Dollars; small sums with more digits."""
-    return wording.money(value)
-
-
 def seconds(value: object) -> str:
-    """A duration."""
     if not isinstance(value, int | float):
         return "–"
     if value < 1:
@@ -120,11 +113,6 @@ def uplift(worth: Mapping[str, Any] | None) -> str:
     return f"no difference shown yet over {plural(tasks, 'task')} in live use"
 
 
-def agent(name: object) -> str:
-    """The name of an agent; one that the proxy does not recognise has none."""
-    return wording.agent_word(name)
-
-
 def followed(compliance: Mapping[str, Any] | None) -> str:
     """How often a rule was followed, in words."""
     if not compliance or not compliance.get("applied"):
@@ -144,7 +132,7 @@ def least_followed(by_agent: Mapping[str, Mapping[str, int]] | None) -> str:
         return ""
     worst = min(shares, key=lambda agent: shares[agent])
     followed, turns = known[worst]
-    return f"{agent(worst)} in {followed} of {turns}"
+    return f"{wording.agent_word(worst)} in {followed} of {turns}"
 
 
 def differences(before: str, after: str) -> list[tuple[str, str]]:
@@ -195,23 +183,8 @@ def signal(detector: object) -> str:
     return known or name.replace("_", " ").replace(".", ": ")
 
 
-def judged_by(source: object) -> str:
-    """The source of a verdict in words."""
-    return wording.source_words(source)
-
-
-def outcome(value: object) -> str:
-    """A verdict's outcome in words."""
-    return wording.outcome_word(value)
-
-
-def reason(value: object) -> str:
-    """Why a generation was made, in words."""
-    return wording.reason_words(value)
-
-
 def audience(scope: object) -> str:
-    """For whom a rule or skill is, in words."""
+    """The audience of a rule or skill in words."""
     return f"for {wording.audience(scope)}"
 
 

@@ -14,10 +14,12 @@ from anyio.to_thread import run_sync
 
 from metaclaw import __version__
 from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, ApiStream, Route, Scope
+from metaclaw.api.turns import short
 from metaclaw.api.web import formats
 from metaclaw.api.web.actions import ActionResult, PageActions, back_path
 from metaclaw.api.web.content import Context, PageContent
 from metaclaw.api.web.sign_in import SIGN_IN, SignIn
+from metaclaw.domain import status as wording
 from metaclaw.domain.chat import Json
 from metaclaw.errors import StoreError
 from metaclaw.wires import encode_json
@@ -50,24 +52,17 @@ _POLL_S: Final = 0.5
 _BEAT_S: Final = 15.0
 _MOST_STREAMS: Final = 32
 _MOST_NOTICES: Final = 100
-_FILTERS: Final = (
-    *(
-        "agent",
-        "ago",
-        "audience",
-        "clock",
-        "count",
-        "dollars",
-        "evidence",
-        "followed",
-        "judged_by",
-        "least_followed",
-        "moment",
-        "money",
-        "outcome",
-    ),
-    *("plural", "project", "reason", "seconds", "signal", "tokens", "uplift"),
+_FORMATS: Final = (
+    *("ago", "audience", "clock", "count", "evidence", "followed", "least_followed", "moment", "money", "plural", "project"),
+    *("seconds", "signal", "tokens", "uplift"),
 )
+_WORDS: Final = {
+    "agent": wording.agent_word,
+    "dollars": wording.money,
+    "judged_by": wording.source_words,
+    "outcome": wording.outcome_word,
+    "reason": wording.reason_words,
+}
 _SAID: Final = ("noted", "replaced", "retracted", "notice")
 
 
@@ -93,31 +88,28 @@ class Pages:
             log.warning("titles.unread reason=%s", error)
 
     def table(self) -> list[Route]:
-        """The routes."""
-        pages: list[tuple[str, Callable[[ApiRequest], Awaitable[object]], str]] = [
-            ("/ui", self._page("today.html", "today", lambda request: self._content.today(request.query)), "Today"),
-            ("/ui/sessions", self._page("sessions.html", "sessions", self._sessions), "Sessions"),
+        content = self._content
+        pages: list[tuple[str, str, str, Callable[[ApiRequest], Awaitable[Context]], str]] = [
+            ("/ui", "today.html", "today", lambda asked: content.today(asked.query), "Today"),
+            ("/ui/sessions", "sessions.html", "sessions", self._sessions, "Sessions"),
             (
                 "/ui/sessions/{id}",
-                self._page("session.html", "sessions", lambda request: self._content.session(request.path["id"], request.query)),
+                "session.html",
+                "sessions",
+                lambda asked: content.session(asked.path["id"], asked.query),
                 "One session",
             ),
-            (
-                "/ui/turns/{id}",
-                self._page("turn.html", "sessions", lambda request: self._content.turn(request.path["id"])),
-                "One turn",
-            ),
-            ("/ui/rules", self._page("rules.html", "rules", lambda request: self._content.rules()), "Rules and skills"),
-            (
-                "/ui/rules/{name}",
-                self._page("rule.html", "rules", lambda request: self._content.rule(request.path["name"])),
-                "One rule or skill",
-            ),
-            ("/ui/training", self._page("training.html", "training", lambda request: self._content.training()), "Training"),
-            ("/ui/cost", self._page("cost.html", "cost", lambda request: self._content.cost()), "Cost and providers"),
+            ("/ui/turns/{id}", "turn.html", "sessions", lambda asked: content.turn(asked.path["id"]), "One turn"),
+            ("/ui/rules", "rules.html", "rules", lambda asked: content.rules(), "Rules and skills"),
+            ("/ui/rules/{name}", "rule.html", "rules", lambda asked: content.rule(asked.path["name"]), "One rule or skill"),
+            ("/ui/training", "training.html", "training", lambda asked: content.training(), "Training"),
+            ("/ui/cost", "cost.html", "cost", lambda asked: content.cost(), "Cost and providers"),
         ]
         return [
-            *(Route("GET", path, serve, f"Page: {title}", is_page=True) for path, serve, title in pages),
+            *(
+                Route("GET", path, self._page(template, active, serve), f"Page: {title}", is_page=True)
+                for path, template, active, serve, title in pages
+            ),
             *(Route("GET", f"/ui/{name}", _static(name), "Part of the pages", is_page=True) for name in _STATIC),
             Route("GET", SIGN_IN, self._open_link, "Page: sign in by a link", is_page=True),
             Route("POST", SIGN_IN, self._enter_key, "Page: sign in with the key", is_page=True),
@@ -128,7 +120,6 @@ class Pages:
         ]
 
     async def serve_root(self, request: ApiRequest) -> object:
-        """The page at `/`."""
         return await self._page("today.html", "today", lambda request: self._content.today(request.query))(request)
 
     def refusal(self, scope: Scope) -> ApiResponse | None:
@@ -302,7 +293,7 @@ def _environment() -> "Environment":
 
     loader = PackageLoader("metaclaw.api.web", "templates")
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters |= {name: getattr(formats, name) for name in _FILTERS}
+    made.filters |= {name: getattr(formats, name) for name in _FORMATS} | _WORDS
     return made
 
 
@@ -340,11 +331,5 @@ def _with_notice(path: str, number: str) -> str:
 
 
 def _sentence(kind: str, told: Mapping[str, Json]) -> str:
-    text = _short(told.get("text"))
+    text = short(str(told.get("text") or ""), 160)
     return {"noted": f"Noted: {text}", "replaced": f"Changed: {text}", "retracted": f"Taken back: {text}"}.get(kind, text)
-
-
-def _short(text: object) -> str:
-    """One line for a message."""
-    line = " ".join(str(text or "").split())
-    return line if len(line) <= 160 else f"{line[:159]}…"
