@@ -107,8 +107,8 @@ class Learning:
         models: Models | None = None,
         clock: LearningClock | None = None,
     ) -> None:
-        """`stores` are the database's own unless others are given, and `budget` is one that counts into them.
-        `attempt_log` holds the failed attempts of earlier processes; `models` are those of the providers unless others are given."""
+        """`stores` are the database's own unless others are given, and `budget` is one that counts into them. `models` are those
+        of the providers unless others are given. `attempt_log` holds the failed attempts of earlier processes."""
         stores = stores or LearningStores.of(database)
         self._clock = clock or LearningClock()
         self._config = config
