@@ -144,6 +144,7 @@ class House:
     teams: dict[str, tuple[str, ...]] = field(default_factory=dict)
     pauses_s: tuple[float, ...] = (0.0,)
     clock: Clock = field(default_factory=Clock)
+    may_train: Callable[[TurnId], bool] = lambda turn: False
     told: list[tuple[str, dict[str, Json]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -200,7 +201,7 @@ class House:
         self.outcomes = learning.outcomes
         self.maintenance = learning.maintenance
         self.compliance = learning.compliance
-        self.fast.pauses_s = self.pauses_s
+        self.fast.pauses_s, self.fast.may_train = self.pauses_s, self.may_train
         self.owner = owner_of(learning, self.library, SessionErasure(database, self.library, self.folder / "policies"))
 
     def config(self) -> Config:

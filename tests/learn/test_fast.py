@@ -239,6 +239,7 @@ async def test_bells_that_ring_at_once_learn_once(new_house: NewHouse) -> None:
     house = await new_house(evolver=speaker)
     await corrected(house)
     await house.sense()
+    await house.listen()
     async with anyio.create_task_group() as aside:
         for _ in range(5):
             aside.start_soon(house.fast.learn, aside)
@@ -251,6 +252,7 @@ async def test_two_programs_on_one_ledger_learn_once(new_house: NewHouse) -> Non
     house = await new_house(evolver=speaker)
     await corrected(house)
     await house.sense()
+    await house.listen()
     first = house.fast
     house.restart()
     async with anyio.create_task_group() as aside:
@@ -281,6 +283,7 @@ async def test_an_attempt_that_was_interrupted_is_taken_up_again(new_house: NewH
     house = await new_house(evolver=Hanging("world/evolver", lambda prompt: NOTHING))
     failed, _ = await corrected(house)
     await house.sense()
+    await house.listen()
     with anyio.fail_after(60):
         async with anyio.create_task_group() as aside:
             await house.fast.learn(aside)
@@ -386,6 +389,7 @@ async def test_candidates_on_their_way_go_on_after_a_restart(new_house: NewHouse
     house = await new_house(evolver=evolver(DATES), gate=GateMode.SHADOW, judge=Speaker("world/judge", lambda prompt: FAILED))
     await corrected(house)
     await house.sense()
+    await house.listen()
     async with anyio.create_task_group() as aside:
         await house.fast.learn(aside)
         while not house.candidates.candidates():
@@ -429,9 +433,9 @@ async def test_a_loop_that_cannot_read_what_was_unfinished_says_so_and_goes_on(n
 
     house.candidates.interrupted = broken  # type: ignore[method-assign,assignment]
     await house.take_up_again()
+    del house.candidates.interrupted
     await corrected(house)
-    await house.sense()
-    await house.learn()
+    await house.live()
     assert house.names == ["iso-release-dates"]
 
 

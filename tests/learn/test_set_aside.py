@@ -119,6 +119,7 @@ async def test_a_candidate_that_nobody_survives_deciding_about_is_turned_away(ne
     await talk.say(TASK.format(1))
     await talk.say(CORRECTION, "Released on 2026-02-01.")
     await house.sense()
+    await house.listen()
     async with anyio.create_task_group() as aside:
         await house.fast.learn(aside)
         while not house.candidates.candidates():

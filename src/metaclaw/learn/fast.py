@@ -60,7 +60,7 @@ class FastLoop:
 
     def __post_init__(self) -> None:
         self.wakeup = LoopWakeup()
-        self._filter = EvolverFilter(self.may_train, self._is_skill)
+        self._filter = EvolverFilter(lambda turn: self.may_train(turn), self._is_skill)
         self._limiter = anyio.CapacityLimiter(_WRITTEN_AT_ONCE)
         self._guard, self._writing_guard = RetryGuard("fast", self.attempt_log), RetryGuard("writing", self.attempt_log)
         self._is_looking = False
