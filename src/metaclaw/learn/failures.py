@@ -276,11 +276,14 @@ def tasks_in_words(steps: Sequence[Step]) -> str:
 class EvolverFilter:
     """Withholds failures that no skill can fix from the evolver, so that they may train the weights (decision 39).
 
-    A turn that the evolver was shown is support and never trains. Where weights can learn from a turn and the person did not speak
-    against it, it is shown only if a skill may come of it. None will where the check of a skill in its prompt failed: the rule was
-    there already. Nor where a similar failure was shown before, and no skill for its speaker was added or changed since. Failures
-    are similar if they have the same cause and the same rules and skills in the prompt; where no skill is among these, the tasks
-    must be of one kind as well. This is remembered as long as the process runs; after a restart a few are shown again.
+    A turn that the evolver was shown is support and never trains. A turn from which weights can learn, and against which the person
+    did not speak, is therefore withheld
+
+    - where the check of a skill in its prompt failed: the rule was there already;
+    - where a similar failure was shown before, and no skill for its speaker was added or changed since.
+
+    Failures are similar if they have the same cause and the same rules and skills in the prompt; where no skill is among these, the
+    tasks must be of one kind as well. This is remembered as long as the process runs; after a restart a few are shown again.
 
     `may_train` says whether weights could learn from a turn, and blocks; `is_skill` says whether a name is a skill's, not that of
     a rule or fact, which may stand in every prompt.

@@ -1,9 +1,9 @@
 """The fast loop: failures become skills that take effect on the next request.
 
-Failures are taken up by kind, within one scope; rules and facts that are said in between close none of them (decision 35). What
-an evolver is shown is support from then on, in the database, and never shown again; so nothing is learned twice and nothing that
-taught a skill can train weights. An attempt that was interrupted before anything came of it is taken up again.
-Failures that no skill can fix are not shown, and stay free to train the weights (`EvolverFilter`).
+Failures of one kind, within one scope, are shown to the evolver together. A rule or fact that a person says in between does not
+make them old (docs/decisions/0035). Turns that the evolver was shown are marked as support in the database: they are never shown
+again and never train weights. An attempt that was interrupted before anything came of it is taken up again. Failures that no skill
+can fix are not shown, and stay free to train the weights (`EvolverFilter`).
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 Messages of one person are read in the order in which they were said, those of different people at the same time. The cursor stays
 before the oldest message that has not been read: after a kill, unread messages are read. A provider that cannot be reached is asked
-again soon (`health`); meanwhile sure phrases count, as they do where no model can be asked.
+again soon (`ListenerHealth`); meanwhile sure phrases count, as they do where no model can be asked.
 """
 
 import logging

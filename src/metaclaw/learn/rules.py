@@ -1,6 +1,6 @@
 """From what was understood of a message to rules and facts in force: each item is checked, published and announced by itself.
 
-An item counts only where the person's own words carry it (`privacy.grounding`). The message, and the answer it corrects, become
+An item counts only where the person's own words say it (`privacy.review`). The message, and the answer it corrects, become
 support before anything is published, so nothing is learned twice and forgetting the session takes the rule along.
 """
 

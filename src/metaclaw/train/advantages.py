@@ -1,6 +1,6 @@
 """Advantages from rewards: against the group, against the batch, or against remembered values.
 
-Every rollout either teaches or is counted as skipped: `harvest.data` and `harvest.skipped` add up to what was given.
+Every rollout either teaches or is counted as skipped: `data` and `skipped` of a `TrainingData` add up to what was given.
 
 **Group** (GRPO). Each prompt is its own measure, and the advantages of a group sum to zero:
 

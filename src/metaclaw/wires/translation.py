@@ -1,4 +1,7 @@
-"""Requests for providers of another wire: what only the client's wire can say is translated or refused."""
+"""Requests for providers of another wire: what only the client's wire can say is translated or refused.
+
+Answers are read and written in `answers` of each wire.
+"""
 
 import hashlib
 import math

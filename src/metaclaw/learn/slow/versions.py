@@ -271,7 +271,7 @@ class _Failure:
 
 
 class CanaryWatch:
-    """Looks at the evidence whenever it is asked to."""
+    """Promotes a version on trial, or takes a serving one back, by the verdicts on live turns."""
 
     def __init__(self, *, policies: SqlPolicies, versions: Versions, share: float, rules: LiveRules | None = None) -> None:
         self._policies = policies
@@ -281,7 +281,7 @@ class CanaryWatch:
         self.notice: str | None = None
 
     async def look(self) -> LiveReport | None:
-        """What the evidence says now, and it is done; None where nothing is on trial or watched."""
+        """Promote or take back a version if the evidence says so. Returns the evidence; None where no version is watched."""
         serving = self._versions.serving
         if serving.canary is None:
             return await self._look_back(serving.version)

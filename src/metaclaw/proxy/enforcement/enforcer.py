@@ -1,8 +1,8 @@
 """What enforcement adds to a request: the rules that hold its tool calls, and true answers that are put back into its history.
 
-While any rule holds, a built-in one does too: an agent does not lift, change or stop the rules itself. For that rule a request
-counts only where it goes to this program: by its port, its key in the path, or a variable that points agents at it. Other servers
-have a path `/api/rules`, too.
+While any rule is enforced, a built-in one is as well: an agent does not lift, change or stop the rules itself. By that rule a tool
+call that sends a request is held only if the request goes to this program: by its port, its key in the path, or a variable that
+points agents at it. Other servers have a path `/api/rules`, too.
 
 A client whose calls were held keeps a message that no provider made. Providers refuse changed reasoning for good, so every later
 request gets the true sequence in its place, also after a restart and when enforcement is off. Such a message is known again by the

@@ -1,4 +1,5 @@
-"""One answer under held rules: what the provider says in the client's wire is relayed, anything else is rendered."""
+"""One answer whose tool calls are held back until the rules have been checked. What a provider answers in the client's wire is
+relayed, anything else is rendered."""
 
 import logging
 import time

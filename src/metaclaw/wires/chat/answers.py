@@ -1,4 +1,4 @@
-"""A whole chat completion: parsed from a provider, rendered for a client."""
+"""A chat completion, whole or as a stream of chunks: parsed from a provider, rendered for a client."""
 
 import time
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Relayed chat completions: their tool calls held back, read, and put back into later requests; a line added."""
+"""Relayed chat completions: tool calls are held back, read, and put back into later requests; a line can be added."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""A whole Anthropic message: parsed from a provider, rendered for a client."""
+"""An Anthropic message as an answer, whole or as a stream of events: parsed from a provider, rendered for a client."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Relayed messages: their tool calls held back, read, and put back into later requests; a line added."""
+"""Relayed Anthropic messages: tool calls are held back, read, and put back into later requests; a line can be added."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
