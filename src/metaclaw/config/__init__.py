@@ -21,7 +21,6 @@ from metaclaw.config.section import Secret as Secret
 from metaclaw.config.section import SecretUrl as SecretUrl
 from metaclaw.config.section import default_home as default_home
 from metaclaw.config.section import prepare_home as prepare_home
-from metaclaw.config.section import replace_file as replace_file
 from metaclaw.config.section import without_password as without_password
 from metaclaw.config.serving import WIRES_OF_KIND as WIRES_OF_KIND
 from metaclaw.config.serving import ProviderConfig as ProviderConfig
