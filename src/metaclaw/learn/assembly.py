@@ -19,13 +19,13 @@ from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer,
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
 from metaclaw.learn.compliance import CheckTrial, ComplianceLoop
-from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop
 from metaclaw.learn.listen import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen import Listening
 from metaclaw.learn.maintenance import Maintenance, UpliftReader
 from metaclaw.learn.messages import Messages
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
+from metaclaw.learn.open_failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
 from metaclaw.learn.replay import CassetteReplayer

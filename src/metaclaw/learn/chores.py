@@ -20,9 +20,9 @@ from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState, comb
 from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.errors import UpstreamError
 from metaclaw.learn.admission import Announce, CandidateAdmission, Learned, accepted_candidate
-from metaclaw.learn.failures import Probes
 from metaclaw.learn.maintenance import DAY_US, UpliftReader
 from metaclaw.learn.models import Answered
+from metaclaw.learn.open_failures import Probes
 from metaclaw.learn.retention import microseconds
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.ports import Model, Purpose, Replayer

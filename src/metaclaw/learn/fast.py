@@ -23,7 +23,7 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned, claim_turns
-from metaclaw.learn.failures import EvolverFilter, FailureReader, Probes, tasks_in_words
+from metaclaw.learn.open_failures import EvolverFilter, FailureReader, Probes, tasks_in_words
 from metaclaw.learn.rules import LISTENED
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard

@@ -15,7 +15,7 @@ from metaclaw.domain.turn import Step
 from metaclaw.errors import SkillError
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills.checks.syntax import parse_check
-from metaclaw.skills.failures import Failure, FailureGroup
+from metaclaw.skills.failure_groups import Failure, FailureGroup
 from metaclaw.skills.fields import applying, is_stated, is_untouchable
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines
 from metaclaw.skills.rules import own_name
