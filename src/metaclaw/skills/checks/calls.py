@@ -93,11 +93,11 @@ def decoded(arguments: str) -> Json:
     except RecursionError:
         return arguments
     except ValueError:
-        return _mended(arguments)
+        return _repaired(arguments)
     return decoded(found) if isinstance(found, str) and found.lstrip().startswith("{") else found
 
 
-def _mended(arguments: str) -> Json:
+def _repaired(arguments: str) -> Json:
     """The texts by key of an object that is cut off, or has other quotes or escapes than JSON."""
     if not arguments.lstrip().startswith(("{", "```")):
         return arguments
