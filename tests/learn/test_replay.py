@@ -1,4 +1,4 @@
-"""Skills tried on recorded turns: only the model is asked, everything else comes from the recording."""
+"""Replays of recorded turns with a skill: only the model is asked, tool results come from the recording."""
 
 import json
 import shutil

@@ -49,17 +49,17 @@ from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
-_TOGETHER: Final = 7  # skills that are reviewed together with the new one; further ones are reviewed in pairs with it
+_REVIEWED_TOGETHER: Final = 7  # skills that are reviewed together with the new one; further ones are reviewed in pairs with it
 _MOST_LEARNED: Final = 48
 _NEAR: Final = 8
-_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
+_DOUBTS_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
 
 Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
-_PROVEN_AT_ONCE: Final = 2
+_MOST_PROVEN_AT_ONCE: Final = 2
 _REVERTED: Final = "skills were reverted after it was learned"
-_DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
-_COUNTED: Final = 1_000
-_SHOWN: Final = 3
+_VERBS: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
+_MOST_REASONS_COUNTED: Final = 1_000
+_MOST_SHOWN: Final = 3
 _SHOWN_CHARS: Final = 120
 _DETAIL: Final = re.compile(r"[;:(]")
 _NUMBER: Final = re.compile(r"\b\d[\d.,]*")
@@ -79,10 +79,10 @@ class SafetyReview:
         before = [known for name in proposal.replaces if (known := self.library.view.get(name)) is not None]
         near, beside = self._near(proposal), self._beside(proposal)
         # Capabilities that skills for the same situation have are not new.
-        review = review_skill(skill, self._spans(proposal), [*near, *before], self.redactor, beside[:_TOGETHER])
-        reach = reduce(or_, (combined_capabilities((skill, other)) for other in beside[_TOGETHER:]), review.reach)
+        review = review_skill(skill, self._spans(proposal), [*near, *before], self.redactor, beside[:_REVIEWED_TOGETHER])
+        reach = reduce(or_, (combined_capabilities((skill, other)) for other in beside[_REVIEWED_TOGETHER:]), review.reach)
         reviewed = _said_before(proposal, before)
-        doubts = [doubt for doubt in review.objections if doubt.doubt not in _OF_ORIGIN or doubt.instruction not in reviewed]
+        doubts = [doubt for doubt in review.objections if doubt.doubt not in _DOUBTS_OF_ORIGIN or doubt.instruction not in reviewed]
         objections = [Objection(f"it holds a secret ({finding.placeholder})") for finding in review.secrets]
         objections += [Objection(f"{doubt.doubt}: {doubt.instruction!r}: {doubt.reason}") for doubt in doubts]
         if reach:
@@ -156,7 +156,7 @@ class CandidateAdmission:
     attempt_log: AttemptLog | None = None
 
     def __post_init__(self) -> None:
-        self._limiter = anyio.CapacityLimiter(_PROVEN_AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(_MOST_PROVEN_AT_ONCE)
         self._guard = RetryGuard("gate", self.attempt_log)
         self._proving: set[CandidateId] = set()
 
@@ -256,7 +256,7 @@ class CandidateAdmission:
         known = self.library.view.get(proposal.skill.name)
         if known is None or not _is_same(known, proposal.skill) or proposal.change is not Change.NEW:
             return False
-        return await run_sync(self._accepted, known) is not None
+        return await run_sync(accepted_candidate, self.candidates, known) is not None
 
     async def _replaying(self, candidate: Candidate, learned: Learned) -> Replaying:
         """What the gate needs to replay a candidate: its turns, its saved replays, and a function that saves each new one."""
@@ -381,12 +381,9 @@ class CandidateAdmission:
 
     async def tell(self, skill: Skill, reason: str, certificate: Certificate | None = None) -> None:
         """Record on the candidate why its skill was retired or changed, for people and for the evolver."""
-        candidate = await run_sync(self._accepted, skill)
+        candidate = await run_sync(accepted_candidate, self.candidates, skill)
         if candidate is not None:
             await self._keep(replace(candidate, reason=reason, certificate=certificate or candidate.certificate))
-
-    def _accepted(self, skill: Skill) -> Candidate | None:
-        return accepted_candidate(self.candidates, skill)
 
 
 async def claim_turns(candidates: SqlCandidates, kind: str, generation: int, turns: Sequence[TurnId]) -> int | None:
@@ -432,15 +429,15 @@ def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
 
 def _publish_reason(proposal: Proposal) -> str:
     count = len(proposal.support)
-    return f"{_DONE[proposal.change]} {proposal.skill.name} from {count} turn{'' if count == 1 else 's'}"
+    return f"{_VERBS[proposal.change]} {proposal.skill.name} from {count} turn{'' if count == 1 else 's'}"
 
 
 def rejected_proposals(candidates: SqlCandidates) -> dict[str, object]:
     """The rejected proposals: their number for each reason, and the newest with their texts. Blocks."""
-    reasons = Counter(map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _COUNTED)))
+    reasons = Counter(map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _MOST_REASONS_COUNTED)))
     last = [
         {"name": skill.name, "text": _shown(skill), "reason": candidate.reason, "at": candidate.made_at.isoformat()}
-        for candidate in candidates.candidates(Standing.REJECTED, _SHOWN)
+        for candidate in candidates.candidates(Standing.REJECTED, _MOST_SHOWN)
         for skill in (candidate.proposal.skill,)
     ]
     return {"reasons": dict(reasons.most_common()), "last": last}

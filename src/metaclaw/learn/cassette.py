@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import Json, Message, Role, Text, ToolCall, ToolResult
@@ -79,7 +80,8 @@ def canonical_command(command: str) -> str:
     if script is None:
         return command
     pieces, at = list[str](), 0
-    for begin, group in groupby(sorted(_words(script), key=_begin), key=_begin):
+    begin_of = attrgetter("begin")
+    for begin, group in groupby(sorted(_words(script), key=begin_of), key=begin_of):
         words = list(group)
         if begin < at:  # within a substitution
             continue
@@ -133,10 +135,6 @@ def _words(script: Script) -> Iterator[Word]:
     for command in script.commands:
         if command.end:  # commands of back quotes have no place in the script
             yield from (*command.assignments, *command.words)
-
-
-def _begin(word: Word) -> int:
-    return word.begin
 
 
 def _plain_word(written: str, words: Sequence[Word]) -> str:

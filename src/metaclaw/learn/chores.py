@@ -47,9 +47,9 @@ from metaclaw.store import SkillUse, SqlCandidates, SqlCursors, SqlGenerations, 
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE: Final = 500
+_SKILLS_PER_QUERY: Final = 500
 
-_LATELY: Final = timedelta(days=30)
+_RECENT: Final = timedelta(days=30)
 _PROMOTIONS_A_DAY: Final = 10
 _MERGES_A_DAY: Final = 3
 _MAX_ANSWER_TOKENS: Final = 4_000
@@ -101,7 +101,7 @@ class Expiry:
 
 def _batches(skills: Sequence[Skill]) -> Iterator[Sequence[Skill]]:
     """The skills in batches for one query each."""
-    return (skills[at : at + _AT_ONCE] for at in range(0, len(skills), _AT_ONCE))
+    return (skills[at : at + _SKILLS_PER_QUERY] for at in range(0, len(skills), _SKILLS_PER_QUERY))
 
 
 class ScopeMembers(TypedDict, total=False):
@@ -158,15 +158,14 @@ class Retrial:
         return [skill for skill in live if skill.name in uses and self._is_recent(uses[skill.name])]
 
     def _is_recent(self, use: SkillUse) -> bool:
-        return use.times > 0 and self.now() - use.last_at < _LATELY
+        return use.times > 0 and self.now() - use.last_at < _RECENT
 
     def _other_model(self, skill: Skill) -> str | None:
         """The model that serves a skill's tasks now, if the skill was proven with another; None also if that is not known."""
         model = self.uplift.model(skill)
-        mine = None if model is None else accepted_candidate(self.candidates, skill)
-        if model is None or mine is None or mine.certificate is None or not mine.certificate.model:
-            return None
-        return model if mine.certificate.model != model else None
+        candidate = None if model is None else accepted_candidate(self.candidates, skill)
+        proven_with = "" if candidate is None or candidate.certificate is None else candidate.certificate.model
+        return model if proven_with and proven_with != model else None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -342,7 +341,7 @@ _MOST_RULES: Final = 500
 _MOST_TURNS: Final = 60
 _LEAST_TURNS: Final = 20
 _LEAST_DIFFERENCE: Final = -0.15
-_LIKELY: Final = 0.02  # the probability that the rule does no harm
+_MOST_PROBABILITY_HARMLESS: Final = 0.02
 
 
 @dataclass(eq=False, kw_only=True)
@@ -387,7 +386,7 @@ class RuleWatch:
 def _is_worse(before: Sequence[Outcome], now: Sequence[Outcome]) -> bool:
     belief = Belief(_rate(now), _rate(before))
     is_seen = min(len(before), len(now)) >= _LEAST_TURNS
-    return is_seen and belief.difference <= _LEAST_DIFFERENCE and belief.is_better <= _LIKELY
+    return is_seen and belief.difference <= _LEAST_DIFFERENCE and belief.is_better <= _MOST_PROBABILITY_HARMLESS
 
 
 def _rate(outcomes: Sequence[Outcome]) -> PassRate:

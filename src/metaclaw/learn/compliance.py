@@ -62,12 +62,12 @@ log = logging.getLogger(__name__)
 
 FINE_TURNS: Final = 200
 """The number of the person's last turns on which a check is tried."""
-_MOST_OF_TASK: Final = 32
-_MOST_WORDS: Final = 80
+_MOST_TURNS_OF_TASK: Final = 32
+_MOST_CHECK_CHARS: Final = 80
 _MOST_DOUBTS: Final = 3
-_DECIDE_S: Final = 10.0
-_AT_ONCE: Final = 64
-_VIEWS_KEPT: Final = 4
+_JUDGE_LIMIT_S: Final = 10.0
+_ROWS_AT_ONCE: Final = 64
+_CACHED_VIEWS: Final = 4
 _JUDGED_EVERY: Final = 10
 _MOST_REASON_CHARS: Final = 300
 _OUTCOMES: Final = {Outcome.PASS: RuleResult.FOLLOWED, Outcome.FAIL: RuleResult.BROKEN, Outcome.UNKNOWN: RuleResult.UNKNOWN}
@@ -125,13 +125,13 @@ class ComplianceLoop:
             while True:
                 rows = await self.look(judging)
                 empty_polls = 0 if rows else empty_polls + 1
-                if rows < _AT_ONCE:
+                if rows < _ROWS_AT_ONCE:
                     await self.wakeup.wait(pause_s(empty_polls))
 
     async def look(self, judging: TaskGroup) -> int:
         """Count the new turns; return how many there were."""
         reached = await run_sync(self.compliance.cursor) or 0
-        rows = await run_sync(self.reader.turns_after, reached, _AT_ONCE)
+        rows = await run_sync(self.reader.turns_after, reached, _ROWS_AT_ONCE)
         if not rows:
             return 0
         await run_sync(self.library.follow)
@@ -214,7 +214,7 @@ class ComplianceLoop:
             if recorded is None:
                 return current
             known = self._views[generation] = LibraryView.of(generation, recorded.skills)
-            if len(self._views) > _VIEWS_KEPT:
+            if len(self._views) > _CACHED_VIEWS:
                 self._views.popitem(last=False)
         return known
 
@@ -314,7 +314,7 @@ class CheckTrial:
             if await self._follows(rule, turn):
                 fine.append(turn)
 
-        with anyio.move_on_after(_DECIDE_S):
+        with anyio.move_on_after(_JUDGE_LIMIT_S):
             async with anyio.create_task_group() as asking:
                 for turn in proposed.doubts:
                     asking.start_soon(ask, turn)
@@ -355,7 +355,7 @@ class CheckTrial:
 
     def _task(self, spoken: SpokenMessage) -> list[TurnRow]:
         """The turns of the task that a message answers."""
-        rows = self.reader.main_turns_before(spoken.session, spoken.seq, _MOST_OF_TASK)
+        rows = self.reader.main_turns_before(spoken.session, spoken.seq, _MOST_TURNS_OF_TASK)
         segment = next((row.segment for row in rows if row.id == spoken.answered), None)
         return [row for row in rows if row.segment == segment]
 
@@ -398,7 +398,7 @@ def _fails(turn: TurnId) -> str:
 
 def _refused(check: str, reason: str, turn: TurnId) -> Proposed:
     log.info("check_not_taken turn=%s reason=%s", turn, reason)
-    return Proposed(note=f"a check was proposed and not taken: {reason} ({shorten(check, _MOST_WORDS)})")
+    return Proposed(note=f"a check was proposed and not taken: {reason} ({shorten(check, _MOST_CHECK_CHARS)})")
 
 
 def _said(outcome: Outcome) -> str:

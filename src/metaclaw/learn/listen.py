@@ -43,14 +43,14 @@ from metaclaw.upstream import TIMEOUT
 log = logging.getLogger(__name__)
 
 LISTEN: Final = "listen"
-_AT_ONCE: Final = 64
-_READ_AT_ONCE: Final = 4
-_LOOK_EVERY_S: Final = 0.2
-_LOOK_SELDOM_S: Final = 1.0
-_EMPTY_POLLS: Final = 150
+_ROWS_AT_ONCE: Final = 64
+_MOST_READ_AT_ONCE: Final = 4
+_POLL_S: Final = 0.2
+_IDLE_POLL_S: Final = 1.0
+_POLLS_UNTIL_IDLE: Final = 150
 _BUDGET_PAUSES_S: Final = (2.0, 10.0, 60.0, 300.0, 900.0)
-_UNREADABLE: Final = 2
-_NOT_WAITED_FOR: Final = 3
+_MOST_UNUSABLE_ANSWERS: Final = 2
+_UNREACHABLE_FAILURES: Final = 3
 _MOST_WAITING: Final = 2_000
 _MESSAGE_CHARS: Final = 1_400
 _TASK_CHARS: Final = 120
@@ -110,7 +110,7 @@ class Listening:
     def reading(self) -> int:
         """The number of unread messages, without those whose model has failed several times in a row."""
         unread = (*self._waiting, *self._busy.values())
-        return sum(max(message.failures, self._health.failures(message.model)) < _NOT_WAITED_FOR for message in unread)
+        return sum(max(message.failures, self._health.failures(message.model)) < _UNREACHABLE_FAILURES for message in unread)
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -141,13 +141,15 @@ class Listening:
             while True:
                 found = await self.look(asking)
                 empty_polls = 0 if found or self._waiting or self._busy else empty_polls + 1
-                if found < _AT_ONCE:
-                    await self.wakeup.wait(_LOOK_EVERY_S if empty_polls < _EMPTY_POLLS else _LOOK_SELDOM_S)
+                if found < _ROWS_AT_ONCE:
+                    await self.wakeup.wait(_POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S)
 
     async def look(self, asking: TaskGroup) -> int:
         """Read new rows of the ledger and have their messages read; return how many rows there were."""
         progress = self._progress or await self._begin()
-        rows = await run_sync(self.reader.turns_after, progress.reached, _AT_ONCE) if len(self._waiting) < _MOST_WAITING else []
+        rows = (
+            await run_sync(self.reader.turns_after, progress.reached, _ROWS_AT_ONCE) if len(self._waiting) < _MOST_WAITING else []
+        )
         if rows:
             await run_sync(self.rules.follow)
         for row in rows:
@@ -192,7 +194,7 @@ class Listening:
         """Start reading the oldest message of each person, so that their newest message decides."""
         passed_over, unreachable = set(self._busy), set[str]()
         for message in list(self._waiting):
-            if len(self._busy) >= _READ_AT_ONCE:
+            if len(self._busy) >= _MOST_READ_AT_ONCE:
                 return
             person = scope_of_lesson(message.spoken.scope)
             if person in passed_over:
@@ -267,7 +269,7 @@ class Listening:
         """Ask once more after an unusable answer, then give up; return whether the message is given up."""
         log.warning("listener_answer_unusable model=%s turn=%s reason=%s", model.name, message.spoken.turn, error)
         message.unreadable += 1
-        if message.unreadable < _UNREADABLE:
+        if message.unreadable < _MOST_UNUSABLE_ANSWERS:
             return False
         self._health.not_understood(model.name, str(error))
         await self._take_sure(message)

@@ -41,14 +41,14 @@ from metaclaw.store import DrawnTurn, LedgerReader, SqlCandidates, SqlCursors, S
 log = logging.getLogger(__name__)
 
 _LEAST_TURNS: Final = 20
-_RECENT: Final = 60
-_MOST_OF: Final = 2 / 3
+_RECENT_TURNS: Final = 60
+_SHARE_OF_MOST: Final = 2 / 3
 _ORDER: Final = (Outcome.UNKNOWN, Outcome.PASS, Outcome.FAIL)
 
 _EVERY_S: Final = 20.0
-_AT_ONCE: Final = 100
+_SKILLS_AT_ONCE: Final = 100
 _PAGE: Final = 500
-_PAGES: Final = 10
+_MOST_PAGES: Final = 10
 DAY_US: Final = 86_400_000_000
 
 
@@ -80,7 +80,7 @@ class UpliftReader:
 
     def model(self, skill: Skill) -> str | None:
         """The model that serves most of a skill's recent tasks; None if no model clearly does, or if there are too few tasks."""
-        return model_of_most(self._reader.drawn_turns(skill.name, _RECENT))
+        return model_of_most(self._reader.drawn_turns(skill.name, _RECENT_TURNS))
 
 
 def tasks_of(drawn: Sequence[DrawnTurn]) -> list[LiveTask]:
@@ -98,8 +98,8 @@ def model_of_most(drawn: Sequence[DrawnTurn]) -> str | None:
     """The model of at least two thirds of these turns."""
     if len(drawn) < _LEAST_TURNS:
         return None
-    model, turns = Counter(one.model for one in drawn).most_common(1)[0]
-    return model if turns >= _MOST_OF * len(drawn) else None
+    model, turns = Counter(turn.model for turn in drawn).most_common(1)[0]
+    return model if turns >= _SHARE_OF_MOST * len(drawn) else None
 
 
 class Chore(Protocol):
@@ -152,7 +152,7 @@ class Maintenance:
                 await chore.do((await run_sync(self._list)).skills, background)
 
     def _count_uses(self) -> None:
-        for _ in range(_PAGES):
+        for _ in range(_MOST_PAGES):
             rows = self.reader.turns_after(self.uses.cursor(), _PAGE)
             self.uses.note(rows)
             if len(rows) < _PAGE:
@@ -209,8 +209,8 @@ class Maintenance:
             await self.admission.retire(skill, f"it does harm: {counts.in_words()}")
 
     def _certificate(self, skill: Skill) -> Certificate | None:
-        mine = accepted_candidate(self.candidates, skill)
-        return None if mine is None else mine.certificate
+        candidate = accepted_candidate(self.candidates, skill)
+        return None if candidate is None else candidate.certificate
 
 
 class _Rotation:
@@ -224,8 +224,8 @@ class _Rotation:
     def next(self) -> list[Skill]:
         """The next few skills."""
         at = bisect_right(self._names, self._last)
-        batch = [*self._skills[at : at + _AT_ONCE]]
-        batch += self._skills[: min(at, _AT_ONCE - len(batch))]
+        batch = [*self._skills[at : at + _SKILLS_AT_ONCE]]
+        batch += self._skills[: min(at, _SKILLS_AT_ONCE - len(batch))]
         self._last = str(batch[-1].name) if batch else ""
         return batch
 

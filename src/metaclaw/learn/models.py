@@ -72,8 +72,8 @@ class Models:
 
     def _own(self, provider: str) -> str | None:
         """The provider's name if the program may ask it, else None."""
-        found = self._providers.get(provider)
-        return provider if found is not None and _may_be_asked(found) else None
+        endpoint = self._providers.get(provider)
+        return provider if isinstance(endpoint, HttpEndpoint) and not endpoint.is_passthrough else None
 
     def _model(self, provider: str, model: str, timeout_s: float, lane: str = "") -> HttpModel | LocalModel | None:
         key = (provider, model, timeout_s, lane)
@@ -115,10 +115,6 @@ class Models:
                 return None if http.is_passthrough else HttpModel(http, model, meter=self._meter, timeout_s=timeout_s)
             case inside:
                 return LocalModel(inside, model, meter=self._meter, timeout_s=timeout_s)
-
-
-def _may_be_asked(provider: Provider) -> bool:
-    return isinstance(provider, HttpEndpoint) and not provider.is_passthrough
 
 
 @dataclass(slots=True)

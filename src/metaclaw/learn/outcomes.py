@@ -38,19 +38,19 @@ BUDGET_USED: Final = "waits for the learning budget"
 SHARE_USED: Final = "the judge's share is used up"
 MOST_TRIES: Final = 4
 FIRST_PAUSE_S: Final = 60.0
-_IN_HAND: Final = 20.0
+_MOST_QUESTIONS_SAVED: Final = 20.0
 _MOST_PUT_OFF: Final = 1000
 _MOST_RETRIES: Final = 1000
-_LOOKED_AT: Final = 1000
+_MOST_UNKNOWN_READ: Final = 1000
 
-_AT_ONCE: Final = 64
+_ROWS_AT_ONCE: Final = 64
 _LOOK_BACK: Final = 8
 _LOOK_FAR_BACK: Final = 32
-_PAUSE_A_VERDICT_S: Final = 0.02
-_LOOK_EVERY_S: Final = 0.25
-_LOOK_SELDOM_S: Final = 1.0
-_EMPTY_POLLS: Final = 120
-_JUDGED_AT_ONCE: Final = 4
+_PAUSE_PER_VERDICT_S: Final = 0.02
+_POLL_S: Final = 0.25
+_IDLE_POLL_S: Final = 1.0
+_POLLS_UNTIL_IDLE: Final = 120
+_MOST_JUDGED_AT_ONCE: Final = 4
 
 
 class JudgeAllowance:
@@ -58,7 +58,7 @@ class JudgeAllowance:
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._most = _IN_HAND if share > 0 else 0.0
+        self._most = _MOST_QUESTIONS_SAVED if share > 0 else 0.0
         self._left = self._most
         self.turns = 0
         self.questions = 0
@@ -155,7 +155,7 @@ class JudgeRetries:
     def recall(self) -> None:
         """After a start, find the turns that waited before. Blocks."""
         self._waiting.clear()
-        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _LOOKED_AT)):
+        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _MOST_UNKNOWN_READ)):
             tries = sum(map(has_no_vote, self._verdicts.verdicts_of(turn)))
             if tries:
                 self.later(turn, tries)
@@ -195,7 +195,7 @@ class OutcomeLoop:
         self._recorded = RecordedSteps(self.reader, self.steps)
         self._retrying = JudgeRetries(self.verdicts, self.now)
         self.questions = PutOffQuestions(self.verdicts)
-        self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(_MOST_JUDGED_AT_ONCE)
         self._turns: LoopProgress | None = None
         self._ends = LoopProgress()
         self._asking: set[TurnId] = set()
@@ -211,9 +211,9 @@ class OutcomeLoop:
             while True:
                 self._verdicts_made = 0
                 rows = await self.look(judging)
-                if rows >= _AT_ONCE:
+                if rows >= _ROWS_AT_ONCE:
                     # Far behind means much traffic: pause, so that writing verdicts does not slow down serving.
-                    await anyio.sleep(self._verdicts_made * _PAUSE_A_VERDICT_S)
+                    await anyio.sleep(self._verdicts_made * _PAUSE_PER_VERDICT_S)
                 else:
                     empty_polls = 0 if rows else empty_polls + 1
                     await self.wakeup.wait(pause_s(empty_polls))
@@ -221,7 +221,7 @@ class OutcomeLoop:
     async def look(self, judging: TaskGroup) -> int:
         """Assess the turns that new rows complete; return how many rows there were."""
         turns = self._turns or await self._begin()
-        rows = await run_sync(self.reader.turns_after, turns.reached, _AT_ONCE)
+        rows = await run_sync(self.reader.turns_after, turns.reached, _ROWS_AT_ONCE)
         if rows:
             await run_sync(self.catch_up)  # after reading the rows, so that the skills of their turns are known
         for row in rows:
@@ -303,7 +303,7 @@ class OutcomeLoop:
 
     async def _sessions_that_ended(self, judging: TaskGroup) -> int:
         """Assess the last turns of sessions that ended; return how many ended."""
-        ended = await run_sync(self.reader.sessions_ended, self._ends.reached, _AT_ONCE)
+        ended = await run_sync(self.reader.sessions_ended, self._ends.reached, _ROWS_AT_ONCE)
         for session in ended:
             if not session.is_open:
                 await self._ended(session, judging)
@@ -349,7 +349,7 @@ class OutcomeLoop:
         self.questions.put(verdict)
 
     async def _ask_what_was_put_off(self, judging: TaskGroup) -> None:
-        while self.questions and len(self._asking) < _JUDGED_AT_ONCE and self.allowance.take():
+        while self.questions and len(self._asking) < _MOST_JUDGED_AT_ONCE and self.allowance.take():
             if not await self.may_ask():
                 self.allowance.give_back()
                 return
@@ -399,7 +399,7 @@ class OutcomeLoop:
 
 def pause_s(empty_polls: int) -> float:
     """Poll interval after `empty_polls` empty polls: longer after half a minute without turns."""
-    return _LOOK_EVERY_S if empty_polls < _EMPTY_POLLS else _LOOK_SELDOM_S
+    return _POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S
 
 
 def _ends_a_trial_task(step: Step) -> bool:

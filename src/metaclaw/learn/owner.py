@@ -129,7 +129,7 @@ class OwnerActions:
         skill = self.library.view.get(name)
         if skill is None:
             return SkillFacts()
-        mine = accepted_candidate(self.candidates, skill)
-        if mine is None:
-            return SkillFacts(uplift=self.uplift.uplift(skill))
-        return SkillFacts(mine.certificate, mine.proposal.support, self.uplift.uplift(skill))
+        uplift, candidate = self.uplift.uplift(skill), accepted_candidate(self.candidates, skill)
+        if candidate is None:
+            return SkillFacts(uplift=uplift)
+        return SkillFacts(candidate.certificate, candidate.proposal.support, uplift)

@@ -34,7 +34,7 @@ from metaclaw.wires import estimate_tokens, wire_format
 log = logging.getLogger(__name__)
 
 _PAGE: Final = 100
-_KEPT_PROBES: Final = 16
+_CACHED_TURNS: Final = 16
 _BLANK_LINE: Final = "\n\n"
 
 
@@ -341,7 +341,7 @@ class CassetteReplayer:
         if scene is None:
             scene = await to_thread.run_sync(self._read, turn, abandon_on_cancel=True)
             self._scenes[turn] = scene
-            while len(self._scenes) > _KEPT_PROBES:
+            while len(self._scenes) > _CACHED_TURNS:
                 self._scenes.popitem(last=False)
         return scene
 

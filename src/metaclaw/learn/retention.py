@@ -46,13 +46,13 @@ _EVERY_DOUBTED_S: Final = 60.0
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_FIRST_S: Final = 2.0
+_FIRST_UPKEEP_S: Final = 2.0
 _UPKEEP_EVERY_S: Final = 60.0
 _CHECK_EVERY_S: Final = 86_400.0
 TRAINED_ON: Final = "it was trained on a session that was forgotten"
-_WITHIN_S: Final = 30.0
+_PURGE_LIMIT_S: Final = 30.0
 _COMPACT_BELOW_BYTES: Final = 256 << 20
-_TRIES: Final = 5
+_MOST_TRIES: Final = 5
 _PAGE: Final = 200
 
 
@@ -131,7 +131,7 @@ class StoreUpkeep:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        await anyio.sleep(_FIRST_S)
+        await anyio.sleep(_FIRST_UPKEEP_S)
         while True:
             if time.monotonic() >= self._check_due_s:
                 self._check_due_s = time.monotonic() + _CHECK_EVERY_S
@@ -240,14 +240,14 @@ class SessionErasure:
 
     def _purge(self) -> bool:
         try:
-            return self._forgetting.purge(compact_below_bytes=self._compact_below_bytes, within_s=_WITHIN_S)
+            return self._forgetting.purge(compact_below_bytes=self._compact_below_bytes, within_s=_PURGE_LIMIT_S)
         except StoreError as error:
             log.warning("deleted text is still in the database's files reason=%s", error)
             return False
 
     def _take_back(self) -> None:
         """Retire the skills, delete their files, then their history. Repeat if a skill was published meanwhile."""
-        for _ in range(_TRIES):
+        for _ in range(_MOST_TRIES):
             descent = self._forgetting.derived_data()
             names = [name for name in descent.skills if self._library.view.get(name) is not None]
             if names:

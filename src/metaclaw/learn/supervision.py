@@ -38,8 +38,8 @@ LISTEN_CURSOR: Final = "listening"
 """The cursor of the listening loop: all messages up to it have been read."""
 ENDS_CURSOR: Final = "sensing session ends"
 """The second cursor of the outcome loop: all session ends up to it have been handled."""
-_TRIES: Final = 3
-_REMEMBERED: Final = 1_000
+_MOST_TRIES: Final = 3
+_MOST_REMEMBERED: Final = 1_000
 SET_ASIDE: Final = "set aside: every attempt at it failed or crashed"
 _LENGTH: Final = struct.Struct("!Q")
 PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "candidates")
@@ -182,7 +182,7 @@ class AttemptLog:
     def begin(self, item: WorkItem) -> bool:
         """Begin an item; return False if too many attempts at it failed."""
         with self._changing:
-            if (failures := self.failures_of(item)) >= _TRIES:
+            if (failures := self.failures_of(item)) >= _MOST_TRIES:
                 if item not in self._set_aside:
                     log.error("item_passed_over loop=%s item=%s tries=%d; the log says why", *item, failures)
                 self._set_aside[item] = failures
@@ -197,7 +197,7 @@ class AttemptLog:
             self._in_hand -= {item}
             self._counts.pop(item, None)
             if failures:
-                if len(self._counts) >= _REMEMBERED:
+                if len(self._counts) >= _MOST_REMEMBERED:
                     self._counts.clear()
                 self._counts[item] = failures
             self._note(WorkAttempts(self._in_hand, self._counts))

@@ -95,8 +95,6 @@ def _stopped(observed: ObservedStep) -> str | None:
 
 _OWN_COMMAND = re.compile(r"<bash-input>([^<]{1,400})</bash-input>|<user_shell_command>[\s\S]{0,80}?<command>([^<]{1,400})")
 _MAX_ARGUMENTS = 100_000
-
-
 _OLD_TEXT = ("old_string", "oldString", "oldText", "old_str")
 _NEW_TEXT = ("new_string", "newString", "newText", "new_str")
 

@@ -341,7 +341,7 @@ def is_edit(call: ToolCall) -> bool:
     return kind is ToolKind.EDIT or (kind is ToolKind.SHELL and _EDITS.search(command_of(call)[:_MAX_CHARS]) is not None)
 
 
-# Searched as plain text: a regular expression with so many words takes ten times as long.
+# Searched as plain text: a regular expression with all these words takes ten times as long.
 _NETWORK, _SERVICE, _MACHINE, _PROGRAM, _REFUSED = (
     programs_of(f"fault_{kind}") for kind in ("network", "service", "machine", "program", "refused")
 )
