@@ -159,7 +159,6 @@ class Learning:
         self.compliance = self._compliance(stores.compliance, SqlPolicies(database))
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
-        """Publish an event."""
         await self._ledger.announce(kind, data)
 
     def facts(self) -> dict[str, object]:
@@ -183,7 +182,6 @@ class Learning:
         return dict(Counter(self.budget.waiting) + Counter(put_off))
 
     def begin(self, supervisor: Supervisor) -> None:
-        """Start the loops."""
         if senses(self._config):
             self.compliance.prepare(self._cursors.cursor(TURNS_CURSOR))
         if self._config.skills.learn:

@@ -155,7 +155,6 @@ class Assessment:
         return None if sensed.verdict is None else verdict(step, sensed, None, self.calibration())
 
     def has_judge(self, step: Step) -> bool:
-        """Whether there is a judge for turns of this model."""
         return self.judge_for(step.model) is not None
 
     async def asked(self, step: Step, later: Step | None = None) -> Verdict | None:

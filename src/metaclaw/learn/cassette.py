@@ -198,8 +198,6 @@ _AMOUNTS: Final = _set(
 
 
 class CallEffect(StrEnum):
-    """The effect of a call."""
-
     LOOK = "look"
     NOTE = "note"
     WRITE = "write"
@@ -230,7 +228,6 @@ class CallMeaning:
 
 
 def understand(call: ToolCall) -> CallMeaning:
-    """The meaning of a call."""
     name = call_name(call)
     arguments = _decoded(call.arguments)
     if not isinstance(arguments, dict):

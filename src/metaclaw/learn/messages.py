@@ -210,8 +210,6 @@ _Named = TypeVar("_Named", bound=StrEnum)
 
 
 class ItemChange(StrEnum):
-    """The change that an item makes."""
-
     ADD = "add"
     REPLACE = "replace"
     RETRACT = "retract"
@@ -219,8 +217,6 @@ class ItemChange(StrEnum):
 
 
 class ItemScope(StrEnum):
-    """The scope of an item."""
-
     EVERYWHERE = "everywhere"
     PROJECT = "project"
     CONVERSATION = "conversation"

@@ -1,10 +1,9 @@
 """The outcome loop: give every main turn a verdict.
 
 A turn is assessed when the next request of its session arrives, and the last turn when its session ends. Checks and detectors,
-which are free, decide first; the judge is asked, in the background, only about turns that they cannot decide. The judge may be
-asked about a share of the turns, within a budget. Other turns get the verdict unknown, whose comment says that they wait, also
-after a restart; those most likely to have failed are asked about first. If the judge gives no vote, it is asked again, after longer
-and longer pauses.
+which are free, decide first; the judge is asked, in the background, only about turns that they cannot decide, and only about a
+share of the turns, within a budget. Other turns wait with an unknown verdict whose comment says so, also over a restart; those most
+likely to have failed are asked about first. If the judge gives no vote, it is asked again, after longer and longer pauses.
 
 After a stop the loop continues at the first turn that is not done (`LoopProgress`) and skips turns that have a verdict.
 """

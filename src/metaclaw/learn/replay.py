@@ -271,8 +271,6 @@ class ReplayJudge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """Limits of a replay."""
-
     max_answers: int = 24
     max_later_turns: int = 64
     accept_nearest: bool = True

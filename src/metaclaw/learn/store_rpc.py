@@ -81,16 +81,12 @@ class StoreCall:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The result of a call."""
-
     number: int
     value: object
 
 
 @dataclass(frozen=True, slots=True)
 class CallError:
-    """The error of a call."""
-
     number: int
     error: MetaClawError
 
@@ -197,15 +193,11 @@ class _RemoteStore:
 
 
 class RemoteVerdicts(_RemoteStore, SqlVerdicts):
-    """Verdicts, recorded by the serving process."""
-
     def record_verdict(self, verdict: Verdict) -> bool:
         return bool(self._calls.run("record_verdict", verdict))
 
 
 class RemoteCandidates(_RemoteStore, SqlCandidates):
-    """Attempts and candidates, kept by the serving process."""
-
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
         return _number(self._calls.run("begin_attempt", kind, generation, tuple(turns)))
 
@@ -217,15 +209,11 @@ class RemoteCandidates(_RemoteStore, SqlCandidates):
 
 
 class RemoteCursors(_RemoteStore, SqlCursors):
-    """Cursors, moved by the serving process."""
-
     def move_cursor(self, name: str, seq: int) -> None:
         self._calls.run("move_cursor", name, seq)
 
 
 class RemoteUses(_RemoteStore, SqlUses):
-    """Uses, counted by the serving process."""
-
     def note(self, rows: Sequence[TurnRow]) -> None:
         if rows:
             self._calls.run("note_uses", tuple(rows))
@@ -236,8 +224,6 @@ class RemoteUses(_RemoteStore, SqlUses):
 
 
 class RemoteSpending(_RemoteStore, SqlSpending):
-    """Calls to models, counted by the serving process."""
-
     def add(self, sums: Sums) -> None:
         if sums:
             self._calls.run("add_spending", dict(sums))
@@ -252,8 +238,6 @@ class RemoteSpending(_RemoteStore, SqlSpending):
 
 
 class RemoteCompliance(_RemoteStore, SqlCompliance):
-    """How rules are followed, counted by the serving process."""
-
     def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
         self._calls.run("record_compliance", tuple(measured), upto)
 
@@ -310,8 +294,6 @@ AnyLibrary: TypeAlias = SkillLibrary | RemoteLibrary
 
 
 class RemoteEvents:
-    """Events, announced by the serving process."""
-
     def __init__(self, calls: StoreCalls) -> None:
         self._calls = calls
 

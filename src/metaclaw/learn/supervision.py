@@ -140,8 +140,6 @@ class LoopProgress:
 
 
 class WorkItem(NamedTuple):
-    """An item of a loop."""
-
     loop: str
     item: str
 

@@ -75,7 +75,6 @@ class Likeness:
 
     @property
     def says_the_same(self) -> bool:
-        """Whether both requests say the same."""
         return self.size >= 2 and self.kept >= 0.8 and not self.is_about_another and self.added <= max(1, self.size // 3)
 
     @property

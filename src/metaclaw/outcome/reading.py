@@ -72,7 +72,6 @@ def _answers_by_exit(command: str, exit_code: int) -> bool:
 
 
 def discards_changes(command: str) -> bool:
-    """Whether a command discards changes."""
     return _UNDOES.search(command[:_MAX_CHARS]) is not None and "stash pop" not in command
 
 
@@ -85,8 +84,6 @@ _LOOK_BACK = 60  # messages
 
 
 class ToolKind(StrEnum):
-    """What a tool does."""
-
     SHELL = "shell"
     EDIT = "edit"
     READ = "read"
@@ -101,7 +98,6 @@ _KINDS = {
 
 
 def tool_kind(name: str) -> ToolKind:
-    """The kind of a tool, by its name."""
     return _KINDS.get(name.lower(), ToolKind.OTHER)
 
 
@@ -231,8 +227,6 @@ def same_id(call_id: str) -> str:
 
 
 class ResultMeaning(StrEnum):
-    """The kind of a result."""
-
     FINE = "fine"
     ANSWER = "answer"
     EXPECTED = "expected"
@@ -269,7 +263,6 @@ class StepReading:
 
     @cached_property
     def answer(self) -> str:
-        """The text of the answer."""
         return said_by(self.step.answer)
 
     @cached_property

@@ -9,8 +9,6 @@ from metaclaw.outcome.reading import StepReading
 
 
 class SentenceKind(StrEnum):
-    """The kind of a sentence."""
-
     QUESTION = "question"
     REQUEST = "request"
     STATEMENT = "statement"
@@ -30,7 +28,6 @@ _SHORT = 3  # a reply of at most 3 content words is about the answer
 
 
 def sentence_kind(reading: StepReading, said: str) -> SentenceKind:
-    """The kind of the user's sentence."""
     raw = reading.raw
     if not is_clause(said):
         return SentenceKind.SCRAP

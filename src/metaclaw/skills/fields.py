@@ -193,7 +193,6 @@ def _both_ways(kind: str, who: str) -> dict[str, int]:
 
 
 def rank_of(skill: Skill, rank: Mapping[str, int]) -> int:
-    """How specific a skill's scope is."""
     return EVERYONE if skill.scope is None else rank.get(skill.scope, EVERYONE)
 
 

@@ -206,7 +206,6 @@ class SkillIndex:
         return self._hash
 
     def get(self, name: str) -> Skill | None:
-        """The skill of this name."""
         number = self._numbers.get(name)
         return None if number is None else self._documents[number]
 
@@ -398,7 +397,6 @@ class _Draft:
         return documents
 
     def finish(self) -> SkillIndex:
-        """The finished state."""
         index = SkillIndex()
         index._documents, index._free = self._documents, tuple(self._free)
         index._hashes = self._hashes
@@ -424,7 +422,6 @@ class PersistentMap(Generic[V]):
         self._size = 0
 
     def get(self, key: str) -> V | None:
-        """The value of a key, or None."""
         return self._shards[hash(key) % _SHARDS].get(key)
 
     def __len__(self) -> int:

@@ -74,7 +74,6 @@ class Selection(NamedTuple):
 
     @property
     def all(self) -> tuple[Skill, ...]:
-        """Everything selected."""
         return (*self.rules, *self.full, *self.listed)
 
 
@@ -113,12 +112,10 @@ class LibraryView:
 
     @staticmethod
     def of(generation: int, skills: Sequence[Skill]) -> "LibraryView":
-        """The view of these skills."""
         return LibraryView(generation, SkillIndex().changed(skills))
 
     @property
     def count(self) -> int:
-        """Number of skills."""
         return len(self.index)
 
     @property
@@ -127,7 +124,6 @@ class LibraryView:
         return tuple(sorted(self.index.skills(), key=lambda skill: skill.name))
 
     def get(self, name: str) -> Skill | None:
-        """The skill of this name."""
         return self.index.get(name)
 
     def select(

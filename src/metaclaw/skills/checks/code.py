@@ -57,7 +57,6 @@ def hides_code(code: str) -> bool:
 
 
 def literals_of(code: str) -> list[str]:
-    """The texts in a program."""
     return [text for text, _, _ in _literals(code[:_MOST_CHARS])]
 
 

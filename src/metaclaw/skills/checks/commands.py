@@ -470,7 +470,6 @@ def _prints_nothing(texts: list[str]) -> bool:
 
 
 def _is_download(command: Command) -> bool:
-    """Whether a command downloads something."""
     texts = bare_words([word.text for word in plain_words(command)])
     return bool(texts) and program_name(texts[0]).lower() in DOWNLOADING
 

@@ -9,7 +9,6 @@ from typing import Final
 
 
 def words(text: str) -> frozenset[str]:
-    """A set of words."""
     return frozenset(text.split())
 
 

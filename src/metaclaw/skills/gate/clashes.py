@@ -42,7 +42,6 @@ class IndexLibrary:
         self._scopes = scopes
 
     def get(self, name: str) -> Skill | None:
-        """The skill of this name."""
         return self._index.get(name)
 
     def near(self, skill: Skill) -> Sequence[Skill]:
@@ -56,8 +55,6 @@ class IndexLibrary:
 
 
 class ClashKind(StrEnum):
-    """The kind of clash between a candidate and a skill."""
-
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
     OVERRIDE = "override"
@@ -107,7 +104,6 @@ def advice(skill: Skill) -> str:
 
 
 def text_terms(skill: Skill) -> frozenset[str]:
-    """The terms of a whole skill."""
     return frozenset(list_terms(f"{skill.trigger}\n{skill.body}"))
 
 

@@ -282,8 +282,6 @@ class LiveTask:
 
 
 class TrialDecision(StrEnum):
-    """The decision on a skill on trial."""
-
     PROMOTE = "promote"
     WITHDRAW = "withdraw"
     CONTINUE = "continue"
@@ -301,7 +299,6 @@ class TaskCounts:
 
     @staticmethod
     def of(tasks: Iterable[LiveTask]) -> "TaskCounts":
-        """Count tasks."""
         return reduce(TaskCounts.plus, tasks, TaskCounts())
 
     def plus(self, task: LiveTask) -> "TaskCounts":

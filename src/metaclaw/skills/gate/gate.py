@@ -222,8 +222,6 @@ class Replaying:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """Decides about proposals."""
-
     mode: GateMode
     replayer: Replayer | None = None
     checks: Sequence[DraftCheck] = ()
