@@ -155,7 +155,7 @@ def measure_files(skills: Sequence[Skill]) -> Facts:
             (folder / skill.name).mkdir()
             (folder / skill.name / "SKILL.md").write_text(render_skill(skill))
         library = SkillLibrary(folder, Generations(), clock=lambda: time.time() + 60)
-        load = timed(library.load)
+        load = timed(library.sync)
         idle = timed(library.sync)
         (folder / "one-more").mkdir()
         (folder / "one-more" / "SKILL.md").write_text(

@@ -121,7 +121,7 @@ async def staged(folder: Path) -> AsyncIterator[Stage]:
     ledger = SqlLedger(database, LedgerLimits(patience_s=10))
     await ledger.start()
     stage = Stage(folder, database, ledger, SkillLibrary(folder / "skills", SqlGenerations(database)))
-    stage.library.load()
+    stage.library.sync()
     try:
         yield stage
     finally:

@@ -90,7 +90,7 @@ def keep(home: Path, *candidates: Candidate) -> None:
     """Put candidates into the store; the skills of those that were accepted are in force, as files and as a generation."""
     with store(home) as database:
         library = SkillLibrary(home / "skills", SqlGenerations(database))
-        library.load()
+        library.sync()
         for one in candidates:
             SqlCandidates(database).save_candidate(one)
             if one.standing is Standing.ACCEPTED:

@@ -124,7 +124,7 @@ def test_forgetting_that_was_interrupted_is_finished_by_asking_again(home: Path)
     keep(home, candidate(skill("learned"), taught.id, Standing.ACCEPTED))
     with store(home) as database:  # as if the power had failed right after the turns were gone
         SqlForgetting(database).forget_session(session)
-        assert [one.name for one in SkillLibrary(home / "skills", SqlGenerations(database)).load().skills] == ["learned"]
+        assert [one.name for one in SkillLibrary(home / "skills", SqlGenerations(database)).sync().skills] == ["learned"]
     done = metaclaw("sessions", "forget", session, "--yes", "--json")
     assert (done.code, done.facts["turns"], done.facts["skills"]) == (0, 0, ["learned"])
     assert not (home / "skills" / "learned").exists()

@@ -166,7 +166,7 @@ class House:
             SqlCompliance(database, self.clock),
         )
         self.library = SkillLibrary(self.folder / "skills", SqlGenerations(database, self.clock))
-        self.library.load()
+        self.library.sync()
         config = self.config()
         learning = Learning(
             config,

@@ -93,7 +93,7 @@ def work(home: Path, moment: int) -> None:
     death = Death(moment)
     database = open_database(url_of(home))
     library = SkillLibrary(home / "skills", Mortal(database, death))
-    library.load()
+    library.sync()
     death.watch(home / "skills")
     library.publish([REVISED, NEW, PROMOTED], [PURGE.name], "revised")
     library.sync()
@@ -104,7 +104,7 @@ def check(home: Path, moment: int) -> None:
     database = open_database(url_of(home))
     try:
         generations = SqlGenerations(database)
-        view = SkillLibrary(home / "skills", generations).load()
+        view = SkillLibrary(home / "skills", generations).sync()
         found, latest, owed = {skill.name: skill for skill in view.skills}, generations.latest(), generations.unwritten()
     finally:
         database.close()

@@ -71,13 +71,13 @@ def test_before_loading_the_view_is_the_empty_generation(library: SkillLibrary, 
 
 
 def test_a_missing_folder_is_an_empty_library_and_makes_no_generation(library: SkillLibrary, generations: Generations) -> None:
-    assert (library.load().generation, trouble(library), len(generations.kept)) == (0, None, 1)
+    assert (library.sync().generation, trouble(library), len(generations.kept)) == (0, None, 1)
 
 
 def test_files_found_at_the_first_start_are_published(library: SkillLibrary, folder: Path, generations: Generations) -> None:
     write_skill(folder, ESPRESSO)
     write_skill(folder, ORCHIDS)
-    view = library.load()
+    view = library.sync()
     assert (view.generation, names(view), view.hash) == (1, ["espresso", "orchids"], library_hash((ESPRESSO, ORCHIDS)))
     assert generations.reasons[-1] == "files changed while stopped"
     assert view.get("espresso") == ESPRESSO
@@ -86,23 +86,23 @@ def test_files_found_at_the_first_start_are_published(library: SkillLibrary, fol
 
 def test_a_restart_with_the_same_files_keeps_the_number(library: SkillLibrary, folder: Path, generations: Generations) -> None:
     write_skill(folder, ESPRESSO)
-    library.load()
-    again = SkillLibrary(folder, generations).load()
+    library.sync()
+    again = SkillLibrary(folder, generations).sync()
     assert (again.generation, len(generations.kept)) == (1, 2)
 
 
 def test_a_restart_after_a_change_makes_a_generation(library: SkillLibrary, folder: Path, generations: Generations) -> None:
     write_skill(folder, ESPRESSO)
-    library.load()
+    library.sync()
     remove_skill(folder, "espresso")
-    assert SkillLibrary(folder, generations).load().generation == 2
+    assert SkillLibrary(folder, generations).sync().generation == 2
     assert generations.kept[-1].skills == ()
 
 
 def test_adding_changing_and_removing_each_make_a_generation_that_says_why(
     library: SkillLibrary, folder: Path, generations: Generations
 ) -> None:
-    library.load()
+    library.sync()
     write_skill(folder, ESPRESSO)
     assert library.sync().generation == 1
     write_skill(folder, Skill(ESPRESSO.name, ESPRESSO.trigger, "Tamp twice."))
@@ -115,7 +115,7 @@ def test_adding_changing_and_removing_each_make_a_generation_that_says_why(
 
 def test_nothing_new_makes_no_generation_and_keeps_the_view(library: SkillLibrary, folder: Path, generations: Generations) -> None:
     path = write_skill(folder, ESPRESSO)
-    view = library.load()
+    view = library.sync()
     assert library.sync() is view
     os.utime(path)
     path.write_text(path.read_text().replace("\n", "\r\n") + "\n\n")
@@ -125,7 +125,7 @@ def test_nothing_new_makes_no_generation_and_keeps_the_view(library: SkillLibrar
 
 def test_a_change_outside_what_is_placed_is_shown_but_makes_no_generation(library: SkillLibrary, folder: Path) -> None:
     write_skill(folder, ESPRESSO)
-    before = library.load()
+    before = library.sync()
     write_skill(folder, Skill(ESPRESSO.name, ESPRESSO.trigger, ESPRESSO.body, extra={"license": "MIT"}))
     after = library.sync()
     assert (after.generation, after.hash) == (before.generation, before.hash)
@@ -134,7 +134,7 @@ def test_a_change_outside_what_is_placed_is_shown_but_makes_no_generation(librar
 
 def test_a_reader_keeps_what_it_took(library: SkillLibrary, folder: Path) -> None:
     write_skill(folder, ESPRESSO)
-    held = library.load()
+    held = library.sync()
     write_skill(folder, Skill(ESPRESSO.name, "When grinding coffee for espresso", "Finer."))
     remove_skill(folder, "espresso")
     write_skill(folder, ORCHIDS)
@@ -151,7 +151,7 @@ def test_an_unreadable_skill_is_skipped_and_shown_with_its_reason(library: Skill
     (folder / "loose.md").write_text("x")
     (folder / ".hidden").mkdir()
     (folder / "notes.txt").write_text("x")
-    view = library.load()
+    view = library.sync()
     assert names(view) == ["espresso"]
     assert [skipped.path for skipped in view.skipped] == [
         str(path),
@@ -166,7 +166,7 @@ def test_an_unreadable_skill_is_skipped_and_shown_with_its_reason(library: Skill
 def test_a_folder_whose_name_is_not_text_is_shown_as_text(library: SkillLibrary, folder: Path) -> None:
     folder.mkdir()
     os.mkdir(os.fsencode(folder) + b"/\xff\xfe")  # noqa: PTH102 - such a name exists as bytes only
-    (skipped,) = library.load().skipped
+    (skipped,) = library.sync().skipped
     assert "\ufffd" in skipped.path
     assert (skipped.path + skipped.reason).encode()
 
@@ -175,7 +175,7 @@ def test_a_skill_that_becomes_unreadable_is_withdrawn_and_comes_back_when_mended
     library: SkillLibrary, folder: Path, generations: Generations
 ) -> None:
     write_skill(folder, ESPRESSO)
-    library.load()
+    library.sync()
     spoil(folder, "espresso")
     view = library.sync()
     assert (view.generation, names(view), len(view.skipped)) == (2, [], 1)
@@ -186,7 +186,7 @@ def test_a_skill_that_becomes_unreadable_is_withdrawn_and_comes_back_when_mended
 
 def test_a_new_broken_file_changes_what_is_shown_but_makes_no_generation(library: SkillLibrary, folder: Path) -> None:
     write_skill(folder, ESPRESSO)
-    library.load()
+    library.sync()
     spoil(folder, "broken")
     assert (library.sync().generation, len(library.view.skipped)) == (1, 1)
     (folder / "broken" / "SKILL.md").unlink()
@@ -198,7 +198,7 @@ def test_a_file_that_is_being_written_keeps_its_last_good_version_for_a_moment(
     library: SkillLibrary, folder: Path, clock: Clock
 ) -> None:
     write_skill(folder, ESPRESSO)
-    library.load()
+    library.sync()
     spoil(folder, "espresso")
     clock.ahead_s = 0.01
     assert (library.sync().generation, library.view.skipped) == (1, ())
@@ -211,7 +211,7 @@ def test_two_edits_within_one_tick_of_the_file_systems_clock_are_both_seen(
 ) -> None:
     clock.ahead_s = 0.0
     path = write_skill(folder, ESPRESSO)
-    library.load()
+    library.sync()
     facts = path.stat()
     with path.open("r+") as file:
         file.write(path.read_text().replace("Tamp.", "Pull."))
@@ -223,7 +223,7 @@ def test_a_broken_store_leaves_the_old_view_in_force_and_is_tried_again(
     library: SkillLibrary, folder: Path, generations: Generations
 ) -> None:
     write_skill(folder, ESPRESSO)
-    before = library.load()
+    before = library.sync()
     generations.broken = True
     write_skill(folder, ORCHIDS)
     assert library.sync() is before
@@ -240,7 +240,7 @@ def test_a_store_that_is_broken_at_the_start_serves_without_skills_until_it_is_m
 ) -> None:
     write_skill(folder, ESPRESSO)
     generations.broken = True
-    assert (library.load().generation, library.view.count) == (0, 0)
+    assert (library.sync().generation, library.view.count) == (0, 0)
     assert trouble(library) is not None
     generations.broken = False
     assert (library.sync().generation, library.view.count, trouble(library)) == (1, 1, None)
@@ -250,7 +250,7 @@ def test_an_edit_that_is_undone_before_it_could_be_stored_makes_no_generation(
     library: SkillLibrary, folder: Path, generations: Generations
 ) -> None:
     write_skill(folder, ESPRESSO)
-    library.load()
+    library.sync()
     generations.broken = True
     write_skill(folder, ORCHIDS)
     library.sync()
@@ -262,7 +262,7 @@ def test_an_edit_that_is_undone_before_it_could_be_stored_makes_no_generation(
 @pytest.mark.skipif(os.geteuid() == 0, reason="needs a user other than root, who may read everything")
 def test_a_folder_that_cannot_be_listed_keeps_the_view(library: SkillLibrary, folder: Path) -> None:
     write_skill(folder, ESPRESSO)
-    before = library.load()
+    before = library.sync()
     folder.chmod(0)
     try:
         assert library.sync() is before
@@ -272,7 +272,7 @@ def test_a_folder_that_cannot_be_listed_keeps_the_view(library: SkillLibrary, fo
 
 def test_a_file_in_the_folders_place_keeps_the_view_and_says_so(library: SkillLibrary, folder: Path) -> None:
     write_skill(folder, ESPRESSO)
-    before = library.load()
+    before = library.sync()
     folder.rename(folder.with_name("elsewhere"))
     folder.write_text("x")
     assert library.sync() is before
@@ -281,7 +281,7 @@ def test_a_file_in_the_folders_place_keeps_the_view_and_says_so(library: SkillLi
 
 def test_a_folder_that_is_emptied_empties_the_view(library: SkillLibrary, folder: Path) -> None:
     write_skill(folder, ESPRESSO)
-    library.load()
+    library.sync()
     folder.rename(folder.with_name("elsewhere"))
     assert (library.sync().generation, library.view.count) == (2, 0)
 
@@ -290,7 +290,7 @@ def test_retrieval_keeps_to_limit_and_scope(folder: Path, library: SkillLibrary)
     write_skill(folder, Skill(SkillName("alices"), "When Alice brews on the lever machine", "Tamp.", scope="user:alice"))
     write_skill(folder, Skill(SkillName("labs"), "When the lab's lever machine brews", "Tamp.", scope="lab"))
     write_skill(folder, ESPRESSO)
-    view = library.load()
+    view = library.sync()
     query = "brew espresso on the lever machine"
 
     def found(scope: Scope | None, limit: int = 3) -> set[str]:
@@ -329,7 +329,7 @@ def test_a_slice_at_a_time_sees_every_change_in_one_round(folder: Path, generati
     library = SkillLibrary(folder, generations, clock)
     for number in range(10):
         write_skill(folder, Skill(SkillName(f"skill-{number}"), "When", "How"))
-    library.load()
+    library.sync()
     for number in range(10):
         write_skill(folder, Skill(SkillName(f"skill-{number}"), "When", "How else"))
     for _ in range(4):
@@ -342,7 +342,7 @@ def test_a_slice_at_a_time_sees_every_change_in_one_round(folder: Path, generati
 def test_readers_of_any_thread_see_whole_generations_only(folder: Path, generations: Generations, clock: Clock) -> None:
     """Each generation has one pair of skills that share a rare word; a reader that ever finds half a pair saw half a change."""
     library = SkillLibrary(folder, generations, clock)
-    library.load()
+    library.sync()
     stop = threading.Event()
     torn: list[str] = []
 
@@ -373,14 +373,14 @@ def test_with_the_real_store_a_generation_survives_a_restart_and_holds_what_was_
     database = open_database(url)
     try:
         library = SkillLibrary(folder, SqlGenerations(database))
-        assert library.load().generation == 1
+        assert library.sync().generation == 1
         write_skill(folder, Skill(ORCHIDS.name, ORCHIDS.trigger, ORCHIDS.body, "plants", "user:alice", {"tags": ["green"]}))
         view = library.sync()
     finally:
         database.close()
     database = open_database(url)
     try:
-        again = SkillLibrary(folder, SqlGenerations(database)).load()
+        again = SkillLibrary(folder, SqlGenerations(database)).sync()
         kept = SqlGenerations(database).latest()
     finally:
         database.close()

@@ -39,7 +39,7 @@ def generations() -> Generations:
 @pytest.fixture
 def library(folder: Path, generations: Generations) -> SkillLibrary:
     library = SkillLibrary(folder, generations, ahead)
-    library.load()
+    library.sync()
     return library
 
 
@@ -69,7 +69,7 @@ def test_its_own_writing_is_nobodys_edit(library: SkillLibrary, folder: Path, ge
     library.publish([LEARNED, OTHER], (), "learned")
     view = library.publish([replace(LEARNED, state=SkillState.LIVE)], [OTHER.name], "promoted")
     assert library.sync() is view
-    assert SkillLibrary(folder, generations, ahead).load().generation == view.generation == 2
+    assert SkillLibrary(folder, generations, ahead).sync().generation == view.generation == 2
     assert len(generations.kept) == 3
 
 
@@ -123,7 +123,7 @@ def test_a_learned_skill_that_a_person_changes_is_theirs_from_then_on(
     assert theirs == replace(LEARNED, body="Use acetic acid.", author=Authorship.PERSON, state=SkillState.LIVE)
     assert "author: evolver" in (folder / "descale" / "SKILL.md").read_text()
     again = SkillLibrary(folder, generations, ahead)
-    assert again.load().get("descale") == theirs
+    assert again.sync().get("descale") == theirs
     edit(folder, "descale", "acetic", "citric")
     restored = again.sync().get("descale")
     assert restored is not None
@@ -135,7 +135,7 @@ def test_a_learned_skill_changed_while_the_program_was_stopped_is_theirs_too(
 ) -> None:
     library.publish([LEARNED], (), "learned")
     edit(folder, "descale", "citric", "acetic")
-    theirs = SkillLibrary(folder, generations, ahead).load().get("descale")
+    theirs = SkillLibrary(folder, generations, ahead).sync().get("descale")
     assert theirs is not None
     assert (theirs.author, theirs.state) == (Authorship.PERSON, SkillState.LIVE)
 
@@ -157,7 +157,7 @@ def test_a_person_may_promote_or_pin_by_hand_without_making_the_text_theirs(
     assert skill is not None
     assert (skill.author, skill.state, skill.pinned) == (author, state, pinned)
     assert generations.latest().skills == (skill,)
-    assert SkillLibrary(folder, generations, ahead).load().generation == library.view.generation
+    assert SkillLibrary(folder, generations, ahead).sync().generation == library.view.generation
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_learned_skill_is_theirs_also_where_a_person_changes_for_whom_and_wher
     theirs = after.get("descale")
     assert theirs is not None
     assert (theirs.author, theirs.state, after.generation) == (Authorship.PERSON, SkillState.LIVE, before.generation + 1)
-    assert SkillLibrary(folder, generations, ahead).load().generation == after.generation
+    assert SkillLibrary(folder, generations, ahead).sync().generation == after.generation
 
 
 def test_an_edit_of_a_text_that_is_undone_before_it_could_be_stored_makes_no_generation(
@@ -243,7 +243,7 @@ def test_an_edit_made_between_looking_and_writing_survives(library: SkillLibrary
     late = Interrupting()
     late.kept, late.reasons = generations.kept, generations.reasons
     library = SkillLibrary(folder, late, ahead)
-    library.load()
+    library.sync()
     library.publish([replace(LEARNED, body="Use nothing.")], (), "revised")
     assert files(folder)["descale"].body == "Use acetic acid."
     theirs = library.sync().get("descale")
@@ -352,7 +352,7 @@ def test_reverting_makes_the_old_skills_a_new_generation_and_back_again(
     assert (again.generation, again.hash) == (forth.generation + 1, forth.hash), (
         "what was learned before it is dropped all the same"
     )
-    assert SkillLibrary(folder, generations, ahead).load().generation == again.generation
+    assert SkillLibrary(folder, generations, ahead).sync().generation == again.generation
 
 
 def test_reverting_to_nothing_and_to_what_never_was(library: SkillLibrary, folder: Path) -> None:
@@ -424,7 +424,7 @@ def test_stopped_between_store_and_files_the_next_start_finishes(folder: Path, g
         library.publish([revised, new], [OTHER.name], "revised")
     setattr(generations, stop, False)
     assert generations.owed == {"descale", "backflush", "purge"}
-    view = SkillLibrary(folder, generations, ahead).load()
+    view = SkillLibrary(folder, generations, ahead).sync()
     assert (view.generation, by_name(view)) == (2, {"backflush": new, "descale": revised})
     assert (files(folder), generations.owed, len(generations.kept)) == (by_name(view), set(), 3)
 
@@ -440,7 +440,7 @@ def test_what_a_person_changed_while_it_was_stopped_is_not_overwritten_by_the_re
     generations.stops_after_publishing = False
     edit(folder, "descale", "citric", "acetic")
     edit(folder, "purge", "Open", "Turn")
-    view = SkillLibrary(folder, generations, ahead).load()
+    view = SkillLibrary(folder, generations, ahead).sync()
     assert {name: (skill.body, skill.author) for name, skill in by_name(view).items()} == {
         "descale": ("Use acetic acid.", Authorship.PERSON),
         "purge": ("Turn the valve.", Authorship.PERSON),
@@ -458,7 +458,7 @@ def test_a_file_that_is_behind_by_several_generations_is_still_told_from_a_perso
         with pytest.raises(Stopped):
             SkillLibrary(folder / "elsewhere", generations, ahead)._replace([replace(LEARNED, body=body)], (), "behind its back")
     generations.stops_after_publishing = False
-    assert SkillLibrary(folder, generations, ahead).load().skills[0].body == "Third."
+    assert SkillLibrary(folder, generations, ahead).sync().skills[0].body == "Third."
     assert files(folder)["descale"].body == "Third."
 
 

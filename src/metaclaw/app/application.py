@@ -339,7 +339,7 @@ class Application:
 
     async def _load_skills(self, parts: AsyncExitStack) -> None:
         """Read the skills before the first request, unless there are so many that it would delay the start."""
-        loading = asyncio.create_task(anyio.to_thread.run_sync(self.library.load))
+        loading = asyncio.create_task(anyio.to_thread.run_sync(self.library.sync))
         parts.push_async_callback(asyncio.wait, [loading])
         await asyncio.wait([loading], timeout=_SKILLS_PATIENCE_S)
         if loading.done():

@@ -207,7 +207,7 @@ def _do(home: Path, do: "Callable[[Rulebook], dict[str, Json]]") -> "dict[str, J
         try:
             generations = SqlGenerations(database)
             library = SkillLibrary(config.skills.dir, generations)
-            library.load()
+            library.sync()
             _refuse_trouble(library)
             facts = do(Rulebook(library, generations))
             library.sync()  # the files, of which there may be many

@@ -326,7 +326,7 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
             raise _unknown(session)
         with acquire(home):
             library = SkillLibrary(config.skills.dir, SqlGenerations(database))
-            library.load()
+            library.sync()
             if library.trouble is not None:
                 raise MetaClawError(f"nothing was forgotten: {library.trouble}")
             erasure = SessionErasure(database, library, home / "policies", is_alone=True)

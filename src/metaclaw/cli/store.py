@@ -199,7 +199,7 @@ def _finish_forgetting(home: Path) -> bool:
         if not SqlForgetting(database).is_unfinished():
             return True
         library = SkillLibrary(config.skills.dir, SqlGenerations(database))
-        library.load()
+        library.sync()
         if library.trouble is not None:
             return False
         erasure = SessionErasure(database, library, home / "policies", is_alone=True)

@@ -21,7 +21,7 @@ from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import Json, Message, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.turn import Step
-from metaclaw.learn.steps import bare_id
+from metaclaw.outcome import bare_call_id
 from metaclaw.skills import Script, ShellSyntaxError, Word, read_script
 from metaclaw.wires import call_name, decode_json
 
@@ -474,10 +474,10 @@ def _takes(messages: Iterable[Message]) -> list[Take]:
     waiting: dict[str, int] = {}
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, ToolCall):
-            waiting[bare_id(part.id)] = len(takes)
+            waiting[bare_call_id(part.id)] = len(takes)
             takes.append(Take(understand(part), None))
         elif isinstance(part, ToolResult):
-            at = waiting.pop(bare_id(part.call_id), None)
+            at = waiting.pop(bare_call_id(part.call_id), None)
             if at is not None and not _is_emptied(part):
                 takes[at] = replace(takes[at], result=part)
     return takes

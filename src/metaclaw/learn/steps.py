@@ -13,6 +13,7 @@ from metaclaw.domain.chat import ChatRequest, Message, Part, Role, Text, Tool, T
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.turn import Step, Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
+from metaclaw.outcome import bare_call_id
 from metaclaw.store import LedgerReader, RecordedTurn
 from metaclaw.wires import decode_json, portable_tools, read_answer, said_parts, wire_format
 
@@ -39,11 +40,6 @@ class ReadTurn:
     def asked(self) -> list[Mark]:
         """The marks of all messages except system text."""
         return [mark for mark in self.marks if mark]
-
-
-def bare_id(identity: str) -> str:
-    """A tool-call id without punctuation, which some clients remove."""
-    return "".join(filter(str.isalnum, identity))
 
 
 def without_prefill(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -109,7 +105,7 @@ def _is_same(mine: ReadTurn, run: Sequence[Message]) -> bool:
     parts = [part for message in run for part in message.parts]
     calls, shown = _calls(mine.answer), _calls(parts)
     if calls or shown:
-        return bool({bare_id(call.id) for call in calls} & {bare_id(call.id) for call in shown})
+        return bool({bare_call_id(call.id) for call in calls} & {bare_call_id(call.id) for call in shown})
     said = _squeezed(text_of(mine.answer))
     return bool(said) and said == _squeezed(text_of(parts))
 
@@ -290,8 +286,8 @@ class StepBuilder:
         said = text_of(message.parts)
         if message.role is Role.USER:
             said = self.own_words(agent, message) or said
-        calls = (f"call {bare_id(part.id)} {part.name}" for part in message.parts if isinstance(part, ToolCall))
-        results = (f"result {bare_id(part.call_id)}" for part in message.parts if isinstance(part, ToolResult))
+        calls = (f"call {bare_call_id(part.id)} {part.name}" for part in message.parts if isinstance(part, ToolCall))
+        results = (f"result {bare_call_id(part.call_id)}" for part in message.parts if isinstance(part, ToolResult))
         return (str(message.role), " ".join(said.split()), *calls, *results)
 
 

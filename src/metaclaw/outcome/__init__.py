@@ -1,6 +1,7 @@
 """Outcomes: whether a turn succeeded, from what followed it. Detectors, the judge, calibration."""
 
 from metaclaw.outcome.judge import Judge
+from metaclaw.outcome.reading import bare_call_id
 from metaclaw.outcome.verdicts import (
     Calibration,
     Isotonic,

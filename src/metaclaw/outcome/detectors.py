@@ -21,11 +21,11 @@ from metaclaw.outcome.reading import (
     ResultMeaning,
     StepReading,
     ToolKind,
+    bare_call_id,
     command_of,
     discards_changes,
     is_edit,
     said_by,
-    same_id,
     tool_kind,
 )
 from metaclaw.outcome.reply import UserReply, read_reply
@@ -285,10 +285,10 @@ def repeated_calls(observed: ObservedStep) -> tuple[Signal, ...]:
     earlier = _earlier_answers(observed)
     if not earlier:
         return ()
-    answers = {same_id(result.call_id): _text(result) for result in observed.step.results}
+    answers = {bare_call_id(result.call_id): _text(result) for result in observed.step.results}
     for call in observed.step.calls:
         before = earlier.get(_key(call), [])
-        now = answers.get(same_id(call.id))
+        now = answers.get(bare_call_id(call.id))
         same = [text for text in before if now is None or text == now]
         if len(same) >= 2:
             return (signal("repeat.loop", f"{call.name} {call.arguments}"),)
@@ -304,8 +304,8 @@ def _earlier_answers(observed: ObservedStep) -> dict[str, list[str]]:
     for message in observed.run:
         for part in message.parts:
             if isinstance(part, ToolCall):
-                calls[same_id(part.id)] = part
-            elif isinstance(part, ToolResult) and (call := calls.get(same_id(part.call_id))):
+                calls[bare_call_id(part.id)] = part
+            elif isinstance(part, ToolResult) and (call := calls.get(bare_call_id(part.call_id))):
                 text = _text(part)
                 has_failed = part.is_error or any(word in text[:200].lower() for word in ("error", "could not find", "failed"))
                 if is_edit(call) and not has_failed:

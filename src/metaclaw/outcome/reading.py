@@ -221,8 +221,8 @@ def _exit_code(text: str, kind: ToolKind) -> int | None:
     return int(found[1]) if found else None
 
 
-def same_id(call_id: str) -> str:
-    """A call's id without punctuation, which OpenClaw removes from ids."""
+def bare_call_id(call_id: str) -> str:
+    """A tool-call id without punctuation, which some clients remove from ids."""
     return "".join(filter(str.isalnum, call_id))
 
 
@@ -288,11 +288,11 @@ class StepReading:
     @cached_property
     def ran(self) -> tuple[ToolRun, ...]:
         """The calls with results; if there are more than `MAX_RESULTS`, the first and the last of them."""
-        calls = {same_id(call.id): call for call in self.step.calls}
+        calls = {bare_call_id(call.id): call for call in self.step.calls}
         results = self.step.results
         if len(results) > MAX_RESULTS:
             results = results[: MAX_RESULTS // 2] + results[-MAX_RESULTS // 2 :]
-        return tuple(_read_result(result, calls.get(same_id(result.call_id))) for result in results)
+        return tuple(_read_result(result, calls.get(bare_call_id(result.call_id))) for result in results)
 
     @cached_property
     def findings(self) -> tuple[InterpretedResult, ...]:

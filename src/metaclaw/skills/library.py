@@ -85,12 +85,9 @@ class SkillLibrary:
         """Why the view and the folder differ, or None."""
         return self._trouble
 
-    def load(self) -> LibraryView:
-        """Finish interrupted writes and read the whole folder. Before that, the view is the empty generation 0."""
-        return self._sync(None)
-
     def sync(self) -> LibraryView:
-        """Read all changes on disk; return the view afterwards."""
+        """Finish interrupted writes, read all changes on disk, and return the view. Before the first call, it is the empty
+        generation 0."""
         return self._sync(None)
 
     async def watch(self, interval_s: float = 0.4) -> None:

@@ -159,7 +159,7 @@ class Stage:
         self.turn_writer = TurnWriter(self.database, 1 << 20)
         self.generations = SqlGenerations(self.database)
         self.library = SkillLibrary(self.folder / "skills", self.generations)
-        self.library.load()
+        self.library.sync()
         if self.library.view.get(STARS.name) is None:
             self.library.publish([STARS], (), "a house rule")
         self.slot = PolicySlot("embedded")
