@@ -143,7 +143,7 @@ class RuleRoutes:
         undone = await self._done(lambda: self.rulebook.undo(lesson))
         for skill in undone.removed:
             if skill.author is Authorship.EVOLVER:
-                await (await self.owner()).tell_retired(skill, "a person took it back")
+                await (await self.owner()).record_retirement(skill, "a person took it back")
         return undone_view(undone)
 
     async def _restore(self, request: ApiRequest) -> object:

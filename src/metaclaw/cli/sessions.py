@@ -334,7 +334,7 @@ def _forget_here(home: Path, session: str) -> "dict[str, Json]":
             if report is None:
                 raise _unknown(session)
             erasure.remove_weights()
-            return {"forgotten": True, **erasure.purge(report).told()}
+            return {"forgotten": True, **erasure.purge(report).as_json()}
 
 
 def _unknown(session: str) -> MetaClawError:

@@ -207,7 +207,7 @@ class CandidateAdmission:
         expected, learned = {skill.name: skill.content_hash}, LearnedFrom(self.library.view.generation)
         if not await self._try(lambda: self._put([replace(skill, state=state)], (), reason, expected, learned)):
             return False
-        await self.tell(skill, reason, certificate)
+        await self.record_reason(skill, reason, certificate)
         return True
 
     async def retire(self, skill: Skill, reason: str, *, since: int | None = None) -> bool:
@@ -218,7 +218,7 @@ class CandidateAdmission:
         if not await self._try(lambda: self._put([], (skill.name,), why, expected, learned)):
             return False
         log.info("skill_retired hash=%s", skill.content_hash)
-        await self.tell(skill, why)
+        await self.record_reason(skill, why)
         return True
 
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned) -> None:
@@ -379,7 +379,7 @@ class CandidateAdmission:
         proposal = replace(candidate.proposal, skill=clean)
         return replace(candidate, proposal=proposal, reason=redact(candidate.reason), certificate=certificate)
 
-    async def tell(self, skill: Skill, reason: str, certificate: Certificate | None = None) -> None:
+    async def record_reason(self, skill: Skill, reason: str, certificate: Certificate | None = None) -> None:
         """Record on the candidate why its skill was retired or changed, for people and for the evolver."""
         candidate = await run_sync(accepted_candidate, self.candidates, skill)
         if candidate is not None:

@@ -235,7 +235,7 @@ class Listening:
         if model is None:
             await self._take_sure(message)
             if takes_back(spoken.words):
-                await self.rules.tell_unread(spoken)
+                await self.rules.announce_unread(spoken)
             return True
         if self.may_spend is not None:
             is_worth_reading = is_promising(spoken.words, is_answer=bool(spoken.answer))

@@ -75,12 +75,12 @@ class OwnerActions:
         why = reason or f"a person retired {name}"
         view = await run_sync(self.library.retire, name, why)
         if skill is not None:
-            await self.admission.tell(skill, why)
+            await self.admission.record_reason(skill, why)
         return view.generation
 
-    async def tell_retired(self, skill: Skill, reason: str) -> None:
+    async def record_retirement(self, skill: Skill, reason: str) -> None:
         """Record why a learned skill was retired, for people and for the evolver."""
-        await self.admission.tell(skill, reason)
+        await self.admission.record_reason(skill, reason)
 
     async def revert(self, generation: int) -> int:
         """Put the skills of an earlier generation in force again; return the new generation."""
@@ -108,7 +108,7 @@ class OwnerActions:
             self.let_go(session)
             report = await run_sync(self.erasure.purge, report)
             await self.announce("forgotten", {"session": session, "turns": report.turns, "skills": len(report.found.skills)})
-            return report.told()
+            return report.as_json()
 
     async def finish_forgetting(self) -> None:
         """Finish what was being forgotten when the program last ended."""

@@ -162,7 +162,7 @@ class Erased:
     backups: tuple[str, ...] = ()
     is_purged: bool = False
 
-    def told(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, Json]:
         """The report as JSON."""
         found = self.found
         learned: dict[str, Json] = {"candidates": len(found.candidates), "skills": [*found.skills], "edited": [*found.edited]}

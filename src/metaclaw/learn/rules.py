@@ -156,7 +156,7 @@ class RuleWriter:
         if number is not None:
             await run_sync(self.candidates.end_attempt, number)
 
-    async def tell_unread(self, spoken: SpokenMessage) -> None:
+    async def announce_unread(self, spoken: SpokenMessage) -> None:
         """Announce that a message takes a rule back, and that no model could tell which."""
         log.info("retraction_not_read turn=%s", spoken.turn)
         await self.announce("notice", {"skill": None, "turn": spoken.turn, "text": NOT_READ})
