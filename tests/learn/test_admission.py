@@ -13,7 +13,7 @@ from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import SkillError, UpstreamError
-from metaclaw.learn.admission import CandidateAdmission, Learned
+from metaclaw.learn.admission import CandidateAdmission, ProposalFacts
 from metaclaw.skills import Gate, GateMode, Objection
 from metaclaw.store import SqlForgetting
 from tests.learn.house import ADA, CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, learned_skill
@@ -43,9 +43,9 @@ async def teacher(house: House, scope: Scope = ADA) -> TurnId:
 async def admit(house: House, skill: Skill, *support: TurnId, generation: int | None = None, **fields: object) -> Candidate:
     turns = support or (await teacher(house),)
     proposal = replace(Proposal(skill, Change.NEW, (), turns, "dates", "world/evolver"), **fields)  # type: ignore[arg-type]
-    learned = Learned(lambda: house.probes.choose(proposal), "m-1", generation=generation)
+    facts = ProposalFacts(lambda: house.probes.choose(proposal), "m-1", generation=generation)
     async with anyio.create_task_group() as proving:
-        await house.admission.admit(proposal, learned, proving)
+        await house.admission.admit(proposal, facts, proving)
     return house.candidates.candidates()[0]
 
 
@@ -289,7 +289,7 @@ async def test_a_skill_whose_teacher_is_forgotten_while_it_is_published_does_not
     house.library.publish = forget_then_publish  # type: ignore[method-assign,assignment]
     proposal = Proposal(dates(), Change.NEW, (), (turn,), "dates", "world/evolver")
     async with anyio.create_task_group() as proving:
-        await house.admission.admit(proposal, Learned(lambda: (), "m-1"), proving)
+        await house.admission.admit(proposal, ProposalFacts(lambda: (), "m-1"), proving)
     assert (house.names, house.candidates.candidates()) == ([], [])
 
 

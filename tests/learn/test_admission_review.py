@@ -12,7 +12,7 @@ from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillState
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
-from metaclaw.learn.admission import CandidateAdmission, Learned, SafetyReview
+from metaclaw.learn.admission import CandidateAdmission, ProposalFacts, SafetyReview
 from metaclaw.skills import Gate, GateMode
 from tests.learn.house import House, Speaker, Talk, learned_skill
 from tests.privacy.attacks import ATTACKS, CLAIMED, DIRECT, FRAGMENTED, PASTED, UNICODE, Attack
@@ -42,7 +42,7 @@ async def admitted(house: House, skill: Skill, steps: tuple[Step, ...], **fields
     proposal = Proposal(skill, Change.NEW, (), tuple(known), "attack", "world/evolver")
     proposal = replace(proposal, **fields)  # type: ignore[arg-type]
     async with anyio.create_task_group() as proving:
-        await admission(house, known).admit(proposal, Learned(lambda: (), "m-1"), proving)
+        await admission(house, known).admit(proposal, ProposalFacts(lambda: (), "m-1"), proving)
     newest = house.candidates.candidates()[0]
     assert (newest.standing is Standing.ACCEPTED) == (house.library.view.get(skill.name) is not None)
     return "" if newest.standing is Standing.ACCEPTED else newest.reason
@@ -176,7 +176,7 @@ async def test_a_proposal_whose_teachers_are_gone_has_nobody_behind_it(new_house
     house = await new_house()
     proposal = Proposal(CORRECTIONS[0].proposal, Change.NEW, (), (TurnId("t_gone"),), "kind", "world/evolver")
     async with anyio.create_task_group() as proving:
-        await admission(house, {}).admit(proposal, Learned(lambda: (), "m-1"), proving)
+        await admission(house, {}).admit(proposal, ProposalFacts(lambda: (), "m-1"), proving)
     assert house.only_candidate().standing is Standing.REJECTED
 
 
@@ -219,6 +219,6 @@ async def admitted_edit(house: House, skill: Skill, *steps: Step) -> str:
     known = {TurnId(f"t_{number}"): step for number, step in enumerate(steps)}
     proposal = Proposal(skill, Change.EDIT, (skill.name,), tuple(known), "edit", "world/evolver")
     async with anyio.create_task_group() as proving:
-        await admission(house, known).admit(proposal, Learned(lambda: (), "m-1"), proving)
+        await admission(house, known).admit(proposal, ProposalFacts(lambda: (), "m-1"), proving)
     newest = house.candidates.candidates()[0]
     return "" if newest.standing is Standing.ACCEPTED else newest.reason

@@ -16,7 +16,7 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.status import CAME_LATER, attempt_word, client_got
 from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
 from metaclaw.errors import UpstreamError, WireError
-from metaclaw.skills import Budgets, Considered, Fate, LibraryView, Teams, applies, explain
+from metaclaw.skills import Budgets, Fate, LibraryView, SkillExplanation, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
 from metaclaw.wires import decode_json, read_answer, said_parts, wire_format
 
@@ -358,7 +358,7 @@ def _calls_of(turn: Turn) -> list[Json]:
     return [{"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]} for part in parts if isinstance(part, ToolCall)]
 
 
-def _considered_view(one: Considered) -> dict[str, Json]:
+def _considered_view(one: SkillExplanation) -> dict[str, Json]:
     note = one.skill.extra.get("check_note")
     return {**lesson_view(one.skill), "reason": one.reason, **({} if note is None else {"check_note": str(note)})}
 

@@ -129,7 +129,7 @@ def _check_objections(skill: Skill) -> list[Objection]:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class ProposalFacts:
     """Facts about a proposal for the gate: the turns to try it on, the model it is for, the scopes of its person.
 
     `seen` are the content hashes of the skills that the evolver was shown; a skill that has changed since is not overwritten.
@@ -165,24 +165,24 @@ class CandidateAdmission:
         """Whether the gate replays proposals."""
         return self.gate.mode in (GateMode.SHADOW, GateMode.FULL)
 
-    async def admit(self, proposal: Proposal, learned: Learned, proving: TaskGroup) -> None:
+    async def admit(self, proposal: Proposal, facts: ProposalFacts, proving: TaskGroup) -> None:
         """Take a proposal through the gate: at once if nothing is replayed, else in the background."""
         proposal = replace(proposal, skill=_as_filed(proposal.skill))
         if proposal.change is Change.NEW:
             proposal = replace(proposal, skill=named_apart(proposal.skill, self.library.view.get))
-        generation = self.library.view.generation if learned.generation is None else learned.generation
+        generation = self.library.view.generation if facts.generation is None else facts.generation
         candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self.now())
         if not await self._save(candidate):
             return
-        await self.go_on(candidate, learned, proving)
+        await self.go_on(candidate, facts, proving)
 
-    async def go_on(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
+    async def go_on(self, candidate: Candidate, facts: ProposalFacts, proving: TaskGroup) -> None:
         """Decide about a candidate, from the beginning or from its saved replays. Runs in the background if it needs replays."""
         if not self.gate.replays(candidate.proposal):
-            await self._decide(candidate, learned)
+            await self._decide(candidate, facts)
         elif candidate.id not in self._proving:
             self._proving.add(candidate.id)
-            proving.start_soon(self._decide_in_turn, candidate, learned)
+            proving.start_soon(self._decide_in_turn, candidate, facts)
 
     async def set_aside(self, candidate: Candidate) -> None:
         """Reject a candidate, because each attempt to decide about it crashed the learner."""
@@ -221,15 +221,15 @@ class CandidateAdmission:
         await self.record_reason(skill, why)
         return True
 
-    async def _decide_in_turn(self, candidate: Candidate, learned: Learned) -> None:
+    async def _decide_in_turn(self, candidate: Candidate, facts: ProposalFacts) -> None:
         try:
             async with self._limiter, self._guard.attempt(candidate.id) as may:
                 with spending_on(candidate.proposal.skill.name):
-                    await (self._decide(candidate, learned) if may else self.set_aside(candidate))
+                    await (self._decide(candidate, facts) if may else self.set_aside(candidate))
         finally:
             self._proving.discard(candidate.id)
 
-    async def _decide(self, candidate: Candidate, learned: Learned) -> None:
+    async def _decide(self, candidate: Candidate, facts: ProposalFacts) -> None:
         if await run_sync(self.candidates.is_reverted, candidate.generation):
             await self._keep(replace(candidate, standing=Standing.REJECTED, reason=_REVERTED))
             return
@@ -237,15 +237,15 @@ class CandidateAdmission:
             reason = f"{candidate.proposal.skill.name} is in force already"
             await self._keep(replace(candidate, standing=Standing.REJECTED, reason=reason))
             return
-        library = IndexLibrary(self.library.view.index, learned.scopes)
-        replaying = await self._replaying(candidate, learned)
+        library = IndexLibrary(self.library.view.index, facts.scopes)
+        replaying = await self._replaying(candidate, facts)
         admission = await self.gate.admit(candidate.proposal, library, replaying)
         if not await self._is_wanted(candidate):
             return
         if admission.notice:
             await self._notify(candidate, admission.notice)
         if admission.is_in_force:
-            await self._publish(candidate, admission, learned.seen)
+            await self._publish(candidate, admission, facts.seen)
         else:
             await self._keep(
                 replace(candidate, standing=admission.standing, reason=admission.reason, certificate=admission.certificate)
@@ -258,10 +258,10 @@ class CandidateAdmission:
             return False
         return await run_sync(accepted_candidate, self.candidates, known) is not None
 
-    async def _replaying(self, candidate: Candidate, learned: Learned) -> Replaying:
+    async def _replaying(self, candidate: Candidate, facts: ProposalFacts) -> Replaying:
         """What the gate needs to replay a candidate: its turns, its saved replays, and a function that saves each new one."""
         if not self.gate.replays(candidate.proposal):
-            return Replaying((), learned.model)
+            return Replaying((), facts.model)
 
         async def paid(certificate: Certificate) -> bool:
             words = replays_in_words(certificate.replays)
@@ -269,7 +269,7 @@ class CandidateAdmission:
                 replace(candidate, standing=Standing.SHADOW, reason=words, certificate=certificate)
             )
 
-        return Replaying(await run_sync(learned.probes), learned.model, candidate.certificate, paid)
+        return Replaying(await run_sync(facts.probes), facts.model, candidate.certificate, paid)
 
     async def _is_wanted(self, candidate: Candidate) -> bool:
         """Whether the candidate still exists undecided: a session may have been forgotten, or skills reverted, meanwhile."""

@@ -121,7 +121,7 @@ def _one_line(command: str) -> Script | None:
         script = read_script(command)
     except ShellSyntaxError:
         return None
-    return None if script.comments or any(command.given for command in script.commands) else script
+    return None if script.comments or any(command.inputs for command in script.commands) else script
 
 
 def _writes(script: Script) -> bool:

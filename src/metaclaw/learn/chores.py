@@ -19,7 +19,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState, combined_hash
 from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.errors import UpstreamError
-from metaclaw.learn.admission import Announce, CandidateAdmission, Learned, accepted_candidate
+from metaclaw.learn.admission import Announce, CandidateAdmission, ProposalFacts, accepted_candidate
 from metaclaw.learn.maintenance import DAY_US, UpliftReader
 from metaclaw.learn.models import Answered
 from metaclaw.learn.open_failures import Probes
@@ -196,7 +196,9 @@ class ScopePromotion:
             return False
         proposal, model = found
         log.info("lesson_of_many hash=%s users=%d scope=%s", proposal.skill.content_hash, promotion.users, proposal.skill.scope)
-        await self.admission.admit(proposal, Learned(partial(self.probes.choose, proposal), model, _scopes(proposal)), background)
+        await self.admission.admit(
+            proposal, ProposalFacts(partial(self.probes.choose, proposal), model, _scopes(proposal)), background
+        )
         return True
 
     def _proposal(self, promotion: Promotion) -> tuple[Proposal, str] | None:
@@ -268,7 +270,9 @@ class SkillMerge:
         if not self.admission.proves and not await self._holds(proposal, probes, _served_by(origins)):
             return
         seen = {parent.name: parent.content_hash for parent in parents}
-        await self.admission.admit(proposal, Learned(lambda: probes, _served_by(origins), _scopes(proposal), seen), background)
+        await self.admission.admit(
+            proposal, ProposalFacts(lambda: probes, _served_by(origins), _scopes(proposal), seen), background
+        )
 
     def _probes_of(self, origins: Mapping[SkillName, Candidate]) -> tuple[Probe, ...]:
         """The turns of all parents, interleaved, so that a small budget still tries turns of every parent."""

@@ -264,7 +264,7 @@ def _reminded(turn: Turn, rule: SkillName) -> Reminded:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
+class CheckTrialResult:
     """The result of trying a proposed check: taken (`check`), left to a person (`program`), or refused; `note` says why. `doubts`
     are earlier turns that it fails and that may follow the rule."""
 
@@ -284,26 +284,26 @@ class CheckTrial:
     judge_for: Callable[[str], Judge | None]
     may_ask: Callable[[], Awaitable[bool]]
 
-    def propose(self, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool) -> Proposed:
+    def propose(self, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool) -> CheckTrialResult:
         """Try the check of an item, if it has one. `is_corrected` says that the message corrects the answer before it, and that
         this is its only item."""
         if item.check is None:
-            return Proposed()
+            return CheckTrialResult()
         if self.redact(item.check) != item.check:
-            return Proposed(note="a check was proposed and not taken: it holds a secret")
+            return CheckTrialResult(note="a check was proposed and not taken: it holds a secret")
         try:
             check = parse_check(item.check, approved=False)
         except SkillError as error:
-            return Proposed(note=f"a check was proposed and not taken: {error}")
+            return CheckTrialResult(note=f"a check was proposed and not taken: {error}")
         if isinstance(check, ProgramCheck):
-            return Proposed(program=item.check, note="its check is a program that a model wrote: metaclaw candidates list")
+            return CheckTrialResult(program=item.check, note="its check is a program that a model wrote: metaclaw candidates list")
         refusal = self._refusal(check, spoken, item, is_corrected=is_corrected)
         if refusal is None:
             fired = (row.id for row in self._earlier(spoken) if self._outcome(check, row.id) is Outcome.FAIL)
-            return Proposed(item.check, doubts=tuple(islice(fired, _MOST_DOUBTS)))
+            return CheckTrialResult(item.check, doubts=tuple(islice(fired, _MOST_DOUBTS)))
         return _refused(item.check, refusal, spoken.turn)
 
-    async def settle(self, rule: Skill, proposed: Proposed) -> Proposed:
+    async def settle(self, rule: Skill, proposed: CheckTrialResult) -> CheckTrialResult:
         """Decide about a check that fails earlier turns: refuse it if a judge says within 10 seconds that one of them follows the
         rule."""
         if proposed.check is None or not proposed.doubts:
@@ -396,9 +396,9 @@ def _fails(turn: TurnId) -> str:
     return f"it fails turns that were fine, such as {turn}"
 
 
-def _refused(check: str, reason: str, turn: TurnId) -> Proposed:
+def _refused(check: str, reason: str, turn: TurnId) -> CheckTrialResult:
     log.info("check_not_taken turn=%s reason=%s", turn, reason)
-    return Proposed(note=f"a check was proposed and not taken: {reason} ({shorten(check, _MOST_CHECK_CHARS)})")
+    return CheckTrialResult(note=f"a check was proposed and not taken: {reason} ({shorten(check, _MOST_CHECK_CHARS)})")
 
 
 def _said(outcome: Outcome) -> str:

@@ -22,7 +22,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Step
 from metaclaw.errors import MetaClawError, StoreError
-from metaclaw.learn.admission import CandidateAdmission, Learned, claim_turns
+from metaclaw.learn.admission import CandidateAdmission, ProposalFacts, claim_turns
 from metaclaw.learn.open_failures import EvolverFilter, FailureReader, Probes, tasks_in_words
 from metaclaw.learn.rules import LISTENED
 from metaclaw.learn.store_rpc import AnyLibrary
@@ -147,7 +147,7 @@ class FastLoop:
         for candidate in filter(self.admission.is_unfinished, waiting):
             async with self._guard.attempt(candidate.id) as may:
                 if may:
-                    await self.admission.go_on(candidate, await run_sync(self._learned_again, candidate), background)
+                    await self.admission.go_on(candidate, await run_sync(self._facts_again, candidate), background)
                 else:
                     await self.admission.set_aside(candidate)
 
@@ -198,8 +198,8 @@ class FastLoop:
                 except MetaClawError as error:
                     log.warning("evolver_unavailable cause=%s again_in_s=%s reason=%s", kind.cause, pause_s, error)
                 else:
-                    for proposal, learned in written:
-                        await self.admission.admit(proposal, learned, background)
+                    for proposal, facts in written:
+                        await self.admission.admit(proposal, facts, background)
                     await run_sync(self.candidates.end_attempt, attempt)
                     return
             if pause_s is not None:
@@ -207,7 +207,7 @@ class FastLoop:
         self._filter.remove(attempt)  # no evolver has read its failures
         await run_sync(self.candidates.end_attempt, attempt)
 
-    async def _written(self, writer: Evolver, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
+    async def _written(self, writer: Evolver, kind: FailureGroup) -> list[tuple[Proposal, ProposalFacts]]:
         """The writer's proposals, each with the facts for the gate."""
         whole = await run_sync(self.failures.in_full, kind)
         near = await run_sync(self._near, whole)
@@ -215,16 +215,16 @@ class FastLoop:
         proposals = await writer.propose(whole, near, rejected[:_NEAR])
         seen = {skill.name: skill.content_hash for skill in near}
         step = kind.failures[-1].step
-        return [(proposal, replace(self._learned(proposal, step), seen=seen)) for proposal in proposals]
+        return [(proposal, replace(self._facts(proposal, step), seen=seen)) for proposal in proposals]
 
-    def _learned(self, proposal: Proposal, step: Step) -> Learned:
+    def _facts(self, proposal: Proposal, step: Step) -> ProposalFacts:
         scopes = frozenset(applying(step.scope, self.teams))
-        return Learned(partial(self.probes.choose, proposal), step.model, scopes, generation=step.stamp.generation)
+        return ProposalFacts(partial(self.probes.choose, proposal), step.model, scopes, generation=step.stamp.generation)
 
-    def _learned_again(self, candidate: Candidate) -> Learned:
+    def _facts_again(self, candidate: Candidate) -> ProposalFacts:
         proposal = candidate.proposal
         teacher = self.failures.newest(proposal.support)
-        return Learned(partial(self.probes.choose, proposal), "") if teacher is None else self._learned(proposal, teacher)
+        return ProposalFacts(partial(self.probes.choose, proposal), "") if teacher is None else self._facts(proposal, teacher)
 
     async def _resume(self, attempt: SkillAttempt, background: TaskGroup) -> None:
         kind = await run_sync(self.failures.kind_of, attempt)

@@ -21,7 +21,7 @@ from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillKind, Ski
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce, claim_turns
-from metaclaw.learn.compliance import CheckTrial, Proposed
+from metaclaw.learn.compliance import CheckTrial, CheckTrialResult
 from metaclaw.learn.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.privacy import own_words, ungrounded
@@ -72,7 +72,7 @@ class _Lesson:
     put: Skill | None
     gone: tuple[Skill, ...] = ()
     reason: str = ""
-    proposed: Proposed = field(default_factory=Proposed)
+    proposed: CheckTrialResult = field(default_factory=CheckTrialResult)
 
 
 @dataclass(eq=False, kw_only=True)

@@ -326,7 +326,7 @@ def _first_said(request: ChatRequest) -> Message | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class StepWithNext:
     """A step, and the turn that continues it, if any."""
 
     step: Step
@@ -345,7 +345,7 @@ class RecordedSteps:
         found = self.with_following(turn)
         return None if found is None else found.step
 
-    def with_following(self, turn: TurnId) -> Followed | None:
+    def with_following(self, turn: TurnId) -> StepWithNext | None:
         """The step of a main turn, and the turn that continues it."""
         recorded = self._reader.turn(turn)
         if recorded is None:
@@ -354,7 +354,7 @@ class RecordedSteps:
         session = self._reader.session(recorded.turn.session)
         is_ended = session is not None and session.ended_at is not None
         step = self.build(recorded, following, is_last=is_ended and following is None)
-        return None if step is None else Followed(step, None if following is None else following.turn.id)
+        return None if step is None else StepWithNext(step, None if following is None else following.turn.id)
 
     def alone(self, turn: TurnId) -> Step | None:
         """The step of a turn without what followed it."""

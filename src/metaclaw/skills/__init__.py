@@ -71,7 +71,7 @@ from metaclaw.skills.gate.evidence import (
 from metaclaw.skills.gate.gate import Admission, Gate, GateMode, Objection, Replaying, lint
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library import SkillLibrary
-from metaclaw.skills.library_view import Budgets, Considered, Fate, LibraryView, Selection, explain
+from metaclaw.skills.library_view import Budgets, Fate, LibraryView, Selection, SkillExplanation, explain
 from metaclaw.skills.maintenance import STALE_AFTER, STALE_TASKS, Promotion, find_merges, find_promotions, stale_reason
 from metaclaw.skills.query import query_text
 from metaclaw.skills.rulebook import UNCONFIRMED, Rulebook, Undone

@@ -303,7 +303,7 @@ class Fate(StrEnum):
     NOT_PLACED = "not placed"
 
 
-class Considered(NamedTuple):
+class SkillExplanation(NamedTuple):
     """A rule, fact or skill, whether it was placed, and why, in words for people."""
 
     skill: Skill
@@ -320,7 +320,7 @@ def explain(
     *,
     today: date,
     absorbed: frozenset[str] = frozenset(),
-) -> list[Considered]:
+) -> list[SkillExplanation]:
     """Explain a recorded turn: rules, facts and skills that were placed, then listed, then neither; each group by name. Those for
     other people are left out.
 
@@ -365,12 +365,12 @@ class _Reasons:
         self._withheld = {draw.skill: draw.propensity for draw in self.turn.draws if not draw.placed}
         self._request = ""
 
-    def of(self, skill: Skill) -> Considered:
+    def of(self, skill: Skill) -> SkillExplanation:
         if skill.name in self.turn.stamp.skills:
-            return Considered(skill, Fate.PLACED, self._placed(skill))
+            return SkillExplanation(skill, Fate.PLACED, self._placed(skill))
         if skill.name in self.turn.listed:
-            return Considered(skill, Fate.LISTED, "in scope, and does not match the request well enough to be placed in full")
-        return Considered(skill, Fate.NOT_PLACED, self._out_of_reach(skill) or self._left_out(skill))
+            return SkillExplanation(skill, Fate.LISTED, "in scope, and does not match the request well enough to be placed in full")
+        return SkillExplanation(skill, Fate.NOT_PLACED, self._out_of_reach(skill) or self._left_out(skill))
 
     def _placed(self, skill: Skill) -> str:
         drawn = next((draw for draw in self.turn.draws if draw.skill == skill.name), None)

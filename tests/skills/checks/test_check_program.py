@@ -14,7 +14,7 @@ from metaclaw.domain.chat import Message, Role, Text, Tool, ToolCall, ToolResult
 from metaclaw.domain.check import Conversation, Finding, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import examine, examine_many
-from metaclaw.skills.checks.workers import Ended, ProgramServer
+from metaclaw.skills.checks.workers import ProgramResult, ProgramServer
 
 _SCRIPT = Path(inside.__file__)
 _NOT_REFUSED = 9
@@ -289,7 +289,7 @@ def test_without_a_sandbox_a_program_is_not_run(tmp_path: Path) -> None:
     finally:
         server.close()
 
-    assert ended == Ended(inside.NO_SANDBOX, "sandbox: \n", "")
+    assert ended == ProgramResult(inside.NO_SANDBOX, "sandbox: \n", "")
 
 
 def test_an_attempt_that_succeeds_is_no_layer() -> None:

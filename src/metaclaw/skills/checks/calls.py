@@ -244,7 +244,7 @@ def _unwrapped(command: str) -> str:
         except ShellSyntaxError:
             break
         texts = [word.text for word in commands[0].words] if len(commands) == 1 else []
-        is_plain = bool(texts) and not (commands[0].assignments or commands[0].given or commands[0].writes or commands[0].reads)
+        is_plain = bool(texts) and not (commands[0].assignments or commands[0].inputs or commands[0].writes or commands[0].reads)
         if not is_plain or re.split(r"[/\\]", texts[0])[-1].lower().removesuffix(".exe") not in _SHELLS:
             break
         if (

@@ -183,7 +183,7 @@ class _Walk:
             texts = [word.text for word in words]
             if texts[:1] == ["cd"] and len(texts) == 2 and "$" not in texts[1]:
                 folder += f"{texts[1].rstrip('/')}/"
-            if not words and not command.given:
+            if not words and not command.inputs:
                 quoted += [(word.begin, word.end) for word in command.assignments if command.end]
                 self._add_line([word.text for word in command.assignments], [(0, len(command.assignments) - 1)])
                 self._follow_files(command, texts, roles)
@@ -223,11 +223,11 @@ class _Walk:
 
     def _add_given(self, command: Command, texts: Sequence[str], roles: Roles, depth: int) -> list[tuple[int, int]]:
         """Add a command's standard input: a script, code or text."""
-        if not command.given:
+        if not command.inputs:
             return []
         name = program_name(texts[0]) if texts else ""
         is_text = not texts or name in QUOTING | RECORDING | {"patch", "apply_patch", "applypatch"}
-        for document in command.given:
+        for document in command.inputs:
             if command in roles.scripts or command in roles.readers:
                 self._add_source(document.text, depth)
             elif name == "xargs":
@@ -238,7 +238,7 @@ class _Walk:
                 self._add_code(document.text, depth)
             is_quoted = is_text and command not in roles.code
             self._texts[SeenText(document.text, ((0, len(document.text)),) if is_quoted else ())] = None
-        return [(document.begin, document.end) for document in command.given] if is_text and command.end else []
+        return [(document.begin, document.end) for document in command.inputs] if is_text and command.end else []
 
     def _add_printed(self, command: Command, texts: Sequence[str], roles: Roles, depth: int) -> None:
         """Add the output of a command if another command reads it as a script, a program, or its words."""
@@ -260,7 +260,7 @@ class _Walk:
             return
         name = next((word.partition("=")[2] if "=" in word else word[2:] for word in bare if re.match(r"--file=|-F\S", word)), "")
         name = name or next((after for word, after in pairwise(bare) if word in ("-F", "--file")), "")
-        given = "\n".join(document.text for document in command.given) or roles.fed.get(command, "")
+        given = "\n".join(document.text for document in command.inputs) or roles.fed.get(command, "")
         text = given if name in ("-", "/dev/stdin") else self._files.get(name, "")
         if text:
             self._add_line(["git", "commit", "-m", text], [(3, 3)])
@@ -301,7 +301,7 @@ class _Walk:
         name = program_name(bare[0])
         if any(_is_unknown_program(words) for words in (texts, bare if texts[0] in _PLAIN_STARTERS else texts)):
             self._note("its program is known only when it runs")
-        elif name in _RUNNERS and command.is_fed and not command.given and command not in roles.fed:
+        elif name in _RUNNERS and command.is_fed and not command.inputs and command not in roles.fed:
             if (reads_script(bare) if name in SHELLS else len(bare) == 1 or bare[1:] == ["-"]) and command not in roles.from_files:
                 self._note(_PRINTED_SCRIPT)
         elif name in SHELLS or name in ("source", "."):
@@ -312,7 +312,7 @@ class _Walk:
     def _follow_files(self, command: Command, texts: list[str], roles: Roles) -> None:
         """Add the run of a downloaded file as a pipe into its runner, and a redirection that empties a file as `truncate`."""
         bare = bare_words(texts)
-        if command.empties and not command.given and _prints_nothing(bare):
+        if command.empties and not command.inputs and _prints_nothing(bare):
             for path in command.empties:
                 self._add_line(["truncate", "-s", "0", path], [])
         run = {path.removeprefix("./") for path in run_files(texts)} if self._downloads else set[str]()
@@ -426,7 +426,7 @@ def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
         if command.end:
             for word in (*command.assignments, *command.words):
                 places.setdefault((word.begin, word.end), []).append(word.text)
-            places |= {(document.begin, document.end): [_LEFT_OUT] for document in command.given}
+            places |= {(document.begin, document.end): [_LEFT_OUT] for document in command.inputs}
     marks = iter(quoted)
     mark = next(marks, None)
     pieces: list[str] = []

@@ -25,7 +25,7 @@ from metaclaw.skills.checks.answer import (
     unread_part,
 )
 from metaclaw.skills.checks.commands import SeenText
-from metaclaw.skills.checks.workers import WORKERS, Ended, WorkerError, ask_matcher, run_program
+from metaclaw.skills.checks.workers import WORKERS, ProgramResult, WorkerError, ask_matcher, run_program
 
 LIMIT_S = 5.0
 _NO_CONVERSATION: Final = Conversation()
@@ -219,19 +219,19 @@ def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation
         return _unknown("the program waits for a person to agree to it")
     if sys.platform != "linux":
         return _unknown("programs are run on Linux only, where there is a sandbox for them")
-    ended = run_program(check.source, program_input(answer, conversation), limit_s)
-    layers, _, said = ended.output.partition("\n")
-    if ended.status in (program_server.PASSED, program_server.FAILED) and layers:
-        return _judged(ended, layers, said)
-    if ended.status == program_server.NO_SANDBOX:
+    result = run_program(check.source, program_input(answer, conversation), limit_s)
+    layers, _, said = result.output.partition("\n")
+    if result.status in (program_server.PASSED, program_server.FAILED) and layers:
+        return _judged(result, layers, said)
+    if result.status == program_server.NO_SANDBOX:
         return _unknown(f"there is no sandbox here, so the program was not run; {layers or 'sandbox: none'}")
-    if ended.status is None:
+    if result.status is None:
         return _unknown(f"the program took longer than {limit_s:g} s")
-    last = (ended.errors.strip().splitlines() or [f"status {ended.status}"])[-1]
+    last = (result.errors.strip().splitlines() or [f"status {result.status}"])[-1]
     return _unknown(f"the program broke: {last[:_MOST_REASON_CHARS]}")
 
 
-def _judged(ended: Ended, layers: str, said: str) -> Finding:
+def _judged(result: ProgramResult, layers: str, said: str) -> Finding:
     """The score in the last line of a program's output; if there is none, the exit status decides."""
     verdict = _last_object(said)
     if verdict is not None and "score" in verdict:
@@ -239,9 +239,9 @@ def _judged(ended: Ended, layers: str, said: str) -> Finding:
         if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
             return _unknown(f"the program's score {str(score)[:40]} is no number from 0 to 1")
         return scored(float(score), f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {layers}")
-    if ended.status == program_server.PASSED:
+    if result.status == program_server.PASSED:
         return scored(1.0, f"the program passed it; {layers}")
-    return scored(0.0, f"the program failed it: {(said or ended.errors).strip()[:_MOST_REASON_CHARS]}; {layers}")
+    return scored(0.0, f"the program failed it: {(said or result.errors).strip()[:_MOST_REASON_CHARS]}; {layers}")
 
 
 def _last_object(said: str) -> dict[str, object] | None:

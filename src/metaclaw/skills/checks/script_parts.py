@@ -153,7 +153,7 @@ def _feed(
     if "xargs" in (texts_of.get(last) or [""])[:4]:
         for feeder in feeders:
             roles.arguments.setdefault(feeder, []).append(texts_of[last])
-    if all(texts_of.get(feeder, [])[:1] == ["cat"] or feeder.given for feeder in feeders):
+    if all(texts_of.get(feeder, [])[:1] == ["cat"] or feeder.inputs for feeder in feeders):
         roles.from_files.add(last)
     printed = [text for feeder in feeders if (text := printed_of.get(feeder)) is not None]
     if printed:
@@ -204,7 +204,7 @@ def output_files(command: Command, texts: Sequence[str]) -> list[str]:
 def written_files(command: Command, texts: Sequence[str], roles: Roles) -> Iterator[tuple[str, str]]:
     """The files that a command writes or changes in place, each with its text if that is known."""
     bare = bare_words(texts)
-    text = "\n".join(document.text for document in command.given) or printed_by(bare) or roles.fed.get(command, "")
+    text = "\n".join(document.text for document in command.inputs) or printed_by(bare) or roles.fed.get(command, "")
     for path in output_files(command, bare):
         if not path.startswith(_DEVICES) and not path.isdecimal() and path != "-":
             yield path, text

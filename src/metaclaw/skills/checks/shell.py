@@ -39,7 +39,7 @@ _DECLARING: Final = frozenset(("export", "declare", "readonly", "typeset", "loca
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class InputText:
     """A text that a command reads from its standard input: a here document, or the word after `<<<`."""
 
     text: str
@@ -57,13 +57,13 @@ class Command:
     is_fed: bool = False
     assignments: list[Word] = field(default_factory=list)
     words: list[Word] = field(default_factory=list)
-    given: list[Given] = field(default_factory=list)
+    inputs: list[InputText] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)
     empties: list[str] = field(default_factory=list)
     reads: list[Word] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.assignments or self.words or self.given or self.writes or self.reads)
+        return bool(self.assignments or self.words or self.inputs or self.writes or self.reads)
 
 
 @dataclass(slots=True)
@@ -276,8 +276,8 @@ class _Reader(WordReader):
                 arguments = texts[texts.index("--") + 1 :]
                 self._variables |= {str(place): text for place, text in enumerate(arguments[:64], 1)}
                 self._variables["@"] = " ".join(arguments)[:MOST_VALUE_CHARS]
-            case "read" if command.given and len(texts) > 1:
-                self._variables[texts[-1]] = command.given[0].text[:MOST_VALUE_CHARS]
+            case "read" if command.inputs and len(texts) > 1:
+                self._variables[texts[-1]] = command.inputs[0].text[:MOST_VALUE_CHARS]
             case name if name.startswith("$") and texts[1:2] == ["="]:  # PowerShell
                 self._variables[name[1:]] = f"$({' '.join(texts[2:])})"[:MOST_VALUE_CHARS]
             case name if name in _DECLARING:
@@ -331,7 +331,7 @@ class _Reader(WordReader):
             is_literal = any(sign in self._source[begin : word.end] for sign in "'\"\\")
             self._awaited.append(_HereDocument(command, word.text, is_literal, operator == "<<-"))
         elif operator == "<<<":
-            command.given.append(Given(word.text, word.begin, word.end))
+            command.inputs.append(InputText(word.text, word.begin, word.end))
         elif operator == "<":
             command.reads.append(word)
         elif ">" in operator:
@@ -352,7 +352,7 @@ class _Reader(WordReader):
                 lines.append(line)
                 stop = self._at
             text = "\n".join(lines)
-            document.command.given.append(Given(text, begin, stop))
+            document.command.inputs.append(InputText(text, begin, stop))
             if not document.is_literal and any(sign in text for sign in EXPANDED):
                 self._read_apart(quoted_text(text))
         self._awaited = []
@@ -378,9 +378,9 @@ class _Reader(WordReader):
             return None
         (command,) = inner
         name, *texts = [word.text for word in command.words]
-        if name == "cat" and not texts and len(command.given) == 1:
-            return command.given[0].text
-        if command.given or command.reads:
+        if name == "cat" and not texts and len(command.inputs) == 1:
+            return command.inputs[0].text
+        if command.inputs or command.reads:
             return None
         if name in ("which", "command", "type") and texts and (name == "which" or texts[0] in ("-v", "-p")):
             return texts[-1]
@@ -388,7 +388,7 @@ class _Reader(WordReader):
 
     def _printed_by_two(self, feeder: Command, command: Command) -> str | None:
         """The output of `echo … | base64 -d`, or None if it is not known."""
-        if not command.is_fed or feeder.given or feeder.reads:
+        if not command.is_fed or feeder.inputs or feeder.reads:
             return None
         name, *texts = [word.text for word in feeder.words]
         fed = printed_text(name, texts)

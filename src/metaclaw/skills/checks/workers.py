@@ -33,8 +33,8 @@ class WorkerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a program ended: its exit status (negative for a signal; None if it ran out of time), and what it printed."""
+class ProgramResult:
+    """The result of a program: its exit status (negative for a signal; None if it ran out of time), and what it printed."""
 
     status: int | None
     output: str
@@ -113,7 +113,7 @@ class ProgramServer:
                 raise
         self._folder = Path(folder)
 
-    def run(self, source: str, answer: dict[str, Json], limit_s: float) -> Ended:
+    def run(self, source: str, answer: dict[str, Json], limit_s: float) -> ProgramResult:
         """Run a program. Raises WorkerError if the server ended. Blocks."""
         content = json.dumps({"source": source, "answer": answer}).encode()
         with _memory_file(content) as task, _memory_file() as output, _memory_file() as errors:
@@ -127,7 +127,7 @@ class ProgramServer:
             if len(reply) < program_server.REPLY.size:
                 raise WorkerError("it ended")
             (status,) = program_server.REPLY.unpack(reply)
-            return Ended(None if status == program_server.TIMED_OUT else status, _read(output), _read(errors))
+            return ProgramResult(None if status == program_server.TIMED_OUT else status, _read(output), _read(errors))
 
     def close(self) -> None:
         """End the server and a run that is under way."""
@@ -199,10 +199,10 @@ def ask_matcher(task: dict[str, Json], limit_s: float) -> Json:
         return None
 
 
-def run_program(source: str, answer: dict[str, Json], limit_s: float) -> Ended:
+def run_program(source: str, answer: dict[str, Json], limit_s: float) -> ProgramResult:
     """Run a program in a separate fork. Raises OSError if no process can be started, WorkerError if each ends at once."""
 
-    def run() -> Ended:
+    def run() -> ProgramResult:
         with _programs.worker() as server:
             return server.run(source, answer, limit_s)
 
