@@ -30,7 +30,7 @@ from metaclaw.domain.skill import Skill
 from metaclaw.domain.turn import Step
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.cassette import CallEffect, understand
-from metaclaw.learn.replay import CassetteReplayer, PlayedTurn, ReplayLimits, ReplayScore
+from metaclaw.learn.replay import CassetteReplayer, ReplayedTurn, ReplayLimits, ReplayScore
 from metaclaw.learn.steps import StepBuilder
 from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlLedger, open_database
@@ -146,7 +146,7 @@ class _Always:
     def estimate(self, skill: Skill, step: Step) -> int | None:
         return 0
 
-    async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
+    async def score(self, skill: Skill, played: ReplayedTurn) -> ReplayScore:
         return ReplayScore(Outcome.PASS)
 
 

@@ -16,7 +16,7 @@ from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
 from metaclaw.errors import JudgeError
 from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer, Trust
-from metaclaw.learn.replay import PlayedTurn
+from metaclaw.learn.replay import ReplayedTurn
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.outcome.detectors import signal
 from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, Speaker, learned_skill
@@ -105,8 +105,8 @@ async def test_the_judge_is_asked_where_there_is_one() -> None:
     assert await assessment().asked(step("Done.")) is None
 
 
-def played(probe: Step, answer: str, calls: Sequence[ToolCall] = (), kind: ProbeKind = ProbeKind.FAILING) -> PlayedTurn:
-    return PlayedTurn(probe, kind, (Text(answer),), tuple(calls))
+def played(probe: Step, answer: str, calls: Sequence[ToolCall] = (), kind: ProbeKind = ProbeKind.FAILING) -> ReplayedTurn:
+    return ReplayedTurn(probe, kind, (Text(answer),), tuple(calls))
 
 
 async def scored(speaker: Speaker | None, skill: Skill, probe: Step, answer: str, **fields: Any) -> Outcome:

@@ -11,10 +11,10 @@ from metaclaw.domain.chat import Text, ToolCall, ToolResult, Wire
 from metaclaw.learn.cassette import (
     CallEffect,
     Cassette,
+    ExactResult,
     Miss,
-    Nearest,
-    Recorded,
     Recording,
+    SimilarResult,
     canonical_command,
     only_looks,
     paths_read,
@@ -31,9 +31,9 @@ def recording(agent: Agent, begin: int = 0) -> Recording:
 def play(cassette: Cassette, wanted: ToolCall) -> str:
     """What comes back, in short."""
     match cassette.play(wanted):
-        case Recorded(result):
+        case ExactResult(result):
             return text(result)
-        case Nearest(result):
+        case SimilarResult(result):
             return f"~{text(result)}"
         case Miss():
             return "-"
@@ -58,7 +58,7 @@ def test_a_recorded_session_is_played_to_its_end(wire: Wire) -> None:
 def test_a_result_carries_the_id_of_the_call_it_answers() -> None:
     cassette = Cassette(recording(Agent(Wire.CHAT).hear("Go.").use(call("Bash", command="ls"), "a").answer(Text("Done."))))
     played = cassette.play(ToolCall("new_id", "Bash", '{"command":"ls"}'))
-    assert isinstance(played, Recorded)
+    assert isinstance(played, ExactResult)
     assert played.result.call_id == "new_id"
 
 
@@ -156,7 +156,7 @@ def test_the_nearest_serves_where_only_the_amount_a_note_or_the_written_text_dif
     assert play(cassette, call("Read", file_path="a")) == "~a"
     assert play(cassette, call("TodoWrite", todos="2")) == "~noted"
     played = cassette.play(call("Write", file_path="b", content="y"))
-    assert isinstance(played, Nearest)
+    assert isinstance(played, SimilarResult)
     assert played.differs == "what is written"
     # From here on the world is one that nobody has seen.
     assert play(cassette, call("Read", file_path="b")) == "-"

@@ -20,7 +20,7 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import Anchor, Placement, Stamp, Step, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import JudgeError, UpstreamError
-from metaclaw.learn.replay import CassetteReplayer, PlayedTurn, ReplayLimits, ReplayPrompt, ReplayScore
+from metaclaw.learn.replay import CassetteReplayer, ReplayedTurn, ReplayLimits, ReplayPrompt, ReplayScore
 from metaclaw.learn.steps import StepBuilder, read_request
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.proxy.splice import placement_splices
@@ -60,12 +60,12 @@ class Judge:
 
     def __init__(self, word: str = "tabs") -> None:
         self.word = word
-        self.heard: list[PlayedTurn] = []
+        self.heard: list[ReplayedTurn] = []
 
     def estimate(self, skill: Skill, step: Step) -> int | None:
         return 40
 
-    async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
+    async def score(self, skill: Skill, played: ReplayedTurn) -> ReplayScore:
         self.heard.append(played)
         return ReplayScore(Outcome.PASS if self.word in str(played.answer) + str(played.calls) else Outcome.FAIL, 40)
 
@@ -357,7 +357,7 @@ async def test_a_judge_that_cannot_say_leaves_it_unknown(ledger: SqlLedger, read
     turns = await kept(ledger, coding(Wire.CHAT))
 
     class Absent(Judge):
-        async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
+        async def score(self, skill: Skill, played: ReplayedTurn) -> ReplayScore:
             raise JudgeError("nobody there")
 
     result = await replayer(reader, Scripted(again), Absent()).replay(probe(turns[0]), TABS, (), 1, LIMIT)

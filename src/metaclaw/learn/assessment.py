@@ -17,7 +17,7 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Scope, Step
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import JudgeError, SkillError
-from metaclaw.learn.replay import PlayedTurn, ReplayScore
+from metaclaw.learn.replay import ReplayedTurn, ReplayScore
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.outcome import (
     Calibration,
@@ -202,7 +202,7 @@ class ReplayScorer:
             return None
         return _vote_tokens(replay_requirement(step, ProbeKind.FAILING), in_words(step.answer, ()))
 
-    async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
+    async def score(self, skill: Skill, played: ReplayedTurn) -> ReplayScore:
         """The outcome of a replay. Raises JudgeError if there is no check and no judge."""
         check = readable_check(skill)
         if check is not None and await run_sync(_tells, check, played):
@@ -221,7 +221,7 @@ class ReplayScorer:
         return ReplayScore(Outcome.FAIL if share > 0.5 else Outcome.PASS, tokens, note)
 
 
-def _tells(check: Check, played: PlayedTurn) -> bool:
+def _tells(check: Check, played: ReplayedTurn) -> bool:
     """Whether a check can decide: it must fail the recorded answer if that was a failure. Blocks."""
     return played.kind is ProbeKind.PASSING or run_check(check, played.step.answer, conversation_of(played.step)) is Outcome.FAIL
 

@@ -331,28 +331,28 @@ _CUSTOM: Final = {"custom_tool_call": "custom_tool_call_output"}
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class RecordedCall:
     """A recorded call and its result, if any."""
 
-    understood: CallMeaning
+    meaning: CallMeaning
     result: ToolResult | None
 
     @property
     def changed(self) -> bool:
         """Whether it may have changed something. A failed write has not."""
-        failed = self.understood.effect is CallEffect.WRITE and self.result is not None and self.result.is_error
-        return self.understood.changes and not failed
+        failed = self.meaning.effect is CallEffect.WRITE and self.result is not None and self.result.is_error
+        return self.meaning.changes and not failed
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class ExactResult:
     """The same call was recorded after the same changes."""
 
     result: ToolResult
 
 
 @dataclass(frozen=True, slots=True)
-class Nearest:
+class SimilarResult:
     """A similar call was recorded, and its result can be used; `differs` names the difference."""
 
     result: ToolResult
@@ -366,14 +366,14 @@ class Miss:
     why: str
 
 
-Played: TypeAlias = Recorded | Nearest | Miss
+PlaybackResult: TypeAlias = ExactResult | SimilarResult | Miss
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
     """The tool calls of a session with their results, in order. The first `start` calls came before the replayed step."""
 
-    takes: tuple[Take, ...]
+    calls: tuple[RecordedCall, ...]
     start: int
 
     @classmethod
@@ -381,43 +381,45 @@ class Recording:
         """The recording of consecutive steps of one thread."""
         if not steps:
             return cls((), 0)
-        before = _takes(steps[0].history)
-        return cls(tuple(_takes((*steps[0].history, *_said(steps)))), len(before))
+        before = _recorded_calls(steps[0].history)
+        return cls(tuple(_recorded_calls((*steps[0].history, *_said(steps)))), len(before))
 
 
 class Cassette:
     """One replay of a recording. It remembers which results were used and which changes were made."""
 
     def __init__(self, recording: Recording) -> None:
-        self._takes = recording.takes
+        self._calls = recording.calls
         self._start = recording.start
         self._played: set[int] = set()
-        self._changes = [take.understood for take in recording.takes[: recording.start] if take.changed]
+        self._changes = [recorded.meaning for recorded in recording.calls[: recording.start] if recorded.changed]
 
-    def play(self, call: ToolCall) -> Played:
+    def play(self, call: ToolCall) -> PlaybackResult:
         """The recorded result of this call, with its id."""
         meaning = understand(call)
-        same = [at for at, take in enumerate(self._takes) if take.result is not None and take.understood.key == meaning.key]
+        same = [
+            at for at, recorded in enumerate(self._calls) if recorded.result is not None and recorded.meaning.key == meaning.key
+        ]
         fitting = [at for at in same if self._has_same_changes(at, meaning)]
         if fitting:
-            return Recorded(self._give(self._choose(fitting), call, meaning))
+            return ExactResult(self._give(self._choose(fitting), call, meaning))
         near = self._near(meaning)
         if near is not None:
             at, differs = near
-            return Nearest(self._give(at, call, meaning), differs)
+            return SimilarResult(self._give(at, call, meaning), differs)
         if same:
             return Miss(f"{meaning.name} was recorded, but not after the same changes")
-        known = any(take.understood.name == meaning.name for take in self._takes)
+        known = any(recorded.meaning.name == meaning.name for recorded in self._calls)
         return Miss(f"this call of {meaning.name} was not recorded" if known else f"no call of {meaning.name} was recorded")
 
     def closes(self, call: ToolCall) -> bool:
         """Whether the recorded session ended with this call, so that no result was recorded."""
-        last = self._takes[-1] if len(self._takes) > self._start else None
-        return last is not None and last.result is None and last.understood.key == understand(call).key
+        last = self._calls[-1] if len(self._calls) > self._start else None
+        return last is not None and last.result is None and last.meaning.key == understand(call).key
 
     def _has_same_changes(self, at: int, meaning: CallMeaning) -> bool:
         """Whether the same changes that concern this call came before it in the recording and in the replay."""
-        before = (take.understood for take in self._takes[:at] if take.changed)
+        before = (recorded.meaning for recorded in self._calls[:at] if recorded.changed)
         return _changes_for(meaning, before) == _changes_for(meaning, self._changes)
 
     def _choose(self, fitting: Sequence[int]) -> int:
@@ -427,9 +429,9 @@ class Cassette:
 
     def _near(self, meaning: CallMeaning) -> tuple[int, str] | None:
         """The first similar call whose result can be used, and the difference."""
-        for at, take in enumerate(self._takes):
-            known = take.understood
-            if take.result is None or known.name != meaning.name or known.effect is not meaning.effect:
+        for at, recorded in enumerate(self._calls):
+            known = recorded.meaning
+            if recorded.result is None or known.name != meaning.name or known.effect is not meaning.effect:
                 continue
             match meaning.effect:
                 case CallEffect.NOTE:
@@ -437,18 +439,18 @@ class Cassette:
                 case CallEffect.LOOK if known.loose == meaning.loose and self._has_same_changes(at, meaning):
                     return at, "how much of it is wanted"
                 case CallEffect.WRITE if (
-                    known.paths == meaning.paths and not take.result.is_error and self._has_same_changes(at, meaning)
+                    known.paths == meaning.paths and not recorded.result.is_error and self._has_same_changes(at, meaning)
                 ):
                     return at, "what is written"
         return None
 
     def _give(self, at: int, call: ToolCall, meaning: CallMeaning) -> ToolResult:
-        take = self._takes[at]
+        recorded = self._calls[at]
         self._played.add(at)
-        if meaning.changes and (take.changed or take.understood.key != meaning.key):
+        if meaning.changes and (recorded.changed or recorded.meaning.key != meaning.key):
             self._changes.append(meaning)
-        result = take.result
-        assert result is not None, "only takes with a result are given"
+        result = recorded.result
+        assert result is not None, "only calls with a result are given"
         kind = _CUSTOM.get(str(call.extra.get("type")))
         return replace(result, call_id=call.id, extra={} if kind is None else {"type": kind})
 
@@ -468,19 +470,19 @@ def _said(steps: Sequence[Step]) -> Iterator[Message]:
         yield from step.after
 
 
-def _takes(messages: Iterable[Message]) -> list[Take]:
+def _recorded_calls(messages: Iterable[Message]) -> list[RecordedCall]:
     """Calls with their results. A session may reuse ids: a result belongs to the last unanswered call with its id."""
-    takes: list[Take] = []
+    calls: list[RecordedCall] = []
     waiting: dict[str, int] = {}
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, ToolCall):
-            waiting[bare_call_id(part.id)] = len(takes)
-            takes.append(Take(understand(part), None))
+            waiting[bare_call_id(part.id)] = len(calls)
+            calls.append(RecordedCall(understand(part), None))
         elif isinstance(part, ToolResult):
             at = waiting.pop(bare_call_id(part.call_id), None)
             if at is not None and not _is_emptied(part):
-                takes[at] = replace(takes[at], result=part)
-    return takes
+                calls[at] = replace(calls[at], result=part)
+    return calls
 
 
 def _is_emptied(result: ToolResult) -> bool:

@@ -23,7 +23,7 @@ from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.turn import Placement, Step, Turn, TurnKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError, WireError
-from metaclaw.learn.cassette import Cassette, Miss, Nearest, Recording
+from metaclaw.learn.cassette import Cassette, Miss, Recording, SimilarResult
 from metaclaw.learn.steps import StepBuilder, read_request
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import Budgets, render_block
@@ -240,7 +240,7 @@ def _said_again(request: ChatRequest, part: Part) -> Part | None:
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedTurn:
+class ReplayedTurn:
     """A replayed turn: the recorded step, the kind of the probe, and the replay's answer and calls. The step's `said_after` is the
     person's next message, even if it came several turns later."""
 
@@ -262,7 +262,7 @@ class ReplayScore:
 class ReplayJudge(Protocol):
     """Decides the outcome of a replay."""
 
-    async def score(self, skill: Skill, played: "PlayedTurn") -> "ReplayScore":
+    async def score(self, skill: Skill, played: "ReplayedTurn") -> "ReplayScore":
         """Raises JudgeError or UpstreamError if the outcome cannot be decided."""
 
     def estimate(self, skill: Skill, step: Step) -> int | None:
@@ -320,7 +320,7 @@ class CassetteReplayer:
         if run.answer is None:
             return unknown(run.tokens, run.note, is_unavailable=run.is_unavailable and not run.tokens)
         try:
-            score = await self.scorer.score(skill, PlayedTurn(scene.step, probe.kind, run.answer, tuple(run.calls)))
+            score = await self.scorer.score(skill, ReplayedTurn(scene.step, probe.kind, run.answer, tuple(run.calls)))
         except (JudgeError, UpstreamError) as error:
             log.info("replay_not_scored turn=%s error=%s", probe.turn, error)
             return unknown(run.tokens, f"it could not be judged: {error}", is_unavailable=isinstance(error, BudgetError))
@@ -442,7 +442,7 @@ class _Run:
             played = self.cassette.play(call)
             if isinstance(played, Miss):
                 return [] if self.cassette.closes(call) else played.why
-            if isinstance(played, Nearest):
+            if isinstance(played, SimilarResult):
                 if not self.accept_nearest:
                     return f"{call.name} was recorded with a difference: {played.differs}"
                 self.near.append(f"{call.name}: {played.differs}")
