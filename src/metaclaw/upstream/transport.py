@@ -29,7 +29,7 @@ REDIRECTED = "upstream_redirect"
 
 
 class ClosedEarlyError(ConnectionError):
-    """The provider closed the connection before the answer was whole."""
+    """The provider closed the connection before the answer was complete."""
 
 
 class MalformedAnswerError(ValueError):
