@@ -112,7 +112,7 @@ def test_an_agent_that_is_not_installed_is_told_how_to_install(user: Path, monke
     monkeypatch.setenv("PATH", str(user))
     refused = metaclaw("agents", "test", "codex")
     assert (refused.code, "install it: npm install -g @openai/codex" in refused.err) == (1, True)
-    assert "without a person" in metaclaw("agents", "test", "picoclaw").err
+    assert "cannot be run unattended" in metaclaw("agents", "test", "picoclaw").err
 
 
 def test_a_configuration_that_is_a_link_stays_one(user: Path) -> None:

@@ -236,7 +236,7 @@ def test_an_import_takes_what_is_good_and_names_the_rest(home: Path, tmp_path: P
     (pack / "good" / "SKILL.md").unlink()
     refused = metaclaw("skills", "import", str(pack))
     assert f"skipped {pack / 'bad' / 'SKILL.md'}: no front matter: begin" in refused.err
-    assert (refused.code, "nothing in" in refused.err) == (1, True)
+    assert (refused.code, "contains no usable skill" in refused.err) == (1, True)
     assert listed_names() == ["good"]
 
 

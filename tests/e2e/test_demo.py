@@ -122,10 +122,10 @@ def test_weights_are_trained_while_away_proven_swapped_and_taken_back(home: Path
     assert f"the model in {folder}, not the embedded one," in said
     for words in (
         "seen: what you said was noted",
-        "seen: the rule stood in the prompt of your next request",
+        "seen: the rule was in the prompt of your next request",
         "seen: after undo the rule is gone",
         "seen: a window opened",
-        "seen: training stood still while you were answered",
+        "seen: training paused while you were answered",
         "seen: version 1 was trained",
         "seen: the weights were swapped while an answer streamed",
         "seen: after the rollback the untrained model answers again",
