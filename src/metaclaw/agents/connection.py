@@ -64,8 +64,7 @@ def applied(file: Path, text: TextFormat, content: str, settings: Sequence[Setti
 
 
 def undone(file: Path, text: TextFormat, content: str, original: str, settings: Sequence[Setting]) -> tuple[str, list[str]]:
-    """Remove our settings from the content and put the former values back. Values that were changed since stay; their paths are
-    returned."""
+    """Put the former values back. Values that were changed since stay; their paths are returned."""
     tree, before = _read(file, text, content), _read(file, text, original)
     left: list[str] = []
     # The last one first, because an element of a list is found by its first value.

@@ -183,8 +183,7 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
-    """Check that every skill file and its check can be read, and that no check, except those of the library, accepts a trivial
-    answer."""
+    """Check that skill files and their checks can be read, and that no check (except the library's) accepts trivial answers."""
     from metaclaw.skills import check_trouble, lenience_trouble, rule_examples
 
     shipped = {example.check.strip() for example in rule_examples().values()}

@@ -163,8 +163,7 @@ def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page:
 
 
 def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedded: bool) -> str:
-    """A curl command to try. For a passthrough provider it has the caller's own credentials beside our key, in the provider's
-    wire."""
+    """A curl command to try. For a passthrough provider it uses the provider's wire and the caller's credentials."""
     body: dict[str, object] = {"model": model or "<a model of your provider>", "messages": [{"role": "user", "content": "Hello"}]}
     path, headers = "/v1/chat/completions", [shlex.quote(f"Authorization: Bearer {key}")]
     asked = None if is_embedded else _asked_by_chat(config, model)
@@ -285,8 +284,7 @@ def _end_with(parent: int) -> None:
 
 
 def _spawn(command: Sequence[str], home: Path, log: BinaryIO, message: dict[str, Json]) -> "subprocess.Popen[bytes]":
-    """Start the process and send it `message` through a pipe: overrides may contain secrets, and every user can read a process's
-    arguments."""
+    """Start the process. `message` goes through a pipe, because overrides may contain secrets and arguments are public."""
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=home, start_new_session=True)
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as pipe:  # a child that died at once is reported with its log

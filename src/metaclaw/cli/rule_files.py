@@ -109,8 +109,7 @@ def project_id(folder: str) -> str:
 
 
 def known_project(home: Path, folder: str) -> str:
-    """As `project_id`; raises SkillError, which lists the known projects, for a name that is neither a folder nor a known
-    project."""
+    """As `project_id`; raises SkillError, which lists the known projects, if it is neither a folder nor one of them."""
 
     project = project_id(folder)
     if Path(project).is_absolute():

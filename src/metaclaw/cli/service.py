@@ -127,8 +127,7 @@ def _escaped(text: str) -> str:
 
 
 def _provide_keys(home: Path, *, copies: bool) -> list[str]:
-    """Variables that the configuration refers to and the service will not see. With `copies`, those in the environment are written
-    to service.env."""
+    """Configured variables that the service will not see. With `copies`, those in the environment are written to service.env."""
     path = home / _KEYS
     known = path.read_text(encoding="utf-8") if path.exists() else ""
     has = {line.partition("=")[0].strip() for line in known.splitlines()}

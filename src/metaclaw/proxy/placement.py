@@ -246,8 +246,7 @@ class Placer:
     def _choose(
         self, incoming: Incoming, origin: Origin, found: Selection, kept: Sequence[Placement]
     ) -> tuple[Selection, tuple[Draw, ...]]:
-        """Choose what of the selection goes into a new block beside the kept ones, and draw. Only a session's first block lists
-        skills."""
+        """Choose what goes into a new block beside the kept ones, and draw. Only a session's first block lists skills."""
         rules, full, listed = found.rules, found.full, found.listed
         if kept:
             in_full = set(_names_in(kept))

@@ -92,8 +92,7 @@ class WireFormat:
     read_document: "Callable[[dict[str, Json]], Document | None]"
     """The document in a content part of this wire; None if it is something else or is in the provider's file store."""
     offered_tools: "Callable[[dict[str, Json], bool], Iterable[ToolOffer]]"
-    """A tool that is not a function, as functions. If it cannot be a function, raises WireError unless the flag `lenient` is
-    set."""
+    """A tool that is not a function, as functions. Raises WireError if that is impossible, unless `lenient` is set."""
     wants_json: Callable[[Mapping[str, Json]], bool]
     """Whether a request asks for an answer in JSON, to which no text may be added."""
     system_texts: Callable[[Mapping[str, Json]], Json] = lambda body: None
@@ -143,8 +142,7 @@ class WireFormat:
     calls: "CallRules"
     """How calls are found in answers."""
     read_attempt: "Callable[[bytes, bool], AttemptMessages]"
-    """A provider's answer (bytes, and whether they are a stream) as messages of a later request. Raises UpstreamError for a whole
-    answer that cannot be parsed."""
+    """A provider's answer (its bytes, and whether they are a stream) as messages of a later request. Raises UpstreamError."""
     call_results: "Callable[[Sequence[HeldCall], Sequence[str]], list[Json]]"
     """Messages with a text for each call in place of its tool's result."""
     own_words: Callable[[str], Json]
@@ -318,8 +316,7 @@ def error_of(value: Json) -> tuple[str, str]:
 
 
 def reported_error(value: Json) -> UpstreamError:
-    """The error that a provider reported in a response with a success status. Its status is the one that the body names or implies,
-    else 502."""
+    """The error in a response with a success status. Its status is the one that the body names or implies, else 502."""
     message, code = error_of(value)
     words = message[:_MAX_MESSAGE_CHARS] or "it reported an error without a reason"
     return UpstreamError(words, status=_status_of(value), code=code or "upstream_error")

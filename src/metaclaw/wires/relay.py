@@ -67,8 +67,7 @@ class CallRules(Protocol):
         """Whether an event behind the first call may be sent at once."""
 
     def all_wait(self, chunk: bytes) -> bool:
-        """Whether all of these complete events behind the first call wait. Decided without parsing them; False if one might
-        pass."""
+        """Whether all of these complete events behind the first call wait, without parsing them; False if one might pass."""
 
 
 def has_call_mark(wire: Wire, body: bytes) -> bool:
@@ -232,8 +231,7 @@ def texts_in(value: Json) -> Iterator[str]:
 
 
 def has_mark(answer: TrueAnswer, *contents: Json) -> bool:
-    """Whether a message without calls is what the client was shown for this answer: it contains the turn's id, or equals the
-    text."""
+    """Whether a message without calls is what the client was shown: it contains the turn's id, or equals the text."""
     if answer.calls or not answer.mark:
         return False
     said = plain_text("".join(text for content in contents for text in texts_in(content)))

@@ -295,8 +295,7 @@ _TAGS = {wire: f"{wire.value}:" for wire in Wire}
 
 
 def tagged_signature(wire: Wire, shown: str | None) -> tuple[str | None, bool]:
-    """Tag a signature that a client or provider of this wire sent. Also returns whether it is for redacted reasoning of another
-    wire."""
+    """Tag a signature of a client or provider of this wire. Also returns whether it is another wire's redacted reasoning."""
     if not shown:
         return None, False
     bare = shown.removeprefix(_REDACTED)

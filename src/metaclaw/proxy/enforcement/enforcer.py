@@ -118,8 +118,7 @@ class HeldRules:
         self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
 
     def for_speaker(self, scope: Scope, placed: Sequence[SkillName]) -> tuple[HeldRule, ...]:
-        """The held rules in force for this speaker: the rules for every task, and those of the others that are placed in the
-        prompt."""
+        """The held rules for this speaker: the rules for every task, and those of the others that are placed in the prompt."""
         view = self._view()
         if view is not self._seen:
             self._seen, self._scoped = view, {}
@@ -150,8 +149,7 @@ class HeldRules:
 
 
 def held_rule(skill: Skill) -> HeldRule | None:
-    """The skill as a held rule, if a person wrote it, it has `enforce: hold`, and its check of tool calls is confirmed; else
-    None."""
+    """The skill as a held rule, if it is a person's, has `enforce: hold` and a confirmed check of tool calls; else None."""
     if skill.extra.get("enforce") != "hold" or skill.author is Authorship.EVOLVER or skill.extra.get("check_state") == "proposed":
         return None
     if not can_hold(skill):
@@ -190,8 +188,7 @@ class AnswerStore(Protocol):
 
 
 class TrueAnswers:
-    """The true answers that later requests may need. Their ids are in memory; their messages are read from the store when
-    needed."""
+    """The true answers for later requests. Their ids are in memory; their messages are read from the store when needed."""
 
     def __init__(self, store: AnswerStore | None = None) -> None:
         self._store = store
@@ -309,8 +306,7 @@ class Enforcer:
 
     @staticmethod
     def can_hold(incoming: Incoming) -> bool:
-        """Whether this request's calls can be held. They cannot if the provider stores the conversation or answers in the
-        background."""
+        """Whether calls can be held: not if the provider stores the conversation or answers in the background."""
         return not wire_format(incoming.wire).is_kept_by_provider(incoming.json)
 
     async def histories(self, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:

@@ -68,8 +68,7 @@ class ResponseSender:
             self._timer.cancel()
 
     def send(self, data: bytes, *, now: bool = False) -> bool:
-        """Send events. Before the head is sent they are buffered, until `now` is true or the timer fires; the head names rules that
-        held."""
+        """Send events; they are buffered until `now` or the timer sends the head, which names the rules that held."""
         if self.client.started:
             return self.client.send(data) if data else True
         if data:

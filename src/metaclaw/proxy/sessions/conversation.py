@@ -196,8 +196,7 @@ class MessageChain:
         return [text for item in spoken for text in _plain_texts(item.get("content"))]
 
     def texts_at(self, position: int) -> list[str]:
-        """The texts of the entry at this position, without ephemeral parts. They are cached, because the newest are needed
-        often."""
+        """The texts of the entry at this position, without ephemeral parts. Cached, because the newest are needed often."""
         texts = self._texts.get(position)
         if texts is None:
             texts = self._texts[position] = item_texts(self.items[self.indices[position]])
@@ -459,8 +458,7 @@ def _has_tools(body: Mapping[str, Json], items: Sequence[Json]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A sub-agent that shares the session identifier of the agent that started it. `of` is the sub-agent that started it, if
-    any."""
+    """A sub-agent with the session identifier of the agent that started it. `of` is the sub-agent that started it, if any."""
 
     id: str
     of: str | None = None

@@ -218,8 +218,7 @@ def _is_subagent(system: str) -> bool:
 
 
 def _counting(request: Request, path: str) -> str | None:
-    """The reason code of a request to count tokens, or None: it has its own path, or lacks the limit that a request for an answer
-    must have."""
+    """The reason code of a request to count tokens, or None. It has its own path, or lacks a field that others must have."""
     if path:
         return "count-tokens" if "count_tokens" in path and path.rstrip("/").endswith("count_tokens") else None
     required = wire_format(request.wire).required_key

@@ -181,8 +181,7 @@ _OPENING = "(The conversation begins with the assistant.)"
 
 
 def render_request(request: ChatRequest) -> dict[str, Json]:
-    """The body for an Anthropic provider. A request of another wire loses optional fields; an indispensable one raises
-    WireError."""
+    """The body for an Anthropic provider. Other wires' requests lose optional fields; an indispensable one raises WireError."""
     own = request.wire is Wire.MESSAGES
     if not own:
         request = _alternating(plain(request))
@@ -270,8 +269,7 @@ def _split_system(messages: Sequence[Message]) -> tuple[Message | None, Sequence
 
 
 def _alternating(request: ChatRequest) -> ChatRequest:
-    """The conversation as Anthropic requires it: system text first, then alternating user and assistant messages, each with its
-    tool results first."""
+    """The conversation as Anthropic requires it: system text, then user and assistant in turn, with tool results first."""
     system, spoken = _gathered_system(request)
     turns: list[Message] = []
     for message in map(_as_turn, spoken):

@@ -52,8 +52,7 @@ def error_event(message: str, code: str, number: int) -> Object:
 
 
 class ResponsesWriter:
-    """Writes deltas as numbered events: one output item at a time, each added, filled and done, and the whole response at the
-    end."""
+    """Writes deltas as numbered events: one output item at a time, each added, filled and done; then the whole response."""
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
