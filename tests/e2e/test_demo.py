@@ -69,7 +69,7 @@ def test_a_correction_takes_effect_with_a_provider(home: Path) -> None:
         done = program("demo", "--unattended", "--acts", "1", timeout_s=300)
     assert done.code == 0, done.out + done.err
     assert "seen: the next answer obeys, and the one before did not" in done.out
-    assert "4 of 4 things were seen." in done.out
+    assert "4 of 4 claims were seen." in done.out
     assert not (home / "ledger.db").exists()  # the demo has a home of its own
 
 
