@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from metaclaw.durable_files import replace_file
 from metaclaw.errors import MetaClawError
 
 # `find` holds a shared lock for an instant; a proxy that starts at that instant tries again.
@@ -39,10 +40,7 @@ class Instance:
     def announce(self, url: str) -> None:
         """Say where this proxy listens, so that commands find it."""
         facts = {"pid": os.getpid(), "url": url, "started_at": datetime.now(UTC).isoformat()}
-        draft = self._serving.with_suffix(".tmp")
-        with open(draft, "w", encoding="utf-8", opener=_private) as file:
-            json.dump(facts, file)
-        draft.replace(self._serving)
+        replace_file(self._serving, json.dumps(facts).encode(), flush=False)
 
     def retract(self) -> None:
         """Remove the address: this proxy does not listen any more."""

@@ -171,12 +171,12 @@ def test_a_step_that_cannot_be_put_on_disk_did_not_happen(model: Path, tmp_path:
     _teach(trainer, tmp_path / "run")
     before = _scores(trainer, frames.Present())
     trainer.answer(frames.Accumulate([_datum()], LOSS))
-    (tmp_path / "run" / "step-00000003.tmp").mkdir()  # where the next state would be written
+    (tmp_path / "run" / "step-00000003.state").mkdir()  # where the next state would be written
     with pytest.raises(TrainingError, match="step-00000003"):
         trainer.answer(frames.Apply(ADAM, 1.0))
     with pytest.raises(TrainingError, match="no run is open"):
         trainer.answer(frames.Apply(ADAM, 1.0))
-    (tmp_path / "run" / "step-00000003.tmp").rmdir()
+    (tmp_path / "run" / "step-00000003.state").rmdir()
     assert _opened(trainer, open_message(tmp_path / "run")).progress.steps == 2
     assert _scores(trainer, frames.Present()) == before
 

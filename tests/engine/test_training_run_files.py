@@ -127,9 +127,9 @@ def test_only_what_may_be_needed_again_is_kept(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_was_writing_is_swept_away(tmp_path: Path) -> None:
-    (tmp_path / "step-00000007.tmp").write_bytes(b"half of")
+    (tmp_path / ".step-00000007.state.5eed.tmp").write_bytes(b"half of")
     assert _claimed(tmp_path).recover() is None
-    assert "step-00000007.tmp" not in _names(tmp_path)
+    assert ".step-00000007.state.5eed.tmp" not in _names(tmp_path)
 
 
 @pytest.mark.parametrize("change", [{"name": "day"}, {"rank": 4}, {"seed": 2}, {"start": {"adapter": "x"}}])

@@ -1,5 +1,7 @@
 """Which weights are taken: of the best on validation prompts, those that keep most of the golden set."""
 
+from collections import Counter
+
 from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, split_golden, to_measure
 from metaclaw.train.curriculum import TrainingPrompt
 from metaclaw.train.golden import golden_items
@@ -52,3 +54,14 @@ def test_items_that_choose_a_checkpoint_do_not_prove_it() -> None:
     few, same = split_golden(items, 10)
     assert len({item.name for item in few} & {item.name for item in choosing}) == 10
     assert same == proving
+
+
+def test_those_that_choose_and_those_that_prove_have_the_same_share_of_each_kind_and_answer() -> None:
+    choosing, proving = split_golden(golden_items(), 1_000)
+    shares = [
+        Counter((item.name.partition("-")[0], item.reference if item.reference in {"Yes", "No"} else "") for item in some)
+        for some in (choosing, proving)
+    ]
+    for kind in shares[0] | shares[1]:
+        of_all = shares[0][kind] + shares[1][kind]
+        assert abs(shares[0][kind] - of_all / 4) < 2, kind

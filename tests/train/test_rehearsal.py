@@ -18,7 +18,13 @@ def test_no_question_is_one_of_the_golden_set() -> None:
     golden = [part.text for item in golden_items() for part in item.request.messages[-1].parts if isinstance(part, Text)]
     asked = words(ordinary_questions(10_000, 1, golden))
     assert len(asked) > 200
-    assert not {text.lower() for text in asked} & {text.lower() for text in golden}
+    assert not [text for text in asked if any(one.lower().startswith(text.lower()) for one in golden)]
+
+
+def test_a_golden_question_is_not_rehearsed_in_fewer_or_other_last_words_either() -> None:
+    golden = "What is the opposite of polite? Answer with one word."
+    assert [text for text in words(ordinary_questions(10_000, 1)) if "opposite of polite" in text]
+    assert not [text for text in words(ordinary_questions(10_000, 1, [golden])) if "opposite of polite" in text]
 
 
 def test_what_is_excluded_is_not_asked_however_it_is_written() -> None:

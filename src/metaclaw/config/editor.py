@@ -15,7 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from metaclaw.config.loader import Config, compose, from_environment, from_options, place, read_file
 from metaclaw.config.problems import InvalidConfigError, Problem, section_type, toml_value
-from metaclaw.config.section import CONFIG_NAME, Secret, prepare_home, replace_file
+from metaclaw.config.section import CONFIG_NAME, Secret, prepare_home
 from metaclaw.config.sources import (
     LISTS,
     ConfigFile,
@@ -27,6 +27,7 @@ from metaclaw.config.sources import (
     key_of,
     statements,
 )
+from metaclaw.durable_files import replace_file
 from metaclaw.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from metaclaw.engine.training.run_files import sync_path
+from metaclaw.durable_files import sync_path
 from metaclaw.errors import EngineError
 
 if TYPE_CHECKING:

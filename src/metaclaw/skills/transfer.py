@@ -8,9 +8,8 @@ Each SKILL.md is read, within limits, as any skill file is, and its folder is na
 vouches for it: it is a person's and live, whatever was learned about it elsewhere.
 """
 
-import os
+import io
 import re
-import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from typing import Final, cast
 import msgspec
 
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
+from metaclaw.durable_files import replace_file
 from metaclaw.errors import SkillError
 from metaclaw.skills.fields import ALWAYS, rule_text, rule_when
 from metaclaw.skills.files import MAX_FILE_BYTES, SKILL_FILE, decode_skill, parse_skill, render_skill, write_skill
@@ -370,17 +370,13 @@ def _beginning(path: Path) -> bytes:
 
 def _write_zip(path: Path, skills: Sequence[Skill]) -> None:
     """Write the file atomically."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for skill in sorted(skills, key=lambda one: one.name):
+            entry = zipfile.ZipInfo(f"{skill.name}/{SKILL_FILE}", _LONG_AGO)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
+            archive.writestr(entry, render_skill(skill))
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                for skill in sorted(skills, key=lambda one: one.name):
-                    entry = zipfile.ZipInfo(f"{skill.name}/{SKILL_FILE}", _LONG_AGO)
-                    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
-                    archive.writestr(entry, render_skill(skill))
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(path, written.getvalue(), follow_links=False)
     except OSError as error:
         raise SkillError(f"{path} cannot be written: {error.strerror or error}: choose another place") from error

@@ -73,9 +73,11 @@ def set_aside(prompts: Sequence[TrainingPrompt], most: int) -> tuple[list[Traini
 
 def split_golden(items: Sequence[GoldenItem], most: int) -> tuple[tuple[GoldenItem, ...], tuple[GoldenItem, ...]]:
     """The items by which checkpoints are chosen, at most so many of every fourth, and those for the gate: what chose weights does
-    not prove them. The gate's are mixed, since it may decide after the first few hundred."""
-    choosing = items[3::4]
-    proving = sorted((item for at, item in enumerate(items) if at % 4 != 3), key=lambda item: _mixed(item.name))
+    not prove them. Both have the same share of every kind of question and of every answer: a model that always says no must not
+    look better to one of them. The gate's are mixed, since it may decide after the first few hundred."""
+    alike = sorted(items, key=lambda item: (item.name.partition("-")[0], item.reference, _mixed(item.name)))
+    choosing = alike[3::4]
+    proving = sorted((item for at, item in enumerate(alike) if at % 4 != 3), key=lambda item: _mixed(item.name))
     chosen = [choosing[at * len(choosing) // most] for at in range(most)] if len(choosing) > most else choosing
     return tuple(chosen), tuple(proving)
 

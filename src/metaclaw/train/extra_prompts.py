@@ -67,11 +67,18 @@ class Rehearsed(msgspec.Struct, frozen=True, array_like=True):
     logprob: float
 
 
+class _Grid(msgspec.Struct, frozen=True):
+    asks: list[str]
+    words: list[str]
+
+
 class _File(msgspec.Struct, frozen=True):
     things: list[str]
     asks: list[str]
     short: list[str]
     sure: list[str]
+    grids: list[_Grid]
+    endings: list[str]
     systems: list[str]
 
 
@@ -90,12 +97,13 @@ def ordinary_words() -> tuple[str, ...]:
 
 def ordinary_questions(count: int, seed: int, excluded: Collection[str] = ()) -> list[RehearsalQuestion]:
     """So many ordinary questions at most, mixed by the seed: as many with short answers as with long ones, and again half as many
-    with one right answer. None is one of the `excluded` (the golden set's)."""
+    with one right answer. None is the beginning of one of the `excluded` (the golden set's)."""
     file, chance = _written(), random.Random(f"rehearsal {seed}")
-    kept_out = {_plain(one) for one in excluded}
+    kept_out = "\n".join(["", *map(_plain, excluded)])
+    grids = [ask.format(word) for grid in file.grids for ask, word in product(grid.asks, grid.words)]
     long, short, sure = (
-        [one for one in some if _plain(one) not in kept_out]
-        for some in ([ask.format(thing) for ask, thing in product(file.asks, file.things)], file.short, file.sure)
+        [one for one in some if f"\n{_plain(one)}" not in kept_out]
+        for some in ([ask.format(thing) for ask, thing in product(file.asks, file.things)], file.short, [*file.sure, *grids])
     )
     few = min(len(short), count // 2)
     drawn = chance.sample(long, min(len(long), count - few)) + chance.sample(short, few)
@@ -104,7 +112,8 @@ def ordinary_questions(count: int, seed: int, excluded: Collection[str] = ()) ->
         RehearsalQuestion(_request(text, file.systems[at % len(file.systems)]), is_sure=False) for at, text in enumerate(drawn)
     ]
     certain = chance.sample(sure, min(len(sure), count // 2))
-    return asked + [RehearsalQuestion(_request(text, ""), is_sure=True) for text in certain]
+    ended = [f"{text} {file.endings[at % len(file.endings)]}" if text.endswith("?") else text for at, text in enumerate(certain)]
+    return asked + [RehearsalQuestion(_request(text.rstrip(), ""), is_sure=True) for text in ended]
 
 
 def rehearse(answers: Sequence[Rehearsed], most: int, room: int, weight: float, seed: int) -> list[Datum]:

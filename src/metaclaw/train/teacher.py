@@ -23,9 +23,9 @@ from metaclaw.domain.chat import Json, Usage
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum, Rollout
 from metaclaw.errors import TrainingError, UpstreamError, WireError
-from metaclaw.ports import Call, HttpProvider, Purpose, Reply
+from metaclaw.ports import Call, HttpProvider, Purpose
 from metaclaw.train.advantages import Skip, TrainingData, clip, skips
-from metaclaw.upstream import UNMETERED, Meter, Spent
+from metaclaw.upstream import UNMETERED, Meter, Spent, gather_body
 
 CLIP = 2.0
 _NOTHING = 1e-6
@@ -173,10 +173,7 @@ class EndpointTeacher:
     async def _answer(self, call: Call) -> tuple[int, bytes]:
         async with self._translated():
             reply = await self._provider.call(call, {})
-            try:
-                return reply.status, await _gather(reply, self._max_answer_bytes)
-            finally:
-                await reply.aclose()
+            return reply.status, await gather_body(reply, self._provider.name, self._max_answer_bytes)
 
     @asynccontextmanager
     async def _translated(self) -> AsyncIterator[None]:
@@ -229,14 +226,3 @@ class EndpointTeacher:
         if value is None or not isfinite(value) or value > 0.0:
             raise TrainingError(f"{self.name} gave {value} as a log-probability")
         return value
-
-
-async def _gather(reply: Reply, most: int) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    async for chunk in reply.chunks():
-        size += len(chunk)
-        if size > most:
-            raise UpstreamError(f"more than {most} bytes in one answer")
-        pieces.append(chunk)
-    return b"".join(pieces)

@@ -388,15 +388,15 @@ _WITHIN_S = 15.0
 _KEY_REFUSED = (401, 402, 403)
 
 
-async def gather_body(reply: Reply, provider: str) -> bytes:
+async def gather_body(reply: Reply, provider: str, most_bytes: int = MAX_ANSWER_BYTES) -> bytes:
     """The whole body of a reply, which is closed then. Raises UpstreamError where it is too large."""
     pieces: list[bytes] = []
     size = 0
     try:
         async for chunk in reply.chunks():
             size += len(chunk)
-            if size > MAX_ANSWER_BYTES:
-                raise UpstreamError(f"provider {provider} sent more than {MAX_ANSWER_BYTES} bytes in one answer")
+            if size > most_bytes:
+                raise UpstreamError(f"provider {provider} sent more than {most_bytes} bytes in one answer")
             pieces.append(chunk)
     finally:
         await reply.aclose()

@@ -2,5 +2,3 @@
 nothing heavy."""
 
 from metaclaw.engine.embedding.client import INSTALL, INSTALL_FOR_PROVIDER, MeaningSearch, missing_packages
-
-__all__ = ["INSTALL", "INSTALL_FOR_PROVIDER", "MeaningSearch", "missing_packages"]

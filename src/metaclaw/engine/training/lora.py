@@ -22,8 +22,9 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from metaclaw.domain.chat import Json
+from metaclaw.durable_files import sync_path, write_file
 from metaclaw.engine.checkpoint import Steps, finish
-from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, sync_path, write_synced
+from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE
 from metaclaw.engine.vocabulary import read_json
 from metaclaw.errors import EngineError, TrainingError
 
@@ -209,8 +210,8 @@ def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
     try:
         shutil.rmtree(making, ignore_errors=True)
         making.mkdir(parents=True)
-        write_synced(making / WEIGHTS_FILE, save(tensors, metadata={"format": "pt"}))
-        write_synced(making / CONFIG_FILE, json.dumps(_config(adapter, base), indent=2, sort_keys=True).encode())
+        write_file(making / WEIGHTS_FILE, save(tensors, metadata={"format": "pt"}))
+        write_file(making / CONFIG_FILE, json.dumps(_config(adapter, base), indent=2, sort_keys=True).encode())
         sync_path(making)
         making.rename(folder)
         sync_path(folder.parent)

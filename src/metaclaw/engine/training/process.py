@@ -13,11 +13,12 @@ from safetensors.torch import load, save
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Loss, PieceStats, RunProgress, StepStats
+from metaclaw.durable_files import sync_path, write_file
 from metaclaw.engine.frames import Pipe
 from metaclaw.engine.training import frames
 from metaclaw.engine.training.learner import AdapterLearner, describe_memory_error, is_out_of_memory
 from metaclaw.engine.training.lora import Adapter, Pair, read_adapter, write_adapter
-from metaclaw.engine.training.run_files import RunFiles, sync_path, write_synced
+from metaclaw.engine.training.run_files import RunFiles
 from metaclaw.errors import MetaClawError, MissingPackageError, TrainerMemoryError, TrainingError
 
 BACKEND: Final = "embedded"
@@ -130,7 +131,7 @@ def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -
         for torn in (making, *folder.parent.glob(f".{making.name}.*.part")):
             shutil.rmtree(torn, ignore_errors=True)
         write_adapter(making, adapter, base)
-        write_synced(making / TRAINING_FILE, training)
+        write_file(making / TRAINING_FILE, training)
         sync_path(making)
         shutil.rmtree(folder, ignore_errors=True)
         making.rename(folder)
