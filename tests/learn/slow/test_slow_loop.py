@@ -187,7 +187,7 @@ class Strict:
     """A gate that says of the first tries of a candidate that general abilities were lost, and then weighs it."""
 
     def __init__(self, stage: Stage, refused: int, cut_at: int | None = None) -> None:
-        self._proof, self._refused, self._cut_at = stage.slow._parts.proof, refused, cut_at
+        self._proof, self._refused, self._cut_at = stage.slow.parts.proof, refused, cut_at
         self.tried: list[int] = []
         self.seen: list[str] = []
 
@@ -203,7 +203,7 @@ class Strict:
 
 def strictly(stage: Stage, refused: int, cut_at: int | None = None) -> Strict:
     gate = Strict(stage, refused, cut_at)
-    stage.slow._parts = replace(stage.slow._parts, proof=gate)  # type: ignore[arg-type]
+    stage.slow.parts = replace(stage.slow.parts, proof=gate)  # type: ignore[arg-type]
     return gate
 
 
@@ -293,16 +293,16 @@ async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupte
 
 async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_back(stage: Stage) -> None:
     stage.talk(60)
-    kept = stage.slow._parts.proof.weigh
+    kept = stage.slow.parts.proof.weigh
 
     async def unplugged(*arguments: object, **named: object) -> None:
         raise CutError
 
-    stage.slow._parts.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
+    stage.slow.parts.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
     with pytest.raises(CutError):
         await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow._parts.proof.weigh = kept  # type: ignore[method-assign]
+    stage.slow.parts.proof.weigh = kept  # type: ignore[method-assign]
     stage.build()
     await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
@@ -413,12 +413,12 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
     assert batch is not None
     assert batch.state is BatchState.OPEN
     stage.backend.sample = real  # type: ignore[attr-defined]
-    weigh = stage.slow._parts.proof.weigh
-    stage.slow._parts.proof.weigh = gone  # type: ignore[method-assign,assignment]
+    weigh = stage.slow.parts.proof.weigh
+    stage.slow.parts.proof.weigh = gone  # type: ignore[method-assign,assignment]
     for _ in range(6):
         assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow._parts.proof.weigh = weigh  # type: ignore[method-assign]
+    stage.slow.parts.proof.weigh = weigh  # type: ignore[method-assign]
     assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 

@@ -203,7 +203,7 @@ class SlowLearning:
             judge=lambda: self._learning.models.shown(self._config.judge),
             skills=lambda: self._library.view.skills,
             tell=lambda text: self._learning.announce("notice", {"text": text}),
-            pause_s=self.settings.retry_s,
+            retry_s=self.settings.retry_s,
         )
 
     def begin(self, supervisor: Supervisor) -> None:
