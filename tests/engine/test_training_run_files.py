@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.training import RunProgress
-from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, RunFiles, is_whole, remove_run
+from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, RunFiles, is_complete_adapter, remove_run
 from metaclaw.errors import TrainingError
 
 _PLAN: dict[str, Json] = {"name": "night", "rank": 8, "seed": 1, "start": None}
@@ -213,29 +213,29 @@ def adapter(tmp_path: Path) -> Path:
 
 
 def test_what_is_all_there_is_whole(adapter: Path) -> None:
-    assert is_whole(adapter)
+    assert is_complete_adapter(adapter)
 
 
 @pytest.mark.parametrize("name", [CONFIG_FILE, WEIGHTS_FILE])
 def test_without_one_of_its_files_it_is_not(adapter: Path, name: str) -> None:
     (adapter / name).unlink()
-    assert not is_whole(adapter)
+    assert not is_complete_adapter(adapter)
 
 
 def test_nor_with_an_empty_configuration(adapter: Path) -> None:
     (adapter / CONFIG_FILE).write_bytes(b"")
-    assert not is_whole(adapter)
+    assert not is_complete_adapter(adapter)
 
 
 def test_nor_cut_at_any_byte(adapter: Path) -> None:
     body = (adapter / WEIGHTS_FILE).read_bytes()
     for length in range(len(body)):
         (adapter / WEIGHTS_FILE).write_bytes(body[:length])
-        assert not is_whole(adapter)
+        assert not is_complete_adapter(adapter)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.binary(max_size=64))
 def test_whatever_else_stands_there_is_no_adapter(adapter: Path, rubbish: bytes) -> None:
     (adapter / WEIGHTS_FILE).write_bytes(len(rubbish).to_bytes(8, "little") + rubbish + b"more")
-    assert not is_whole(adapter)
+    assert not is_complete_adapter(adapter)

@@ -232,10 +232,10 @@ def test_a_loss_of_two_points_is_seen(after: int, standing: GoldenStanding) -> N
     assert comparison.points == pytest.approx(100 * (after - 600) / COMPARED_ITEMS)
 
 
-def test_what_is_broken_and_what_is_mended_is_told() -> None:
+def test_what_is_broken_and_what_is_fixed_is_told() -> None:
     before = score(400)
     comparison = compare_golden(before, swapped(before, "i1", "i500"))
-    assert (comparison.broken, comparison.mended, comparison.points) == (("i1",), ("i500",), 0.0)
+    assert (comparison.broken, comparison.fixed, comparison.points) == (("i1",), ("i500",), 0.0)
     assert comparison.words == "general abilities kept (+0.0 points, at worst -0.3, on 1,000 questions)"
 
 

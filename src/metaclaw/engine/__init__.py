@@ -12,7 +12,7 @@ from metaclaw.engine.client import MODEL_ID, EmbeddedModel
 from metaclaw.engine.frames import Generate
 from metaclaw.engine.prompt import CallParser, FolderTokeniser, Prompt, build_prompt, make_message
 from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
-from metaclaw.engine.training.run_files import is_whole
+from metaclaw.engine.training.run_files import is_complete_adapter
 
 if TYPE_CHECKING:
     from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER, MeaningSearch, missing_packages

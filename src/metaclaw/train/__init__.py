@@ -1,4 +1,4 @@
-"""Training: advantages, curriculum, schedule, the gate and its golden set, training services, and servers of trained weights.
+"""Training: advantages, curriculum, the progress of a run, the gate and its golden set, training services, servers of the weights.
 
 SDKs of training services are loaded by `load_tinker` and `load_weaver`, not by importing this package.
 """
@@ -69,18 +69,7 @@ from metaclaw.train.imitation import (
     with_hint,
 )
 from metaclaw.train.live import Baseline, LiveReport, LiveRules, LiveRuling, LiveWatch, judge_live
-from metaclaw.train.records import (
-    FULL_REWARD,
-    StepRecord,
-    drift_watch,
-    earned_lengths,
-    group_record,
-    mean_reward,
-    moved_prefix,
-    step_figures,
-    weighted_mean,
-)
-from metaclaw.train.schedule import (
+from metaclaw.train.progress import (
     Phase,
     RunSize,
     ScheduleRules,
@@ -91,5 +80,16 @@ from metaclaw.train.schedule import (
     next_step,
     ranking_tokens,
     token_cap,
+)
+from metaclaw.train.records import (
+    FULL_REWARD,
+    StepRecord,
+    drift_watch,
+    earned_lengths,
+    group_record,
+    mean_reward,
+    moved_prefix,
+    step_figures,
+    weighted_mean,
 )
 from metaclaw.train.teacher import EndpointTeacher, Teacher, teacher_advantages

@@ -192,7 +192,7 @@ class GoldenComparison:
     passes: PointChange
     likelihood: PointChange | None
     broken: tuple[str, ...]
-    mended: tuple[str, ...]
+    fixed: tuple[str, ...]
     standing: GoldenStanding
     words: str
 
@@ -275,16 +275,16 @@ def compare_golden(
     tried = len(serving.passed)
     whole = max(tried, of or tried)
     broken = tuple(name for name, was in serving.passed.items() if was and not candidate.passed[name])
-    mended = tuple(name for name, was in serving.passed.items() if not was and candidate.passed[name])
+    fixed = tuple(name for name, was in serving.passed.items() if not was and candidate.passed[name])
     z = rules.z * math.sqrt(whole / tried)
-    passes = _change_of_passes(tried, len(broken), len(mended), z)
+    passes = _change_of_passes(tried, len(broken), len(fixed), z)
     likelihood = None
     if serving.likelihood is not None and candidate.likelihood is not None:
         points, error = likelihood_points(serving.likelihood, candidate.likelihood)
         likelihood = PointChange.around(points, z * error)
     standing = _standing(passes, likelihood, is_weak=serving.share < rules.weak, is_all=tried == whole, margin=rules.margin)
     words = _in_words(serving, passes, likelihood, broken, standing, rules.margin)
-    return GoldenComparison(passes, likelihood, broken, mended, standing, words)
+    return GoldenComparison(passes, likelihood, broken, fixed, standing, words)
 
 
 def likelihood_points(serving: Mapping[str, float], candidate: Mapping[str, float]) -> tuple[float, float]:
@@ -370,9 +370,9 @@ def _has_keys(document: Json, keys: frozenset[str]) -> bool:
     return isinstance(document, dict) and document.keys() == keys
 
 
-def _change_of_passes(items: int, broken: int, mended: int, z: float) -> PointChange:
-    mean = (mended - broken) / items
-    error = math.sqrt(max(0.0, (broken + mended + 1) / items - mean**2) / items)
+def _change_of_passes(items: int, broken: int, fixed: int, z: float) -> PointChange:
+    mean = (fixed - broken) / items
+    error = math.sqrt(max(0.0, (broken + fixed + 1) / items - mean**2) / items)
     return PointChange.around(100.0 * mean, 100.0 * z * error)
 
 

@@ -22,8 +22,8 @@ from metaclaw.domain.chat import ChatRequest, Message, Role, Text
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.training import Datum, Rollout
 from metaclaw.train.advantages import MAX_ADVANTAGE, ScoredGroup, Skip, TrainingData, skips, spread
+from metaclaw.train.progress import key_rewards
 from metaclaw.train.records import BestAnswer, StepRecord
-from metaclaw.train.schedule import key_rewards
 
 LEAST_GAIN: Final = 0.05
 _LEAST_SPREAD: Final = 0.1

@@ -17,7 +17,7 @@ from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.ports import Purpose
 from metaclaw.store import BatchState
-from metaclaw.train.schedule import RunSize, fit_to_budget, judged_size, ranking_tokens
+from metaclaw.train.progress import RunSize, fit_to_budget, judged_size, ranking_tokens
 from metaclaw.upstream import Spent
 from tests.learn.slow.stage import UNCHECKED, Stage
 

@@ -9,7 +9,7 @@ from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.store import BatchState
-from metaclaw.train.schedule import Phase
+from metaclaw.train.progress import Phase
 from tests.learn.slow.stage import Stage
 
 pytestmark = pytest.mark.anyio

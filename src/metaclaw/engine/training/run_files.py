@@ -198,7 +198,7 @@ class _Tensor(msgspec.Struct):
 _header = msgspec.json.Decoder(dict[str, _Tensor])
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete_adapter(folder: Path) -> bool:
     """Whether an adapter's files are there and have the length that they name. Their content is checked when they are loaded."""
     weights = folder / WEIGHTS_FILE
     try:

@@ -19,7 +19,7 @@ import msgspec
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.engine import is_whole
+from metaclaw.engine import is_complete_adapter
 from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
 from metaclaw.train.backends.blocking_calls import run_in_thread
 
@@ -151,7 +151,7 @@ class LoadingHost:
             complaint = await self._ask(*self._dialect.load(name_of(version), folder))
         if complaint is not None:
             # The server reads our folders: it can never load an adapter that is not complete. Other refusals may pass.
-            kind = TrainingError if is_whole(Path(folder)) else WeightsLostError
+            kind = TrainingError if is_complete_adapter(Path(folder)) else WeightsLostError
             raise kind(f"version {version} cannot be loaded by {self._admin.url}: {complaint}")
 
     async def _unload(self, version: int) -> None:
