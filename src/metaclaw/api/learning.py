@@ -60,9 +60,9 @@ class LearningRoutes:
     owner: Callable[[], Awaitable["OwnerActions"]]
     rulebook: Rulebook
     compliance: SqlCompliance
-    noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
+    noted: Callable[[Skill, TurnId], None]
     """Called with a rule that was stated in a turn. Blocks."""
-    begin_forgetting: Callable[[SessionId], None] = lambda session: None
+    begin_forgetting: Callable[[SessionId], None]
     """Notes durably that a session is to be forgotten, before the owner, which takes long to build, is asked. Blocks."""
 
     def table(self) -> list[Route]:
