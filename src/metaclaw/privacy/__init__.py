@@ -1,4 +1,4 @@
-"""Privacy and safety: secrets, who said what, and what a skill may instruct and reach."""
+"""Privacy and safety: secrets, the sources of passages, and the review of proposed skills and rules."""
 
 from metaclaw.privacy.capabilities import combined_capabilities as combined_capabilities
 from metaclaw.privacy.capabilities import skill_capabilities as skill_capabilities

@@ -150,7 +150,7 @@ _CLIENT_BLOCK = re.compile(
     rf"<({CLIENT_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)|<<<BEGIN_\w+>>>.*?(?:<<<END_\w+>>>|\Z)", re.DOTALL
 )
 _PASTED_BLOCK = re.compile(rf"<({_PASTED_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
-# Any other element with a sentence inside: users write no tags around their own words.
+# Any other element with a sentence inside: people do not put their own words in tags.
 _ELEMENT = re.compile(r"<([a-zA-Z][\w-]{0,60})\b[^<>]{0,300}>[^<>]*?\S\s+\S+\s+\S.{0,20000}?</\1\s*>", re.DOTALL)
 _FENCE = re.compile(r"(?:^[ \t]*|[ \t])(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _QUOTED_LINES = re.compile(r"(?:^[ \t]*>[^\n]*(?:\n|\Z))+", re.MULTILINE)
@@ -183,8 +183,8 @@ def passages_of_message(text: str) -> Iterator[Passage]:
 
 @dataclass(frozen=True, slots=True)
 class PersonsMessage:
-    """A user's message, split: `shown` is without pasted text and what the client added; `own` is also without what
-    the person quotes or reports; `foreign` is all of that."""
+    """The parts of a user's message: `shown` leaves out pasted text and the client's additions; `own` also leaves out what the
+    user quotes or reports; `foreign` is everything left out."""
 
     shown: str
     own: str
@@ -249,7 +249,7 @@ def _of_step(step: Step) -> Iterator[Passage]:
             PassageSource.TOOL if "mcp" in tool.name.lower() else PassageSource.SYSTEM,
             "\n".join((tool.description or "", *_strings(dict(tool.parameters)))),
         )
-    own = [words for one in _chain(step) for words in (one.task, one.said_after) if words]
+    own = [words for earlier in _chain(step) for words in (earlier.task, earlier.said_after) if words]
     for words in dict.fromkeys(own):
         yield from passages_of_message(words)
     calls = {part.id: part for message in step.history for part in message.parts if isinstance(part, ToolCall)}
@@ -260,12 +260,12 @@ def _of_step(step: Step) -> Iterator[Passage]:
 
 
 def _chain(step: Step) -> Iterator[Step]:
-    one: Step | None = step
+    current: Step | None = step
     for _ in range(_MAX_STEPS_BACK):
-        if one is None:
+        if current is None:
             return
-        yield one
-        one = one.previous
+        yield current
+        current = current.previous
 
 
 def _of_messages(messages: Iterable[Message], calls: dict[str, ToolCall]) -> Iterator[Passage]:
@@ -329,7 +329,13 @@ def _strings(value: Json) -> Iterator[str]:
 
 
 _DECIDED_BY_PERSON = frozenset(
-    ("install from an address", "switch protection off", "open or send over the network", "download", "start a foreign container")
+    (
+        "install from an address",
+        "turn protection off",
+        "open or send over the network",
+        "download",
+        "start a container with host access",
+    )
 )
 _ROOT = re.compile(
     r"(?:<cwd>|(?:primary )?working director(?:y|ies)(?: is)?:?|current director(?:y|ies)(?: is)?:?|\bcwd\b[\"']?[:=]"
@@ -361,9 +367,10 @@ def workspace_of(spans: Iterable[Passage]) -> Workspace:
 
 
 def _granted(sentence: str) -> Capabilities:
-    """What a user's own sentence grants: what it names, unless it is a question.
+    """The capabilities that a user's own sentence grants: those it names, unless it is a question.
 
-    No words grant downloads, unprotected connections and the like, but a sentence that forbids them may be kept as it is.
+    A sentence never grants pipes, downloads, unprotected connections and the like, unless it forbids them: then a rule may repeat
+    it.
     """
     if sentence.rstrip().endswith(("?", "？")):
         return Capabilities()
