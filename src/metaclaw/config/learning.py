@@ -29,7 +29,7 @@ class SkillsConfig(Section):
         default=800,
         ge=0,
         le=100_000,
-        description="All rules and facts are placed if together they take at most this many tokens; otherwise only those that match.",
+        description="All rules and facts are placed if together they take at most this many tokens; else only those that match.",
     )
     retrieval: Literal["auto", "words", "hybrid", "lexical"] = Field(
         default="auto",

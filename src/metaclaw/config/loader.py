@@ -170,7 +170,7 @@ class Config(Section):
 
 
 def parse_text(path: Sequence[str | int], text: str) -> object:
-    """Parse the text of a value by its key's type: strings stay as they are, the rest is TOML. Invalid values fail in validation."""
+    """Parse the text of a value by its key's type: strings stay as they are, the rest is TOML. Validation finds invalid values."""
     parts = tuple(part for part in path if not (isinstance(part, str) and part.isdecimal()))
     if parts[:1] and parts[0] in LISTS and len(parts) == len(path) > 2:
         parts = (parts[0], *parts[2:])  # the second part is an entry's name

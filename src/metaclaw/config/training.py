@@ -31,8 +31,8 @@ class DistillConfig(Section):
     )
     hindsight: bool = Field(
         default=True,
-        description="If no answer to a prompt earns a reward, answer again with the rule or an earlier correction in the prompt, and "
-        "train on that answer if it earns more. Also on without this section.",
+        description="If no answer to a prompt earns a reward, answer again with the rule or an earlier correction in the prompt, "
+        "and train on that answer if it earns more. Also on without this section.",
     )
 
     @model_validator(mode="after")
@@ -43,8 +43,7 @@ class DistillConfig(Section):
 
 
 class PolicyConfig(Section):
-    """Training of weights. Without this section no weights are trained; an empty section trains the embedded model while you are
-    away."""
+    """Training of weights. Without this section nothing is trained; if it is empty, the embedded model is, while you are away."""
 
     mode: TrainingMode = Field(
         default="auto",
@@ -57,8 +56,8 @@ class PolicyConfig(Section):
     )
     base_model: str | None = Field(
         default=None,
-        description="The model that is trained. With the backend `embedded`: the folder of a Hugging Face causal model; default: the "
-        "embedded model. With a service (required): the service's name for the model.",
+        description="The model that is trained. With the backend `embedded`: the folder of a Hugging Face causal model; default: "
+        "the embedded model. With a service (required): the service's name for the model.",
         examples=["Qwen/Qwen3-8B"],
     )
     tokenizer: Path | None = Field(
@@ -87,8 +86,8 @@ class PolicyConfig(Section):
         default=1024,
         ge=1,
         le=65_536,
-        description="Most turns of one run. A run takes all turns that may train, newest first, and up to the same number of prompts "
-        "of earlier runs, so that a version keeps what the version before it learned.",
+        description="Most turns of one run. A run takes all turns that may train, newest first, and up to the same number of "
+        "prompts of earlier runs, so that a version keeps what the version before it learned.",
     )
     prompts_per_step: int | None = Field(
         default=None,
@@ -108,16 +107,16 @@ class PolicyConfig(Section):
         default=200,
         ge=1,
         le=10_000,
-        description="Most optimiser steps of one run, each on newly drawn answers. A run ends earlier when it has learned enough or "
-        "no longer improves.",
+        description="Most optimiser steps of one run, each on newly drawn answers. A run ends earlier when it has learned enough "
+        "or no longer improves.",
     )
     rehearsal: float = Field(
         default=2.0,
         ge=0,
         le=100,
         allow_inf_nan=False,
-        description="Weight of training on the untrained model's own answers to ordinary questions, so that other abilities stay as "
-        "they were; 0 turns it off.",
+        description="Weight of training on the untrained model's own answers to ordinary questions, so that other abilities stay "
+        "as they were; 0 turns it off.",
     )
     max_new_tokens: int = Field(
         default=256,
@@ -149,7 +148,7 @@ class PolicyConfig(Section):
     )
     golden_margin: Share = Field(
         default=0.02,
-        description="How much worse a version may be on the golden set (about 1,200 small questions of all kinds), as a share of it.",
+        description="Share by which a version may be worse on the golden set (about 1,200 small questions of all kinds).",
     )
     kl_limit: float = Field(
         default=8.0,
@@ -172,8 +171,8 @@ class PolicyConfig(Section):
     )
     train_share: Share = Field(
         default=0.5,
-        description="Share of the time in which a GPU or a service may train while you work; 0 trains in windows only. A CPU trains "
-        "in windows only.",
+        description="Share of the time in which a GPU or a service may train while you work; 0 trains in windows only. A CPU "
+        "always trains in windows only.",
     )
     keep_versions: int = Field(
         default=5, ge=2, le=1000, description="Number of versions whose weights are kept, besides those in use."
@@ -381,8 +380,7 @@ class RuleConfig(Section):
 
 
 class ScheduleConfig(Section):
-    """When weights may be trained with `policy.mode = "auto"`: something shows that you are away, and nothing that you are
-    present."""
+    """When weights may be trained with `policy.mode = "auto"`: something shows that you are away, nothing that you are present."""
 
     sleep: Names = Field(
         default=("23:00-07:00",),
