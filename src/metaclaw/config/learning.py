@@ -38,8 +38,8 @@ class SkillsConfig(Section):
     )
     embeddings_provider: str | None = Field(
         default=None,
-        description="The provider (of kind openai) that computes vectors for the search by meaning. It receives people's requests"
-        " and the triggers and examples of rules and skills. Default: the local model; nothing is sent.",
+        description="The provider (of kind openai) that computes vectors for the search by meaning. It receives people's requests,"
+        " and triggers, examples and texts of rules and skills. Default: the local model; nothing is sent.",
         examples=["openai"],
     )
     embeddings_model: str | None = Field(
@@ -126,7 +126,7 @@ class EvolverConfig(Section):
 
     provider: str | None = Field(
         default=None,
-        description="The provider that answers. Default: that of the judge; without one, only a person's own words become skills.",
+        description="The provider that answers. Default: the judge's; without one, only a person's own words become skills.",
         examples=["openai"],
     )
     model: str | None = Field(

@@ -223,7 +223,7 @@ def _keys(path: tuple[str | int, ...], value: object) -> Iterator[tuple[str, obj
 
 def missing_secrets(config: Config, env: Mapping[str, str] | None = None) -> list[Problem]:
     """Secrets whose variable or file has no value, each with its place."""
-    found = []
+    problems = []
     for key, value in flatten(config):
         if isinstance(value, Secret):
             try:
@@ -231,8 +231,8 @@ def missing_secrets(config: Config, env: Mapping[str, str] | None = None) -> lis
             except ConfigError as error:
                 what, _, remedy = str(error).partition(": ")
                 shown = named_key_of(path_of(key), [provider.name for provider in config.providers])
-                found.append(Problem(str(config.where(key)), shown, f"has no value ({what})", remedy))
-    return found
+                problems.append(Problem(str(config.where(key)), shown, f"has no value ({what})", remedy))
+    return problems
 
 
 ENV_PREFIX = "METACLAW__"
@@ -289,23 +289,23 @@ def read_file(path: Path) -> ConfigFile:
 
 def from_environment(env: Mapping[str, str]) -> list[ValueAssignment]:
     """The settings in environment variables, in the order of their names."""
-    found = []
+    assignments = []
     for name in sorted(env):
         if name.startswith(ENV_PREFIX):
             key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
-            found.append(_assignment(key, env[name], ValueSource(SourceKind.ENVIRONMENT, name)))
-    return found
+            assignments.append(_assignment(key, env[name], ValueSource(SourceKind.ENVIRONMENT, name)))
+    return assignments
 
 
 def from_options(sets: Sequence[str], *, option: str = "--set") -> list[ValueAssignment]:
     """The settings given as `section.key=value`, in order."""
-    found = []
+    assignments = []
     for text in sets:
         key, separator, value = text.partition("=")
         if not separator:
             raise _broken(option, f"{text!r} has no =", f"write {option} section.key=value")
-        found.append(_assignment(key.strip(), value, ValueSource(SourceKind.OPTION, option)))
-    return found
+        assignments.append(_assignment(key.strip(), value, ValueSource(SourceKind.OPTION, option)))
+    return assignments
 
 
 def place(tree: dict[str, object], layer: ValueAssignment) -> ValueAssignment:

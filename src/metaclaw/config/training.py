@@ -43,7 +43,7 @@ class DistillConfig(Section):
 
 
 class PolicyConfig(Section):
-    """Training of weights. Without this section nothing is trained; if it is empty, the embedded model is, while you are away."""
+    """Training of weights. Without this section there is none; an empty section trains the embedded model while you are away."""
 
     mode: TrainingMode = Field(
         default="auto",
@@ -81,7 +81,7 @@ class PolicyConfig(Section):
         allow_inf_nan=False,
         description="Peak learning rate of AdamW; it rises in the first steps and falls in the last.",
     )
-    batch_turns: int = Field(default=32, ge=1, le=4096, description="Number of new turns at which a run begins.")
+    batch_turns: int = Field(default=32, ge=1, le=4096, description="Number of usable turns that a run needs to begin.")
     batch_most: int = Field(
         default=1024,
         ge=1,
@@ -171,8 +171,8 @@ class PolicyConfig(Section):
     )
     train_share: Share = Field(
         default=0.5,
-        description="Share of the time in which a GPU or a service may train while you work; 0 trains in windows only. A CPU "
-        "always trains in windows only.",
+        description="Share of the time in which a GPU or a service may train while you work; with 0 it trains only in windows, as "
+        "a CPU always does.",
     )
     keep_versions: int = Field(
         default=5, ge=2, le=1000, description="Number of versions whose weights are kept, besides those in use."
@@ -316,7 +316,7 @@ def _days(text: str | None) -> frozenset[int]:
 
 
 class CalendarConfig(Section):
-    """One calendar. You count as away during its events, unless a rule says otherwise."""
+    """One calendar. You count as away while it shows you as busy, unless a rule says otherwise."""
 
     kind: Literal["ics", "caldav", "google"] = Field(description="An iCalendar file or feed, a CalDAV server, Google Calendar.")
     url: Secret | None = Field(

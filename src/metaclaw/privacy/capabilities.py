@@ -144,9 +144,9 @@ def capabilities(text: str) -> Capabilities:
     shown = visible_text(text)
     return Capabilities(
         frozenset(_hosts(shown)),
-        frozenset(found[1].rstrip("/.,") for found in _PATH.finditer(shown)),
-        frozenset(next(group for group in found.groups() if group).strip("/").lower() for found in _CREDENTIAL.finditer(shown)),
-        frozenset(" ".join(found[1].split())[:120] for found in _PIPE.finditer(shown)),
+        frozenset(match[1].rstrip("/.,") for match in _PATH.finditer(shown)),
+        frozenset(next(group for group in match.groups() if group).strip("/").lower() for match in _CREDENTIAL.finditer(shown)),
+        frozenset(" ".join(match[1].split())[:120] for match in _PIPE.finditer(shown)),
         frozenset(name for name, pattern in _COMMANDS if pattern.search(shown)),
     )
 
@@ -164,15 +164,15 @@ def skill_text(skill: Skill) -> str:
 
 def _hosts(text: str) -> Iterable[str]:
     for pattern in (_URL, _AT, _SOCKET):
-        yield from (host for found in pattern.finditer(text) if (host := _host(found[1])))
-    for found in _DOMAIN.finditer(text):
-        if not _CODE_NAMES.search(found[1]) and (host := _host(found[1])):
+        yield from (host for match in pattern.finditer(text) if (host := _host(match[1])))
+    for match in _DOMAIN.finditer(text):
+        if not _CODE_NAMES.search(match[1]) and (host := _host(match[1])):
             yield host
-    for found in _ADDRESS.finditer(text):
-        if (found[2] or _is_address(found[1])) and (host := _host(found[1] or found[2])):
+    for match in _ADDRESS.finditer(text):
+        if (match[2] or _is_address(match[1])) and (host := _host(match[1] or match[2])):
             yield host
-    for found in _DEFANGED.finditer(text):
-        name = re.sub(r"\s?(?:\[\.\]|\(\.\)|\[dot\]|\(dot\)| dot )\s?", ".", found[1], flags=re.IGNORECASE)
+    for match in _DEFANGED.finditer(text):
+        name = re.sub(r"\s?(?:\[\.\]|\(\.\)|\[dot\]|\(dot\)| dot )\s?", ".", match[1], flags=re.IGNORECASE)
         if _DOMAIN.fullmatch(name):
             yield name.lower()
 
@@ -223,11 +223,11 @@ def combined_capabilities(skills: Sequence[Skill]) -> Capabilities:
 def _assembled(texts: Sequence[str]) -> Iterable[str]:
     """The texts as an agent could combine them: variables filled in, and code fragments joined."""
     whole = "\n".join(texts)
-    values = {found[1]: found[2] for found in _ASSIGNED.finditer(whole)}
+    values = {match[1]: match[2] for match in _ASSIGNED.finditer(whole)}
     if values:
         filled = whole
         for _ in range(3):
-            filled = _REFERENCE.sub(lambda found: values.get(next(name for name in found.groups() if name), found[0]), filled)
+            filled = _REFERENCE.sub(lambda match: values.get(next(name for name in match.groups() if name), match[0]), filled)
         yield filled
         yield re.sub(r"[\"'`]?\s*\+\s*[\"'`]?", "", filled)
     pieces = [_pieces(text) for text in texts]
@@ -240,30 +240,30 @@ def _assembled(texts: Sequence[str]) -> Iterable[str]:
 
 def _pieces(text: str) -> list[str]:
     """The code fragments of a skill, which those of another skill may complete."""
-    code = [(found[1] or found[2]).strip() for found in _CODE_SPAN.finditer(text)]
-    quoted = [found[1] or found[2] for found in _QUOTED_SPAN.finditer(text)]
+    code = [(match[1] or match[2]).strip() for match in _CODE_SPAN.finditer(text)]
+    quoted = [match[1] or match[2] for match in _QUOTED_SPAN.finditer(text)]
     return list(dict.fromkeys(piece for piece in (*code, *quoted) if piece))[:_MAX_PIECES]
 
 
 def _flows(texts: Sequence[str]) -> Iterable[str]:
     """Data flows across two skills: one reads a secret and the other sends, or one downloads and the other runs."""
-    found = [skill_capabilities(text) for text in texts]
+    reach = [skill_capabilities(text) for text in texts]
     temporary = [_temporary(text) for text in texts]
-    for one, other in permutations(range(len(texts)), 2):
-        taken, sent = found[one], found[other]
+    for first, second in permutations(range(len(texts)), 2):
+        source, target = reach[first], reach[second]
         if (
-            taken.credentials
-            and not taken.hosts
-            and _READS.search(texts[one])
-            and sent.hosts
-            and _SENDS.search(texts[other])
-            and not sent.credentials
+            source.credentials
+            and not source.hosts
+            and _READS.search(texts[first])
+            and target.hosts
+            and _SENDS.search(texts[second])
+            and not target.credentials
         ):
-            yield f"secrets from one skill to {', '.join(sorted(sent.hosts))} of another"
-        shared = (taken.paths & sent.paths) | (temporary[one] & temporary[other])
-        if shared and taken.hosts and _FETCHES.search(texts[one]) and _RUNS.search(texts[other]) and not sent.hosts:
+            yield f"secrets from one skill to {', '.join(sorted(target.hosts))} of another"
+        shared = (source.paths & target.paths) | (temporary[first] & temporary[second])
+        if shared and source.hosts and _FETCHES.search(texts[first]) and _RUNS.search(texts[second]) and not target.hosts:
             yield f"one skill downloads {', '.join(sorted(shared))}, and another runs it"
 
 
 def _temporary(text: str) -> frozenset[str]:
-    return frozenset(found[0] for found in re.finditer(r"[\w./-]{0,60}\.(?:sh|py|js|bin|exe|ps1|tmp|bat)\b", text))
+    return frozenset(match[0] for match in re.finditer(r"[\w./-]{0,60}\.(?:sh|py|js|bin|exe|ps1|tmp|bat)\b", text))

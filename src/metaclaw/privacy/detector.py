@@ -93,7 +93,7 @@ class TextView:
 
 
 def _with_replaced(text: str, pattern: re.Pattern[str], instead: Callable[[str], str]) -> TextView | None:
-    stretches = [(found.start(), found.end(), instead(found[0])) for found in pattern.finditer(text)]
+    stretches = [(match.start(), match.end(), instead(match[0])) for match in pattern.finditer(text)]
     return _changed(text, stretches)
 
 
@@ -139,7 +139,7 @@ def glued(text: str) -> Iterator[TextView]:
     A sign at the beginning of a line may mark a quotation, a list or a diff, or belong to the token: both are tried.
     """
     whole = _with_replaced(text, _CONCAT, lambda _: "")
-    breaks = [found.span() for found in _WRAP.finditer(text) if _cuts_a_token(text, *found.span())]
+    breaks = [match.span() for match in _WRAP.finditer(text) if _cuts_a_token(text, *match.span())]
     unwrapped = _changed(text, [(start, end, "") for start, end in breaks])
     marks = [(start, end - len(text[start:end].lstrip()), "") for start, end in breaks]
     marked = _changed(text, marks) if any(text[start:end].strip() for start, end in breaks) else None

@@ -160,8 +160,8 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
             yield lead.end(), _end_of_paste(text, lead)
             break
     for begins in (_HEADER, _CHAT):
-        if (found := begins.search(text)) and not _LOG_LEVEL.search(found[0]):
-            yield found.start(), end_of_mail(text, found.start())
+        if (match := begins.search(text)) and not _LOG_LEVEL.search(match[0]):
+            yield match.start(), end_of_mail(text, match.start())
     yield from _beside_request(text)
     yield from _separated(text)
     headings = list(_HEADING.finditer(text))
@@ -178,12 +178,12 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
     ):
         end = _ENDS.search(text, begin.end())
         yield begin.end(), end.end() if end else len(text)
-    yield from (found.span() for found in _MARKED_LINE.finditer(text))
+    yield from (match.span() for match in _MARKED_LINE.finditer(text))
     for source in _SOURCE_BEHIND.finditer(text):
         before = text[max(0, source.start() - CLAUSE_CHARS) : source.start()]
         sentence = _LAST_SENTENCE.search(before)
         yield source.start() - len(sentence[0] if sentence else ""), source.end()
-    yield from (found.span() for found in _OBJECT.finditer(text))
+    yield from (match.span() for match in _OBJECT.finditer(text))
     yield from data_blocks(text)
     at, is_output = 0, False
     for line in text.splitlines(keepends=True):
@@ -206,7 +206,7 @@ def _end_of_paste(text: str, lead: re.Match[str]) -> int:
 def end_of_mail(text: str, start: int) -> int:
     """Where a pasted mail or chat ends: after its last sign-off, if one paragraph with words such as `I` and `my` follows; else
     at the end of the message."""
-    signed = [found.end() for found in _SIGN_OFF.finditer(text, start)]
+    signed = [match.end() for match in _SIGN_OFF.finditer(text, start)]
     if not signed:
         return len(text)
     rest = text[signed[-1] :].strip()
@@ -216,7 +216,7 @@ def end_of_mail(text: str, start: int) -> int:
 
 def _beside_request(text: str) -> Iterator[tuple[int, int]]:
     """The text after a first paragraph that asks about it or asks to edit it, up to a final question."""
-    paragraphs = [found.span() for found in _PARAGRAPH.finditer(text)]
+    paragraphs = [match.span() for match in _PARAGRAPH.finditer(text)]
     if len(paragraphs) < 2 or _SEPARATOR.search(text):
         return
     request, end = text[slice(*paragraphs[0])], paragraphs[0][1]
@@ -248,9 +248,10 @@ def _is_directed(rest: str) -> bool:
 
 def _separated(text: str) -> Iterator[tuple[int, int]]:
     """The text from the first separator to the last, or to the end unless the last one closes the first."""
-    found = list(_SEPARATOR.finditer(text))
-    if found:
-        yield found[0].start(), found[-1].end() if len(found) % 2 == 0 and _closes(found[0], found[-1]) else len(text)
+    separators = list(_SEPARATOR.finditer(text))
+    if separators:
+        first, last = separators[0], separators[-1]
+        yield first.start(), last.end() if len(separators) % 2 == 0 and _closes(first, last) else len(text)
 
 
 def _closes(first: re.Match[str], last: re.Match[str]) -> bool:
@@ -301,10 +302,10 @@ def _statements(lines: Sequence[str], begin: int) -> int:
 def _yaml(lines: Sequence[str], begin: int) -> int:
     if not _YAML_KEY.match(lines[begin]) or lines[begin].lstrip().startswith("-"):
         return 0
-    found = lines[begin : _end(lines, begin, lambda line: bool(_YAML_KEY.match(line) or _YAML_ITEM.match(line)))]
-    keys = [line for line in found if _YAML_KEY.match(line)]
-    is_nested = any(line.endswith(":") for line in keys) or any(line[:1] in " \t" for line in found[1:])
-    return len(found) if len(found) >= _FEWEST_ROWS and (is_nested or len(keys) >= _FEWEST_ROWS) else 0
+    block = lines[begin : _end(lines, begin, lambda line: bool(_YAML_KEY.match(line) or _YAML_ITEM.match(line)))]
+    keys = [line for line in block if _YAML_KEY.match(line)]
+    is_nested = any(line.endswith(":") for line in keys) or any(line[:1] in " \t" for line in block[1:])
+    return len(block) if len(block) >= _FEWEST_ROWS and (is_nested or len(keys) >= _FEWEST_ROWS) else 0
 
 
 def _settings(lines: Sequence[str], begin: int) -> int:
@@ -461,9 +462,9 @@ def in_typed_parts(text: str, find: Callable[[str], Iterator[tuple[int, int]]]) 
 
 def _clauses(text: str) -> Iterator[tuple[int, int]]:
     sentences = list(SENTENCE.finditer(text))
-    for found, later in zip_longest(sentences, sentences[1:]):
-        is_asked = is_question(found[0]) or (later is not None and is_question(later[0]))
-        yield from _in_sentence(found[0], found.start(), "" if later is None else later[0], is_asked=is_asked)
+    for sentence, later in zip_longest(sentences, sentences[1:]):
+        is_asked = is_question(sentence[0]) or (later is not None and is_question(later[0]))
+        yield from _in_sentence(sentence[0], sentence.start(), "" if later is None else later[0], is_asked=is_asked)
 
 
 def _is_given(clause: str) -> bool:
@@ -493,9 +494,9 @@ def _clause(seen: str, start: int, end: int) -> str:
 
 
 def _reported(seen: str, later: str) -> Iterator[tuple[int, int]]:
-    for found in _REPORT.finditer(seen):
-        before = found["before"]
-        clause = re.split(r"[,;:]", seen[max(0, found.start() - CLAUSE_CHARS) : found.start()] + (before or ""))[-1]
+    for report in _REPORT.finditer(seen):
+        before = report["before"]
+        clause = re.split(r"[,;:]", seen[max(0, report.start() - CLAUSE_CHARS) : report.start()] + (before or ""))[-1]
         if before is not None and (
             OWN_SUBJECT.search(clause)
             or _CONDITION.match(clause)
@@ -504,11 +505,11 @@ def _reported(seen: str, later: str) -> Iterator[tuple[int, int]]:
             or _BLOT in before
         ):
             continue
-        back = _BACK.search(seen, found.end() + 1)
+        back = _BACK.search(seen, report.end() + 1)
         end = back.start() if back else len(seen)
-        if before is not None and not SOURCE_NOUN.search(clause) and _takes_over(seen[end:] or later, seen[found.end() : end]):
+        if before is not None and not SOURCE_NOUN.search(clause) and _takes_over(seen[end:] or later, seen[report.end() : end]):
             return
-        yield found.end() - 1, end
+        yield report.end() - 1, end
         return
     yield from _behind_colon(seen)
     if wide := _WIDE_REPORT.search(seen):

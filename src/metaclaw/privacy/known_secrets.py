@@ -420,18 +420,18 @@ _KEY_TAIL_LINE = re.compile(r"[ \t>+|#*-]{0,12}[A-Za-z0-9+/=]{16,100}[ \t]{0,3}"
 
 def find_key_formats(text: str, tokens: LongTokens) -> list[SecretMatch]:
     """Find secrets by their format."""
-    found = list(_armoured(text))
+    matches = list(_armoured(text))
     joined = tokens.joined
     for shape in KEY_FORMATS:
         if any(anchor in joined for anchor in shape.anchors):
             # A format with a very short anchor is tried only on tokens with digits, of which there are few.
             for match in shape.pattern.finditer(joined, 0 if len(shape.anchors[0]) > 2 else tokens.digits_from):
                 if not shape.varied or is_random(match[0].replace(".", "")):
-                    found += (_hit(shape, start, end) for start, end in tokens.places(match.start(), match.end()))
+                    matches += (_hit(shape, start, end) for start, end in tokens.places(match.start(), match.end()))
     for shape in SPREAD:
         if any(anchor in joined for anchor in shape.anchors):
-            found += (_hit(shape, match.start(), match.end()) for match in shape.pattern.finditer(text))
-    return found
+            matches += (_hit(shape, match.start(), match.end()) for match in shape.pattern.finditer(text))
+    return matches
 
 
 def _hit(shape: KeyFormat, start: int, end: int) -> SecretMatch:

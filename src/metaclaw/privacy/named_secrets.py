@@ -143,8 +143,8 @@ def _value(check: ValueCheck, match: re.Match[str], name_start: int, word: str, 
         is_secret = is_token if weak else _is_set_password
     else:
         in_line = _LINE_START.search(text, max(0, name_start - 90), name_start) is not None
-        found = (_BARE if in_line else _CODE_BARE).match(text, start)
-        value = _without_rest(found[0]) if found else ""
+        bare = (_BARE if in_line else _CODE_BARE).match(text, start)
+        value = _without_rest(bare[0]) if bare else ""
         end = start + len(value)
         config = in_line and _ends_line(text, end)
         is_secret = partial(is_token, quoted=False) if weak else partial(is_password, quoted=False, config=config)
@@ -235,9 +235,9 @@ def _is_typed_token(value: str) -> bool:
 
 
 def _plain(check: ValueCheck, start: int, label: str, is_secret: Callable[[str], bool]) -> Iterator[SecretMatch]:
-    found = _BARE.match(check.text, start)
-    if found is not None:
-        end = start + len(found[0].rstrip(".,;:?)。，、"))
+    match = _BARE.match(check.text, start)
+    if match is not None:
+        end = start + len(match[0].rstrip(".,;:?)。，、"))
         if check.holds(start, end, is_secret):
             yield SecretMatch(start, end, label, Certainty.NAMED)
 

@@ -86,13 +86,13 @@ def outcome_of(result: ToolResult, call: ToolCall | None) -> ToolOutcome:
     look = text[:_MAX_LOOK]
     code = exit_code(look)
     ok = not result.is_error and not code
-    found = None if ok else _ERROR_CLASS.search(look)
+    error = None if ok else _ERROR_CLASS.search(look)
     arguments = _arguments(call)
     return ToolOutcome(
         call.name if call is not None else "unknown tool",
         tuple(arguments),
         ok,
-        next((group for group in found.groups() if group), None) if found else None,
+        next((group for group in error.groups() if group), None) if error else None,
         code,
         _program(arguments),
         () if ok else _names(look),
@@ -102,21 +102,21 @@ def outcome_of(result: ToolResult, call: ToolCall | None) -> ToolOutcome:
 
 def exit_code(text: str) -> int | None:
     """The exit code in the text, or None."""
-    found = _EXIT.search(text[:300]) or _EXIT.search(text[-300:])
-    return int(found[1] or found[2]) if found else None
+    match = _EXIT.search(text[:300]) or _EXIT.search(text[-300:])
+    return int(match[1] or match[2]) if match else None
 
 
 def error_lines(text: str) -> list[str]:
     """The lines that report an error."""
-    return [found[0].strip() for found in _ERROR_LINE.finditer(text[:_MAX_LOOK])]
+    return [match[0].strip() for match in _ERROR_LINE.finditer(text[:_MAX_LOOK])]
 
 
 def _names(text: str) -> tuple[str, ...]:
     """Quoted names, and names after a noun, in error lines: a missing module, an unknown option."""
     names: dict[str, None] = {}
     for line in error_lines(text)[:20]:
-        for found in _NAMED.finditer(line):
-            name = (found[1] or found[2]).strip()
+        for match in _NAMED.finditer(line):
+            name = (match[1] or match[2]).strip()
             if name.count(" ") <= 2 and not re.search(r"https?:|[|;&<>$]", name):
                 names[name] = None
     return tuple(names)[:_MAX_NAMED]
@@ -232,11 +232,11 @@ def _not_their_own(text: str) -> Iterator[tuple[int, int, PassageSource]]:
 
 def _blocks(text: str) -> Iterator[tuple[int, int, PassageSource]]:
     """Blocks that are not the user's own sentences, recognised by their form."""
-    for found in _CLIENT_BLOCK.finditer(text):
-        yield found.start(), found.end(), PassageSource.SYSTEM
+    for match in _CLIENT_BLOCK.finditer(text):
+        yield match.start(), match.end(), PassageSource.SYSTEM
     for pattern in (_PASTED_BLOCK, _ELEMENT, _FENCE, _QUOTED_LINES, _LONG_QUOTE):
-        for found in pattern.finditer(text):
-            yield found.start(), found.end(), PassageSource.WEB
+        for match in pattern.finditer(text):
+            yield match.start(), match.end(), PassageSource.WEB
     if mail := _MAIL.search(text):
         yield mail.start(), end_of_mail(text, mail.start()), PassageSource.WEB
     yield from ((start, end, PassageSource.WEB) for start, end in foreign_blocks(text))
@@ -359,7 +359,7 @@ def workspace_of(spans: Iterable[Passage]) -> Workspace:
     granted = Capabilities()
     for span in spans:
         if span.source is PassageSource.SYSTEM:
-            roots |= {found[1].rstrip("/\\"): None for found in _ROOT.finditer(span.text)}
+            roots |= {match[1].rstrip("/\\"): None for match in _ROOT.finditer(span.text)}
         elif span.source is PassageSource.USER:
             for sentence in split_sentences(visible_text(span.text), with_code=True):
                 granted |= _granted(sentence)

@@ -156,7 +156,7 @@ class _Backing:
 
 def authority_objections(proposal: str, spans: Sequence[Passage]) -> tuple[AuthorityObjection, ...]:
     """Objections to the instructions of a proposed text; empty if all are backed."""
-    found = [*disguises(proposal)]
+    objections = [*disguises(proposal)]
     backing = _Backing(spans)
     supported = backing.supported
     orders = instructions(proposal)
@@ -165,9 +165,9 @@ def authority_objections(proposal: str, spans: Sequence[Passage]) -> tuple[Autho
     for order in orders:
         objection = _examine(order, backing, supported, strict=strict)
         if objection is not None:
-            found.append(objection)
-    found += _claims(proposal, {order.text for order in orders}, backing, supported)
-    return tuple(dict.fromkeys(found))
+            objections.append(objection)
+    objections += _claims(proposal, {order.text for order in orders}, backing, supported)
+    return tuple(dict.fromkeys(objections))
 
 
 def disguises(proposal: str) -> Iterator[AuthorityObjection]:

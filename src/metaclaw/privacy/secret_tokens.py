@@ -291,8 +291,8 @@ class LongTokens:
     @cached_property
     def _places(self) -> dict[str, list[int]]:
         places: dict[str, list[int]] = {}
-        for found in _LONG.finditer(self._text):
-            places.setdefault(found[0], []).append(found.start())
+        for match in _LONG.finditer(self._text):
+            places.setdefault(match[0], []).append(match.start())
         return places
 
 
@@ -321,7 +321,7 @@ _SAMPLE = 4_000
 
 def find_random(text: str, tokens: LongTokens) -> list[SecretMatch]:
     """Find random tokens of 20 to 200 characters, except public ones (digests, ids, certificates) and words in base64."""
-    found: list[SecretMatch] = []
+    matches: list[SecretMatch] = []
     passed_over: list[tuple[int, int]] | None = None
     for match in _CANDIDATE.finditer(tokens.joined, tokens.digits_from):
         for low, high in () if " " in from_base64(match[0]) else _candidates(match[0]):
@@ -329,8 +329,8 @@ def find_random(text: str, tokens: LongTokens) -> list[SecretMatch]:
                 passed_over = list(_public(text))
             for start, end in tokens.places(match.start() + low, match.start() + high):
                 if _stands_alone(text, start, end) and not _is_covered(start, passed_over):
-                    found.append(SecretMatch(start, end, "SECRET", Certainty.RANDOM))
-    return found
+                    matches.append(SecretMatch(start, end, "SECRET", Certainty.RANDOM))
+    return matches
 
 
 def _is_covered(start: int, stretches: list[tuple[int, int]]) -> bool:
@@ -347,7 +347,7 @@ def _public(text: str) -> Iterator[tuple[int, int]]:
                 end = text.find("-----END", begin.end())
             yield begin.start(), end if 0 <= end <= begin.end() + _MAX_BLOCK else begin.end()
     if ";base64," in text:
-        yield from (found.span() for found in _DATA_URL.finditer(text))
+        yield from (match.span() for match in _DATA_URL.finditer(text))
 
 
 def _candidates(token: str) -> Iterator[tuple[int, int]]:

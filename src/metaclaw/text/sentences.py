@@ -143,5 +143,5 @@ def begins_with_rule(sentence: str) -> bool:
 
 
 def _first_word(text: str) -> str:
-    found = re.match(r"[\"'“`(\[]*([^\W\d_][\w'’-]*)", text)
-    return found[1].lower().replace("’", "'") if found else ""
+    match = re.match(r"[\"'“`(\[]*([^\W\d_][\w'’-]*)", text)
+    return match[1].lower().replace("’", "'") if match else ""
