@@ -3,8 +3,8 @@
 A bettor starts with 1 and bets against a claim at odds that are fair or worse if the claim is true. By Ville's inequality, if the
 claim is true, the wealth ever reaches 1/α with probability at most α, however often it is checked.
 
-**Gains** (`GainBets`). A gain g in [-1, 1] is the score of the new version less that of the old one on the same prompt. The claim
-is "the mean gain is at most -m". A bet of size λ in (0, 1) multiplies the stake by
+**Gains** (`GainBets`). A gain g in [-1, 1] is the new version's score less the old version's on the same prompt. The claim is "the
+mean gain is at most -m". A bet of size λ in (0, 1) multiplies the stake by
 
     1 + λ·(g + m),      E[factor] = 1 + λ·(E[g] + m) <= 1 if the claim is true.
 

@@ -96,8 +96,8 @@ def is_degenerate(text: str) -> bool:
     """
     end = (" ".join(text.split()) + " ")[-_WINDOW_CHARS:]
     for pattern in (_LONG_UNIT, _SHORT_UNIT):
-        for found in pattern.finditer(end):
-            if _says_something(found["unit"]) and len(found[0]) >= _LEAST_SHARE * len(end):
+        for match in pattern.finditer(end):
+            if _says_something(match["unit"]) and len(match[0]) >= _LEAST_SHARE * len(end):
                 return True
     words = _WORD_OR_SIGN.findall(text)
     grams = [tuple(words[at : at + _WORD_GRAM]) for at in range(len(words) - _WORD_GRAM + 1)]

@@ -110,12 +110,12 @@ class GoldenItem:
     def _is_called(self, wanted: WantedCall, calls: Sequence[ToolCall]) -> bool:
         if len(calls) != 1 or calls[0].name != wanted.name:
             return False
-        given = _document(calls[0].arguments)
+        arguments = _document(calls[0].arguments)
         tool = next(tool for tool in self.request.tools if isinstance(tool, Tool) and tool.name == wanted.name)
         allowed = tool.parameters["properties"]
-        if not isinstance(given, dict) or not isinstance(allowed, dict) or not given.keys() <= allowed.keys():
+        if not isinstance(arguments, dict) or not isinstance(allowed, dict) or not arguments.keys() <= allowed.keys():
             return False
-        return all(_equal(given.get(key), value) for key, value in wanted.arguments.items())
+        return all(_equal(arguments.get(key), value) for key, value in wanted.arguments.items())
 
 
 @dataclass(frozen=True, slots=True)

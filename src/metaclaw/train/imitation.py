@@ -162,10 +162,10 @@ def longest_demonstration(known: Sequence[Demonstration]) -> int:
 
 def with_hint(request: ChatRequest, hint: str) -> ChatRequest:
     """The request with a hint at the end of its last user message. Raises ValueError if there is none, or the hint is empty."""
-    asked = [at for at, message in enumerate(request.messages) if message.role is Role.USER]
-    if not asked or not hint.strip():
+    places = [at for at, message in enumerate(request.messages) if message.role is Role.USER]
+    if not places or not hint.strip():
         raise ValueError("a hint needs a user message and a text")
-    at = asked[-1]
+    at = places[-1]
     message = request.messages[at]
     hinted = replace(message, parts=(*message.parts, Text(_HINT.format(hint=hint.strip()))))
     messages: tuple[Message, ...] = (*request.messages[:at], hinted, *request.messages[at + 1 :])

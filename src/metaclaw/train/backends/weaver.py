@@ -83,11 +83,11 @@ class WeaverService:
 
     async def restore(self, state: str) -> "WeaverTrainee":
         """A new model of the same rank, with saved weights and optimiser."""
-        if not (found := _STATE.fullmatch(state)):
+        if not (match := _STATE.fullmatch(state)):
             raise TrainingError(f"{state} is not a saved state of {self.name}")
-        model = await self._model(int(found["rank"]), None)
-        trainee = WeaverTrainee(self, model, int(found["rank"]))
-        await self.call(f"cannot load {state}", lambda: model.load_state_with_optimizer(found["path"]), self.waits.train_s)
+        model = await self._model(int(match["rank"]), None)
+        trainee = WeaverTrainee(self, model, int(match["rank"]))
+        await self.call(f"cannot load {state}", lambda: model.load_state_with_optimizer(match["path"]), self.waits.train_s)
         return trainee
 
     async def present(self, trainee: object, adapter: str) -> ServiceSampler:

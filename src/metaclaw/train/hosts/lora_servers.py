@@ -132,8 +132,8 @@ class LoadingHost:
         self._loaded.pop(version, None)
 
     async def _tidy(self) -> None:
-        kept = {*sorted(self._loaded)[-self._keeps :], *self._in_use()}
-        for version in sorted(self._loaded.keys() - kept):
+        staying = {*sorted(self._loaded)[-self._keeps :], *self._in_use()}
+        for version in sorted(self._loaded.keys() - staying):
             try:
                 await self._unload(version)
             except TrainingError as error:
