@@ -112,16 +112,11 @@ def _by_rule(runs: Sequence[Records]) -> str:
 
 
 def _versions(runs: Sequence[Records]) -> str:
-    rows = _head("run", "version", "state", "steps", "trained on", "because")
+    rows = _head("run", "version", "state", "steps", "because")
     for run in runs:
         for line in sorted(run.of("version"), key=lambda line: int(line["version"])):
-            started = next((one["said"] for one in run.of("train") if isinstance(one["said"], dict)), {})
             name = f"{run.key[0]}, seed {run.seed}"
-            rows.append(
-                _row(
-                    [name, line["version"], line["state"], line["steps"], f"{started.get('turns', '?')} turns", line["note"] or "–"]
-                )
-            )
+            rows.append(_row([name, line["version"], line["state"], line["steps"], line["note"] or "–"]))
     return "\n".join(rows) if len(rows) > 2 else ""
 
 

@@ -106,7 +106,7 @@ def test_a_run_killed_at_random_moments_ends_as_if_nobody_had_disturbed_it(
     assert _is_same(read_adapter(tmp_path / "end"), whole)
 
 
-@pytest.mark.parametrize("pattern", ["step-*.tmp", "gradient-*.tmp", "run.tmp"])
+@pytest.mark.parametrize("pattern", [".step-*.tmp", ".gradient-*.tmp", ".run.json.*.tmp"])
 def test_a_run_killed_while_it_writes_ends_the_same(
     pattern: str, forks: ForkServerContext, model: Path, whole: Adapter, tmp_path: Path
 ) -> None:

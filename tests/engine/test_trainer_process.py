@@ -111,7 +111,7 @@ def test_weights_without_fitting_moments_are_gone_on_from_and_that_is_said(
     kept = _scores(trainer, frames.Present())
     start = Weights(backend, str(tmp_path / "kept"), str(tmp_path / "kept") if has_moments else None)
     opened = _opened(trainer, frames.Open("next", start, rank, 3, str(tmp_path / "next")))
-    assert "optimiser begins afresh" in opened.notes[0]
+    assert "optimiser starts from zero" in opened.notes[0]
     assert _scores(trainer, frames.Present()) == pytest.approx(kept, abs=1e-5)
 
 
@@ -171,12 +171,12 @@ def test_a_step_that_cannot_be_put_on_disk_did_not_happen(model: Path, tmp_path:
     _teach(trainer, tmp_path / "run")
     before = _scores(trainer, frames.Present())
     trainer.answer(frames.Accumulate([_datum()], LOSS))
-    (tmp_path / "run" / "step-00000003.tmp").mkdir()  # where the next state would be written
+    (tmp_path / "run" / "step-00000003.state").mkdir()  # where the next state would be written
     with pytest.raises(TrainingError, match="step-00000003"):
         trainer.answer(frames.Apply(ADAM, 1.0))
     with pytest.raises(TrainingError, match="no run is open"):
         trainer.answer(frames.Apply(ADAM, 1.0))
-    (tmp_path / "run" / "step-00000003.tmp").rmdir()
+    (tmp_path / "run" / "step-00000003.state").rmdir()
     assert _opened(trainer, open_message(tmp_path / "run")).progress.steps == 2
     assert _scores(trainer, frames.Present()) == before
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.training import RunProgress
-from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, RunFiles, is_whole, remove_run
+from metaclaw.engine.training.run_files import CONFIG_FILE, WEIGHTS_FILE, RunFiles, is_complete_adapter, remove_run
 from metaclaw.errors import TrainingError
 
 _PLAN: dict[str, Json] = {"name": "night", "rank": 8, "seed": 1, "start": None}
@@ -127,9 +127,9 @@ def test_only_what_may_be_needed_again_is_kept(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_process_was_writing_is_swept_away(tmp_path: Path) -> None:
-    (tmp_path / "step-00000007.tmp").write_bytes(b"half of")
+    (tmp_path / ".step-00000007.state.5eed.tmp").write_bytes(b"half of")
     assert _claimed(tmp_path).recover() is None
-    assert "step-00000007.tmp" not in _names(tmp_path)
+    assert ".step-00000007.state.5eed.tmp" not in _names(tmp_path)
 
 
 @pytest.mark.parametrize("change", [{"name": "day"}, {"rank": 4}, {"seed": 2}, {"start": {"adapter": "x"}}])
@@ -213,29 +213,29 @@ def adapter(tmp_path: Path) -> Path:
 
 
 def test_what_is_all_there_is_whole(adapter: Path) -> None:
-    assert is_whole(adapter)
+    assert is_complete_adapter(adapter)
 
 
 @pytest.mark.parametrize("name", [CONFIG_FILE, WEIGHTS_FILE])
 def test_without_one_of_its_files_it_is_not(adapter: Path, name: str) -> None:
     (adapter / name).unlink()
-    assert not is_whole(adapter)
+    assert not is_complete_adapter(adapter)
 
 
 def test_nor_with_an_empty_configuration(adapter: Path) -> None:
     (adapter / CONFIG_FILE).write_bytes(b"")
-    assert not is_whole(adapter)
+    assert not is_complete_adapter(adapter)
 
 
 def test_nor_cut_at_any_byte(adapter: Path) -> None:
     body = (adapter / WEIGHTS_FILE).read_bytes()
     for length in range(len(body)):
         (adapter / WEIGHTS_FILE).write_bytes(body[:length])
-        assert not is_whole(adapter)
+        assert not is_complete_adapter(adapter)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(st.binary(max_size=64))
 def test_whatever_else_stands_there_is_no_adapter(adapter: Path, rubbish: bytes) -> None:
     (adapter / WEIGHTS_FILE).write_bytes(len(rubbish).to_bytes(8, "little") + rubbish + b"more")
-    assert not is_whole(adapter)
+    assert not is_complete_adapter(adapter)

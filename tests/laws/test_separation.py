@@ -25,7 +25,7 @@ from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.domain.training import RoleKind, TurnRole, rejection
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.failures import SkillChanges
+from metaclaw.learn.open_failures import SkillChanges
 from metaclaw.skills import applies
 from metaclaw.store import (
     BatchState,

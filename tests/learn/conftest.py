@@ -1,4 +1,4 @@
-"""Houses to learn in: real parts on a fresh ledger."""
+"""Fixtures for the learning part: real parts on a fresh ledger."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack

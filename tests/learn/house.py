@@ -1,4 +1,4 @@
-"""The learning part on real parts: database, ledger, library, gate and loops; the models are scripted, and time stands still."""
+"""The learning part with real database, ledger, library, gate and loops; the models are scripted, and the clock is fixed."""
 
 import json
 import shutil

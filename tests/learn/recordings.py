@@ -1,4 +1,4 @@
-"""Sessions to learn from: a scripted agent that speaks any wire, and the turns a ledger would hold of it."""
+"""Sessions to learn from: a scripted agent for any wire, and the turns that a ledger would record of it."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""A proposal becomes a skill only through the gate; what a person has written or decided meanwhile stands."""
+"""A proposal becomes a skill only through the gate, and never overwrites what a person has written or decided meanwhile."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

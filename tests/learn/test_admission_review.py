@@ -1,4 +1,4 @@
-"""The safety checks at the door: hostile text that reached a session ends in no skill, however weak the rest of the gate is."""
+"""The safety checks of the gate: hostile text in a session makes no skill, in any mode of the gate."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Who has a say in what a turn came to: a skill's own check, the detectors, the judge; and how the end of a replay is scored."""
+"""Verdicts on turns by checks, detectors and the judge, and scores of replays."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

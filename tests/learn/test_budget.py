@@ -1,4 +1,4 @@
-"""The learning budget: calls wait when it is used up, and everything is counted once, over restarts and beside other processes."""
+"""The learning budget: calls wait when it is used up, and each is counted once, also over restarts and by several processes."""
 
 from collections.abc import Iterator
 from contextlib import AsyncExitStack

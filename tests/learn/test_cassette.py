@@ -1,4 +1,4 @@
-"""A recorded session answers for its tools: the same call in the same world, and nothing else."""
+"""A cassette answers a recorded call after the same changes, and no other call."""
 
 import json
 from random import Random

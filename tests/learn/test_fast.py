@@ -1,4 +1,4 @@
-"""Failures of one kind, and a person's standing words, become skills: once, from the generation in force, over restarts too."""
+"""Failures of one kind become skills: once, from the generation in force, also over restarts."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

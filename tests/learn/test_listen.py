@@ -1,4 +1,4 @@
-"""What a person says is read by a model, and what they lay down, change, take back or correct is in force at once."""
+"""A model reads each message of a person; rules that it states, changes or takes back are in force at once."""
 
 import json
 from collections.abc import Awaitable, Callable

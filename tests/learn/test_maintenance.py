@@ -1,4 +1,4 @@
-"""Live evidence decides: canaries go on or go, what harms or lies idle is retired, and what is a person's is left alone."""
+"""Live evidence promotes or retires canaries, harmful and unused skills are retired, and a person's rules and skills stay."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

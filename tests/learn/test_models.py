@@ -1,4 +1,4 @@
-"""Whom the program asks for itself: by configuration, else the first that has credentials; the embedded model only by name."""
+"""The models that the program calls itself: the configured ones, else the first with a key; the embedded model only by name."""
 
 from collections.abc import AsyncGenerator
 

@@ -1,4 +1,4 @@
-"""Every main turn gets one verdict, when what followed it is known; a judge is asked only where nothing else can tell."""
+"""Every main turn gets one verdict; the judge is asked only if checks and detectors cannot decide."""
 
 import math
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a person says goes: their word on a turn, what is in force, what is to be forgotten."""
+"""A person's commands: feedback on a turn, retire and revert skills, forget a session."""
 
 from collections.abc import Awaitable, Callable
 

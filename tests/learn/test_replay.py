@@ -1,4 +1,4 @@
-"""Skills tried on recorded turns: only the model is asked, everything else comes from the recording."""
+"""Replays of recorded turns with a skill: only the model is asked, tool results come from the recording."""
 
 import json
 import shutil
@@ -377,16 +377,16 @@ async def test_turns_that_cannot_be_replayed_say_why(ledger: SqlLedger, reader: 
         assert await ledger.record(one)
     tried = replayer(reader, Scripted(again))
     notes = {
-        linked.id: "a part of the prompt lies with the provider and was never seen here",
-        side.id: "the turn is no work of the agent's, or its request cannot be read",
-        placed.id: "the skills that were placed are not found in what the provider got",
+        linked.id: "a part of the prompt is stored at the provider and was not recorded",
+        side.id: "the turn is not a main turn, or its request cannot be read",
+        placed.id: "the placed skills are not found in the request to the provider",
         TurnId("gone"): "the turn is not recorded any more",
     }
     for turn_id, note in notes.items():
         result = await tried.replay(Probe(turn_id, ProbeKind.PASSING), TABS, (), 1, LIMIT)
         assert (result.outcome, result.note) == (Outcome.UNKNOWN, note)
     result = await tried.replay(probe(broken), TABS, (), 1, LIMIT)
-    assert result.note.startswith("what the provider got cannot be read")
+    assert result.note.startswith("the request to the provider cannot be read")
     result = await replayer(reader, None).replay(probe(turn), TABS, (), 1, LIMIT)
     assert result.note == "the model m-1 of provider primary cannot be asked by the program"
     result = await replayer(reader, Scripted(again), budget_tokens=10).replay(probe(turn), TABS, (), 1, LIMIT)
@@ -570,7 +570,7 @@ async def test_a_turn_with_skills_in_its_prompt_is_replayed_from_the_ledger(ledg
     assert all(OLDER.body in texts(request) for request in model.asked[asked:])  # nothing is replaced this time
     assert len(model.asked) == asked + 5
     forgotten = await replayer(reader, model).replay(probe(turns[0]), TABS, [OLDER.name], 3, LIMIT)
-    assert forgotten.note == "the skill be-brief that stood in the prompt is not known any more"
+    assert forgotten.note == "the skill be-brief that was in the prompt is no longer known"
 
 
 @pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""What several learners have died of is left alone, whatever loop it belongs to, and nothing else is."""
+"""A work item that crashed several learners is set aside, in every loop, and no other item is."""
 
 from collections.abc import Awaitable, Callable
 

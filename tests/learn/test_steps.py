@@ -1,4 +1,4 @@
-"""From recorded turns to steps: what was asked, what was answered, and what came after."""
+"""Steps from recorded turns: the request, the answer, and the messages that followed it."""
 
 import json
 from collections.abc import Awaitable, Callable

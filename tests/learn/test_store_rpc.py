@@ -1,4 +1,4 @@
-"""The learner reads the store and has everything written: what it asks for arrives, and it follows what others publish."""
+"""The learner reads the store, the serving process writes for it, and the learner's library follows what is published."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Background loops stay alive and say how they are."""
+"""Background loops are restarted when they fail, and report their state."""
 
 import anyio
 import pytest

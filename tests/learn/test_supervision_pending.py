@@ -1,4 +1,4 @@
-"""What is still to be learned is counted wherever it is on its way, and nothing is once everything has had its effect."""
+"""Pending work is counted at every stage, and is zero when everything has been learned."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Steps for the tests of the sense of failure, in as few words as possible."""
+"""Short builders of steps for the tests of detectors and verdicts."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The judge: one vote or several, strict about what counts as one, and never an error to whoever asks."""
+"""The judge: one vote or several, strict parsing of votes, and no errors for the caller."""
 
 import json
 import logging

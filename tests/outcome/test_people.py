@@ -1,4 +1,4 @@
-"""What a person's next words say about an answer, in several languages, and what only sounds like it."""
+"""What a person's next message says about an answer, in several languages, and phrases that only resemble it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Laws of the sense of failure: it never raises, never takes long, and every signal has a weight."""
+"""Properties of all detectors: they never raise, never take long, and every signal has a weight."""
 
 import json
 import time

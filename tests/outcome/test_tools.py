@@ -1,4 +1,4 @@
-"""What tool results mean: errors, exits, exceptions, schemas, tests and the environment, as real clients show them."""
+"""The meaning of tool results: errors, exits, exceptions, schemas, tests and the environment, as real clients report them."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""From signals and votes to verdicts, and from verdicts to a session's."""
+"""Verdicts from signals and votes, and which verdict outranks another."""
 
 import pytest
 from hypothesis import given

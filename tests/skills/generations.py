@@ -1,4 +1,4 @@
-"""A generation store in memory, for tests of the library: it can be out of order, and it can be where the program stops."""
+"""A generation store in memory for tests of the library. It can fail, and stop the program at any call."""
 
 from collections.abc import Iterable, Sequence
 

@@ -1,4 +1,4 @@
-"""Steps, failures and a model with prepared answers, for tests of the evolver's room."""
+"""Steps, failures and a model with prepared answers, for tests of the evolver."""
 
 from dataclasses import dataclass, field, replace
 

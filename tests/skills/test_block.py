@@ -1,4 +1,4 @@
-"""The placed block: what it says, what fits, and that it can be taken out again."""
+"""The placed block: its content, what fits, and its removal."""
 
 import re
 

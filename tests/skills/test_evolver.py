@@ -1,4 +1,4 @@
-"""The evolver: one question with all the evidence, and only what holds comes of the answer."""
+"""The evolver: one question with all the evidence, and only valid proposals from the answer."""
 
 import json
 from dataclasses import replace

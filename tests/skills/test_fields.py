@@ -1,4 +1,4 @@
-"""For whom a skill is, and which of several that say the same is placed."""
+"""The scope of a skill, and which of several skills that say the same is placed."""
 
 import pytest
 from hypothesis import given

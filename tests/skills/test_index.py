@@ -1,4 +1,4 @@
-"""Finding skills: what is found, in which order, and when nothing is."""
+"""Searching skills: what is found, in which order, and when nothing is found."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Publishing, retiring and reverting: one atomic change each, files that follow, and a person's word that stands."""
+"""Publishing, retiring and reverting: atomic changes, files that follow, and skills that only a person may change."""
 
 import time
 from collections.abc import Sequence
@@ -210,11 +210,11 @@ def test_a_skill_that_changed_since_the_caller_looked_is_not_overwritten(library
     better = replace(LEARNED, body="Use less citric acid.")
     seen = {LEARNED.name: LEARNED.content_hash, OTHER.name: None}
     assert library.publish([better], (), "revised", expected=seen).generation == 2
-    with pytest.raises(SkillError, match="look again"):
+    with pytest.raises(SkillError, match="read it again"):
         library.publish([LEARNED], (), "too late", expected=seen)
-    with pytest.raises(SkillError, match="look again"):
+    with pytest.raises(SkillError, match="read it again"):
         library.publish((), [LEARNED.name], "too late", expected=seen)
-    with pytest.raises(SkillError, match="look again"):
+    with pytest.raises(SkillError, match="read it again"):
         library.publish([replace(LEARNED, name=MINE.name)], (), "gone", expected={MINE.name: MINE.content_hash})
     edit(folder, "descale", "less", "more")
     with pytest.raises(SkillError):

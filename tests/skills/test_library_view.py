@@ -1,4 +1,4 @@
-"""Which rules are selected where not all of them fit their budget."""
+"""Which rules are selected if not all of them fit their budget."""
 
 from datetime import date
 

@@ -1,4 +1,4 @@
-"""Why a turn's prompt has what it has."""
+"""Why each rule and skill is in a turn's prompt or not."""
 
 from datetime import UTC, date, datetime
 
@@ -85,7 +85,7 @@ def test_what_was_not_placed_is_told_with_its_reason() -> None:
     assert told["blogs"] == "not placed: out of scope: it is for the project /blog"
     assert told["over"] == "not placed: expired after 2026-11-15"
     assert "weights" in told["known"]
-    assert "stands in its place" in told["old"]
+    assert "one replaces it" in told["old"]
     assert "withheld by chance, as in 20% of such tasks" in told["trial"]
     assert told["theirs"] == "not placed: the client has put it into the prompt itself"
 

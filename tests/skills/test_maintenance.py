@@ -1,4 +1,4 @@
-"""Promotion: a lesson of several users may become everybody's, and nobody's own words ever do."""
+"""Promotion: a lesson of several users may become everyone's, without the words of a single user."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

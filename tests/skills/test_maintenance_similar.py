@@ -1,4 +1,4 @@
-"""Near-duplicates: found in a large library, without comparing every two."""
+"""Near-duplicates are found in a large library, without comparing all pairs."""
 
 import random
 import time

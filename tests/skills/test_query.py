@@ -1,4 +1,4 @@
-"""The retrieval query: a person's words, and nothing a channel or client put around them."""
+"""The retrieval query: a person's own words, without what a channel or client adds."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The library of example rules: each check tells the breaking samples from the others, in every spelling that agents have."""
+"""The library of example rules: each check tells breaking samples from others, in every spelling of agents."""
 
 import pytest
 

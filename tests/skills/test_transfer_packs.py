@@ -1,4 +1,4 @@
-"""Packs of skills: what goes in comes out, and what is hostile stays out."""
+"""Packs of skills: written packs can be read, and hostile packs are refused."""
 
 import zipfile
 from dataclasses import replace

@@ -191,14 +191,14 @@ def test_references_are_given_as_pairs_of_tokens() -> None:
 
 
 def test_a_score_of_nothing_or_of_no_probability_is_refused() -> None:
-    with pytest.raises(ValueError, match="without items"):
+    with pytest.raises(ValueError, match="has no items"):
         GoldenScore({})
-    with pytest.raises(ValueError, match="up to zero"):
+    with pytest.raises(ValueError, match="at or below zero"):
         GoldenScore({"a": True}, {"a": 0.1})
 
 
 def test_a_set_with_a_call_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no call"):
+    with pytest.raises(ValueError, match="is not a call"):
         read_items('[tools]\n[[items]]\nname = "a"\ncategory = "tools"\nask = "x"\ncall = "get_weather"')
 
 
@@ -232,10 +232,10 @@ def test_a_loss_of_two_points_is_seen(after: int, standing: GoldenStanding) -> N
     assert comparison.points == pytest.approx(100 * (after - 600) / COMPARED_ITEMS)
 
 
-def test_what_is_broken_and_what_is_mended_is_told() -> None:
+def test_what_is_broken_and_what_is_fixed_is_told() -> None:
     before = score(400)
     comparison = compare_golden(before, swapped(before, "i1", "i500"))
-    assert (comparison.broken, comparison.mended, comparison.points) == (("i1",), ("i500",), 0.0)
+    assert (comparison.broken, comparison.fixed, comparison.points) == (("i1",), ("i500",), 0.0)
     assert comparison.words == "general abilities kept (+0.0 points, at worst -0.3, on 1,000 questions)"
 
 

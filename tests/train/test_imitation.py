@@ -20,8 +20,8 @@ from metaclaw.train.imitation import (
     join_rollouts,
     longest_demonstration,
 )
+from metaclaw.train.progress import token_cap
 from metaclaw.train.records import BestAnswer, GroupRecord, StepRecord
-from metaclaw.train.schedule import token_cap
 
 
 def group(*rewards: float, turn: str = "t") -> ScoredGroup:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from metaclaw.agents.agent import Agent, Endpoint, Setting
 from metaclaw.agents.formats import Item, KeyPath, TextFormat, UnreadableTextError, lookup, with_value
-from metaclaw.config import replace_file
 from metaclaw.domain.turn import TRIAL_QUESTION
+from metaclaw.durable_files import replace_file
 from metaclaw.errors import ConfigError, MetaClawError
 
 _SECRET = re.compile(r"""((?:api[-_]?keys?|token|secret|password)["']?\s*[:=]\s*\[?\s*["']?)([^"'\s,}\]]{6,})""", re.IGNORECASE)

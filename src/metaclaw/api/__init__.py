@@ -1,34 +1,26 @@
 """The program's own HTTP interface: JSON API, event stream and OpenAPI description; `web` holds the pages for a browser."""
 
-from metaclaw.api.application import Api as Api
-from metaclaw.api.application import ApiParts as ApiParts
-from metaclaw.api.learning import EventFeed as EventFeed
-from metaclaw.api.learning import LearningRoutes as LearningRoutes
-from metaclaw.api.policy import UNTRAINED as UNTRAINED
-from metaclaw.api.policy import PolicyOwner as PolicyOwner
-from metaclaw.api.policy import PolicyRoutes as PolicyRoutes
-from metaclaw.api.policy import version_view as version_view
-from metaclaw.api.rules import EnforcementRoutes as EnforcementRoutes
-from metaclaw.api.status import Cost as Cost
-from metaclaw.api.status import ProviderFacts as ProviderFacts
-from metaclaw.api.status import Status as Status
-from metaclaw.api.turns import Titles as Titles
-from metaclaw.api.turns import WhyRoutes as WhyRoutes
-from metaclaw.api.turns import last_words as last_words
-from metaclaw.api.turns import words_in as words_in
-from metaclaw.api.views import candidate_view as candidate_view
-from metaclaw.api.views import change_view as change_view
-from metaclaw.api.views import compliance_view as compliance_view
-from metaclaw.api.views import generation_view as generation_view
-from metaclaw.api.views import retired_rule_view as retired_rule_view
-from metaclaw.api.views import retired_skill_view as retired_skill_view
-from metaclaw.api.views import rule_record_view as rule_record_view
-from metaclaw.api.views import rule_view as rule_view
-from metaclaw.api.views import session_view as session_view
-from metaclaw.api.views import skill_view as skill_view
-from metaclaw.api.views import state_of as state_of
-from metaclaw.api.views import turn_view as turn_view
-from metaclaw.api.views import undone_view as undone_view
-from metaclaw.api.views import verdict_view as verdict_view
-from metaclaw.api.web.content import PageParts as PageParts
-from metaclaw.api.web.sign_in import SignIn as SignIn
+from metaclaw.api.application import Api, ApiParts
+from metaclaw.api.learning import EventFeed, LearningRoutes
+from metaclaw.api.policy import UNTRAINED, PolicyOwner, PolicyRoutes, version_view
+from metaclaw.api.rules import EnforcementRoutes
+from metaclaw.api.status import Cost, ProviderFacts, Status
+from metaclaw.api.turns import Titles, WhyRoutes, last_words, words_in
+from metaclaw.api.views import (
+    candidate_view,
+    change_view,
+    compliance_view,
+    generation_view,
+    retired_rule_view,
+    retired_skill_view,
+    rule_record_view,
+    rule_view,
+    session_view,
+    skill_view,
+    state_of,
+    turn_view,
+    undone_view,
+    verdict_view,
+)
+from metaclaw.api.web.content import PageParts
+from metaclaw.api.web.sign_in import SignIn

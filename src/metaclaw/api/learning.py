@@ -60,9 +60,9 @@ class LearningRoutes:
     owner: Callable[[], Awaitable["OwnerActions"]]
     rulebook: Rulebook
     compliance: SqlCompliance
-    noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
+    noted: Callable[[Skill, TurnId], None]
     """Called with a rule that was stated in a turn. Blocks."""
-    begin_forgetting: Callable[[SessionId], None] = lambda session: None
+    begin_forgetting: Callable[[SessionId], None]
     """Records durably that a session is to be forgotten. Called before `owner`, which takes long to build. Blocks."""
 
     def table(self) -> list[Route]:

@@ -64,7 +64,7 @@ class RuleRoutes:
     rulebook: Rulebook
     compliance: SqlCompliance
     owner: Callable[[], Awaitable["OwnerActions"]]
-    noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
+    noted: Callable[[Skill, TurnId], None]
     """Called with a rule that was stated in a turn. Blocks."""
 
     def table(self) -> list[Route]:

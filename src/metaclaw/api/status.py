@@ -11,9 +11,7 @@ from typing import TypeVar
 import anyio.to_thread
 
 from metaclaw import __version__
-from metaclaw.api.policy import UNTRAINED
 from metaclaw.api.router import ApiRequest, Route
-from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import ENFORCED, SERVED, Health, Spending, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
@@ -78,26 +76,24 @@ class Status:
     learned: Callable[[], LearningCounts]
     learning: Callable[[], Mapping[str, object]]
     began: float
-    policy_version: Callable[[], int] = lambda: BASE_POLICY
-    training: Callable[[], Mapping[str, object]] = lambda: UNTRAINED
-    rejections: Callable[[], Mapping[str, int]] = dict
+    policy_version: Callable[[], int]
+    training: Callable[[], Mapping[str, object]]
+    rejections: Callable[[], Mapping[str, int]]
     """The number of turns that may not train, by reason. Called in a thread."""
-    window: Callable[[], Mapping[str, object] | None] = lambda: None
-    turned_away: Callable[[], Mapping[str, object]] = lambda: {"reasons": {}, "last": []}
+    window: Callable[[], Mapping[str, object] | None]
+    turned_away: Callable[[], Mapping[str, object]]
     """Rejected candidates: the number for each reason, and the last few. Called in a thread."""
-    pending: Callable[[], Mapping[str, int] | None] = lambda: None
+    pending: Callable[[], Mapping[str, int] | None]
     """Counts of turns and sessions that wait for learning; None if not known yet. Called in a thread."""
-
-    retrieval: Callable[[], Mapping[str, str]] = dict
+    retrieval: Callable[[], Mapping[str, str]]
     """How skills are found (by words, or by words and meaning), and the state of the search by meaning."""
-    cost: Callable[[], Mapping[str, object]] = dict
+    cost: Callable[[], Mapping[str, object]]
     """The budget, and the cost of learning. Called in a thread."""
-    noted: Callable[[], Sequence[Mapping[str, object]]] = tuple
+    noted: Callable[[], Sequence[Mapping[str, object]]]
     """The latest lessons, newest first. Called in a thread."""
-
-    enforcing: Callable[[], bool] = lambda: True
+    enforcing: Callable[[], bool]
     """Whether enforcement is on."""
-    store_size: Callable[[], StoreSize | None] = lambda: None
+    store_size: Callable[[], StoreSize | None]
     """Called in a thread."""
 
     async def tell(self) -> dict[str, object]:

@@ -2,5 +2,3 @@
 
 from metaclaw.app.providers import build_endpoint
 from metaclaw.app.serving import ReadyProxy, run
-
-__all__ = ["ReadyProxy", "build_endpoint", "run"]

@@ -11,7 +11,7 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.training import Window
 from metaclaw.domain.turn import TurnKind
-from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, TrainingPause, is_whole
+from metaclaw.engine import EmbeddedModel, EmbeddedTrainer, FolderTokeniser, TrainingPause, is_complete_adapter
 from metaclaw.errors import ConfigError
 from metaclaw.ports import ModelProvider, PolicyHost, Tokeniser, TrainingBackend
 from metaclaw.schedule import ManualWindows, ScheduledWindows, SharedWindows, Traffic, build_windows, facts_of
@@ -117,7 +117,7 @@ class PolicyRuntime:
     def _expects(self, policies: SqlPolicies, number: int) -> bool:
         """Have the engine load this version at its start; False if its files are incomplete."""
         version = policies.version(number)
-        if version is None or self._embedded is None or not is_whole(Path(version.weights.adapter)):
+        if version is None or self._embedded is None or not is_complete_adapter(Path(version.weights.adapter)):
             return False
         self._embedded.expect(version.number, version.weights)
         return True

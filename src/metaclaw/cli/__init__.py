@@ -11,8 +11,6 @@ import click
 from metaclaw.cli.output import plain, print_json, print_table
 from metaclaw.errors import ConfigError, MetaClawError
 
-__all__ = ["main", "plain", "print_json", "print_table"]
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""

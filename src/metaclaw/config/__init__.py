@@ -1,38 +1,10 @@
 """The configuration: one strict typed tree, read from TOML, the environment and options, and edited without losing comments."""
 
-from metaclaw.config.editor import ensure_api_key as ensure_api_key
-from metaclaw.config.editor import set_values as set_values
-from metaclaw.config.learning import EvolverConfig as EvolverConfig
-from metaclaw.config.learning import JudgeConfig as JudgeConfig
-from metaclaw.config.learning import ListenConfig as ListenConfig
-from metaclaw.config.learning import PriceConfig as PriceConfig
-from metaclaw.config.learning import SkillsConfig as SkillsConfig
-from metaclaw.config.loader import Config as Config
-from metaclaw.config.loader import build as build
-from metaclaw.config.loader import flatten as flatten
-from metaclaw.config.loader import load as load
-from metaclaw.config.loader import missing_secrets as missing_secrets
-from metaclaw.config.problems import InvalidConfigError as InvalidConfigError
-from metaclaw.config.problems import Problem as Problem
-from metaclaw.config.problems import toml_value as toml_value
-from metaclaw.config.section import CONFIG_NAME as CONFIG_NAME
-from metaclaw.config.section import MASK as MASK
-from metaclaw.config.section import Secret as Secret
-from metaclaw.config.section import SecretUrl as SecretUrl
-from metaclaw.config.section import default_home as default_home
-from metaclaw.config.section import prepare_home as prepare_home
-from metaclaw.config.section import replace_file as replace_file
-from metaclaw.config.section import without_password as without_password
-from metaclaw.config.serving import WIRES_OF_KIND as WIRES_OF_KIND
-from metaclaw.config.serving import ProviderConfig as ProviderConfig
-from metaclaw.config.serving import is_loopback as is_loopback
-from metaclaw.config.sources import LISTS as LISTS
-from metaclaw.config.sources import OPTIONAL as OPTIONAL
-from metaclaw.config.sources import Statement as Statement
-from metaclaw.config.sources import statements as statements
-from metaclaw.config.training import CalendarConfig as CalendarConfig
-from metaclaw.config.training import PolicyConfig as PolicyConfig
-from metaclaw.config.training import RuleConfig as RuleConfig
-from metaclaw.config.training import ScheduleConfig as ScheduleConfig
-from metaclaw.config.training import SleepRange as SleepRange
-from metaclaw.config.training import sleep_range as sleep_range
+from metaclaw.config.editor import ensure_api_key, set_values
+from metaclaw.config.learning import EvolverConfig, JudgeConfig, ListenConfig, PriceConfig, SkillsConfig
+from metaclaw.config.loader import Config, build, flatten, load, missing_secrets
+from metaclaw.config.problems import InvalidConfigError, Problem, toml_value
+from metaclaw.config.section import CONFIG_NAME, MASK, Secret, SecretUrl, default_home, prepare_home, without_password
+from metaclaw.config.serving import WIRES_OF_KIND, ProviderConfig, is_loopback
+from metaclaw.config.sources import LISTS, OPTIONAL, Statement, statements
+from metaclaw.config.training import CalendarConfig, PolicyConfig, RuleConfig, ScheduleConfig, SleepRange, sleep_range

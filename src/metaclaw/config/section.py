@@ -5,7 +5,6 @@ A secret is a literal, `env:NAME` or `file:PATH`; it is resolved late and masked
 
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, LiteralString, TypeAlias
@@ -32,26 +31,6 @@ def prepare_home(home: Path) -> None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"the home folder {home} cannot be used ({error.strerror}): choose another with METACLAW_HOME") from error
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file atomically, readable by its owner only; a crash leaves the old or the new content."""
-    target = path.resolve()
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 MASK = "********"

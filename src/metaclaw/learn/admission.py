@@ -1,9 +1,9 @@
-"""Admission: proposals go through the gate, are kept as candidates from the first moment, and are published when they pass.
+"""Admission: save each proposal as a candidate, take it through the gate, and publish it if it passes.
 
 The order is fixed: the candidate is saved, the gate decides, the library publishes, the candidate is saved as accepted. Each replay
-is saved with the candidate as soon as it is paid for. After a restart a candidate is continued with the replays it has; what is in
-force already is not published twice. A candidate whose teacher was forgotten, or whose evidence is older than a revert, is dropped
-before anything more is paid for it.
+is saved with the candidate as soon as it has been paid for. After a restart a candidate continues with the replays it has, and a
+skill that is in force already is not published twice. A candidate is dropped before more is spent on it if a session that taught it
+was forgotten, or if skills were reverted after its evidence.
 """
 
 import logging
@@ -49,17 +49,17 @@ from metaclaw.upstream import spending_on
 
 log = logging.getLogger(__name__)
 
-_TOGETHER: Final = 7  # with the skill itself as many as are looked at together; further ones are looked at in pairs
+_REVIEWED_TOGETHER: Final = 7  # skills that are reviewed together with the new one; further ones are reviewed in pairs with it
 _MOST_LEARNED: Final = 48
 _NEAR: Final = 8
-_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
+_DOUBTS_OF_ORIGIN: Final = frozenset((Doubt.UNBACKED, Doubt.BORROWED, Doubt.ATTRIBUTED))
 
 Announce = Callable[[str, dict[str, Json]], Awaitable[object]]
-_PROVEN_AT_ONCE: Final = 2
+_MOST_PROVEN_AT_ONCE: Final = 2
 _REVERTED: Final = "skills were reverted after it was learned"
-_DONE: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
-_COUNTED: Final = 1_000
-_SHOWN: Final = 3
+_VERBS: Final = {Change.NEW: "learned", Change.EDIT: "edited", Change.MERGE: "merged"}
+_MOST_REASONS_COUNTED: Final = 1_000
+_MOST_SHOWN: Final = 3
 _SHOWN_CHARS: Final = 120
 _DETAIL: Final = re.compile(r"[;:(]")
 _NUMBER: Final = re.compile(r"\b\d[\d.,]*")
@@ -67,24 +67,24 @@ _NUMBER: Final = re.compile(r"\b\d[\d.,]*")
 
 @dataclass(eq=False)
 class SafetyReview:
-    """A `DraftCheck` of the gate. `step` reads the turn that taught a proposal."""
+    """A `DraftCheck` of the gate. `step` reads a turn that taught a proposal."""
 
     step: Callable[[TurnId], Step | None]
     library: AnyLibrary
     redactor: Redactor
 
     def __call__(self, proposal: Proposal) -> Sequence[Objection]:
-        """Blocks: it reads every turn that taught the proposal."""
+        """The objections to a proposal. Blocks: it reads every turn that taught the proposal."""
         skill = proposal.skill
         before = [known for name in proposal.replaces if (known := self.library.view.get(name)) is not None]
         near, beside = self._near(proposal), self._beside(proposal)
-        # What skills for the same situation may reach already is nothing new; what others may reach elsewhere is.
-        found = review_skill(skill, self._spans(proposal), [*near, *before], self.redactor, beside[:_TOGETHER])
-        reach = reduce(or_, (combined_capabilities((skill, one)) for one in beside[_TOGETHER:]), found.reach)
-        stood = _said_before(proposal, before)
-        doubts = [one for one in found.objections if one.doubt not in _OF_ORIGIN or one.instruction not in stood]
-        objections = [Objection(f"it holds a secret ({finding.placeholder})") for finding in found.secrets]
-        objections += [Objection(f"{one.doubt}: {one.instruction!r}: {one.reason}") for one in doubts]
+        # Capabilities that skills for the same situation have are not new.
+        review = review_skill(skill, self._spans(proposal), [*near, *before], self.redactor, beside[:_REVIEWED_TOGETHER])
+        reach = reduce(or_, (combined_capabilities((skill, other)) for other in beside[_REVIEWED_TOGETHER:]), review.reach)
+        reviewed = _said_before(proposal, before)
+        doubts = [doubt for doubt in review.objections if doubt.doubt not in _DOUBTS_OF_ORIGIN or doubt.instruction not in reviewed]
+        objections = [Objection(f"it holds a secret ({finding.placeholder})") for finding in review.secrets]
+        objections += [Objection(f"{doubt.doubt}: {doubt.instruction!r}: {doubt.reason}") for doubt in doubts]
         if reach:
             objections.append(Objection(f"it adds {reach.words()}", waits=True))
         return [*objections, *_check_objections(skill)]
@@ -95,29 +95,29 @@ class SafetyReview:
 
     def _beside(self, proposal: Proposal) -> list[Skill]:
         """Skills that may be in the same prompt, the likeliest first: skills for the same situation, those for every task, and
-        other learned ones of its scope. An attacker's pieces need share no word with each other."""
+        other learned skills of its scope, because an attack may be split into skills that share no word."""
         skill, index = proposal.skill, self.library.view.index
         alike = IndexLibrary(index).near(skill)
-        standing = [one for scope in {None, skill.scope} for one in index.members.standing(scope).values()]
-        learned = (one for one in index.skills() if one.scope in (None, skill.scope) and not is_untouchable(one))
-        found = {one.name: one for one in (*alike, *standing, *islice(learned, _MOST_LEARNED))}
-        return [one for name, one in found.items() if name not in (skill.name, *proposal.replaces)]
+        standing = [other for scope in {None, skill.scope} for other in index.members.standing(scope).values()]
+        learned = (other for other in index.skills() if other.scope in (None, skill.scope) and not is_untouchable(other))
+        beside = {other.name: other for other in (*alike, *standing, *islice(learned, _MOST_LEARNED))}
+        return [other for name, other in beside.items() if name not in (skill.name, *proposal.replaces)]
 
     def _near(self, proposal: Proposal) -> list[Skill]:
         """Skills for the same situation."""
         skill, index = proposal.skill, self.library.view.index
         scopes = frozenset((skill.scope,)) if skill.scope else frozenset()
-        found = index.search(f"{skill.trigger}\n{skill.body}", _NEAR, scopes)
-        return [one.skill for one in found if one.skill.name not in (skill.name, *proposal.replaces)]
+        hits = index.search(f"{skill.trigger}\n{skill.body}", _NEAR, scopes)
+        return [hit.skill for hit in hits if hit.skill.name not in (skill.name, *proposal.replaces)]
 
 
 def _said_before(proposal: Proposal, before: Sequence[Skill]) -> frozenset[str]:
-    """The sentences of a skill that is edited, as they stand: they were reviewed when they came in, with what taught them then."""
+    """The sentences of the skill that an edit changes. They were reviewed when the skill was learned."""
     if proposal.change is not Change.EDIT:
         return frozenset()
-    texts = [f"{one.trigger}\n\n{one.body}" for one in before]
+    texts = [f"{skill.trigger}\n\n{skill.body}" for skill in before]
     orders = {order.text for text in texts for order in instructions(text)}
-    return frozenset(orders | {one for text in texts for one in split_sentences(visible_text(text), with_code=True)})
+    return frozenset(orders | {sentence for text in texts for sentence in split_sentences(visible_text(text), with_code=True)})
 
 
 def _check_objections(skill: Skill) -> list[Objection]:
@@ -132,8 +132,8 @@ def _check_objections(skill: Skill) -> list[Objection]:
 class Learned:
     """Facts about a proposal for the gate: the turns to try it on, the model it is for, the scopes of its person.
 
-    `seen` are the content hashes of the skills its writer was shown: one that is another by now is not overwritten. `generation` is
-    the newest that its evidence was made with; None where the evidence is the skills in force themselves.
+    `seen` are the content hashes of the skills that the evolver was shown; a skill that has changed since is not overwritten.
+    `generation` is the newest generation of its evidence; None if the evidence is the skills in force.
     """
 
     probes: Callable[[], Sequence[Probe]]
@@ -145,7 +145,7 @@ class Learned:
 
 @dataclass(eq=False, kw_only=True)
 class CandidateAdmission:
-    """The one way by which a learned skill comes into force."""
+    """Takes proposals through the gate and publishes them. Every learned skill comes into force this way."""
 
     gate: Gate
     library: AnyLibrary
@@ -156,17 +156,17 @@ class CandidateAdmission:
     attempt_log: AttemptLog | None = None
 
     def __post_init__(self) -> None:
-        self._limiter = anyio.CapacityLimiter(_PROVEN_AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(_MOST_PROVEN_AT_ONCE)
         self._guard = RetryGuard("gate", self.attempt_log)
         self._proving: set[CandidateId] = set()
 
     @property
     def proves(self) -> bool:
-        """Whether the gate replays what it is given."""
+        """Whether the gate replays proposals."""
         return self.gate.mode in (GateMode.SHADOW, GateMode.FULL)
 
     async def admit(self, proposal: Proposal, learned: Learned, proving: TaskGroup) -> None:
-        """Take a proposal through the gate: at once where nothing is replayed, else in the background."""
+        """Take a proposal through the gate: at once if nothing is replayed, else in the background."""
         proposal = replace(proposal, skill=_as_filed(proposal.skill))
         if proposal.change is Change.NEW:
             proposal = replace(proposal, skill=named_apart(proposal.skill, self.library.view.get))
@@ -177,7 +177,7 @@ class CandidateAdmission:
         await self.go_on(candidate, learned, proving)
 
     async def go_on(self, candidate: Candidate, learned: Learned, proving: TaskGroup) -> None:
-        """Decide about a candidate, or continue where it was left: at once where nothing is replayed, else in the background."""
+        """Decide about a candidate, from the beginning or from its saved replays. Runs in the background if it needs replays."""
         if not self.gate.replays(candidate.proposal):
             await self._decide(candidate, learned)
         elif candidate.id not in self._proving:
@@ -185,16 +185,16 @@ class CandidateAdmission:
             proving.start_soon(self._decide_in_turn, candidate, learned)
 
     async def set_aside(self, candidate: Candidate) -> None:
-        """Reject a candidate: each attempt to decide about it crashed the learner."""
+        """Reject a candidate, because each attempt to decide about it crashed the learner."""
         if self.is_unfinished(candidate):
             await self._keep(replace(candidate, standing=Standing.REJECTED, reason=SET_ASIDE))
 
     def is_unfinished(self, candidate: Candidate) -> bool:
-        """Whether it is still to be decided."""
+        """Whether the candidate has not been decided yet."""
         return candidate.standing in (Standing.DRAFT, Standing.SHADOW)
 
     async def decide(self, candidate: Candidate, *, approved: bool) -> Candidate:
-        """A person's decision on a candidate that waits for one. Raises SkillError where it does not."""
+        """Apply a person's decision to a waiting candidate. Raises SkillError if the candidate does not wait for one."""
         if candidate.standing is not Standing.WAITING:
             raise SkillError(f"candidate {candidate.id} does not wait for a person: it is {candidate.standing}")
         if not approved:
@@ -211,14 +211,14 @@ class CandidateAdmission:
         return True
 
     async def retire(self, skill: Skill, reason: str, *, since: int | None = None) -> bool:
-        """Take a learned skill out of force, unless a person has touched it or reverted after the generation `since`, on which the
-        decision rests (by default the one in view)."""
-        told, expected = f"retired {skill.name}: {reason}", {skill.name: skill.content_hash}
+        """Retire a learned skill, unless a person has touched it, or reverted after the generation `since` of the evidence (by
+        default the present one)."""
+        why, expected = f"retired {skill.name}: {reason}", {skill.name: skill.content_hash}
         learned = LearnedFrom(self.library.view.generation if since is None else since)
-        if not await self._try(lambda: self._put([], (skill.name,), told, expected, learned)):
+        if not await self._try(lambda: self._put([], (skill.name,), why, expected, learned)):
             return False
         log.info("skill_retired hash=%s", skill.content_hash)
-        await self.tell(skill, told)
+        await self.tell(skill, why)
         return True
 
     async def _decide_in_turn(self, candidate: Candidate, learned: Learned) -> None:
@@ -252,14 +252,14 @@ class CandidateAdmission:
             )
 
     async def _is_in_force_already(self, proposal: Proposal) -> bool:
-        """Whether another candidate with this very text is in force."""
+        """Whether another candidate with the same text is in force."""
         known = self.library.view.get(proposal.skill.name)
         if known is None or not _is_same(known, proposal.skill) or proposal.change is not Change.NEW:
             return False
-        return await run_sync(self._accepted, known) is not None
+        return await run_sync(accepted_candidate, self.candidates, known) is not None
 
     async def _replaying(self, candidate: Candidate, learned: Learned) -> Replaying:
-        """The replays that are open to it: on which turns, for how much, and what is kept after each."""
+        """What the gate needs to replay a candidate: its turns, its saved replays, and a function that saves each new one."""
         if not self.gate.replays(candidate.proposal):
             return Replaying((), learned.model)
 
@@ -272,15 +272,15 @@ class CandidateAdmission:
         return Replaying(await run_sync(learned.probes), learned.model, candidate.certificate, paid)
 
     async def _is_wanted(self, candidate: Candidate) -> bool:
-        """Whether it is still there and undecided: a session may have been forgotten, or skills reverted, meanwhile."""
+        """Whether the candidate still exists undecided: a session may have been forgotten, or skills reverted, meanwhile."""
         known = await run_sync(self.candidates.candidate, candidate.id)
         return known is not None and self.is_unfinished(known)
 
     async def _publish(
         self, candidate: Candidate, admission: Admission, seen: Mapping[SkillName, str], *, by_person: bool = False
     ) -> Candidate:
-        """Put a candidate's skill in force, unless what it replaces, or its name, has changed by now, or its evidence is out of
-        date."""
+        """Put a candidate's skill in force, unless a skill of its name or one that it replaces has changed, or its evidence is out
+        of date."""
         if await run_sync(self.candidates.candidate, candidate.id) is None:
             return replace(candidate, standing=Standing.REJECTED, reason="a session that taught it was forgotten")
         proposal = candidate.proposal
@@ -290,18 +290,18 @@ class CandidateAdmission:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already"))
         known = self.library.view.get(skill.name)
         if known is not None and _is_same(known, skill) and proposal.change is Change.NEW:
-            return await self._keep(accepted)  # the program was stopped just before this was written down
-        # A person decides now, also after a revert since it was proposed.
+            return await self._keep(accepted)  # the program was stopped just before it saved this
+        # A person's decision counts as made now, even if skills were reverted after the proposal.
         since = self.library.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)
         try:
             gone, expected = self._gone(proposal, admission), self._expected(proposal, seen)
             if proposal.is_instruction and proposal.change is Change.EDIT:
                 skill = _with_check(known, skill)
-            generation = await self._put([skill], gone, _told(proposal), expected, learned, by_person=by_person)
+            generation = await self._put([skill], gone, _publish_reason(proposal), expected, learned, by_person=by_person)
         except (SkillError, RefusedError) as error:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
-        # Names and reasons hold words of a person. They are in the store and go with their session; from a log they would not.
+        # Not logged: names and reasons have a person's words, which must be deleted with their session.
         turns = len(proposal.support)
         log.info("skill_born candidate=%s state=%s generation=%d turns=%d", candidate.id, skill.state, generation, turns)
         if not await self._save(accepted):
@@ -309,7 +309,7 @@ class CandidateAdmission:
         return accepted
 
     async def refuse(self, proposal: Proposal, reason: str) -> None:
-        """Keep a proposal that did not come as far as the gate, so that people see why it was not taken."""
+        """Save a proposal that was refused before the gate as rejected, so that people see why."""
         generation, made_at = self.library.view.generation, self.now()
         await self._save(Candidate(CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at))
 
@@ -318,7 +318,7 @@ class CandidateAdmission:
         return [name for name in names if name != proposal.skill.name and self.library.view.get(name) is not None]
 
     def _expected(self, proposal: Proposal, seen: Mapping[SkillName, str]) -> dict[SkillName, str | None]:
-        """Content hashes that must be unchanged at publication. Raises SkillError if a skill it is to replace is gone."""
+        """Content hashes that must be unchanged at publication. Raises SkillError if a skill to be replaced is not in force."""
         expected: dict[SkillName, str | None] = {proposal.skill.name: None}
         for name in proposal.replaces:
             known = self.library.view.get(name)
@@ -359,19 +359,18 @@ class CandidateAdmission:
         return candidate
 
     async def _save(self, candidate: Candidate) -> bool:
-        """Keep a candidate, for people to read: without secrets, even where a writer put one in. False where its teacher was
-        forgotten."""
-        kept = await run_sync(self._scrubbed, candidate)
+        """Save a candidate without secrets; return False if a session that taught it was forgotten."""
+        redacted = await run_sync(self._redacted, candidate)
         try:
-            await run_sync(self.candidates.save_candidate, kept)
+            await run_sync(self.candidates.save_candidate, redacted)
         except RefusedError as error:
             log.info("candidate_let_go id=%s reason=%s", candidate.id, error)
             return False
-        if kept.standing is not Standing.DRAFT:
-            log.info("candidate id=%s standing=%s", kept.id, kept.standing)
+        if candidate.standing is not Standing.DRAFT:
+            log.info("candidate id=%s standing=%s", candidate.id, candidate.standing)
         return True
 
-    def _scrubbed(self, candidate: Candidate) -> Candidate:
+    def _redacted(self, candidate: Candidate) -> Candidate:
         skill, redact = candidate.proposal.skill, self.redact
         extra = {key: redact(value) if isinstance(value, str) else value for key, value in skill.extra.items()}
         clean = replace(skill, trigger=redact(skill.trigger), body=redact(skill.body), extra=extra)
@@ -381,17 +380,14 @@ class CandidateAdmission:
         return replace(candidate, proposal=proposal, reason=redact(candidate.reason), certificate=certificate)
 
     async def tell(self, skill: Skill, reason: str, certificate: Certificate | None = None) -> None:
-        """Record on the candidate why its skill was retired or changed, for people and for the next request to a writer."""
-        mine = await run_sync(self._accepted, skill)
-        if mine is not None:
-            await self._keep(replace(mine, reason=reason, certificate=certificate or mine.certificate))
-
-    def _accepted(self, skill: Skill) -> Candidate | None:
-        return accepted_candidate(self.candidates, skill)
+        """Record on the candidate why its skill was retired or changed, for people and for the evolver."""
+        candidate = await run_sync(accepted_candidate, self.candidates, skill)
+        if candidate is not None:
+            await self._keep(replace(candidate, reason=reason, certificate=certificate or candidate.certificate))
 
 
 async def claim_turns(candidates: SqlCandidates, kind: str, generation: int, turns: Sequence[TurnId]) -> int | None:
-    """Begin an attempt that has these turns as its support; None where one of them has been used already, or is forgotten."""
+    """Begin an attempt with these turns as its support; None if one of them has been used already, or is forgotten."""
     try:
         return await run_sync(candidates.begin_attempt, kind, generation, turns)
     except RefusedError as error:
@@ -400,15 +396,15 @@ async def claim_turns(candidates: SqlCandidates, kind: str, generation: int, tur
 
 
 def accepted_candidate(candidates: SqlCandidates, skill: Skill) -> Candidate | None:
-    """The candidate as which a skill came into force; None for what a person wrote or has changed since. Blocks."""
+    """The candidate that became this skill; None for a skill that a person wrote or has changed since. Blocks."""
     if is_untouchable(skill) and not skill.pinned:
         return None
-    mine = (one for one in candidates.of_skill(skill.name) if one.standing is Standing.ACCEPTED)
-    return next((one for one in mine if one.proposal.skill.content_hash == skill.content_hash), None)
+    accepted = (candidate for candidate in candidates.of_skill(skill.name) if candidate.standing is Standing.ACCEPTED)
+    return next((candidate for candidate in accepted if candidate.proposal.skill.content_hash == skill.content_hash), None)
 
 
 def _as_filed(skill: Skill) -> Skill:
-    """The skill's text as its file will give it back, so that it is known again by its hash."""
+    """The skill with its text as its file will have it, so that the hash is the same."""
     body = skill.body.replace("\r\n", "\n").replace("\r", "\n").strip("\n").rstrip()
     return replace(skill, trigger=" ".join(skill.trigger.split()), body=body)
 
@@ -418,41 +414,42 @@ def _is_same(in_force: Skill, skill: Skill) -> bool:
 
 
 def _with_overrides(skill: Skill, names: Sequence[SkillName]) -> Skill:
-    """A skill that contradicts wider ones says so: then they are not placed beside it."""
+    """The skill with the names of the wider skills that it contradicts: they are not placed together with it."""
     overridden = list(dict.fromkeys((*overrides_of(skill), *names)))
     return replace(skill, extra={**skill.extra, "overrides": overridden}) if names else skill
 
 
 def _with_check(rule: Skill | None, proposed: Skill) -> Skill:
-    """The rule as it is in force now, with the check that was proposed for it. Raises SkillError where its text is another."""
+    """The rule as it is in force now, with the check that was proposed for it. Raises SkillError if its text has changed."""
     if rule is None or rule.content_hash != proposed.content_hash:
         raise SkillError(f"{proposed.name} says something else since this check was proposed for it")
     extra = {key: value for key, value in rule.extra.items() if key not in ("check_note", "check_state")}
     return replace(rule, extra={**extra, "check": proposed.extra.get("check")})
 
 
-def _told(proposal: Proposal) -> str:
+def _publish_reason(proposal: Proposal) -> str:
     count = len(proposal.support)
-    return f"{_DONE[proposal.change]} {proposal.skill.name} from {count} turn{'' if count == 1 else 's'}"
+    return f"{_VERBS[proposal.change]} {proposal.skill.name} from {count} turn{'' if count == 1 else 's'}"
 
 
 def rejected_proposals(candidates: SqlCandidates) -> dict[str, object]:
-    """The rejected proposals: how many for each reason, and the newest with what they say. Blocks."""
-    reasons = Counter(map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _COUNTED)))
+    """The rejected proposals: their number for each reason, and the newest with their texts. Blocks."""
+    reasons = Counter(map(_kind_of_reason, candidates.reasons(Standing.REJECTED, _MOST_REASONS_COUNTED)))
     last = [
-        {"name": one.proposal.skill.name, "text": _shown(one.proposal.skill), "reason": one.reason, "at": one.made_at.isoformat()}
-        for one in candidates.candidates(Standing.REJECTED, _SHOWN)
+        {"name": skill.name, "text": _shown(skill), "reason": candidate.reason, "at": candidate.made_at.isoformat()}
+        for candidate in candidates.candidates(Standing.REJECTED, _MOST_SHOWN)
+        for skill in (candidate.proposal.skill,)
     ]
     return {"reasons": dict(reasons.most_common()), "last": last}
 
 
 def _kind_of_reason(reason: str) -> str:
-    """The first reason without what is special to one proposal: `it holds a secret`, `its trigger has N words`."""
+    """The first reason without the details of one proposal: `it holds a secret`, `its trigger has N words`."""
     first = _DETAIL.split(reason, maxsplit=1)[0]
     return _NUMBER.sub("N", first).strip() or "no reason given"
 
 
 def _shown(skill: Skill) -> str:
-    """The words that matter of a skill's text, on one line: a person's own where it quotes them."""
+    """The person's words that a skill quotes, or else its text, shortened to one line."""
     quoted = [line.removeprefix("> ") for line in skill.body.splitlines() if line.startswith("> ")]
     return shorten(" ".join(quoted or [skill.body]), _SHOWN_CHARS)

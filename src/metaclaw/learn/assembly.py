@@ -1,4 +1,4 @@
-"""Assembly of the learning part from the configuration: models, gate, replays, and the loops that run beside serving."""
+"""Assembly of the learning part from the configuration: models, gate, replays, and the background loops."""
 
 import os
 import time
@@ -19,13 +19,13 @@ from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer,
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.chores import Expiry, Retrial, RuleWatch, ScopePromotion, SkillMerge
 from metaclaw.learn.compliance import CheckTrial, ComplianceLoop
-from metaclaw.learn.failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.fast import FastLoop
 from metaclaw.learn.listen import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen import Listening
 from metaclaw.learn.maintenance import Maintenance, UpliftReader
 from metaclaw.learn.messages import Messages
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
+from metaclaw.learn.open_failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
 from metaclaw.learn.owner import OwnerActions
 from metaclaw.learn.replay import CassetteReplayer
@@ -58,7 +58,7 @@ _REMEMBERED: Final = 4_096
 
 @dataclass(frozen=True, slots=True)
 class LearningClock:
-    """What time it is: `now` by the calendar, `steady_s` in seconds that are never set back."""
+    """The clocks of learning: `now` is the wall clock, `steady_s` a monotonic clock."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     steady_s: Callable[[], float] = time.monotonic
@@ -85,12 +85,18 @@ class LearningStores:
     @staticmethod
     def of(database: Database) -> "LearningStores":
         """Stores that write to the database directly."""
-        kept = SqlVerdicts(database), SqlCandidates(database), SqlCursors(database), SqlUses(database)
-        return LearningStores(*kept, SqlSpending(database), SqlCompliance(database))
+        return LearningStores(
+            SqlVerdicts(database),
+            SqlCandidates(database),
+            SqlCursors(database),
+            SqlUses(database),
+            SqlSpending(database),
+            SqlCompliance(database),
+        )
 
 
 class Learning:
-    """Everything that learns. `words` gives a person's own words in a message: it is told the agent's name and the raw text."""
+    """Builds the learning loops and starts them. `words` returns a person's own words, given the agent's name and the raw text."""
 
     def __init__(
         self,
@@ -107,8 +113,8 @@ class Learning:
         models: Models | None = None,
         clock: LearningClock | None = None,
     ) -> None:
-        """`stores` are the database's own unless others are given, and `budget` is one that counts into them. `models` are those
-        of the providers unless others are given. `attempt_log` holds the failed attempts of earlier processes."""
+        """By default, `stores` write to the database, `budget` counts into them, and `models` are those of the providers.
+        `attempt_log` has the failed attempts of earlier processes."""
         stores = stores or LearningStores.of(database)
         self._clock = clock or LearningClock()
         self._config = config
@@ -153,7 +159,6 @@ class Learning:
         self.compliance = self._compliance(stores.compliance, SqlPolicies(database))
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
-        """Publish an event."""
         await self._ledger.announce(kind, data)
 
     def facts(self) -> dict[str, object]:
@@ -172,12 +177,11 @@ class Learning:
         }
 
     def waiting(self) -> dict[str, int]:
-        """How many requests wait for the budget, by purpose."""
+        """The number of requests that wait for the budget, by purpose."""
         put_off = {Purpose.JUDGE.value: self.outcomes.questions.waiting_for_budget}
         return dict(Counter(self.budget.waiting) + Counter(put_off))
 
     def begin(self, supervisor: Supervisor) -> None:
-        """Start the loops."""
         if senses(self._config):
             self.compliance.prepare(self._cursors.cursor(TURNS_CURSOR))
         if self._config.skills.learn:
@@ -332,15 +336,15 @@ class Learning:
         )
 
     def _may_train(self) -> Callable[[TurnId], bool]:
-        """Whether weights could learn from a turn: some are trained, and its tokens are on record."""
+        """A function that says whether weights could learn from a turn: weights are trained, and its tokens are recorded."""
         policy = self._config.policy
         if policy is None or policy.mode == "skills_only":
             return lambda turn: False
 
         @lru_cache(_REMEMBERED)
         def may_train(turn: TurnId) -> bool:
-            found = self.reader.turn(turn)
-            return found is not None and found.turn.tokens is not None
+            recorded = self.reader.turn(turn)
+            return recorded is not None and recorded.turn.tokens is not None
 
         return may_train
 
@@ -368,8 +372,8 @@ class Learning:
 
     def _compliance(self, store: SqlCompliance, policies: SqlPolicies) -> ComplianceLoop:
         def absorbed(version: int) -> frozenset[SkillName]:
-            found = policies.version(version) if version else None
-            return frozenset() if found is None else found.absorbed
+            policy = policies.version(version) if version else None
+            return frozenset() if policy is None else policy.absorbed
 
         return ComplianceLoop(
             reader=self.reader,
@@ -387,12 +391,12 @@ class Learning:
         )
 
     def failed(self) -> None:
-        """Wake the fast loop after a turn was found to have failed; no-op where no skills are learned."""
+        """Wake the fast loop after a turn failed; no-op if no skills are learned."""
         if self._config.skills.learn:
             self.fast.wakeup.notify()
 
     def let_go(self, session: SessionId) -> None:
-        """Drop what was read of a session that is to be forgotten."""
+        """Drop a session that is to be forgotten from all caches."""
         self.steps.forget()
         self.replayer.forget()
         self.probes.forget()
@@ -416,8 +420,8 @@ def owner_of(
     let_go: Callable[[SessionId], None] = lambda session: None,
     serve: Callable[[Sequence[int]], Awaitable[None]] | None = None,
 ) -> OwnerActions:
-    """Build the actions of a person. `failed` is called when there is something new to learn from, by default by the loops of
-    `learning`; `let_go` with a session that is to be forgotten, for others that keep something of it."""
+    """Build the actions of a person. `failed` is called when a turn was marked as failed; by default it wakes the loops of
+    `learning`. `let_go` is called with a session that is to be forgotten, for other caches."""
 
     def let_go_everywhere(session: SessionId) -> None:
         let_go(session)

@@ -1,4 +1,4 @@
-"""The verdict on a turn, from its skills' checks, the detectors and the judge; the score of a replay; calibration of both."""
+"""Verdicts on recorded turns, by checks, detectors and the judge; scores of replays; and the calibration of verdicts."""
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -62,22 +62,22 @@ _LEAST_SHOWN: Final = 20
 
 
 def concerns(check: Check, answer: Sequence[Part]) -> bool:
-    """Whether an answer holds what a check looks at: a call of its tools, or the words of a final answer, which calls no tool."""
+    """Whether a check applies to an answer: it has a call of the check's tools, or is a final answer, which calls no tool."""
     calls = any(isinstance(part, ToolCall) for part in answer)
     match check:
         case PatternCheck() | SchemaCheck() if check.where.place is Place.CALLS:
-            found = texts_at if isinstance(check, PatternCheck) else documents_at
-            return bool(found(answer, check.where))
+            read = texts_at if isinstance(check, PatternCheck) else documents_at
+            return bool(read(answer, check.where))
         case PatternCheck() | SchemaCheck():
             return not calls and _says_something(answer)
         case ProgramCheck():
-            # A program that reads the calls looks at every answer, others at what an agent says in the end.
+            # A program that reads calls applies to every answer, other programs to final answers.
             return "calls" in check.source if calls else _says_something(answer)
 
 
 def needs_situation(rule: Skill) -> bool:
-    """Whether the task must say if a rule applies: one for a situation whose check looks at answers. All rules stand in the prompt
-    while they fit, also those for other situations; but calls of a check's tools speak for themselves."""
+    """Whether the task must be compared with the rule's situation: rules for other situations may be in the prompt, too. A rule
+    whose check reads tool calls needs no comparison."""
     if rule.kind is not SkillKind.RULE or rule_when(rule) == ALWAYS:
         return False
     check = readable_check(rule)
@@ -85,13 +85,15 @@ def needs_situation(rule: Skill) -> bool:
 
 
 def matching(view: LibraryView, task: str, scope: Scope, teams: Teams, day: date) -> frozenset[SkillName]:
-    """The rules and skills whose situation is that of the task, and those that apply always."""
+    """The names of the rules and skills that match the task, or apply always."""
     query = query_text(task) if task else ""
-    return frozenset(one.name for one in view.retrieve(query, _MOST_MATCHING, scope, teams, today=day)) if query else frozenset()
+    return (
+        frozenset(skill.name for skill in view.retrieve(query, _MOST_MATCHING, scope, teams, today=day)) if query else frozenset()
+    )
 
 
 def readable_check(rule: Skill) -> Check | None:
-    """The check of a rule or skill; None where it has none, or one that cannot be read, which `status` tells."""
+    """The check of a rule or skill; None if it has none, or if it cannot be read, which `status` reports."""
     try:
         return check_of(rule)
     except SkillError as error:
@@ -101,7 +103,7 @@ def readable_check(rule: Skill) -> Check | None:
 
 @dataclass(eq=False)
 class Situations:
-    """Says of rules in force whether their situation is that of a task. Blocks."""
+    """Tells whether a rule in force applies to a task. Blocks."""
 
     library: AnyLibrary
     teams: Teams
@@ -113,7 +115,7 @@ class Situations:
 
 
 def always_match(rule: Skill, task: str, scope: Scope) -> bool:
-    """As `Situations.match`, where nothing is known of situations."""
+    """A `Situations.match` for which every rule applies."""
     return True
 
 
@@ -123,9 +125,8 @@ def _says_something(answer: Sequence[Part]) -> bool:
 
 @dataclass(eq=False, kw_only=True)
 class Assessment:
-    """Gives verdicts on recorded turns. `judge_for` is the judge of turns that a model made, or None where there is none. `matches`
-    says whether a rule is for a task of a speaker, and blocks; `judged` is told the judge's model for each turn it was asked
-    about."""
+    """Gives verdicts on recorded turns. `judge_for` returns the judge for turns of a model, or None. `matches` says whether a rule
+    applies to a task of a speaker, and blocks; `judged` is called with the judge's model after each turn that it judged."""
 
     judge_for: Callable[[str], Judge | None]
     skill: Callable[[SkillName], Skill | None]
@@ -138,9 +139,10 @@ class Assessment:
         return sense(step, later).signals
 
     def at_once(self, step: Step, later: Step | None = None) -> Verdict | None:
-        """The verdict of checks or detectors; None where they give none. Blocks.
+        """The verdict of checks or detectors, or None. Blocks.
 
-        A skill's check knows one rule, not the whole task: if it fails, the turn failed; if it passes, the detectors may object.
+        If a check fails, the turn failed. If it passes, the detectors may still find a failure, because a check tests one rule and
+        not the whole task.
         """
         outcomes = [outcome for name in step.stamp.skills if (outcome := self._check(name, step)) is not None]
         if Outcome.FAIL in outcomes:
@@ -153,11 +155,10 @@ class Assessment:
         return None if sensed.verdict is None else verdict(step, sensed, None, self.calibration())
 
     def has_judge(self, step: Step) -> bool:
-        """Whether there is a judge for turns of this model."""
         return self.judge_for(step.model) is not None
 
     async def asked(self, step: Step, later: Step | None = None) -> Verdict | None:
-        """The judge's verdict; None where there is no judge. Raises BudgetError where it may not be paid for now."""
+        """The judge's verdict; None if there is no judge. Raises BudgetError if the budget does not allow it now."""
         judge = self.judge_for(step.model)
         if judge is None:
             return None
@@ -171,7 +172,7 @@ class Assessment:
     def _check(self, name: SkillName, step: Step) -> Outcome | None:
         skill = self.skill(name)
         try:
-            # A check that no real turn has confirmed yet is no verdict.
+            # A check that no turn has confirmed yet gives no verdict.
             check = None if skill is None or check_state_of(skill) == PROPOSED else check_of(skill)
         except SkillError as error:
             log.warning("check_unreadable skill=%s reason=%s", name, error)
@@ -181,20 +182,20 @@ class Assessment:
         return run_check(check, step.answer, conversation_of(step))
 
     def _applies(self, skill: Skill, check: Check, step: Step) -> bool:
-        """Whether a check has to do with this answer; that of a skill always has, since skills are placed where they match."""
+        """Whether a check applies to this answer. A skill's check always does, because skills are placed where they match."""
         return skill.is_skill or (concerns(check, step.answer) and self.matches(skill, step.task, step.scope))
 
 
 class ReplayScorer:
-    """Scores a replay: by the skill's own check where it can tell the recorded failure, else by a judge that sees the task, what
-    the person said about the recorded answer, and the new answer, but not the prompt."""
+    """Scores a replay: by the skill's check if that fails on the recorded failure, else by a judge that sees the task, the person's
+    remark on the recorded answer, and the new answer, but not the prompt."""
 
     def __init__(self, judge_for: Callable[[str], Judge | None], redact: Callable[[str], str]) -> None:
         self._judge_for = judge_for
         self._redact = redact
 
     def estimate(self, skill: Skill, step: Step) -> int | None:
-        """The tokens of one vote; 0 where a check decides, None where there is no judge."""
+        """The tokens of one vote; 0 if a check decides, None if there is no judge."""
         if readable_check(skill) is not None:
             return 0
         if self._judge_for(step.model) is None:
@@ -202,7 +203,7 @@ class ReplayScorer:
         return _vote_tokens(replay_requirement(step, ProbeKind.FAILING), in_words(step.answer, ()))
 
     async def score(self, skill: Skill, played: PlayedTurn) -> ReplayScore:
-        """Raises JudgeError where there is no verdict."""
+        """The outcome of a replay. Raises JudgeError if there is no check and no judge."""
         check = readable_check(skill)
         if check is not None and await run_sync(_tells, check, played):
             return ReplayScore(await run_sync(run_check, check, (*played.calls, *played.answer), conversation_of(played.step)))
@@ -221,7 +222,7 @@ class ReplayScorer:
 
 
 def _tells(check: Check, played: PlayedTurn) -> bool:
-    """Whether a check can tell a failure: one that passes the answer a person called wrong cannot. Blocks."""
+    """Whether a check can decide: it must fail the recorded answer if that was a failure. Blocks."""
     return played.kind is ProbeKind.PASSING or run_check(check, played.step.answer, conversation_of(played.step)) is Outcome.FAIL
 
 
@@ -230,7 +231,7 @@ def _vote_tokens(requirement: str, answer: str) -> int:
 
 
 def replay_requirement(step: Step, kind: ProbeKind) -> str:
-    """The task and, of a turn that failed, what the person said next."""
+    """The task and, if the turn failed, the person's next message."""
     task = cut_middle(step.task, _MOST_REQUIREMENT_CHARS)
     if kind is ProbeKind.PASSING or step.said_after is None:
         return task
@@ -238,26 +239,26 @@ def replay_requirement(step: Step, kind: ProbeKind) -> str:
 
 
 def conversation_of(step: Step) -> Conversation:
-    """The conversation before the answer, as checks see it."""
+    """The conversation before the answer, in the form that checks get."""
     return Conversation(step.history, step.task, step.tools)
 
 
 def is_corrected(step: Step) -> bool:
-    """Whether the person's next words speak against the answer."""
+    """Whether the person's next message corrects the answer."""
     return any(signal.detector.startswith("correction.") for signal in sense(step).signals)
 
 
 def in_words(answer: Sequence[Part], calls: Sequence[ToolCall]) -> str:
     """The calls and words of an answer as text for a judge."""
-    done = [f"[called {one.name} with {one.arguments}]" for one in calls]
-    said = [part.text for part in answer if isinstance(part, Text)]
-    asked = [f"[calls {part.name} with {part.arguments}]" for part in answer if isinstance(part, ToolCall)]
-    return "\n".join([*done, *said, *asked])[:_MOST_ANSWER_CHARS]
+    earlier = [f"[called {call.name} with {call.arguments}]" for call in calls]
+    texts = [part.text for part in answer if isinstance(part, Text)]
+    last = [f"[calls {part.name} with {part.arguments}]" for part in answer if isinstance(part, ToolCall)]
+    return "\n".join([*earlier, *texts, *last])[:_MOST_ANSWER_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Quality of the verdicts on turns whose truth is known; None if these are too few."""
+    """Quality of the verdicts, measured on the `turns` that a person or a check graded; None if there are too few."""
 
     turns: int
     auroc: float | None = None
@@ -265,10 +266,11 @@ class Trust:
 
 
 class CalibrationLoop:
-    """Keeps the calibration in force up to date."""
+    """Fits the calibration again every ten minutes."""
 
     def __init__(self, graded: Callable[[int], list[tuple[Verdict, Outcome]]]) -> None:
-        """`graded` gives up to so many verdicts with what a person or a check said of the same turn, newest first. It blocks."""
+        """`graded` returns at most the given number of verdicts, newest first, each with the outcome that a person or a check gave
+        the same turn. It blocks."""
         self._graded = graded
         self.current = Calibration()
         self.trust = Trust(0)
@@ -280,7 +282,7 @@ class CalibrationLoop:
             await anyio.sleep(_EVERY_S)
 
     def refit(self) -> None:
-        """Fit both maps anew. Blocks."""
+        """Fit both maps again. Blocks."""
         sensed: list[tuple[float, bool]] = []
         judged: list[tuple[float, bool]] = []
         believed: list[tuple[float, bool]] = []
@@ -298,7 +300,7 @@ class CalibrationLoop:
 
 
 def _raw(graded: Verdict) -> float | None:
-    """The score before calibration; None where nothing was said."""
+    """The score before calibration; None if no vote was readable."""
     return raw_score(Sensed(None, graded.signals, fuse(graded.signals)), graded.votes)
 
 

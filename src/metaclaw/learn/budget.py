@@ -1,12 +1,12 @@
-"""The learning budget: what the program's own calls may cost in a day, what they have cost, and what waits for more.
+"""The learning budget: limits and counts what the program's own calls to models cost in a day.
 
-Every call goes through `Budget.charge`. One that does not fit into what is left of the day waits until midnight, or until the limit
+Every call goes through `Budget.charge`. A call that exceeds the rest of the day's budget waits until midnight, or until the limit
 grows with the day's traffic; a purpose that must not wait is refused instead. A call is counted in the store before its answer is
 used, so a crash loses at most the calls under way, and all processes count into the same sums.
 
-Each purpose may spend up to a share of the limit. That orders what is paid for: verdicts on turns and the training of weights stop
-first, then skills in the making and the proof of trained weights, and reading what people say has the last fifth for itself.
-Without a limit, messages that may lay something down have a reserve beyond it: nothing else teaches if they are not read.
+Each purpose may spend up to a share of the limit. Verdicts on turns and the training of weights stop first, then new skills and the
+proof of trained weights; the last fifth is only for reading messages of people. With the default limit, messages that may state a
+rule have a reserve beyond it.
 """
 
 import logging
@@ -65,7 +65,7 @@ _DATED: Final = re.compile(r"(?:-\d{4}-\d{2}-\d{2}|-\d{8}|@\d{8}|-latest|-\d{3,4
 
 FLOOR_TOKENS: Final = 300_000
 RESERVE_TOKENS: Final = 1_000_000
-"""For reading what people say, beyond the default limit: about a thousand messages a day."""
+"""For reading messages of people, beyond the default limit: about a thousand messages a day."""
 SHARE_OF_TRAFFIC: Final = 0.1
 _DAYS_AVERAGED: Final = 7
 _ITEMS_KEPT_DAYS: Final = 90
@@ -80,14 +80,14 @@ _LOOK_AGAIN_S: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a model costs, per million tokens."""
+    """The price of a model per million tokens."""
 
     input: float
     output: float
     cached: float
 
     def cost(self, usage: Usage) -> float:
-        """What these tokens cost. Writing to a provider's cache is charged as input."""
+        """The cost of these tokens. Writing to a provider's cache counts as input."""
         fresh = max(0, usage.input_tokens - usage.cached_tokens)
         return (fresh * self.input + usage.cached_tokens * self.cached + usage.output_tokens * self.output) / 1e6
 
@@ -97,26 +97,26 @@ class Prices:
 
     def __init__(self, configured: Sequence[PriceConfig] = ()) -> None:
         self._configured = {
-            one.model: Price(one.input, one.output, one.input if one.cached is None else one.cached) for one in configured
+            price.model: Price(price.input, price.output, price.input if price.cached is None else price.cached)
+            for price in configured
         }
         self.of = lru_cache(maxsize=256)(self._find)
-        """The price of `provider/model`, or None where it is not known."""
+        """The price of `provider/model`, or None if it is not known."""
 
     def _find(self, name: str) -> Price | None:
         model = name.partition("/")[2]
         for known in (name, model):
             if known in self._configured:
                 return self._configured[known]
-        # Routers put the maker in front ("anthropic/claude-sonnet-4-5"); releases carry a date.
-        plain = _DATED.sub("", model.rpartition("/")[2].lower())
-        found = _BUILT_IN.get(plain)
-        return None if found is None else Price(*found)
+        # Routers put the maker in front ("anthropic/claude-sonnet-4-5"); releases have a date at the end.
+        price = _BUILT_IN.get(_DATED.sub("", model.rpartition("/")[2].lower()))
+        return None if price is None else Price(*price)
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One day: its limits, and what was spent. `limit_cost` is None where money is not limited; `is_for_unpriced` says that the
-    token limit is only for models without a price."""
+    """The limits and the spending of one day. `limit_cost` is None if money is not limited; `is_for_unpriced` says that the token
+    limit is only for models without a price."""
 
     day: str
     resets_at: datetime
@@ -132,7 +132,7 @@ class Account:
         return self._counted(self.spent)
 
     def has_room(self, call: Spending, under_way: Spending, share: float, *, with_reserve: bool = False) -> bool:
-        """Whether a call fits into this share of the limits, beside what is under way."""
+        """Whether a call fits into this share of the limits, together with the calls under way."""
         total = self.spent + under_way + call
         reserve = self.reserve_tokens if with_reserve else 0
         if self._counted(call) and self._counted(total) > share * self.limit_tokens + reserve:
@@ -140,7 +140,7 @@ class Account:
         return self.limit_cost is None or not call.cost or total.cost <= share * self.limit_cost
 
     def room(self, under_way: Spending, share: float, price: Price | None) -> "TokenRoom":
-        """What is left of this share of the limits, and all of it, in tokens of a model of this price."""
+        """The rest of this share of the limits, and the whole share, in tokens of a model with this price."""
         spent = self.spent + under_way
         limits = []
         if price is None or not self.is_for_unpriced:
@@ -153,7 +153,7 @@ class Account:
         return TokenRoom(max(0, int(left)), int(whole), self.resets_at, setting)
 
     def facts(self) -> dict[str, object]:
-        """For people and tools."""
+        """The account as JSON, for `status`."""
         left_cost = None if self.limit_cost is None else round(max(0.0, self.limit_cost - self.spent.cost), 6)
         return {
             "day": self.day,
@@ -173,7 +173,8 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class TokenRoom:
-    """How many tokens calls of one kind may still use today, and on a whole day; when today ends, and which setting limits them."""
+    """The tokens that calls of one purpose may still use today, and in a whole day; when today ends, and the setting that limits
+    them."""
 
     left: int
     a_day: int
@@ -182,7 +183,7 @@ class TokenRoom:
 
 
 class Budget:
-    """Lets calls through and counts them (upstream.Meter)."""
+    """Admits calls and counts them (upstream.Meter)."""
 
     def __init__(self, config: Config, spending: SqlSpending, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._limits = config.learning
@@ -201,20 +202,21 @@ class Budget:
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """How many requests wait for the budget now, by purpose; of a purpose that never waits, whether its last was refused."""
+        """The number of requests that wait for the budget, by purpose; for a purpose that never waits, 1 if its last request was
+        refused."""
         refused = {purpose.value: 1 for purpose in self._refused}
         return {purpose: count for purpose, count in {**refused, **self._waiting}.items() if count}
 
     async def may_spend(self, purpose: Purpose, tokens: int, model: str = "", *, with_reserve: bool = True) -> bool:
-        """Whether a call of about this many tokens to `provider/model` would be made now, without waiting; `with_reserve` says
-        whether the reserve for reading may be used for it."""
+        """Whether a call of about `tokens` tokens to `provider/model` would be admitted now, without waiting; `with_reserve` says
+        whether it may use the reserve for reading."""
         call = _priced(Usage(tokens, 0), self._prices.of(model))
         has_room = self._has_room(await run_sync(self._current), purpose, call, with_reserve=with_reserve)
         self._note(purpose, is_refused=not has_room)
         return has_room
 
     async def room(self, purpose: Purpose, model: str) -> TokenRoom:
-        """What calls of a purpose to `provider/model` may use, in tokens of input; a long run is planned by it."""
+        """The tokens of input that calls of a purpose to `provider/model` may use, for planning a long run."""
         account, price = await run_sync(self._current), self._prices.of(model)
         return account.room(sum(self._under_way.values(), Spending()), _share(purpose), price)
 
@@ -235,19 +237,19 @@ class Budget:
             self._changed = anyio.Event()
 
     async def count(self, purpose: Purpose, model: str, spent: Spent, turns: int = 0) -> None:
-        """Add to today's sums. Returns when they are in the store, or kept for the next time because it is down."""
+        """Add to today's sums in the store. If the store fails, the next call writes them."""
         counts = {"turns": turns, "calls": spent.calls, "failures": spent.failures, "estimated": spent.estimated}
         counted = replace(_priced(spent.usage, self._prices.of(model)), **counts)
         if counted == Spending():
             return
         key = SpendingKey(self._day(self._now()), purpose.value, model, learned_item())
         self._unwritten[key] = self._unwritten.get(key, Spending()) + counted
-        async with self._writing:  # what is counted while others write is written at once
+        async with self._writing:  # one write for all calls that were counted while another write ran
             if self._unwritten:
                 sums, self._unwritten = self._unwritten, {}
                 if not await run_sync(self._write, sums):
-                    for kept, more in sums.items():
-                        self._unwritten[kept] = self._unwritten.get(kept, Spending()) + more
+                    for unwritten, more in sums.items():
+                        self._unwritten[unwritten] = self._unwritten.get(unwritten, Spending()) + more
 
     def account(self) -> Account:
         """Today's account. Blocks. Raises StoreError."""
@@ -261,21 +263,21 @@ class Budget:
         return account
 
     def count_served(self) -> None:
-        """Count the main turns of agents that are not counted yet. Blocks. Raises StoreError."""
+        """Count the agents' main turns that have not been counted yet. Blocks. Raises StoreError."""
         while self._spending.add_served(self.price_served):
             pass
 
     def first_day(self, days: int) -> str:
-        """The first of so many days, today the last of them."""
+        """The first of the last `days` days, of which today is the last."""
         return self._day(self._now() - timedelta(days=days - 1))
 
     def price_served(self, purpose: str, received_at: datetime, model: str, usage: Usage) -> tuple[SpendingKey, Spending]:
-        """A request of an agent's main turn as it is counted: the turn itself, or one that asks again (`enforce`)."""
+        """The key and sums of a request of an agent's main turn: the turn itself, or a new try after held calls (`enforce`)."""
         counted = replace(_priced(usage, self._prices.of(model)), turns=int(purpose == SERVED), calls=1)
         return SpendingKey(self._day(received_at), purpose, model), counted
 
     async def _admit(self, purpose: Purpose, call: Spending) -> None:
-        # A verdict that a skill in the making needs is a part of trying it.
+        # A verdict on a replay counts as a part of the replay.
         waits_as = (Purpose.REPLAY if purpose is Purpose.JUDGE and learned_item() else purpose).value
         while True:
             changed = self._changed
@@ -312,7 +314,7 @@ class Budget:
         return account.has_room(call, under_way, _share(purpose), with_reserve=with_reserve)
 
     def _current(self) -> Account:
-        """Today's account as it was known a moment ago. Blocks."""
+        """Today's account, at most 5 seconds old. Blocks."""
         now, account = self._now(), self._account
         is_of_today = account is not None and account.day == self._day(now)
         if account is not None and is_of_today and time.monotonic() - self._read_at_s < _READ_AGAIN_S:
@@ -330,7 +332,7 @@ class Budget:
         midnight = datetime.combine(local.date() + timedelta(days=1), time_of_day.min)
         return Account(
             day=day,
-            # A naive time is taken for one of the system's zone.
+            # `astimezone` takes a naive time as local time.
             resets_at=midnight.astimezone() if self._zone is None else midnight.replace(tzinfo=self._zone),
             limit_tokens=_default_tokens(day, sums) if limits.daily_tokens is None else limits.daily_tokens,
             limit_cost=limits.daily_cost,
@@ -340,7 +342,7 @@ class Budget:
         )
 
     def _write(self, sums: Sums) -> bool:
-        """Whether the sums are in the store. Blocks."""
+        """Write the sums to the store; return whether that succeeded. Blocks."""
         try:
             self._spending.add(sums)
         except MetaClawError as error:
@@ -353,7 +355,7 @@ class Budget:
         return True
 
     def day_of(self, instant: datetime) -> date:
-        """The day on which this was, in the configured time zone."""
+        """The day of an instant in the configured time zone."""
         return instant.astimezone(self._zone).date()
 
     def _day(self, instant: datetime) -> str:
@@ -377,7 +379,7 @@ class _Charge:
 
 
 def _share(purpose: Purpose) -> float:
-    """The share of the limits up to which a call may be made here."""
+    """The share of the limits up to which a call for this purpose is admitted."""
     if purpose in _NEVER_WAITS:
         return _ALL
     is_for_skill = purpose in (Purpose.EVOLVE, Purpose.REPLAY) or bool(learned_item())
@@ -385,7 +387,7 @@ def _share(purpose: Purpose) -> float:
 
 
 def _default_tokens(day: str, sums: Sums) -> int:
-    """A tenth of the day's own traffic, or of the recent days' average if that is more, and never less than the floor."""
+    """A tenth of the day's traffic, or of the recent days' average if that is more; at least `FLOOR_TOKENS`."""
     traffic: Counter[str] = Counter()
     for key, spent in sums.items():
         if key.purpose == SERVED:

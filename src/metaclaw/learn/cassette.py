@@ -1,12 +1,11 @@
-"""A recorded session as a cassette: tool calls are answered from the recording, and nothing outside is ever touched.
+"""A recorded session as a cassette: tool calls are answered from the recording; no tool is run.
 
-A call is brought into canonical form: the order of keys, blanks, harmless quotes and a model's remarks about what it is doing make
-no difference. Its effect is judged by its tool's name and its command: it looks, takes a note, changes a file, or, where it is not
-known to be harmless, may change anything.
+Calls are compared in a canonical form, without the order of keys, blanks, harmless quotes and the model's remarks about the call.
+The tool's name and the command tell the effect of a call: it looks, takes a note, changes a file, or may change anything.
 
-A recorded result holds for the world it was seen in. So it is given again only where the same changes were made before it, as far
-as they may have to do with it: a file that was read before an edit does not answer for the file after it. Changes themselves are
-never made; their recorded results are repeated, and what cannot be answered so is a miss.
+A recorded result is valid only after the same changes as in the recording: the result of reading a file before an edit does not
+answer a read after the edit. Only changes that may concern the call are compared. A call that changes something gets its recorded
+result, too; a call without a valid result is a miss.
 """
 
 import json
@@ -17,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from metaclaw.domain.chat import Json, Message, Role, Text, ToolCall, ToolResult
@@ -29,7 +29,7 @@ _PLAIN: Final = re.compile(r"[\w@%+=:,./ -]*")
 _EXPANDED: Final = frozenset("*?[$`~\\{")
 _QUOTED: Final = re.compile(r"['\"\\]")
 _OPERATOR: Final = re.compile(r"\s*((?:\d{0,3}|&)[<>]+&?|[;&|()]+)\s*")
-# Targets of a redirection that are no files, and one that is a file named by a number, which must not be taken for them.
+# Redirections to these targets write no file, except `> 1`, which writes a file named 1.
 _NO_FILES: Final = frozenset(("/dev/null", "1", "2"))
 _NUMBERED_FILE: Final = re.compile(r">\s*\d")
 
@@ -43,7 +43,7 @@ _LOOKERS: Final = _set(
     " diff cmp uniq cut tr jq basename dirname realpath readlink test true false nl column xxd hexdump md5sum sha256sum cd sleep"
     " find sort sed awk pytest mypy flake8 pylint pyright tox jest vitest eslint"
 )
-# Programs that only look when their first word is one of these.
+# These programs only look if their first argument is in the set.
 _SUBCOMMANDS: Final = {
     "git": _set("status log diff show rev-parse ls-files blame grep describe shortlog reflog cat-file"),
     "npm": _set("test t ls view outdated --version -v"),
@@ -59,7 +59,7 @@ _SUBCOMMANDS: Final = {
 }
 _RUN_SCRIPTS: Final = _set("test lint typecheck")
 _PYTHON_MODULES: Final = _set("pytest unittest mypy flake8 pylint")
-# Options with which a program that otherwise only looks writes.
+# With these options, the program writes.
 _WRITING_OPTIONS: Final = {
     "find": ("-delete", "-exec", "-ok", "-fprint", "-fls"),
     "sort": ("-o", "--output"),
@@ -74,13 +74,14 @@ _FILE_READERS: Final = _set("cat head tail nl wc stat file")
 
 
 def canonical_command(command: str) -> str:
-    """The same for commands that differ only in blanks, in quotes around plain words, or in a semicolon at the end."""
+    """The command without differences in blanks, in quotes around plain words, and in a semicolon at the end."""
     command = command.strip()
     script = _one_line(command)
     if script is None:
         return command
     pieces, at = list[str](), 0
-    for begin, group in groupby(sorted(_words(script), key=_begin), key=_begin):
+    begin_of = attrgetter("begin")
+    for begin, group in groupby(sorted(_words(script), key=begin_of), key=begin_of):
         words = list(group)
         if begin < at:  # within a substitution
             continue
@@ -91,15 +92,15 @@ def canonical_command(command: str) -> str:
 
 
 def only_looks(command: str) -> bool:
-    """Whether a command changes nothing that a later command could see, as far as its words tell."""
+    """Whether a command, judged by its words, changes nothing that a later command could see."""
     script = _one_line(command.strip())
     if script is None or not script.commands or script.functions or any(sign in command for sign in ("`", "$(", "<(", ">(")):
         return False
-    return not _writes(script) and all(_looks([word.text for word in one.words]) for one in script.commands)
+    return not _writes(script) and all(_looks([word.text for word in command.words]) for command in script.commands)
 
 
 def paths_read(command: str) -> tuple[str, ...] | None:
-    """The files a command reads, where it does nothing else; None where it may have to do with anything."""
+    """The files that a command reads, if it does nothing else; None if it may concern anything."""
     script = _one_line(command.strip())
     if script is None or len(script.commands) != 1 or _writes(script):
         return None
@@ -113,19 +114,21 @@ def paths_read(command: str) -> tuple[str, ...] | None:
 
 
 def _one_line(command: str) -> Script | None:
-    """The commands of a line; None for several lines, comments, here documents, and what is no shell command."""
+    """The script of one line; None for several lines, comments, here documents, and text that is no shell command."""
     if "\n" in command:
         return None
     try:
         script = read_script(command)
     except ShellSyntaxError:
         return None
-    return None if script.comments or any(one.given for one in script.commands) else script
+    return None if script.comments or any(command.given for command in script.commands) else script
 
 
 def _writes(script: Script) -> bool:
     """Whether output of a command goes to a file."""
-    return not all(_NO_FILES.issuperset(one.writes) for one in script.commands) or _NUMBERED_FILE.search(script.source) is not None
+    if _NUMBERED_FILE.search(script.source) is not None:
+        return True
+    return not all(_NO_FILES.issuperset(command.writes) for command in script.commands)
 
 
 def _words(script: Script) -> Iterator[Word]:
@@ -134,18 +137,14 @@ def _words(script: Script) -> Iterator[Word]:
             yield from (*command.assignments, *command.words)
 
 
-def _begin(word: Word) -> int:
-    return word.begin
-
-
 def _plain_word(written: str, words: Sequence[Word]) -> str:
-    """A word with plain quoting; left as it is where a shell would do something with what is in it."""
+    """A word with plain quoting, or as written if a shell would expand it."""
     text = words[0].text
     return shlex.quote(text) if len(words) == 1 and _PLAIN.fullmatch(text) and not _EXPANDED.intersection(written) else written
 
 
 def _spaced(between: str) -> str:
-    """What stands between two words, with one blank between its operators."""
+    """The text between two words, with one blank between its operators."""
     return between.strip() if _QUOTED.search(between) else " ".join(_OPERATOR.sub(r" \1 ", between).split())
 
 
@@ -187,11 +186,11 @@ _NOTE_VERBS: Final = _set("write read update create set list enter exit mode too
 _VERBS: Final = ("command", "action", "operation")
 _PATHS: Final = ("file_path", "filepath", "path", "file", "filename", "notebook_path", "target_file", "absolute_path")
 _PATCHED: Final = re.compile(r"^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b/)?)(\S[^\n\t]*)", re.MULTILINE)
-# What a model says about a call, and how long it is ready to wait: no part of the question.
+# The model's remarks about a call, and its timeout: they do not change the result.
 _REMARKS: Final = _set(
     "description explanation reason justification thought rationale why timeout timeout_ms timeout_s yield_time_ms"
 )
-# How much of the answer is wanted.
+# Arguments that say how much of the result is wanted.
 _AMOUNTS: Final = _set(
     "limit offset head_limit max_results num_results page_size max_output_tokens max_lines lines start_line end_line view_range"
     " max_length max_chars"
@@ -199,8 +198,6 @@ _AMOUNTS: Final = _set(
 
 
 class CallEffect(StrEnum):
-    """The effect of a call."""
-
     LOOK = "look"
     NOTE = "note"
     WRITE = "write"
@@ -209,8 +206,8 @@ class CallEffect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallMeaning:
-    """A call, understood. `loose` is its key without how much of the answer is wanted; `paths` is what it looks at or changes, or
-    None where that may be anything."""
+    """The meaning of a call. `key` is its canonical form, `loose` the same without the arguments that limit the result. `paths` are
+    the files it reads or changes; None: it may be any."""
 
     name: str
     key: str
@@ -220,18 +217,17 @@ class CallMeaning:
 
     @property
     def changes(self) -> bool:
-        """Whether the world may be another one afterwards."""
+        """Whether it may change a later result."""
         return self.effect in (CallEffect.WRITE, CallEffect.ANYTHING)
 
     def touches(self, other: "CallMeaning") -> bool:
-        """Whether the two may have to do with the same thing."""
+        """Whether both calls may concern the same files."""
         if self.paths is None or other.paths is None:
             return True
         return any(_overlap(mine, theirs) for mine in self.paths for theirs in other.paths)
 
 
 def understand(call: ToolCall) -> CallMeaning:
-    """The meaning of a call."""
     name = call_name(call)
     arguments = _decoded(call.arguments)
     if not isinstance(arguments, dict):
@@ -244,9 +240,9 @@ def understand(call: ToolCall) -> CallMeaning:
     if command is None and effect is not CallEffect.LOOK:
         key = _key(name, arguments, None)
         return CallMeaning(name, key, key, effect, paths)
-    kept = {key: _trimmed(value) for key, value in arguments.items() if key.lower() not in _REMARKS}
-    fewer = {key: value for key, value in kept.items() if key.lower() not in _AMOUNTS}
-    return CallMeaning(name, _key(name, kept, command), _key(name, fewer, command), effect, paths)
+    compared = {key: _trimmed(value) for key, value in arguments.items() if key.lower() not in _REMARKS}
+    without_amounts = {key: value for key, value in compared.items() if key.lower() not in _AMOUNTS}
+    return CallMeaning(name, _key(name, compared, command), _key(name, without_amounts, command), effect, paths)
 
 
 def _effect(words: set[str], command: str | None, arguments: dict[str, Json]) -> CallEffect:
@@ -254,7 +250,7 @@ def _effect(words: set[str], command: str | None, arguments: dict[str, Json]) ->
         return CallEffect.LOOK if only_looks(command) else CallEffect.ANYTHING
     if words & _NOTES and words <= _NOTES | _NOTE_VERBS:
         return CallEffect.NOTE
-    # One tool for many things says in an argument which of them it does: `{"command": "view", "path": …}`.
+    # A tool with several uses has the verb in an argument: `{"command": "view", "path": …}`.
     verbs = {verb for name in _VERBS if isinstance(verb := arguments.get(name), str)}
     if verbs & _LOOKS or (not verbs and words & _LOOKS and not words & _CHANGES):
         return CallEffect.LOOK
@@ -269,7 +265,7 @@ def _decoded(arguments: str) -> Json:
 
 
 def _command(arguments: dict[str, Json]) -> str | None:
-    """The command line, whether it comes as text, as words, or as words for a shell that is given the text."""
+    """The command line, which is a text, a list of words, or the last argument of `bash -c`."""
     value = next((arguments[name] for name in _COMMANDS if name in arguments), None)
     match value:
         case str():
@@ -283,7 +279,7 @@ def _command(arguments: dict[str, Json]) -> str | None:
 
 
 def _paths(arguments: dict[str, Json]) -> tuple[str, ...] | None:
-    """The files a call names; None where it names none."""
+    """The files that a call names, or None."""
     found = [value for name in _PATHS if isinstance(value := arguments.get(name), str) and value.strip()]
     if not found and isinstance(patch := arguments.get("input") or arguments.get("patch"), str):
         found = _PATCHED.findall(patch)
@@ -295,7 +291,7 @@ def _clean_path(path: str) -> str:
 
 
 def _overlap(mine: str, theirs: str) -> bool:
-    """Whether two paths may be one, or one may lie in the other. Where a relative path begins is not known."""
+    """Whether two paths may be the same, or one may contain the other. The folder of a relative path is not known."""
     if mine == theirs or "." in (mine, theirs):
         return True
     short, long = sorted((mine.strip("/"), theirs.strip("/")), key=len)
@@ -327,7 +323,7 @@ def _trimmed(value: Json) -> Json:
     return value.strip() if isinstance(value, str) else value
 
 
-# The text that clients put in the place of old results to save tokens.
+# Clients replace old results with such a text to save tokens.
 _EMPTIED: Final = re.compile(
     r"\W*(?:old )?tool (?:result|output)s?(?: content)? (?:was |were )?(?:cleared|removed|omitted|pruned)", re.I
 )
@@ -336,28 +332,28 @@ _CUSTOM: Final = {"custom_tool_call": "custom_tool_call_output"}
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """A call that was recorded, and its result where there was one."""
+    """A recorded call and its result, if any."""
 
     understood: CallMeaning
     result: ToolResult | None
 
     @property
     def changed(self) -> bool:
-        """Whether it changed anything: a tool that could not write a file left it as it was."""
+        """Whether it may have changed something. A failed write has not."""
         failed = self.understood.effect is CallEffect.WRITE and self.result is not None and self.result.is_error
         return self.understood.changes and not failed
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The very call was recorded in the very world."""
+    """The same call was recorded after the same changes."""
 
     result: ToolResult
 
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """A call was recorded whose result serves; `differs` says in what it differs."""
+    """A similar call was recorded, and its result can be used; `differs` names the difference."""
 
     result: ToolResult
     differs: str
@@ -365,7 +361,7 @@ class Nearest:
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """Nothing was recorded that could answer; `why` is for people."""
+    """No recorded result answers the call; `why` is for people."""
 
     why: str
 
@@ -375,14 +371,14 @@ Played: TypeAlias = Recorded | Nearest | Miss
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The tool calls of a session with their results, in order; the first `start` came before the step it begins with."""
+    """The tool calls of a session with their results, in order. The first `start` calls came before the replayed step."""
 
     takes: tuple[Take, ...]
     start: int
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> "Recording":
-        """From the steps of one thread, one after the other."""
+        """The recording of consecutive steps of one thread."""
         if not steps:
             return cls((), 0)
         before = _takes(steps[0].history)
@@ -390,7 +386,7 @@ class Recording:
 
 
 class Cassette:
-    """One replay of a recording, from its start. Every play moves it on."""
+    """One replay of a recording. It remembers which results were used and which changes were made."""
 
     def __init__(self, recording: Recording) -> None:
         self._takes = recording.takes
@@ -399,69 +395,71 @@ class Cassette:
         self._changes = [take.understood for take in recording.takes[: recording.start] if take.changed]
 
     def play(self, call: ToolCall) -> Played:
-        """The recorded result of this call, for its id."""
-        asked = understand(call)
-        same = [at for at, take in enumerate(self._takes) if take.result is not None and take.understood.key == asked.key]
-        fitting = [at for at in same if self._is_same_world(at, asked)]
+        """The recorded result of this call, with its id."""
+        meaning = understand(call)
+        same = [at for at, take in enumerate(self._takes) if take.result is not None and take.understood.key == meaning.key]
+        fitting = [at for at in same if self._has_same_changes(at, meaning)]
         if fitting:
-            return Recorded(self._give(self._choose(fitting), call, asked))
-        near = self._near(asked)
+            return Recorded(self._give(self._choose(fitting), call, meaning))
+        near = self._near(meaning)
         if near is not None:
             at, differs = near
-            return Nearest(self._give(at, call, asked), differs)
+            return Nearest(self._give(at, call, meaning), differs)
         if same:
-            return Miss(f"{asked.name} was recorded, but not after the same changes")
-        known = any(take.understood.name == asked.name for take in self._takes)
-        return Miss(f"this call of {asked.name} was not recorded" if known else f"no call of {asked.name} was recorded")
+            return Miss(f"{meaning.name} was recorded, but not after the same changes")
+        known = any(take.understood.name == meaning.name for take in self._takes)
+        return Miss(f"this call of {meaning.name} was not recorded" if known else f"no call of {meaning.name} was recorded")
 
     def closes(self, call: ToolCall) -> bool:
-        """Whether the recorded session ended with this very call, so that no result was recorded."""
+        """Whether the recorded session ended with this call, so that no result was recorded."""
         last = self._takes[-1] if len(self._takes) > self._start else None
         return last is not None and last.result is None and last.understood.key == understand(call).key
 
-    def _is_same_world(self, at: int, asked: CallMeaning) -> bool:
+    def _has_same_changes(self, at: int, meaning: CallMeaning) -> bool:
+        """Whether the same changes that concern this call came before it in the recording and in the replay."""
         before = (take.understood for take in self._takes[:at] if take.changed)
-        return _world(before, asked) == _world(self._changes, asked)
+        return _changes_for(meaning, before) == _changes_for(meaning, self._changes)
 
     def _choose(self, fitting: Sequence[int]) -> int:
-        """The next that was not given yet; a call that is made more often than recorded gets what it got last."""
+        """The next unused result; a call that is made more often than recorded gets the last result again."""
         fresh = (at for at in fitting if at >= self._start and at not in self._played)
         return next(fresh, fitting[-1])
 
-    def _near(self, asked: CallMeaning) -> tuple[int, str] | None:
+    def _near(self, meaning: CallMeaning) -> tuple[int, str] | None:
+        """The first similar call whose result can be used, and the difference."""
         for at, take in enumerate(self._takes):
             known = take.understood
-            if take.result is None or known.name != asked.name or known.effect is not asked.effect:
+            if take.result is None or known.name != meaning.name or known.effect is not meaning.effect:
                 continue
-            match asked.effect:
+            match meaning.effect:
                 case CallEffect.NOTE:
                     return at, "a note, in other words"
-                case CallEffect.LOOK if known.loose == asked.loose and self._is_same_world(at, asked):
+                case CallEffect.LOOK if known.loose == meaning.loose and self._has_same_changes(at, meaning):
                     return at, "how much of it is wanted"
-                case CallEffect.WRITE if known.paths == asked.paths and not take.result.is_error and self._is_same_world(at, asked):
+                case CallEffect.WRITE if (
+                    known.paths == meaning.paths and not take.result.is_error and self._has_same_changes(at, meaning)
+                ):
                     return at, "what is written"
-                case _:
-                    continue
         return None
 
-    def _give(self, at: int, call: ToolCall, asked: CallMeaning) -> ToolResult:
+    def _give(self, at: int, call: ToolCall, meaning: CallMeaning) -> ToolResult:
         take = self._takes[at]
         self._played.add(at)
-        if asked.changes and (take.changed or take.understood.key != asked.key):
-            self._changes.append(asked)
+        if meaning.changes and (take.changed or take.understood.key != meaning.key):
+            self._changes.append(meaning)
         result = take.result
         assert result is not None, "only takes with a result are given"
         kind = _CUSTOM.get(str(call.extra.get("type")))
         return replace(result, call_id=call.id, extra={} if kind is None else {"type": kind})
 
 
-def _world(changes: Iterable[CallMeaning], asked: CallMeaning) -> dict[tuple[str, ...] | None, list[str]]:
-    """The changes that may have to do with a call: in order where they are of the same files, in any order else."""
-    world: dict[tuple[str, ...] | None, list[str]] = {}
+def _changes_for(call: CallMeaning, changes: Iterable[CallMeaning]) -> dict[tuple[str, ...] | None, list[str]]:
+    """The changes that may concern a call, in order for each set of files."""
+    by_paths: dict[tuple[str, ...] | None, list[str]] = {}
     for change in changes:
-        if change.touches(asked):
-            world.setdefault(change.paths, []).append(change.key)
-    return world
+        if change.touches(call):
+            by_paths.setdefault(change.paths, []).append(change.key)
+    return by_paths
 
 
 def _said(steps: Sequence[Step]) -> Iterator[Message]:
@@ -471,7 +469,7 @@ def _said(steps: Sequence[Step]) -> Iterator[Message]:
 
 
 def _takes(messages: Iterable[Message]) -> list[Take]:
-    """Calls with their results. Ids may be used again in one session, so a result belongs to the last open call of its id."""
+    """Calls with their results. A session may reuse ids: a result belongs to the last unanswered call with its id."""
     takes: list[Take] = []
     waiting: dict[str, int] = {}
     for part in (part for message in messages for part in message.parts):

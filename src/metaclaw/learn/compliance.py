@@ -1,16 +1,16 @@
-"""Checks of rules: proposed checks are tried before they are taken, and the compliance loop counts which rules were followed.
+"""Checks of rules: try proposed checks before they are taken, and count which rules were followed.
 
-A check is taken if it fails on the violating example and on the answer that the person corrected, passes on the complying one, and
-fails on none of the person's last turns that are known to be fine: those that the person or a check passed, and those of which a
-judge says that they follow the rule. A turn without a complaint is no evidence: the person may have put up with a habit until now.
-A check is confirmed by the first later task in which the rule was placed and the check agrees with the person: it finds the rule
-broken and the person corrects the answer, or it finds it followed and the person goes on without a correction.
+A check is taken if it fails on the violating example and on the answer that the person corrected, passes on the complying example,
+and fails none of the person's last turns that are known to be fine: turns that the person or a check passed, and turns of which a
+judge says that they follow the rule. A turn without a complaint is no evidence, because the person may have tolerated it.
+The first later task with the rule in its prompt confirms the check if both agree: the check fails and the person corrects the
+answer, or the check passes and the person does not.
 
-A rule applies to a turn if it was in force for the speaker then, and is for every task or stood in the prompt. A check on tool
-calls looks at turns with such a call, a check on the answer at final answers, which call no tool; in other turns the rule does not
-apply. Rules without a check are unknown, unless a judge is asked: about every tenth such turn, within the learning budget.
+A rule applies to a turn if it was in force for the speaker, and is for every task or was in the prompt. A check on tool calls
+applies to turns with such a call, a check on the answer to final answers, which call no tool. For rules without a check, a judge is
+asked about every tenth turn, within the learning budget; in the other turns the result is unknown.
 
-Stopped at any moment, the loop goes on behind its cursor, which moves in the transaction that counts: no turn is counted twice.
+The cursor of the loop moves in the transaction that counts, so no turn is counted twice after a crash.
 """
 
 import logging
@@ -61,13 +61,13 @@ from metaclaw.upstream import without_waiting
 log = logging.getLogger(__name__)
 
 FINE_TURNS: Final = 200
-"""A check is tried on so many of the person's last turns."""
-_MOST_OF_TASK: Final = 32
-_MOST_WORDS: Final = 80
+"""The number of the person's last turns on which a check is tried."""
+_MOST_TURNS_OF_TASK: Final = 32
+_MOST_CHECK_CHARS: Final = 80
 _MOST_DOUBTS: Final = 3
-_DECIDE_S: Final = 10.0
-_AT_ONCE: Final = 64
-_VIEWS_KEPT: Final = 4
+_JUDGE_LIMIT_S: Final = 10.0
+_ROWS_AT_ONCE: Final = 64
+_CACHED_VIEWS: Final = 4
 _JUDGED_EVERY: Final = 10
 _MOST_REASON_CHARS: Final = 300
 _OUTCOMES: Final = {Outcome.PASS: RuleResult.FOLLOWED, Outcome.FAIL: RuleResult.BROKEN, Outcome.UNKNOWN: RuleResult.UNKNOWN}
@@ -75,7 +75,7 @@ _OUTCOMES: Final = {Outcome.PASS: RuleResult.FOLLOWED, Outcome.FAIL: RuleResult.
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A rule without a check that a judge is to be asked about."""
+    """A question to a judge: whether a turn followed a rule that has no check."""
 
     measured: MeasuredTurn
     rule: Skill
@@ -84,8 +84,8 @@ class _Question:
 
 @dataclass(eq=False, kw_only=True)
 class ComplianceLoop:
-    """Reads the ledger behind its own cursor and counts which rules were followed. `may_ask` says whether the budget has room for a
-    question to the judge; `absorbed` gives what a policy version knows without being told, and blocks."""
+    """Reads new turns from the ledger and counts which rules they followed. `may_ask` says whether the budget allows a question to
+    the judge; `absorbed` returns the rules and skills that a policy version has absorbed, and blocks."""
 
     reader: LedgerReader
     compliance: SqlCompliance
@@ -109,12 +109,12 @@ class ComplianceLoop:
         self._unasked: Counter[str] = Counter()
 
     def prepare(self, sensed: int) -> None:
-        """Begin behind the turns that were sensed before rules were counted. Blocks; before any loop runs."""
+        """At the first start, skip the turns up to `sensed`. Blocks; call it before any loop runs."""
         if self.compliance.cursor() is None:
             self.compliance.record((), sensed)
 
     def forget(self) -> None:
-        """Drop the cached generations; some of their rules are to be forgotten."""
+        """Drop the cached generations, because some of their rules are to be forgotten."""
         self._views.clear()
         self._known = (None, False)
 
@@ -125,13 +125,13 @@ class ComplianceLoop:
             while True:
                 rows = await self.look(judging)
                 empty_polls = 0 if rows else empty_polls + 1
-                if rows < _AT_ONCE:
+                if rows < _ROWS_AT_ONCE:
                     await self.wakeup.wait(pause_s(empty_polls))
 
     async def look(self, judging: TaskGroup) -> int:
-        """Count what is new; how many turns there were."""
+        """Count the new turns; return how many there were."""
         reached = await run_sync(self.compliance.cursor) or 0
-        rows = await run_sync(self.reader.turns_after, reached, _AT_ONCE)
+        rows = await run_sync(self.reader.turns_after, reached, _ROWS_AT_ONCE)
         if not rows:
             return 0
         await run_sync(self.library.follow)
@@ -140,16 +140,16 @@ class ComplianceLoop:
         for row in rows:
             if row.kind is TurnKind.MAIN and row.end is TurnEnd.COMPLETED:
                 async with self._guard.attempt(row.id) as may:
-                    one = await run_sync(self._measure, row, questions) if may else None
-                if one is not None:
-                    measured.append(one)
+                    turn = await run_sync(self._measure, row, questions) if may else None
+                if turn is not None:
+                    measured.append(turn)
         await run_sync(self.compliance.record, measured, rows[-1].seq)
         for question in questions:
             judging.start_soon(self._ask, question)
         return len(rows)
 
     def _measure(self, row: TurnRow, questions: list[_Question]) -> MeasuredTurn | None:
-        """The outcome of a turn for each rule that applied; None where none did. Blocks."""
+        """The outcome of a turn for each rule that applied; None if none did. Blocks."""
         view = self._view(row.stamp.generation)
         if not self._has_rules(view):
             return None
@@ -170,20 +170,22 @@ class ComplianceLoop:
         return replace(measured, outcomes=tuple(outcomes)) if outcomes else None
 
     def _applying(self, view: LibraryView, turn: Turn, step: Step, day: date) -> list[Skill]:
-        """The rules that applied to a turn, and the skills with a check that stood in its prompt."""
+        """The rules that applied to a turn, and the skills with a check that were in its prompt."""
         placed = frozenset(turn.stamp.skills)
-        told = placed.union(self.absorbed(turn.stamp.policy_version))
+        known = placed.union(self.absorbed(turn.stamp.policy_version))
         rules = [rule for rule in view.in_scope(turn.scope, self.teams, day).rules if rule.kind is SkillKind.RULE]
-        found = [rule for rule in rules if rule_when(rule) == ALWAYS or rule.name in told]
-        unsure = [rule for rule in found if needs_situation(rule) and (readable_check(rule) is not None or rule.name not in placed)]
+        applying = [rule for rule in rules if rule_when(rule) == ALWAYS or rule.name in known]
+        unsure = [
+            rule for rule in applying if needs_situation(rule) and (readable_check(rule) is not None or rule.name not in placed)
+        ]
         if unsure:
             near = matching(view, step.task, turn.scope, self.teams, day)
-            found = [rule for rule in found if rule not in unsure or rule.name in near]
-        skills = (view.get(name) for name in turn.stamp.skills)
-        return [*found, *(one for one in skills if one is not None and one.is_skill and readable_check(one) is not None)]
+            applying = [rule for rule in applying if rule not in unsure or rule.name in near]
+        skills = (skill for name in turn.stamp.skills if (skill := view.get(name)) is not None and skill.is_skill)
+        return [*applying, *(skill for skill in skills if readable_check(skill) is not None)]
 
     def _outcome(self, rule: Skill, turn: Turn, step: Step) -> RuleOutcome | None:
-        """The outcome of a turn for one rule; None where the rule does not concern it."""
+        """The outcome of a turn for one rule; None if the rule does not concern the turn."""
         check = readable_check(rule)
         outcome = RuleOutcome(rule.name, measured_hash(rule), RuleResult.UNKNOWN, _reminded(turn, rule.name))
         outcome = replace(outcome, is_told=rule.name in turn.stamp.skills and check_state_of(rule) != PROPOSED)
@@ -196,9 +198,9 @@ class ComplianceLoop:
             return outcome
         if not concerns(check, step.answer):
             return None
-        found = examine(check, step.answer, conversation=conversation_of(step))
-        result = _OUTCOMES[found.outcome]
-        reason = self.redact(found.reason)[:_MOST_REASON_CHARS] if result is RuleResult.BROKEN else ""
+        examined = examine(check, step.answer, conversation=conversation_of(step))
+        result = _OUTCOMES[examined.outcome]
+        reason = self.redact(examined.reason)[:_MOST_REASON_CHARS] if result is RuleResult.BROKEN else ""
         return replace(outcome, result=result, reason=reason)
 
     def _view(self, generation: int) -> LibraryView:
@@ -208,11 +210,11 @@ class ComplianceLoop:
             return current
         known = self._views.get(generation)
         if known is None:
-            found = self.generations.at(generation)
-            if found is None:
+            recorded = self.generations.at(generation)
+            if recorded is None:
                 return current
-            known = self._views[generation] = LibraryView.of(generation, found.skills)
-            if len(self._views) > _VIEWS_KEPT:
+            known = self._views[generation] = LibraryView.of(generation, recorded.skills)
+            if len(self._views) > _CACHED_VIEWS:
                 self._views.popitem(last=False)
         return known
 
@@ -226,7 +228,7 @@ class ComplianceLoop:
         return self._unasked[hash_] % _JUDGED_EVERY == 0
 
     async def _ask(self, question: _Question) -> None:
-        """Have a judge say whether a rule was followed; what it cannot tell, or may not be asked, stays unknown."""
+        """Ask a judge whether a rule was followed. Without a clear answer the result stays unknown."""
         measured, rule = question.measured, question.rule
         async with self._limiter, self._judging.attempt(f"{measured.turn} {rule.name}") as may:
             votes = await _votes(self, rule, question.step) if may else None
@@ -235,8 +237,8 @@ class ComplianceLoop:
             return
         result, reason = (RuleResult.BROKEN, " ".join(votes.reasons)) if failed > 0.5 else (RuleResult.FOLLOWED, "")
         (outcome,) = measured.outcomes
-        told = replace(outcome, result=result, reason=reason[:_MOST_REASON_CHARS])
-        await run_sync(self.compliance.settle, replace(measured, outcomes=(told,)))
+        judged = replace(outcome, result=result, reason=reason[:_MOST_REASON_CHARS])
+        await run_sync(self.compliance.settle, replace(measured, outcomes=(judged,)))
 
 
 def _is_measured(skill: Skill) -> bool:
@@ -244,13 +246,13 @@ def _is_measured(skill: Skill) -> bool:
 
 
 def _held(turn: Turn, rule: SkillName) -> EnforcedRule | None:
-    """The calls that a rule held back in this turn; None if the client got them with a warning."""
-    rules = () if turn.enforcement is None else turn.enforcement.rules
-    return next((one for one in rules if one.rule == rule and one.end is not HoldEnd.WARNED), None)
+    """The record of calls that were held for a rule in this turn; None if the client got them with a warning."""
+    enforced = () if turn.enforcement is None else turn.enforcement.rules
+    return next((record for record in enforced if record.rule == rule and record.end is not HoldEnd.WARNED), None)
 
 
 def _is_our_text(turn: Turn, step: Step) -> bool:
-    """Whether the answer is a text that stands in the place of held calls: no model wrote it."""
+    """Whether the answer is the text that the proxy sends in the place of held calls."""
     return turn.enforcement is not None and any(isinstance(part, Text) and STOPPED_BY_US in part.text for part in step.answer)
 
 
@@ -263,8 +265,8 @@ def _reminded(turn: Turn, rule: SkillName) -> Reminded:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """The result of trying a proposed check: taken (`check`), for a person to decide (`program`), or refused; `note` says why, for
-    people to read. `doubts` are earlier turns that it fails, of which it is not known whether they follow the rule."""
+    """The result of trying a proposed check: taken (`check`), left to a person (`program`), or refused; `note` says why. `doubts`
+    are earlier turns that it fails and that may follow the rule."""
 
     check: str | None = None
     program: str | None = None
@@ -274,7 +276,7 @@ class Proposed:
 
 @dataclass(eq=False)
 class CheckTrial:
-    """Tries checks on examples and on recorded turns. All but `settle` blocks."""
+    """Tries checks on examples and on recorded turns. All methods except `settle` block."""
 
     reader: LedgerReader
     recorded: RecordedSteps
@@ -284,7 +286,7 @@ class CheckTrial:
 
     def propose(self, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool) -> Proposed:
         """Try the check of an item, if it has one. `is_corrected` says that the message corrects the answer before it, and that
-        this item alone says what is wanted."""
+        this is its only item."""
         if item.check is None:
             return Proposed()
         if self.redact(item.check) != item.check:
@@ -302,8 +304,8 @@ class CheckTrial:
         return _refused(item.check, refusal, spoken.turn)
 
     async def settle(self, rule: Skill, proposed: Proposed) -> Proposed:
-        """Decide about a check that fails earlier turns: refused where a judge says that one of them follows the rule. What the
-        judge cannot tell in a moment is no evidence."""
+        """Decide about a check that fails earlier turns: refuse it if a judge says within 10 seconds that one of them follows the
+        rule."""
         if proposed.check is None or not proposed.doubts:
             return proposed
         fine: list[TurnId] = []
@@ -312,7 +314,7 @@ class CheckTrial:
             if await self._follows(rule, turn):
                 fine.append(turn)
 
-        with anyio.move_on_after(_DECIDE_S):
+        with anyio.move_on_after(_JUDGE_LIMIT_S):
             async with anyio.create_task_group() as asking:
                 for turn in proposed.doubts:
                     asking.start_soon(ask, turn)
@@ -333,7 +335,7 @@ class CheckTrial:
         return check is not None and self._found(check, spoken) is (Outcome.FAIL if is_corrected else Outcome.PASS)
 
     def _refusal(self, check: Check, spoken: SpokenMessage, item: RuleItem, *, is_corrected: bool) -> str | None:
-        """Why a check is not taken; None where it is."""
+        """Why a check is not taken; None if it is."""
         if not item.violates or not item.complies:
             return "there is no example that breaks the rule and one that follows it"
         if (found := run_check(check, sample_answer(check, item.violates))) is not Outcome.FAIL:
@@ -347,19 +349,19 @@ class CheckTrial:
         return None if fired is None else _fails(fired)
 
     def _found(self, check: Check, spoken: SpokenMessage) -> Outcome:
-        """The outcome of a check on the task before a message: broken in any turn of it, else followed in any, else unknown."""
-        found = {self._outcome(check, row.id) for row in self._task(spoken)}
-        return next((one for one in (Outcome.FAIL, Outcome.PASS) if one in found), Outcome.UNKNOWN)
+        """The outcome of a check on the task before a message: fail if any of its turns fails, else pass if any passes."""
+        outcomes = {self._outcome(check, row.id) for row in self._task(spoken)}
+        return next((outcome for outcome in (Outcome.FAIL, Outcome.PASS) if outcome in outcomes), Outcome.UNKNOWN)
 
     def _task(self, spoken: SpokenMessage) -> list[TurnRow]:
         """The turns of the task that a message answers."""
-        rows = self.reader.main_turns_before(spoken.session, spoken.seq, _MOST_OF_TASK)
+        rows = self.reader.main_turns_before(spoken.session, spoken.seq, _MOST_TURNS_OF_TASK)
         segment = next((row.segment for row in rows if row.id == spoken.answered), None)
         return [row for row in rows if row.segment == segment]
 
     def _earlier(self, spoken: SpokenMessage, *, is_passed: bool = False) -> list[TurnRow]:
-        """The person's last turns in tasks without a complaint, or only those that they or a check passed. The task before the
-        message is left out: the rule may be about it."""
+        """The person's last turns in tasks that did not fail; with `is_passed` only those that the person or a check passed. The
+        task before the message is left out, because the rule may be about it."""
         rows = self.reader.main_turns_of(spoken.scope.user, spoken.seq, FINE_TURNS)
         standings = self.reader.standings_of([row.id for row in rows]) if rows else {}
         verdicts = {row.id: verdict for row in rows if row.id in standings and (verdict := standings[row.id].verdict) is not None}
@@ -374,7 +376,7 @@ class CheckTrial:
 
 
 async def _votes(asking: ComplianceLoop | CheckTrial, rule: Skill, step: Step) -> Votes | None:
-    """A judge's votes on whether an answer follows a rule; None where there is no judge, or it may not be paid for now."""
+    """A judge's votes on whether an answer follows a rule; None if there is no judge, or if the budget does not allow it now."""
     judge = asking.judge_for(step.model)
     if judge is None or not await asking.may_ask():
         return None
@@ -396,7 +398,7 @@ def _fails(turn: TurnId) -> str:
 
 def _refused(check: str, reason: str, turn: TurnId) -> Proposed:
     log.info("check_not_taken turn=%s reason=%s", turn, reason)
-    return Proposed(note=f"a check was proposed and not taken: {reason} ({shorten(check, _MOST_WORDS)})")
+    return Proposed(note=f"a check was proposed and not taken: {reason} ({shorten(check, _MOST_CHECK_CHARS)})")
 
 
 def _said(outcome: Outcome) -> str:

@@ -1,9 +1,9 @@
 """The fast loop: failures become skills that take effect on the next request.
 
-Failures of one kind, within one scope, are shown to the evolver together. A rule or fact that a person says in between does not
-make them old (docs/decisions/0035). Turns that the evolver was shown are marked as support in the database: they are never shown
-again and never train weights. An attempt that was interrupted before anything came of it is taken up again. Failures that no skill
-can fix are not shown, and stay free to train the weights (`EvolverFilter`).
+Failures of one kind, within one scope, are shown to the evolver together, also if a person stated a rule or fact in between
+(docs/decisions/0035). Turns that the evolver was shown are marked as support in the database: they are never shown again and never
+train weights. An interrupted attempt without a result is resumed. Failures that no skill can fix are not shown, and may train the
+weights (`EvolverFilter`).
 """
 
 import logging
@@ -23,7 +23,7 @@ from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Step
 from metaclaw.errors import MetaClawError, StoreError
 from metaclaw.learn.admission import CandidateAdmission, Learned, claim_turns
-from metaclaw.learn.failures import EvolverFilter, FailureReader, Probes, tasks_in_words
+from metaclaw.learn.open_failures import EvolverFilter, FailureReader, Probes, tasks_in_words
 from metaclaw.learn.rules import LISTENED
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
@@ -42,7 +42,7 @@ _PAUSES_S: Final = (5.0, 30.0, 120.0, 600.0)
 @dataclass(eq=False, kw_only=True)
 class FastLoop:
     """Turns open failures into proposals and passes them to admission. `is_unread` says whether the message of a turn has not been
-    read yet: a failure that it answers may become a rule. `may_train` says whether weights could learn from a turn; it blocks."""
+    read yet: the message may make a rule of the failure. `may_train` says whether weights could learn from a turn; it blocks."""
 
     failures: FailureReader
     candidates: SqlCandidates
@@ -70,7 +70,7 @@ class FastLoop:
 
     @property
     def counted(self) -> list[dict[str, object]]:
-        """Kinds of failure that have not happened often enough to make a skill of: how often, of how many."""
+        """Kinds of failure that have not happened often enough for a skill: their number, and the number needed."""
         return [
             {"kind": kind, "words": words, "failures": failures, "needed": self.min_failures}
             for kind, words, failures in self._counted
@@ -78,12 +78,12 @@ class FastLoop:
 
     @property
     def lessons(self) -> int:
-        """One where there are failures to look at."""
+        """1 while there are failures to examine, else 0."""
         return int(self._is_looking or self.wakeup.is_set)
 
     async def run(self) -> None:
         """Run until cancelled."""
-        self._is_looking = True  # until the first look is over
+        self._is_looking = True  # until the first look has ended
         async with anyio.create_task_group() as background:
             await run_sync(self.library.follow)
             await self.take_up_again(background)
@@ -96,7 +96,7 @@ class FastLoop:
                 await self.wakeup.wait(_LOOK_EVERY_S)
 
     async def learn(self, background: TaskGroup) -> None:
-        """Write skills for every group of failures that is ripe now."""
+        """Have skills written for every kind of failure that has happened often enough."""
         self._is_looking = True
         try:
             await self._look(background)
@@ -104,18 +104,18 @@ class FastLoop:
             self._is_looking = False
 
     def let_go(self, session: SessionId) -> None:
-        """Drop what is remembered of a session that is to be forgotten."""
+        """Drop a session that is to be forgotten from memory."""
         self._filter.forget(session)
 
     async def _look(self, background: TaskGroup) -> None:
         await run_sync(self.library.follow)
         failures = await run_sync(self.failures.open_failures, self.library.view.generation)
-        settled = [one for one in failures if not self._has_unread_reply(one)]
+        settled = [failure for failure in failures if not self._has_unread_reply(failure)]
         shown = await run_sync(self.failures.not_overtaken, self._filter.shown, self.library.view.generation)
         self._filter.keep(shown)
         kinds = await run_sync(self._filter.kinds_to_show, settled, shown)
-        few = (one for one in kinds if not is_learnable(one, self.min_failures))
-        self._counted = tuple((one.name, one.in_words, len(one.failures)) for one in few)
+        too_few = (kind for kind in kinds if not is_learnable(kind, self.min_failures))
+        self._counted = tuple((kind.name, kind.in_words, len(kind.failures)) for kind in too_few)
         for kind in kinds:
             if is_learnable(kind, self.min_failures):
                 async with self._guard.attempt(f"failures since {kind.turns[0]}") as may:
@@ -123,14 +123,14 @@ class FastLoop:
                         await self._from_failures(kind, background)
 
     async def take_up_again(self, background: TaskGroup) -> None:
-        """Resume what was under way when the program stopped: undecided candidates, and attempts without a result."""
+        """Resume after a stop: undecided candidates, and attempts without a result."""
         await self.take_up_candidates(background)
         try:
             interrupted = await run_sync(self.candidates.interrupted)
         except StoreError as error:
             log.warning("unfinished_learning_unread reason=%s", error)
             return
-        for attempt in (one for one in interrupted if one.kind != LISTENED):
+        for attempt in (attempt for attempt in interrupted if attempt.kind != LISTENED):
             async with self._guard.attempt(f"attempt {attempt.number}") as may:
                 if may:
                     await self._resume(attempt, background)
@@ -138,7 +138,7 @@ class FastLoop:
                     await run_sync(self.candidates.end_attempt, attempt.number)
 
     async def take_up_candidates(self, background: TaskGroup) -> None:
-        """Continue candidates that are not decided yet: replays that were interrupted, or could not be had."""
+        """Continue undecided candidates, whose replays were interrupted or not possible."""
         try:
             waiting = await run_sync(self.failures.unfinished)
         except StoreError as error:
@@ -156,13 +156,13 @@ class FastLoop:
         return found is not None and found.kind is SkillKind.SKILL
 
     def _has_unread_reply(self, failure: Failure) -> bool:
-        """Whether the person's reply to a failure has not been read yet: it may become a rule."""
+        """Whether the person's reply to a failure has not been read yet; the reply may make a rule."""
         answer = self.failures.answer_to(failure)
         return answer is not None and self.is_unread(answer)
 
     async def _from_failures(self, kind: FailureGroup, background: TaskGroup) -> None:
         if self.writer_for(kind.failures[-1].step.model) is None:
-            return  # no model can write a skill: the failures stay free to train the weights
+            return  # no model can write a skill: the failures may train the weights
         attempt = await claim_turns(self.candidates, kind.name, self.library.view.generation, kind.turns)
         if attempt is None:
             return
@@ -185,7 +185,7 @@ class FastLoop:
             self.writing -= 1
 
     async def _ask(self, writer: Evolver, kind: FailureGroup, attempt: int, background: TaskGroup) -> None:
-        """Ask for proposals; a writer that is down is asked again later, some times."""
+        """Ask for proposals. If the model cannot be reached, ask again after each of the pauses, then give up."""
         for pause_s in (*self.pauses_s, None):
             async with self._limiter, self._writing_guard.attempt(attempt) as may:
                 if not may:
@@ -204,7 +204,7 @@ class FastLoop:
                     return
             if pause_s is not None:
                 await anyio.sleep(pause_s)
-        self._filter.remove(attempt)  # it was not read by any evolver
+        self._filter.remove(attempt)  # no evolver has read its failures
         await run_sync(self.candidates.end_attempt, attempt)
 
     async def _written(self, writer: Evolver, kind: FailureGroup) -> list[tuple[Proposal, Learned]]:
@@ -215,7 +215,7 @@ class FastLoop:
         proposals = await writer.propose(whole, near, rejected[:_NEAR])
         seen = {skill.name: skill.content_hash for skill in near}
         step = kind.failures[-1].step
-        return [(one, replace(self._learned(one, step), seen=seen)) for one in proposals]
+        return [(proposal, replace(self._learned(proposal, step), seen=seen)) for proposal in proposals]
 
     def _learned(self, proposal: Proposal, step: Step) -> Learned:
         scopes = frozenset(applying(step.scope, self.teams))

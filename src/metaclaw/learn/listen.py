@@ -1,8 +1,8 @@
-"""The listening loop: each new message of a person is read by a model, and what it lays down is in force at once.
+"""The listening loop: a model reads each new message of a person, and the rules and facts it finds are in force at once.
 
-Messages of one person are read in the order in which they were said, those of different people at the same time. The cursor stays
-before the oldest message that has not been read: after a kill, unread messages are read. A provider that cannot be reached is asked
-again soon (`ListenerHealth`); meanwhile sure phrases count, as they do where no model can be asked.
+The messages of one person are read in order, those of different people concurrently. The cursor stays before the oldest unread
+message, so that a killed process reads it at its next start. `ListenerHealth` says when a provider that failed is asked again;
+until then, and where no model can be asked, only sure phrases make rules.
 """
 
 import logging
@@ -43,27 +43,27 @@ from metaclaw.upstream import TIMEOUT
 log = logging.getLogger(__name__)
 
 LISTEN: Final = "listen"
-_AT_ONCE: Final = 64
-_READ_AT_ONCE: Final = 4
-_LOOK_EVERY_S: Final = 0.2
-_LOOK_SELDOM_S: Final = 1.0
-_EMPTY_POLLS: Final = 150
+_ROWS_AT_ONCE: Final = 64
+_MOST_READ_AT_ONCE: Final = 4
+_POLL_S: Final = 0.2
+_IDLE_POLL_S: Final = 1.0
+_POLLS_UNTIL_IDLE: Final = 150
 _BUDGET_PAUSES_S: Final = (2.0, 10.0, 60.0, 300.0, 900.0)
-_UNREADABLE: Final = 2
-_NOT_WAITED_FOR: Final = 3
+_MOST_UNUSABLE_ANSWERS: Final = 2
+_UNREACHABLE_FAILURES: Final = 3
 _MOST_WAITING: Final = 2_000
 _MESSAGE_CHARS: Final = 1_400
 _TASK_CHARS: Final = 120
 _ANSWER_CHARS: Final = 260
 _MOST_SESSIONS: Final = 2_000
 TOKENS: Final = 1_500
-"""A call has at most so many."""
+"""The most tokens of one call."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A message that has not been read yet, and the name of the model that is to read it, if any. `is_sure` says that its sure
-    phrases were looked for, `is_applied` that there were some, which are in force."""
+    """A message that has not been read yet, and the name of the model that will read it, if any. `is_sure` says that its sure
+    phrases have been searched, `is_applied` that rules from them are in force."""
 
     spoken: SpokenMessage
     model: str
@@ -76,9 +76,9 @@ class _Waiting:
 
 @dataclass(eq=False, kw_only=True)
 class Listening:
-    """Reads the ledger behind its own cursor, has messages read, and applies what they say. `listener` gives the model that may
-    read what was said to a provider and model. `may_spend` says whether the budget allows a call, and is told whether the message
-    is promising. `read` is called when a message has been read."""
+    """Reads new turns from the ledger, has a model read their messages, and applies the result. `listener` returns the model that
+    may read a conversation, given its provider and model. `may_spend` says whether the budget allows a call, given the model's name
+    and whether the message is promising. `read` is called when a message has been read."""
 
     reader: LedgerReader
     cursors: SqlCursors
@@ -108,9 +108,9 @@ class Listening:
 
     @property
     def reading(self) -> int:
-        """Messages that are being read; one whose reader has been unreachable for a while is not waited for."""
+        """The number of unread messages, without those whose model has failed several times in a row."""
         unread = (*self._waiting, *self._busy.values())
-        return sum(max(one.failures, self._health.failures(one.model)) < _NOT_WAITED_FOR for one in unread)
+        return sum(max(message.failures, self._health.failures(message.model)) < _UNREACHABLE_FAILURES for message in unread)
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -119,17 +119,17 @@ class Listening:
 
     @property
     def reached(self) -> int:
-        """The last row of the ledger that was looked at."""
+        """The last row of the ledger that was read."""
         return 0 if self._progress is None else self._progress.reached
 
     def is_unread(self, turn: TurnId) -> bool:
         """Whether the message of this turn is still to be read."""
         if self._newest is None or turn > self._newest:
             return True
-        return any(one.spoken.turn == turn for one in (*self._waiting, *self._busy.values()))
+        return any(message.spoken.turn == turn for message in (*self._waiting, *self._busy.values()))
 
     def prepare(self) -> None:
-        """At the first start, begin behind the turns that have verdicts already. Blocks; before any loop runs."""
+        """At the first start, skip the turns that have verdicts already. Blocks; call it before any loop runs."""
         if not self.cursors.has_cursor(LISTEN_CURSOR):
             self.cursors.move_cursor(LISTEN_CURSOR, self.cursors.cursor(TURNS_CURSOR))
 
@@ -141,13 +141,15 @@ class Listening:
             while True:
                 found = await self.look(asking)
                 empty_polls = 0 if found or self._waiting or self._busy else empty_polls + 1
-                if found < _AT_ONCE:
-                    await self.wakeup.wait(_LOOK_EVERY_S if empty_polls < _EMPTY_POLLS else _LOOK_SELDOM_S)
+                if found < _ROWS_AT_ONCE:
+                    await self.wakeup.wait(_POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S)
 
     async def look(self, asking: TaskGroup) -> int:
         """Read new rows of the ledger and have their messages read; return how many rows there were."""
         progress = self._progress or await self._begin()
-        rows = await run_sync(self.reader.turns_after, progress.reached, _AT_ONCE) if len(self._waiting) < _MOST_WAITING else []
+        rows = (
+            await run_sync(self.reader.turns_after, progress.reached, _ROWS_AT_ONCE) if len(self._waiting) < _MOST_WAITING else []
+        )
         if rows:
             await run_sync(self.rules.follow)
         for row in rows:
@@ -166,7 +168,8 @@ class Listening:
         self._busy.clear()
         self._kept = await run_sync(self.cursors.cursor, LISTEN_CURSOR)
         interrupted = await run_sync(self.candidates.interrupted)
-        self._interrupted = {turn: one.number for one in interrupted if one.kind == LISTENED for turn in one.turns[-1:]}
+        listened = (attempt for attempt in interrupted if attempt.kind == LISTENED)
+        self._interrupted = {turn: attempt.number for attempt in listened for turn in attempt.turns[-1:]}
         self._progress = LoopProgress(self._kept)
         return self._progress
 
@@ -176,7 +179,7 @@ class Listening:
             self._kept = progress.settled
 
     async def _spoken(self, row: TurnRow) -> SpokenMessage | None:
-        """The message of a turn; None where it holds no words of a person, or repeats what was just read in this session."""
+        """The message of a turn; None if no person wrote it, or if it repeats the session's last message."""
         async with self._guard.attempt(row.id) as may:
             spoken = await run_sync(self.messages.read, row) if may else None
         if spoken is None or self._said.get(spoken.session) == spoken.words.shown:
@@ -188,108 +191,107 @@ class Listening:
         return spoken
 
     def _ask_those_due(self, asking: TaskGroup) -> None:
-        """Start reading messages: the oldest of each person, so that the newest word wins."""
+        """Start reading the oldest message of each person, so that their newest message decides."""
         passed_over, unreachable = set(self._busy), set[str]()
-        for one in list(self._waiting):
-            if len(self._busy) >= _READ_AT_ONCE:
+        for message in list(self._waiting):
+            if len(self._busy) >= _MOST_READ_AT_ONCE:
                 return
-            person = scope_of_lesson(one.spoken.scope)
+            person = scope_of_lesson(message.spoken.scope)
             if person in passed_over:
-                if person in unreachable and not one.is_sure:
-                    asking.start_soon(self._take_sure, one)
+                if person in unreachable and not message.is_sure:
+                    asking.start_soon(self._take_sure, message)
                 continue
             passed_over.add(person)
-            if one.again_at > self.now() or not self._health.admits(one.model):
+            if message.again_at > self.now() or not self._health.admits(message.model):
                 unreachable.add(person)
-                if not one.is_sure:
-                    asking.start_soon(self._take_sure, one)
+                if not message.is_sure:
+                    asking.start_soon(self._take_sure, message)
             else:
-                self._waiting.remove(one)
-                self._busy[person] = one
-                asking.start_soon(self._take, person, one)
+                self._waiting.remove(message)
+                self._busy[person] = message
+                asking.start_soon(self._take, person, message)
 
-    async def _take(self, person: str, one: _Waiting) -> None:
-        """Have one message read; put it back into the queue if that must wait."""
+    async def _take(self, person: str, message: _Waiting) -> None:
+        """Have a message read; put it back into the queue if it must be read again."""
         is_done = True
         try:
-            async with self._guard.attempt(one.spoken.turn) as may:
-                is_done = not may or await self._handle(one)
+            async with self._guard.attempt(message.spoken.turn) as may:
+                is_done = not may or await self._handle(message)
         finally:
             self._busy.pop(person, None)
-            self._health.release(one.model)
+            self._health.release(message.model)
             if is_done:
                 assert self._progress is not None
-                self._progress.end(one.spoken.seq)
+                self._progress.end(message.spoken.seq)
                 self.read()
             else:
-                self._waiting.appendleft(one)
+                self._waiting.appendleft(message)
             self.wakeup.notify()
 
-    async def _handle(self, one: _Waiting) -> bool:
+    async def _handle(self, message: _Waiting) -> bool:
         """Have a message read and apply it; return False if it must be read again later."""
-        spoken = one.spoken
+        spoken = message.spoken
         model = self.listener(spoken.provider, spoken.model)
         if model is None:
-            await self._take_sure(one)
+            await self._take_sure(message)
             if takes_back(spoken.words):
                 await self.rules.tell_unread(spoken)
             return True
         if self.may_spend is not None:
             is_worth_reading = is_promising(spoken.words, is_answer=bool(spoken.answer))
             if not await self.may_spend(model.name, is_worth_reading):
-                await self._take_sure(one)
+                await self._take_sure(message)
                 if is_worth_reading:
-                    self._wait_for_budget(one)
+                    self._wait_for_budget(message)
                 return not is_worth_reading
         try:
             understood = await self._ask(model, spoken)
         except StoreError:
             raise
         except JudgeError as error:
-            return await self._not_understood(one, model, error)
+            return await self._not_understood(message, model, error)
         except BudgetError:
-            await self._take_sure(one)
-            self._wait_for_budget(one)
+            await self._take_sure(message)
+            self._wait_for_budget(message)
             return False
         except (MetaClawError, TimeoutError, OSError, ValueError) as error:
             reason = str(error) or f"no answer within {self.timeout_s:g} s"
             log.warning("listener_unavailable model=%s turn=%s reason=%s", model.name, spoken.turn, reason)
             is_timeout = isinstance(error, TimeoutError) or (isinstance(error, UpstreamError) and error.code == TIMEOUT)
             self._health.failed(model.name, reason, is_costly=is_timeout)
-            await self._take_sure(one)
+            await self._take_sure(message)
             return False
         self._health.understood(model.name)
-        await self.rules.apply(spoken, understood, LISTEN, self._interrupted.pop(spoken.turn, None), is_again=one.is_applied)
+        await self.rules.apply(spoken, understood, LISTEN, self._interrupted.pop(spoken.turn, None), is_again=message.is_applied)
         return True
 
-    async def _not_understood(self, one: _Waiting, model: Model, error: JudgeError) -> bool:
-        """Ask once more after an answer that cannot be used, then give up; return whether the message is given up."""
-        log.warning("listener_answer_unusable model=%s turn=%s reason=%s", model.name, one.spoken.turn, error)
-        one.unreadable += 1
-        if one.unreadable < _UNREADABLE:
+    async def _not_understood(self, message: _Waiting, model: Model, error: JudgeError) -> bool:
+        """Ask once more after an unusable answer, then give up; return whether the message is given up."""
+        log.warning("listener_answer_unusable model=%s turn=%s reason=%s", model.name, message.spoken.turn, error)
+        message.unreadable += 1
+        if message.unreadable < _MOST_UNUSABLE_ANSWERS:
             return False
         self._health.not_understood(model.name, str(error))
-        await self._take_sure(one)
+        await self._take_sure(message)
         return True
 
     def _model_name(self, spoken: SpokenMessage) -> str:
         model = self.listener(spoken.provider, spoken.model)
         return "" if model is None else model.name
 
-    def _wait_for_budget(self, one: _Waiting) -> None:
-        """Ask again later."""
-        pause_s = _BUDGET_PAUSES_S[min(one.failures, len(_BUDGET_PAUSES_S) - 1)]
-        one.failures += 1
-        one.again_at = self.now() + pause_s
+    def _wait_for_budget(self, message: _Waiting) -> None:
+        pause_s = _BUDGET_PAUSES_S[min(message.failures, len(_BUDGET_PAUSES_S) - 1)]
+        message.failures += 1
+        message.again_at = self.now() + pause_s
 
-    async def _take_sure(self, one: _Waiting) -> None:
-        """Sure phrases count at once where no model reads the message, or not yet."""
-        if not one.is_sure:
-            one.is_sure = True
-            sure = await run_sync(sure_rules, one.spoken.words)
+    async def _take_sure(self, message: _Waiting) -> None:
+        """Apply the sure phrases of a message, once."""
+        if not message.is_sure:
+            message.is_sure = True
+            sure = await run_sync(sure_rules, message.spoken.words)
             if sure.items:
-                one.is_applied = True
-                await self.rules.apply(one.spoken, sure, PHRASES, self._interrupted.pop(one.spoken.turn, None))
+                message.is_applied = True
+                await self.rules.apply(message.spoken, sure, PHRASES, self._interrupted.pop(message.spoken.turn, None))
 
     async def _ask(self, model: Model, spoken: SpokenMessage) -> ReadMessage:
         today = self.today()
@@ -299,7 +301,7 @@ class Listening:
         return read_answer(answer, today)
 
     def _shown(self, spoken: SpokenMessage) -> tuple[str, str]:
-        """The message, and the line of what it answers, without secrets. Blocks."""
+        """The message, and a line with the exchange before it, both without secrets. Blocks."""
         message = head_and_tail(self.redact(spoken.words.shown.strip()), _MESSAGE_CHARS)
         task, answer = (" ".join(self.redact(text).split()) for text in (spoken.task, spoken.answer))
         if not answer:

@@ -1,6 +1,6 @@
-"""Maintenance of the skills in force, from live evidence: trials end, harmful skills are retired; larger chores run once a day.
+"""Maintenance of the skills in force: decide live trials, retire harmful skills, and run the daily chores.
 
-Only learned skills are looked at, a few at a time, and the list of them is made anew only when the library has changed.
+Only learned skills are examined, at most 100 at a time. They are listed again only when the library has changed.
 """
 
 import logging
@@ -41,36 +41,36 @@ from metaclaw.store import DrawnTurn, LedgerReader, SqlCandidates, SqlCursors, S
 log = logging.getLogger(__name__)
 
 _LEAST_TURNS: Final = 20
-_RECENT: Final = 60
-_MOST_OF: Final = 2 / 3
+_RECENT_TURNS: Final = 60
+_SHARE_OF_MOST: Final = 2 / 3
 _ORDER: Final = (Outcome.UNKNOWN, Outcome.PASS, Outcome.FAIL)
 
 _EVERY_S: Final = 20.0
-_AT_ONCE: Final = 100
+_SKILLS_AT_ONCE: Final = 100
 _PAGE: Final = 500
-_PAGES: Final = 10
+_MOST_PAGES: Final = 10
 DAY_US: Final = 86_400_000_000
 
 
 class UpliftReader:
-    """Reads the ledger. Blocks."""
+    """Measures skills by the turns of the ledger. Blocks."""
 
     def __init__(self, reader: LedgerReader, generations: SqlGenerations) -> None:
         self._reader = reader
         self._generations = generations
 
     def uplift(self, skill: Skill) -> Uplift:
-        """The difference it makes on matching tasks, from all draws since it has this text."""
+        """The uplift of a skill, from all draws since it has its present text."""
         since = self._generations.in_force(skill.name)
         return measure_uplift([] if since is None else self._tasks(skill, since.text_since))
 
     def trial(self, skill: Skill, certificate: Certificate | None) -> TrialReport:
-        """The result of its live trial: the tasks since it is on trial, with the replays as the prior."""
+        """The result of a live trial so far: its tasks since it began, with the replays as the prior."""
         since = self._generations.in_force(skill.name)
         return judge_trial([] if since is None else self._tasks(skill, since.generation), trial_prior(certificate))
 
     def harm(self, skill: Skill, certificate: Certificate | None) -> TaskCounts | None:
-        """The tasks of a live skill that show that it does harm; None where they do not."""
+        """The tasks that show that a live skill does harm; None if they do not."""
         since = self._generations.in_force(skill.name)
         counts = TaskCounts.of([] if since is None else self._tasks(skill, since.generation))
         return counts if is_harmful(counts, trial_prior(certificate)) else None
@@ -79,18 +79,18 @@ class UpliftReader:
         return tasks_of(self._reader.drawn_turns(skill.name, since=since))
 
     def model(self, skill: Skill) -> str | None:
-        """The model that serves most of the tasks it matches now; None where no model clearly does, or there were too few."""
-        return model_of_most(self._reader.drawn_turns(skill.name, _RECENT))
+        """The model that serves most of a skill's recent tasks; None if no model clearly does, or if there are too few tasks."""
+        return model_of_most(self._reader.drawn_turns(skill.name, _RECENT_TURNS))
 
 
 def tasks_of(drawn: Sequence[DrawnTurn]) -> list[LiveTask]:
     """Turns, newest first, as tasks, oldest first: a task's turns share one draw, so they count as one; it failed if any did."""
     tasks: dict[tuple[str, int], LiveTask] = {}
-    for one in reversed(drawn):
-        key, outcome = (one.session, one.segment), one.outcome or Outcome.UNKNOWN
+    for turn in reversed(drawn):
+        key, outcome = (turn.session, turn.segment), turn.outcome or Outcome.UNKNOWN
         before = tasks.get(key)
         worse = outcome if before is None else max(before.outcome, outcome, key=_ORDER.index)
-        tasks[key] = LiveTask(one.placed, one.propensity, worse)
+        tasks[key] = LiveTask(turn.placed, turn.propensity, worse)
     return list(tasks.values())
 
 
@@ -98,22 +98,22 @@ def model_of_most(drawn: Sequence[DrawnTurn]) -> str | None:
     """The model of at least two thirds of these turns."""
     if len(drawn) < _LEAST_TURNS:
         return None
-    model, turns = Counter(one.model for one in drawn).most_common(1)[0]
-    return model if turns >= _MOST_OF * len(drawn) else None
+    model, turns = Counter(turn.model for turn in drawn).most_common(1)[0]
+    return model if turns >= _SHARE_OF_MOST * len(drawn) else None
 
 
 class Chore(Protocol):
-    """Something to be done about the learned skills once a day."""
+    """A task that runs once a day on the learned skills."""
 
     @property
     def name(self) -> str: ...
     async def do(self, learned: Sequence[Skill], background: TaskGroup) -> None:
-        """Do it; start what takes long in the background."""
+        """Run the chore; start slow work in `background`."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Maintenance:
-    """Looks at every learned skill in force, now and then."""
+    """Examines the learned skills in force, a few every 20 seconds."""
 
     reader: LedgerReader
     uses: SqlUses
@@ -139,7 +139,7 @@ class Maintenance:
                 await self.look(background)
 
     async def look(self, background: TaskGroup) -> None:
-        """Count what was used, decide about some trials, retire what does harm, and do the chores that are due."""
+        """Count the uses of skills, decide the next trials, retire harmful skills, and run the chores that are due."""
         await run_sync(self.library.follow)
         await run_sync(self._count_uses)
         learned = await run_sync(self._list)
@@ -152,19 +152,19 @@ class Maintenance:
                 await chore.do((await run_sync(self._list)).skills, background)
 
     def _count_uses(self) -> None:
-        for _ in range(_PAGES):
+        for _ in range(_MOST_PAGES):
             rows = self.reader.turns_after(self.uses.cursor(), _PAGE)
             self.uses.note(rows)
             if len(rows) < _PAGE:
                 return
 
     def _list(self) -> "_Learned":
-        """The learned skills that the program may touch."""
+        """The learned skills that the program may change."""
         view = self.library.view
         if view is not self._seen:
-            skills = sorted((one for one in view.index.skills() if not is_untouchable(one)), key=lambda one: one.name)
-            canaries = self._learned.canaries.of([one for one in skills if one.state is SkillState.CANARY])
-            live = self._learned.live.of([one for one in skills if one.state is SkillState.LIVE])
+            skills = sorted((skill for skill in view.index.skills() if not is_untouchable(skill)), key=lambda skill: skill.name)
+            canaries = self._learned.canaries.of([skill for skill in skills if skill.state is SkillState.CANARY])
+            live = self._learned.live.of([skill for skill in skills if skill.state is SkillState.LIVE])
             self._learned, self._seen = _Learned(tuple(skills), canaries, live), view
         return self._learned
 
@@ -172,7 +172,7 @@ class Maintenance:
         """Whether a day has passed since the chore was last started; it then counts as started."""
         cursor = f"chore {chore.name}"
         now_us = microseconds(self.now())
-        # Done in the future means that the clock was ahead then.
+        # A start time in the future means that the clock was ahead then.
         if 0 <= now_us - self.cursors.cursor(cursor) < DAY_US:
             return False
         self.cursors.move_cursor(cursor, now_us)
@@ -180,7 +180,7 @@ class Maintenance:
 
     async def _judge(self, skill: Skill) -> None:
         if skill.kind is not SkillKind.SKILL:
-            # Homes from before rules had a kind may hold some that were on trial.
+            # Libraries of versions in which rules had no kind may hold rules on trial.
             await self.admission.change_state(skill, SkillState.LIVE, f"{skill.name} is a person's rule and not on trial")
             return
         certificate = await run_sync(self._certificate, skill)
@@ -209,12 +209,12 @@ class Maintenance:
             await self.admission.retire(skill, f"it does harm: {counts.in_words()}")
 
     def _certificate(self, skill: Skill) -> Certificate | None:
-        mine = accepted_candidate(self.candidates, skill)
-        return None if mine is None else mine.certificate
+        candidate = accepted_candidate(self.candidates, skill)
+        return None if candidate is None else candidate.certificate
 
 
 class _Rotation:
-    """Takes a few skills at a time, in the order of their names, round and round."""
+    """Returns the next few skills at each call, in the order of their names, and starts again at the end."""
 
     def __init__(self, skills: Sequence[Skill], last: str = "") -> None:
         self._skills = skills
@@ -222,15 +222,15 @@ class _Rotation:
         self._last = last
 
     def next(self) -> list[Skill]:
-        """The next few."""
+        """The next few skills."""
         at = bisect_right(self._names, self._last)
-        found = [*self._skills[at : at + _AT_ONCE]]
-        found += self._skills[: min(at, _AT_ONCE - len(found))]
-        self._last = str(found[-1].name) if found else ""
-        return found
+        batch = [*self._skills[at : at + _SKILLS_AT_ONCE]]
+        batch += self._skills[: min(at, _SKILLS_AT_ONCE - len(batch))]
+        self._last = str(batch[-1].name) if batch else ""
+        return batch
 
     def of(self, skills: Sequence[Skill]) -> "_Rotation":
-        """The same among other skills, going on where this one is."""
+        """A rotation over other skills that continues at the same name."""
         return _Rotation(skills, self._last)
 
 

@@ -1,6 +1,6 @@
-"""Messages of people: which turns begin with new words of a person, whose words they are, and which rules and facts they state.
+"""Messages of people: find the turns that begin with a new message of a person, and the rules and facts that it states.
 
-Rules and facts are found by a model, in a call of at most 1,500 tokens, or by phrases that always state one (`phrases.json`).
+A model finds rules and facts, in a call of at most 1,500 tokens; or phrases do that always state a rule or fact (`phrases.json`).
 """
 
 import json
@@ -56,8 +56,8 @@ _STRUCTURED_LINES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class SpokenMessage:
-    """A message of a person and the turn that it began. `task` and `answer` are the exchange before it, empty where there is none;
-    `answered` is the turn with that answer, `answered_with` the rules and skills in its prompt."""
+    """A message of a person and the turn that it began. `task` and `answer` are the exchange before it, empty if there is none;
+    `answered` is the turn with that answer, `answered_with` are the rules and skills in its prompt."""
 
     seq: int
     turn: TurnId
@@ -83,7 +83,7 @@ class Messages:
     builder: StepBuilder
 
     def read(self, row: TurnRow) -> SpokenMessage | None:
-        """The message that a main turn begins with; None where it holds no new words of a person."""
+        """The message that a main turn begins with; None if it has no new words of a person."""
         earlier = self.reader.main_turns_before(row.session, row.seq, _LOOK_BACK)
         if earlier and earlier[0].segment == row.segment:
             return None
@@ -140,7 +140,7 @@ def is_briefing(text: str) -> bool:
 
 
 def _before_in(step: Step, builder: StepBuilder, this: RecordedTurn) -> tuple[str, str]:
-    """The person's words before the last ones, and the answer between them, from the request itself."""
+    """The person's message before the last one, and the answer to it, both taken from the request."""
     messages = list(step.history)
 
     def pop(role: Role) -> Message | None:
@@ -152,8 +152,8 @@ def _before_in(step: Step, builder: StepBuilder, this: RecordedTurn) -> tuple[st
 
     pop(Role.USER)
     answer = pop(Role.ASSISTANT)
-    asked = pop(Role.USER)
-    task = "" if asked is None else builder.own_words(this.turn.agent, asked)
+    question = pop(Role.USER)
+    task = "" if question is None else builder.own_words(this.turn.agent, question)
     return task, "" if answer is None else text_of(answer.parts)
 
 
@@ -210,8 +210,6 @@ _Named = TypeVar("_Named", bound=StrEnum)
 
 
 class ItemChange(StrEnum):
-    """The change that an item makes."""
-
     ADD = "add"
     REPLACE = "replace"
     RETRACT = "retract"
@@ -219,8 +217,6 @@ class ItemChange(StrEnum):
 
 
 class ItemScope(StrEnum):
-    """The scope of an item."""
-
     EVERYWHERE = "everywhere"
     PROJECT = "project"
     CONVERSATION = "conversation"
@@ -245,15 +241,15 @@ class RuleItem:
 
 @dataclass(frozen=True, slots=True)
 class ReadMessage:
-    """What a model, or the phrases, found in a message."""
+    """The items and the correction that a model, or the phrases, found in a message."""
 
     items: tuple[RuleItem, ...]
     correction: str | None
 
 
 def build_request(message: str, answers: str, rules: Sequence[tuple[str, str]], today: date) -> ChatRequest:
-    """Ask about a message. All texts must be redacted; `rules` are names and texts, the likeliest to be meant first. What does not
-    fit is left out: rules first, then the middle of the message."""
+    """The request to read a message. All texts must be redacted; `rules` are names and texts, the most likely first. If it is too
+    long, the last rules are left out, then the middle of the message."""
     listed = [f"{name}: {shorten(text, _RULE_CHARS)}" for name, text in rules]
     request = _request(message, answers, listed, today)
     while listed and estimate_tokens(request) > MOST_TOKENS:
@@ -274,8 +270,8 @@ def head_and_tail(text: str, most: int) -> str:
 
 
 def read_answer(completion: Completion, today: date) -> ReadMessage:
-    """Read a model's answer: leniently, but with strict validation; a broken item is left out. Raises JudgeError where there is
-    no answer to be read."""
+    """Read a model's answer. Text around the JSON is ignored, and invalid items are left out. Raises JudgeError if the answer has
+    no list of items."""
     for document in answer_documents(text_of(completion.parts)[:_MAX_ANSWER_CHARS], _MOST_OPENINGS, openings="{"):
         match document:
             case {"items": list(items), **rest}:
@@ -295,19 +291,19 @@ def _request(message: str, answers: str, rules: Sequence[str], today: date) -> C
         ("What it answers", _safe(shorten(answers, 400)) or "(nothing)"),
         ("The message", _safe(message)),
     )
-    asked = "\n\n".join(f"== {title}\n{body}" for title, body in sections)
+    data = "\n\n".join(f"== {title}\n{body}" for title, body in sections)
     task = _TASK.replace("{today}", today.isoformat())
-    return own_request(task, asked, Sampling(max_tokens=_MAX_ANSWER_TOKENS, temperature=0.0), SCHEMA)
+    return own_request(task, data, Sampling(max_tokens=_MAX_ANSWER_TOKENS, temperature=0.0), SCHEMA)
 
 
 def _safe(text: str) -> str:
-    """The text, unable to open a section of its own."""
+    """The text, changed so that it cannot begin a section of the prompt."""
     return _SECTION.sub("=", text)
 
 
 def _items(values: Sequence[object], today: date) -> tuple[RuleItem, ...]:
-    found = (_item(value, today) for value in values[:_MAX_ITEMS] if isinstance(value, dict))
-    return tuple(one for one in found if one is not None)
+    items = (_item(value, today) for value in values[:_MAX_ITEMS] if isinstance(value, dict))
+    return tuple(item for item in items if item is not None)
 
 
 def _item(value: dict[str, object], today: date) -> RuleItem | None:
@@ -347,11 +343,11 @@ def _list(values: object, most_chars: int, most: int) -> tuple[str, ...]:
         values = [values]
     if not isinstance(values, list):
         return ()
-    return tuple(dict.fromkeys(text for one in values if (text := _words(one, most_chars))))[:most]
+    return tuple(dict.fromkeys(text for value in values if (text := _words(value, most_chars))))[:most]
 
 
 def _day(value: object, today: date) -> date | None:
-    """The last day; None where there is none, or it is in the past and so was misread."""
+    """The last day; None if there is none, or if it is in the past, which is a misreading."""
     try:
         day = date.fromisoformat(value.strip()[:10]) if isinstance(value, str) else None
     except ValueError:
@@ -360,7 +356,7 @@ def _day(value: object, today: date) -> date | None:
 
 
 def _block(value: object) -> str | None:
-    """A text of several lines; None for anything else, and for what is too long."""
+    """A text of several lines; None for anything else, and for a text that is too long."""
     return value.strip() or None if isinstance(value, str) and len(value) <= _MAX_BLOCK_CHARS else None
 
 
@@ -390,23 +386,23 @@ _ORDER: Final = re.compile(
     rf"|(?:never|always) (?:ever )?(?:{_any_of('order_verb').pattern})(?![\w])",
     re.IGNORECASE,
 )
-"""How an order begins that counts in a short message only: `from now on` and what is wanted, `never` or `always` and a verb."""
+"""The beginning of an order, used for short messages only: `from now on` and a word, or `never` or `always` and a verb."""
 
 
 def sure_rules(message: PersonsMessage) -> ReadMessage:
-    """Rules and facts from sentences that begin with a phrase that always states one, in the person's words. In a short message
-    more ways to begin are sure."""
+    """Rules and facts from sentences that begin with a sure phrase, in the person's words. In a short message more phrases are
+    sure."""
     return ReadMessage(tuple(_sure_items(message)), None)
 
 
 def is_promising(message: PersonsMessage, *, is_answer: bool) -> bool:
-    """Whether a message may state a rule or correct the answer before it; true in doubt. Used where not all messages can be read.
-    `is_answer` says that it follows an answer."""
+    """Whether a message may state a rule or correct the answer before it; true in doubt. Used when the budget does not allow to
+    read all messages. `is_answer` says that the message follows an answer."""
     return is_answer or _CUE.search(message.shown) is not None
 
 
 def takes_back(message: PersonsMessage) -> bool:
-    """Whether a message seems to withdraw a rule. Which one, only a model can tell."""
+    """Whether a message seems to withdraw a rule. Only a model can tell which."""
     return _RETRACT.search(message.own.replace("’", "'")) is not None
 
 

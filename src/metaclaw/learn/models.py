@@ -1,5 +1,5 @@
-"""The models that the program calls itself: listener, judge, evolver, and the models that served turns, for replays; and how they
-answer: which listener fails now and when it is asked again, and whose answers cannot be used."""
+"""The models that the program calls itself: listener, judge, evolver, and for replays the models that served turns. Also their
+health: which listeners fail and when they are asked again, and which models give unusable answers."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,12 +21,12 @@ UNLEARNED: Final[Mapping[str, object]] = {
     "set_aside": [],
     "counted": [],
 }
-"""What is told of learning before anything was learned."""
+"""The `status` of learning before anything was learned."""
 Answered = Callable[[str, str | None], None]
-"""Is told the name of a model that answered, and why the answer cannot be used; None where it can."""
+"""Called with the name of a model that answered, and with the reason why its answer cannot be used, or None."""
 JUDGE: Final = "judge"
 EVOLVER: Final = "evolver"
-# One vote in a few may be unreadable; an evolver is asked seldom, and nothing is learned without its answer.
+# A judge may give an unreadable vote now and then; an evolver is asked rarely, and nothing is learned without its answer.
 _LEAST_IN_A_ROW: Final = {JUDGE: 3, EVOLVER: 1}
 _PAUSES_S: Final = (2.0, 5.0, 15.0)
 _COSTLY_PAUSES_S: Final = (2.0, 15.0, 60.0)
@@ -34,7 +34,7 @@ _REASON_CHARS: Final = 200
 
 
 class Models:
-    """One `Model` for each provider and model name, made when it is first asked for."""
+    """Creates one `Model` for each provider and model name, at its first use."""
 
     def __init__(self, providers: Sequence[Provider], timeout_s: float, meter: Meter = UNMETERED) -> None:
         self._providers = {provider.name: provider for provider in providers}
@@ -43,14 +43,14 @@ class Models:
         self._known: dict[tuple[str, str, float, str], HttpModel | LocalModel | None] = {}
 
     def served(self, provider: str, model: str) -> Model | None:
-        """The model that served a turn, or None where the program cannot ask it: it is gone, or has no credentials of its own."""
+        """The model that served a turn; None if its provider is not configured any more, or if the program has no key for it."""
         return self._model(provider, model, self._timeout_s)
 
     def listener(self, section: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
-        """For the provider and model that served a conversation, the model that may read it, or None.
+        """A function that returns the model that may read a conversation, given its provider and model; or None.
 
-        Another provider gets a person's words only where the configuration names it, or names a model that it lists. The embedded
-        model reads only where it is named. The model returned does not wait for calls of other purposes.
+        Another provider sees a person's words only if the configuration names it, or names a model that it lists. The embedded
+        model reads only if it is named. The returned model does not wait for calls of other purposes.
         """
         model, named = section.model or judge.model, section.provider or judge.provider
 
@@ -61,7 +61,7 @@ class Models:
         return ask
 
     def shown_listener(self, section: ListenConfig, judge: JudgeConfig) -> str | None:
-        """The model that reads messages, for `status`; None where there is none."""
+        """The model that reads messages, for `status`; None if there is none."""
         model, named = section.model or judge.model, section.provider or judge.provider
         provider = named or (model and self._having(model)) or next(filter(self._own, self._providers), None)
         if provider is None:
@@ -71,9 +71,9 @@ class Models:
         return f"{named or 'the provider of the conversation'}, {model or 'the model of the conversation'}"
 
     def _own(self, provider: str) -> str | None:
-        """The provider's name where it may be asked, else None."""
-        found = self._providers.get(provider)
-        return provider if found is not None and _may_be_asked(found) else None
+        """The provider's name if the program may ask it, else None."""
+        endpoint = self._providers.get(provider)
+        return provider if isinstance(endpoint, HttpEndpoint) and not endpoint.is_passthrough else None
 
     def _model(self, provider: str, model: str, timeout_s: float, lane: str = "") -> HttpModel | LocalModel | None:
         key = (provider, model, timeout_s, lane)
@@ -82,9 +82,10 @@ class Models:
         return self._known[key]
 
     def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
-        """For a turn's model, the model to ask by this configuration: at the provider it names, else at one that has the model.
+        """A function that returns the model to ask, given the model of a turn: at the configured provider, or at the first that has
+        the model.
 
-        The embedded model is asked only where it is named, since it is too small to judge or to write."""
+        The embedded model is asked only if it is named, because it is too small to judge or to write."""
 
         def ask(served: str) -> Model | None:
             model = section.model or served
@@ -99,12 +100,12 @@ class Models:
         return next((name for name in names if self._own(name) and model in self._providers[name].models), None)
 
     def shown(self, section: JudgeConfig | EvolverConfig) -> str | None:
-        """The model that is asked, for `status`; None where there is none."""
+        """The model that is asked, for `status`; None if there is none."""
         provider = self._provider(section)
         return None if provider is None else f"{provider}/{section.model or 'the model that served the turn'}"
 
     def _provider(self, section: JudgeConfig | EvolverConfig) -> str | None:
-        return section.provider or next((name for name, one in self._providers.items() if _may_be_asked(one)), None)
+        return section.provider or next(filter(self._own, self._providers), None)
 
     def _build(self, provider: str, model: str, timeout_s: float) -> HttpModel | LocalModel | None:
         match self._providers.get(provider):
@@ -116,13 +117,9 @@ class Models:
                 return LocalModel(inside, model, meter=self._meter, timeout_s=timeout_s)
 
 
-def _may_be_asked(provider: Provider) -> bool:
-    return isinstance(provider, HttpEndpoint) and not provider.is_passthrough
-
-
 @dataclass(slots=True)
 class _Outage:
-    """A model that has failed since its last answer. `is_probed` says that a message is being read by it now."""
+    """Failures of a model since its last answer. `is_probed` says that the model is reading a message now."""
 
     since: str
     reason: str = ""
@@ -133,7 +130,7 @@ class _Outage:
 
 @dataclass(slots=True)
 class _NotUnderstood:
-    """Answers of a model that could not be used: how many messages were not understood, in all and since the last one that was."""
+    """Unusable answers of a model: `messages` counts all of them, `in_a_row` those since the last usable answer."""
 
     model: str
     reason: str = ""
@@ -143,9 +140,8 @@ class _NotUnderstood:
 
 
 class ListenerHealth:
-    """Remembers failures by the name of the model. One that fails is asked about one message at a time, at most 15 seconds after
-    the last failure; a minute if it fails by giving no answer in time, since that costs tokens. Its first answer ends the pause
-    for all messages."""
+    """Remembers failures by the name of the model. A model that fails gets one message at a time, after a pause of at most 15
+    seconds, or 60 seconds after a timeout, which may cost tokens. Its first answer ends the pause for all messages."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -153,7 +149,7 @@ class ListenerHealth:
         self._unusable: dict[str, _NotUnderstood] = {}
 
     def admits(self, model: str) -> bool:
-        """Whether a message may be read by it now; the caller calls `release` when that has ended."""
+        """Whether the model may read a message now; the caller calls `release` afterwards."""
         outage = self._outages.get(model)
         if outage is None:
             return True
@@ -163,17 +159,17 @@ class ListenerHealth:
         return True
 
     def release(self, model: str) -> None:
-        """The message that it was asked about is no longer being read."""
+        """Record that the model has ended reading the message."""
         if (outage := self._outages.get(model)) is not None:
             outage.is_probed = False
 
     def failures(self, model: str) -> int:
-        """How often it has failed since its last answer."""
+        """The number of failures since the model's last answer."""
         outage = self._outages.get(model)
         return 0 if outage is None else outage.failures
 
     def failed(self, model: str, reason: str, *, is_costly: bool) -> None:
-        """It gave no answer; `is_costly` says that the provider may charge for it all the same."""
+        """Record that the model gave no answer; `is_costly` says that the provider may charge for it nevertheless."""
         outage = self._outages.setdefault(model, _Outage(_utc_now()))
         pauses_s = _COSTLY_PAUSES_S if is_costly else _PAUSES_S
         outage.again_at = self._now() + pauses_s[min(outage.failures, len(pauses_s) - 1)]
@@ -181,13 +177,13 @@ class ListenerHealth:
         outage.reason = shorten(reason, _REASON_CHARS)
 
     def understood(self, model: str) -> None:
-        """It gave an answer that could be used."""
+        """Record a usable answer."""
         self._outages.pop(model, None)
         if (unusable := self._unusable.get(model)) is not None:
             unusable.in_a_row = 0
 
     def not_understood(self, model: str, reason: str) -> None:
-        """It answered, and what it says about a message cannot be used."""
+        """Record an unusable answer."""
         self._outages.pop(model, None)
         unusable = self._unusable.setdefault(model, _NotUnderstood(model))
         unusable.reason, unusable.at = shorten(reason, _REASON_CHARS), _utc_now()
@@ -195,12 +191,12 @@ class ListenerHealth:
         unusable.in_a_row += 1
 
     def facts(self, unread: int) -> Mapping[str, object]:
-        """For `status`: models that fail now, how many messages wait, and answers that could not be used since the start."""
+        """For `status`: the number of unread messages, the models that fail now, and the unusable answers since the start."""
         return {
             "unread": unread,
             "failing": [
-                {"model": model, "reason": one.reason, "since": one.since, "failures": one.failures}
-                for model, one in self._outages.items()
+                {"model": model, "reason": outage.reason, "since": outage.since, "failures": outage.failures}
+                for model, outage in self._outages.items()
             ],
             "not_understood": [
                 {"model": one.model, "messages": one.messages, "in_a_row": one.in_a_row, "reason": one.reason, "at": one.at}
@@ -222,28 +218,28 @@ class _Unusable:
 
 @dataclass(eq=False)
 class UnusableAnswers:
-    """Counts them for each role (judge, evolver) and model, from the last answer that could be used."""
+    """Counts unusable answers for each role (judge, evolver) and model since the last usable answer."""
 
-    _found: dict[tuple[str, str], _Unusable] = field(default_factory=dict)
+    _counts: dict[tuple[str, str], _Unusable] = field(default_factory=dict)
 
     def of(self, role: str) -> Answered:
-        """The function to tell of the answers in this role."""
+        """The function to call with each answer in this role."""
 
         def answered(model: str, fault: str | None) -> None:
             if fault is None:
-                self._found.pop((role, model), None)
+                self._counts.pop((role, model), None)
                 return
-            one = self._found.setdefault((role, model), _Unusable())
-            one.answers += 1
-            one.reason, one.at = shorten(fault, _REASON_CHARS), _utc_now()
+            count = self._counts.setdefault((role, model), _Unusable())
+            count.answers += 1
+            count.reason, count.at = shorten(fault, _REASON_CHARS), _utc_now()
 
         return answered
 
     @property
     def facts(self) -> list[Json]:
-        """For `status`: the models whose last answers could not be used, with how many, why, and when."""
+        """For `status`: the models whose last answers could not be used, with the number, the reason and the time."""
         return [
-            {"role": role, "model": model, "answers": one.answers, "reason": one.reason, "at": one.at}
-            for (role, model), one in self._found.items()
-            if one.answers >= _LEAST_IN_A_ROW[role]
+            {"role": role, "model": model, "answers": count.answers, "reason": count.reason, "at": count.at}
+            for (role, model), count in self._counts.items()
+            if count.answers >= _LEAST_IN_A_ROW[role]
         ]

@@ -1,11 +1,11 @@
-"""The outcome loop: every main turn gets a verdict as soon as what followed it is known.
+"""The outcome loop: give every main turn a verdict.
 
-A turn is assessed when the next request of its session arrives, and the last one when its session ends. Checks and detectors, which
-are free, decide first; only turns they cannot decide go to the judge, in the background. A judge has a share of the turns and a
-budget: questions beyond them wait, the turns most likely to have failed first, and their unknown verdict says why, so they outlive
-the process. A turn on which the judge gave no vote is asked about again, later each time.
+A turn is assessed when the next request of its session arrives, and the last turn when its session ends. Checks and detectors,
+which are free, decide first; the judge is asked, in the background, only about turns that they cannot decide, and only about a
+share of the turns, within a budget. Other turns wait with an unknown verdict whose comment says so, also over a restart; those most
+likely to have failed are asked about first. If the judge gives no vote, it is asked again, after longer and longer pauses.
 
-Stopped at any moment, it goes on where everything before is done (`LoopProgress`); turns that have a verdict are left alone.
+After a stop the loop continues at the first turn that is not done (`LoopProgress`) and skips turns that have a verdict.
 """
 
 import heapq
@@ -37,38 +37,38 @@ BUDGET_USED: Final = "waits for the learning budget"
 SHARE_USED: Final = "the judge's share is used up"
 MOST_TRIES: Final = 4
 FIRST_PAUSE_S: Final = 60.0
-_IN_HAND: Final = 20.0
+_MOST_QUESTIONS_SAVED: Final = 20.0
 _MOST_PUT_OFF: Final = 1000
 _MOST_RETRIES: Final = 1000
-_LOOKED_AT: Final = 1000
+_MOST_UNKNOWN_READ: Final = 1000
 
-_AT_ONCE: Final = 64
+_ROWS_AT_ONCE: Final = 64
 _LOOK_BACK: Final = 8
 _LOOK_FAR_BACK: Final = 32
-_PAUSE_A_VERDICT_S: Final = 0.02
-_LOOK_EVERY_S: Final = 0.25
-_LOOK_SELDOM_S: Final = 1.0
-_EMPTY_POLLS: Final = 120
-_JUDGED_AT_ONCE: Final = 4
+_PAUSE_PER_VERDICT_S: Final = 0.02
+_POLL_S: Final = 0.25
+_IDLE_POLL_S: Final = 1.0
+_POLLS_UNTIL_IDLE: Final = 120
+_MOST_JUDGED_AT_ONCE: Final = 4
 
 
 class JudgeAllowance:
-    """Every turn adds a share of a question, up to a few; every question takes one."""
+    """The questions that the judge may be asked. Every turn adds `share` of a question, up to 20; every question takes one."""
 
     def __init__(self, share: float) -> None:
         self._share = share
-        self._most = _IN_HAND if share > 0 else 0.0
+        self._most = _MOST_QUESTIONS_SAVED if share > 0 else 0.0
         self._left = self._most
         self.turns = 0
         self.questions = 0
 
     def earn(self) -> None:
-        """A main turn was made."""
+        """Count a main turn."""
         self.turns += 1
         self._left = min(self._left + self._share, self._most)
 
     def take(self, *, is_needed: bool = False) -> bool:
-        """Whether one more question may be asked; it is then counted. One that is needed may always be, unless none may."""
+        """Count one more question and return True if it may be asked. With `is_needed` it always may, unless the share is 0."""
         if self._left < 1.0 and not (is_needed and self._most):
             return False
         self._left = max(0.0, self._left - 1.0)
@@ -76,13 +76,13 @@ class JudgeAllowance:
         return True
 
     def give_back(self) -> None:
-        """A question that was taken is not asked after all."""
+        """Return a question that was taken and not asked."""
         self._left += 1.0
         self.questions -= 1
 
 
 class PutOffQuestions:
-    """Turns to ask about later; beyond a thousand the least useful are left unknown."""
+    """Turns to ask about later, at most 1,000; of more, those that failed with the lowest probability stay unknown."""
 
     def __init__(self, verdicts: SqlVerdicts) -> None:
         self._verdicts = verdicts
@@ -106,7 +106,7 @@ class PutOffQuestions:
             heapq.heapify(self._heap)
 
     def pop(self) -> TurnId:
-        """The most useful one, which does not wait any longer."""
+        """Remove and return the turn that most probably failed."""
         return heapq.heappop(self._heap)[2]
 
     def recall(self) -> None:
@@ -130,7 +130,7 @@ class DueQuestion:
 class JudgeRetries:
     """Turns to ask the judge about again. The number of tries is read from the verdicts.
 
-    `now` is a monotonic clock in seconds: a wall clock that is set back would keep them waiting.
+    `now` is a monotonic clock in seconds, because a wall clock that is set back would delay them.
     """
 
     def __init__(self, verdicts: SqlVerdicts, now: Callable[[], float]) -> None:
@@ -146,27 +146,27 @@ class JudgeRetries:
     def due(self) -> list[DueQuestion]:
         """Remove and return the questions that are due."""
         now = self._now()
-        found = [one for one in self._waiting if one.at_s <= now]
-        if found:
-            self._waiting = deque((one for one in self._waiting if one.at_s > now), maxlen=_MOST_RETRIES)
-        return found
+        due = [question for question in self._waiting if question.at_s <= now]
+        if due:
+            self._waiting = deque((question for question in self._waiting if question.at_s > now), maxlen=_MOST_RETRIES)
+        return due
 
     def recall(self) -> None:
-        """After a start: find those that waited before, newest first. Blocks."""
+        """After a start, find the turns that waited before. Blocks."""
         self._waiting.clear()
-        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _LOOKED_AT)):
+        for turn in reversed(self._verdicts.recent(Outcome.UNKNOWN, _MOST_UNKNOWN_READ)):
             tries = sum(map(has_no_vote, self._verdicts.verdicts_of(turn)))
             if tries:
                 self.later(turn, tries)
 
 
 def has_no_vote(verdict: Verdict) -> bool:
-    """Whether a judge was asked and no vote of it could be read. One that says it cannot tell has voted, and gives a reason."""
+    """Whether a judge was asked and none of its votes could be read. The answer that it cannot tell is a vote with a reason."""
     return verdict.votes is not None and verdict.votes.share_failed is None and not verdict.votes.reasons
 
 
 class _Hold(NamedTuple):
-    """The progress that a running question holds back."""
+    """The progress that a running question delays, and the point of its turn."""
 
     progress: LoopProgress
     point: int
@@ -174,8 +174,8 @@ class _Hold(NamedTuple):
 
 @dataclass(eq=False, kw_only=True)
 class OutcomeLoop:
-    """Reads the ledger behind its cursor and records verdicts. `may_ask` says whether the budget has room for one more question.
-    `catch_up` brings the skills in force up to date, and blocks."""
+    """Reads new turns from the ledger and records verdicts. `may_ask` says whether the budget allows one more question.
+    `catch_up` loads the skills in force, and blocks."""
 
     reader: LedgerReader
     cursors: SqlCursors
@@ -194,7 +194,7 @@ class OutcomeLoop:
         self._recorded = RecordedSteps(self.reader, self.steps)
         self._retrying = JudgeRetries(self.verdicts, self.now)
         self.questions = PutOffQuestions(self.verdicts)
-        self._limiter = anyio.CapacityLimiter(_JUDGED_AT_ONCE)
+        self._limiter = anyio.CapacityLimiter(_MOST_JUDGED_AT_ONCE)
         self._turns: LoopProgress | None = None
         self._ends = LoopProgress()
         self._asking: set[TurnId] = set()
@@ -205,24 +205,24 @@ class OutcomeLoop:
     async def run(self) -> None:
         """Run until cancelled."""
         empty_polls = 0
-        self._turns = None  # after a failure, what was under way is begun again
+        self._turns = None  # after a failure, begin again at the stored cursor
         async with anyio.create_task_group() as judging:
             while True:
                 self._verdicts_made = 0
                 rows = await self.look(judging)
-                if rows >= _AT_ONCE:
+                if rows >= _ROWS_AT_ONCE:
                     # Far behind means much traffic: pause, so that writing verdicts does not slow down serving.
-                    await anyio.sleep(self._verdicts_made * _PAUSE_A_VERDICT_S)
+                    await anyio.sleep(self._verdicts_made * _PAUSE_PER_VERDICT_S)
                 else:
                     empty_polls = 0 if rows else empty_polls + 1
                     await self.wakeup.wait(pause_s(empty_polls))
 
     async def look(self, judging: TaskGroup) -> int:
-        """Assess what is new; return how many rows there were."""
+        """Assess the turns that new rows complete; return how many rows there were."""
         turns = self._turns or await self._begin()
-        rows = await run_sync(self.reader.turns_after, turns.reached, _AT_ONCE)
+        rows = await run_sync(self.reader.turns_after, turns.reached, _ROWS_AT_ONCE)
         if rows:
-            await run_sync(self.catch_up)  # after them, so that the skills they were made with are known
+            await run_sync(self.catch_up)  # after reading the rows, so that the skills of their turns are known
         for row in rows:
             if row.kind is TurnKind.MAIN:
                 async with self._guard.attempt(row.id) as may:
@@ -259,28 +259,27 @@ class OutcomeLoop:
             await self._assess(step, this, _Hold(turns, row.seq), judging)
 
     async def _leave(self, row: TurnRow) -> None:
-        """Record a turn that is set aside as unknown, and with it the earlier turns that would be read together with it."""
+        """Record a turn that is set aside, and the open turns before it, which would be read with it, as unknown."""
         earlier, is_open = await run_sync(self._before, row, _LOOK_FAR_BACK)
-        for turn in (row.id, *(one.id for one, still in zip(earlier, is_open, strict=True) if still)):
+        for turn in (row.id, *(before.id for before, waits in zip(earlier, is_open, strict=True) if waits)):
             await self._record(_unknown(turn, SET_ASIDE))
 
     def _read_around(self, row: TurnRow) -> tuple[list[Step], Step | None]:
-        """The steps that a new turn follows, and its own. Only turns without a verdict are read, and the turns between them and
-        this one."""
+        """The steps that a new turn follows, and its own step. Reads only the turns from the first open one to this turn."""
         earlier, is_open = self._before(row, _LOOK_BACK)
         if len(earlier) == _LOOK_BACK and is_open[-1]:
-            # Many agents at work in one session: what this one follows may lie further back.
+            # Several agents work in one session: the turn that this one follows may be further back.
             earlier, is_open = self._before(row, _LOOK_FAR_BACK)
-        # A request that failed and was sent again: what followed is the outcome of the second one.
-        retried = {one.retry_of for one in (row, *earlier)}
-        wanted = max((at for at, one in enumerate(earlier) if is_open[at] and one.id not in retried), default=-1)
-        this = self.reader.turn(row.id) if wanted >= 0 else None
+        # If a failed request was sent again, this turn follows only the second one.
+        retried = {turn.retry_of for turn in (row, *earlier)}
+        oldest = max((at for at, turn in enumerate(earlier) if is_open[at] and turn.id not in retried), default=-1)
+        this = self.reader.turn(row.id) if oldest >= 0 else None
         if this is None:
             return [], None
         followed: list[Step] = []
         later = [this]
-        for at, one in enumerate(earlier[: wanted + 1]):
-            recorded = self.reader.turn(one.id) if one.id not in retried else None
+        for at, turn in enumerate(earlier[: oldest + 1]):
+            recorded = self.reader.turn(turn.id) if turn.id not in retried else None
             if recorded is None:
                 continue
             if is_open[at]:
@@ -289,12 +288,11 @@ class OutcomeLoop:
         return followed, self._recorded.build(this, None) if followed else None
 
     def _before(self, row: TurnRow, limit: int) -> tuple[list[TurnRow], list[bool]]:
-        """The main turns of its session before this one, newest first, and whether each still waits for a verdict."""
+        """The main turns of the session before this one, newest first, and whether each is open: it waits for a verdict."""
         earlier = self.reader.main_turns_before(row.session, row.seq, limit)
-        standings = self.reader.standings_of([one.id for one in earlier]) if earlier else {}
-        return earlier, [
-            one.id in standings and standings[one.id].verdict is None and one.id not in self._asking for one in earlier
-        ]
+        standings = self.reader.standings_of([turn.id for turn in earlier]) if earlier else {}
+        without_verdict = {turn for turn, standing in standings.items() if standing.verdict is None}
+        return earlier, [turn.id in without_verdict and turn.id not in self._asking for turn in earlier]
 
     def _if_followed_by(self, this: RecordedTurn, recorded: RecordedTurn, later: list[RecordedTurn]) -> list[Step]:
         if self.steps.following(recorded, later) is not this:
@@ -303,8 +301,8 @@ class OutcomeLoop:
         return [] if step is None else [step]
 
     async def _sessions_that_ended(self, judging: TaskGroup) -> int:
-        """The last turn of a session has no next state; it is judged by itself."""
-        ended = await run_sync(self.reader.sessions_ended, self._ends.reached, _AT_ONCE)
+        """Assess the last turns of sessions that ended; return how many ended."""
+        ended = await run_sync(self.reader.sessions_ended, self._ends.reached, _ROWS_AT_ONCE)
         for session in ended:
             if not session.is_open:
                 await self._ended(session, judging)
@@ -344,13 +342,13 @@ class OutcomeLoop:
             await self._put_off(step, later, SHARE_USED)
 
     async def _put_off(self, step: Step, later: Step | None, why: str) -> None:
-        """Leave a turn unknown for now, and ask about it when that can be paid for."""
+        """Record a turn as unknown for now, and ask about it when the allowance and the budget permit."""
         verdict = replace(_unknown(step.turn, why), signals=await run_sync(self.assessor.signals, step, later))
         await self._record(verdict)
         self.questions.put(verdict)
 
     async def _ask_what_was_put_off(self, judging: TaskGroup) -> None:
-        while self.questions and len(self._asking) < _JUDGED_AT_ONCE and self.allowance.take():
+        while self.questions and len(self._asking) < _MOST_JUDGED_AT_ONCE and self.allowance.take():
             if not await self.may_ask():
                 self.allowance.give_back()
                 return
@@ -374,7 +372,7 @@ class OutcomeLoop:
         done()
 
     async def _ask_again(self, turn: TurnId, tries: int) -> None:
-        """Ask once more about a turn of which the judge could say nothing, because it was down or made no sense."""
+        """Ask once more about a turn on which the judge gave no readable vote."""
         async with self._guard.attempt(turn) as may:
             step = await run_sync(self._read_again, turn) if may else None
         if step is not None:
@@ -390,7 +388,7 @@ class OutcomeLoop:
         try:
             stands = await run_sync(self.verdicts.record_verdict, verdict)
         except RefusedError as error:
-            log.debug("verdict_refused turn=%s reason=%s", verdict.turn, error)  # it was forgotten meanwhile
+            log.debug("verdict_refused turn=%s reason=%s", verdict.turn, error)  # the turn was forgotten meanwhile
             return
         self._verdicts_made += 1
         log.debug("verdict turn=%s outcome=%s source=%s", verdict.turn, verdict.outcome, verdict.source)
@@ -400,11 +398,11 @@ class OutcomeLoop:
 
 def pause_s(empty_polls: int) -> float:
     """Poll interval after `empty_polls` empty polls: longer after half a minute without turns."""
-    return _LOOK_EVERY_S if empty_polls < _EMPTY_POLLS else _LOOK_SELDOM_S
+    return _POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S
 
 
 def _ends_a_trial_task(step: Step) -> bool:
-    """Whether a task of a live trial ends with this turn: without its outcome the trial learns nothing."""
+    """Whether a task of a live trial ends with this turn: the trial needs its outcome."""
     return step.is_drawn and (step.said_after is not None or step.is_last)
 
 

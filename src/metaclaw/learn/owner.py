@@ -27,7 +27,7 @@ _P_FAIL: Final = {Outcome.PASS: 0.0, Outcome.FAIL: 1.0, Outcome.UNKNOWN: None}
 
 @dataclass(frozen=True, slots=True)
 class SkillFacts:
-    """Evidence for a skill; the certificate is None where it needed no proof."""
+    """Evidence for a skill; the certificate is None if the skill needed no proof."""
 
     certificate: Certificate | None = None
     learned_from: tuple[TurnId, ...] = ()
@@ -36,9 +36,8 @@ class SkillFacts:
 
 @dataclass(eq=False, kw_only=True)
 class OwnerActions:
-    """Carries out a person's commands; each is an event. `failed` is called when there is something new to learn from, `let_go`
-    when nothing of a session may be remembered. `serve` is called with batches that were dropped, when other weights may have to
-    serve."""
+    """Carries out a person's commands and announces each. `failed` is called when a turn was marked as failed, `let_go` when caches
+    must drop a session, `serve` with the batches that were dropped, because other weights may have to serve."""
 
     reader: LedgerReader
     verdicts: VerdictStore
@@ -56,7 +55,7 @@ class OwnerActions:
         self._forgetting = anyio.Lock()
 
     async def feedback(self, turn: TurnId, outcome: Outcome, comment: str) -> Verdict | None:
-        """Take a person's word on a turn; None where there is no such turn."""
+        """Record a person's verdict on a turn; None if there is no such turn."""
         if await run_sync(self.reader.turn, turn) is None:
             return None
         fault = Fault.AGENT if outcome is Outcome.FAIL else None
@@ -64,14 +63,14 @@ class OwnerActions:
         try:
             await run_sync(self.verdicts.record_verdict, verdict)
         except RefusedError:
-            return None  # it was forgotten this moment
+            return None  # the turn was forgotten meanwhile
         await self.announce("feedback", {"turn": turn, "outcome": outcome.value})
         if verdict.teaches:
             self.failed()
         return verdict
 
     async def retire(self, name: SkillName, reason: str | None = None) -> int:
-        """Take any skill out of force; the generation without it."""
+        """Retire any skill; return the generation without it."""
         skill = self.library.view.get(name)
         why = reason or f"a person retired {name}"
         view = await run_sync(self.library.retire, name, why)
@@ -80,23 +79,23 @@ class OwnerActions:
         return view.generation
 
     async def tell_retired(self, skill: Skill, reason: str) -> None:
-        """Write down why a learned skill went, for people and for the next that is written."""
+        """Record why a learned skill was retired, for people and for the evolver."""
         await self.admission.tell(skill, reason)
 
     async def revert(self, generation: int) -> int:
-        """Put an earlier generation's skills in force again; the new generation."""
+        """Put the skills of an earlier generation in force again; return the new generation."""
         view = await run_sync(self.library.revert, generation)
         return view.generation
 
     async def decide(self, candidate: CandidateId, *, approved: bool) -> Candidate | None:
-        """A person's decision on a candidate that waits for one; None where there is no such candidate."""
+        """Apply a person's decision to a waiting candidate; None if there is no such candidate."""
         found = await run_sync(self.candidates.candidate, candidate)
         return None if found is None else await self.admission.decide(found, approved=approved)
 
     async def forget(self, session: SessionId) -> Mapping[str, Json] | None:
-        """Forget a session with everything that descends from it, and report what went; None where there is no such session.
+        """Forget a session with everything derived from it, and report what was deleted; None if there is no such session.
 
-        What an earlier try left undone is done now.
+        This also finishes an earlier attempt that was interrupted.
         """
         async with self._forgetting:
             self.let_go(session)
@@ -104,7 +103,7 @@ class OwnerActions:
             if report is None:
                 return None
             await self._finish(report.found.batches)
-            # Again, for a turn that was being answered: it is on disk by now, and so is what was read of it.
+            # Again, for a turn that was being answered: by now it, and what was learned from it, has been written.
             report = await run_sync(self.erasure.forget_again, report)
             self.let_go(session)
             report = await run_sync(self.erasure.purge, report)
@@ -130,7 +129,7 @@ class OwnerActions:
         skill = self.library.view.get(name)
         if skill is None:
             return SkillFacts()
-        mine = accepted_candidate(self.candidates, skill)
-        if mine is None:
-            return SkillFacts(uplift=self.uplift.uplift(skill))
-        return SkillFacts(mine.certificate, mine.proposal.support, self.uplift.uplift(skill))
+        uplift, candidate = self.uplift.uplift(skill), accepted_candidate(self.candidates, skill)
+        if candidate is None:
+            return SkillFacts(uplift=uplift)
+        return SkillFacts(candidate.certificate, candidate.proposal.support, uplift)

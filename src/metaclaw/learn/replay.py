@@ -1,10 +1,10 @@
-"""Replays of recorded turns with a skill (ports.Replayer): the serving model is asked again, tools are played from the cassette.
+"""Replays of recorded turns with a skill (ports.Replayer): the model answers again, and tool results come from the cassette.
 
-Only the model that served the turn is asked, so that no words reach a provider that has not seen them. A replay ends with an answer
-that calls no tool. Its outcome is unknown where a call was not recorded, the model cannot be asked, or it takes too many steps.
+Only the model that served the turn is asked, so that no provider sees words that it has not seen before. A replay ends with an
+answer that calls no tool. Its outcome is unknown if a call was not recorded, the model cannot be asked, or it takes too many steps.
 
-The prompt is what the provider got, but for the one skill on trial. Its block stands where the proxy puts it: at the end of the
-system text for a session's first task, behind the person's own words for a later one.
+The prompt is the recorded one, except for the skill on trial. The skill is placed where the proxy places it: at the end of the
+system text for a session's first task, after the person's own words for a later task.
 """
 
 import logging
@@ -34,12 +34,12 @@ from metaclaw.wires import estimate_tokens, wire_format
 log = logging.getLogger(__name__)
 
 _PAGE: Final = 100
-_KEPT_PROBES: Final = 16
+_CACHED_TURNS: Final = 16
 _BLANK_LINE: Final = "\n\n"
 
 
 class UnplayableError(MetaClawError):
-    """A recorded turn on which nothing can be tried; the message says why."""
+    """A recorded turn cannot be replayed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class Arms:
 
 
 class ReplayPrompt:
-    """A recorded turn's prompt, ready to have a skill put into it. `own_words` gives what a person says in a message."""
+    """The prompt of a recorded turn, into which a skill can be placed. `own_words` returns a person's own words in a message."""
 
     def __init__(self, turn: Turn, known: Mapping[SkillName, Skill], own_words: Callable[[Message], str], budgets: Budgets) -> None:
-        """`known` are the skills that stood in the prompt, as they were then. Raises UnplayableError."""
+        """`known` are the skills that were in the prompt, as they were then. Raises UnplayableError."""
         self.request = sent_request(turn)
         """The request that the provider got."""
         self._placements = tuple(placement for placement in turn.placements if placement.is_lasting)
@@ -63,7 +63,7 @@ class ReplayPrompt:
         self._budgets = budgets
 
     def arms(self, skill: Skill, replaces: Collection[SkillName]) -> Arms:
-        """The prompt without and with the skill; those it replaces are in neither. Raises UnplayableError."""
+        """The prompt without and with the skill; the skills it replaces are in neither. Raises UnplayableError."""
         gone = {skill.name, *replaces}
         without = self.request
         host: tuple[Placement, int] | None = None
@@ -78,7 +78,7 @@ class ReplayPrompt:
         return Arms(without, self._with_host(skill, gone, *host))
 
     def _with_host(self, skill: Skill, gone: Collection[SkillName], host: Placement, at: int) -> ChatRequest:
-        """The skill takes the place of the first that it replaces."""
+        """The prompt in which the skill takes the place of the first skill that it replaces."""
         request = _swap(self.request, host.text, self._text(host, gone, skill, at))
         for placement in self._placements:
             if placement is not host and not set(gone).isdisjoint((*placement.skills, *placement.listed)):
@@ -86,11 +86,11 @@ class ReplayPrompt:
         return request
 
     def _with_new(self, request: ChatRequest, skill: Skill, gone: Collection[SkillName]) -> ChatRequest:
-        """`request` is the prompt without what is `gone`."""
+        """The prompt with the skill, added to `request`, which is the prompt without the skills in `gone`."""
         tasks = [at for at, message in enumerate(request.messages) if self._own_words(message)]
         spot = tasks[-1] if len(tasks) > 1 else None
         texts = ((placement, self._text_in(request, placement, gone)) for placement in self._placements)
-        beside = next(((one, text) for one, text in texts if _stands_at(one, text, request, spot)), None)
+        beside = next(((placement, text) for placement, text in texts if _is_placed_at(placement, text, request, spot)), None)
         if beside is None:
             block = self._text(Placement(b"", (), ""), gone, skill)
             return _in_system(request, block) if spot is None else _behind(request, spot, block)
@@ -98,26 +98,26 @@ class ReplayPrompt:
         return _swap(request, text, self._text(placement, gone, skill))
 
     def _text_in(self, request: ChatRequest, placement: Placement, gone: Collection[SkillName]) -> str:
-        """The text of a block as it stands in the prompt without what is gone."""
+        """The text of a block in the prompt without the skills in `gone`."""
         is_touched = not set(gone).isdisjoint((*placement.skills, *placement.listed))
         return self._text(placement, gone) if is_touched else placement.text
 
     def _skill(self, name: SkillName) -> Skill:
         found = self._known.get(name)
         if found is None:
-            raise UnplayableError(f"the skill {name} that stood in the prompt is not known any more")
+            raise UnplayableError(f"the skill {name} that was in the prompt is no longer known")
         return found
 
     def _text(self, placement: Placement, gone: Collection[SkillName], new: Skill | None = None, at: int | None = None) -> str:
-        """A block without what is gone, and with the new skill, which comes last unless it takes the place `at`."""
+        """A block without the skills in `gone` and with the new skill, which is last unless `at` gives its place."""
         before = placement.skills if at is None else placement.skills[:at]
         behind = () if at is None else placement.skills[at:]
         placed = [self._skill(name) for name in before if name not in gone]
         if new is not None and new.is_skill and at is None:
-            # Only so many skills stand there in full: the last of them is dropped.
-            full = [one for one in placed if one.is_skill and not one.applies_always]
-            dropped = {one.name for one in full[max(0, self._budgets.max_placed - 1) :]}
-            placed = [one for one in placed if one.name not in dropped]
+            # At most `max_placed` skills are placed in full: drop the last to make room.
+            full = [skill for skill in placed if skill.is_skill and not skill.applies_always]
+            dropped = {skill.name for skill in full[max(0, self._budgets.max_placed - 1) :]}
+            placed = [skill for skill in placed if skill.name not in dropped]
         if new is not None:
             placed.append(new)
         placed += [self._skill(name) for name in behind if name not in gone]
@@ -135,13 +135,14 @@ def sent_request(turn: Turn) -> ChatRequest:
     try:
         request = read_request(wire, turn.exchange.sent)
     except (WireError, ValueError) as error:
-        raise UnplayableError(f"what the provider got cannot be read: {error}") from error
+        raise UnplayableError(f"the request to the provider cannot be read: {error}") from error
     if any(request.extra.get(name) for name in wire_format(wire).kept_history_keys):
-        raise UnplayableError("a part of the prompt lies with the provider and was never seen here")
+        raise UnplayableError("a part of the prompt is stored at the provider and was not recorded")
     return request
 
 
-def _stands_at(placement: Placement, text: str, request: ChatRequest, spot: int | None) -> bool:
+def _is_placed_at(placement: Placement, text: str, request: ChatRequest, spot: int | None) -> bool:
+    """Whether the block is in the message `spot`; None: in the system text."""
     if not text:
         return False
     if spot is None:
@@ -150,30 +151,30 @@ def _stands_at(placement: Placement, text: str, request: ChatRequest, spot: int 
 
 
 def _swap(request: ChatRequest, old: str, new: str) -> ChatRequest:
-    """The request with one block in another's place; nothing where `new` is empty."""
+    """The request with the block `new` in the place of `old`, or without `old` if `new` is empty."""
     messages = list(request.messages)
     for at, message in enumerate(messages):
         for number, part in enumerate(message.parts):
             if not isinstance(part, Text) or old not in part.text:
                 continue
             text = _swapped(part.text, old, new)
-            kept: tuple[Part, ...] = (replace(part, text=text),) if text else ()
-            parts = (*message.parts[:number], *kept, *message.parts[number + 1 :])
+            changed: tuple[Part, ...] = (replace(part, text=text),) if text else ()
+            parts = (*message.parts[:number], *changed, *message.parts[number + 1 :])
             messages[at : at + 1] = [replace(message, parts=parts)] if parts else []
             return replace(request, messages=tuple(messages))
-    raise UnplayableError("the skills that were placed are not found in what the provider got")
+    raise UnplayableError("the placed skills are not found in the request to the provider")
 
 
 def _swapped(text: str, old: str, new: str) -> str:
     before, _, behind = text.partition(old)
     if new:
         return before + new + behind
-    # With a block goes the blank line that set it off.
+    # Remove the blank line before or after the block, too.
     return before.removesuffix(_BLANK_LINE) + behind if before else behind.removeprefix(_BLANK_LINE)
 
 
 def _in_system(request: ChatRequest, block: str) -> ChatRequest:
-    """The block at the end of the system text, as the wire of the request has it."""
+    """The request with the block at the end of the system text, in the form of its wire."""
     messages = request.messages
     leading = next((at for at, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))
     wire = wire_format(request.wire)
@@ -187,7 +188,7 @@ def _in_system(request: ChatRequest, block: str) -> ChatRequest:
 
 
 def _behind(request: ChatRequest, at: int, block: str) -> ChatRequest:
-    """The block at the end of one message: in its text where that is all it holds, else as a part of its own."""
+    """The request with the block at the end of one message: in its text if it has no other parts, else as a separate part."""
     message = request.messages[at]
     apart = wire_format(request.wire).appends_parts and message.role is not Role.SYSTEM
     match message.parts:
@@ -200,7 +201,7 @@ def _behind(request: ChatRequest, at: int, block: str) -> ChatRequest:
 
 
 def replay_request(prompt: ChatRequest, seed: int) -> ChatRequest:
-    """The prompt as a request for one whole answer, of which the provider keeps nothing."""
+    """The prompt as a request for one answer, not streamed and not stored by the provider."""
     sampling = replace(prompt.sampling, seed=seed, n=1, logprobs=False, top_logprobs=None)
     dropped = ("stream_options", "background")
     extra = {name: value for name, value in prompt.extra.items() if name not in dropped} | dict(wire_format(prompt.wire).unkept)
@@ -211,28 +212,28 @@ def next_request(request: ChatRequest, answer: Sequence[Part], results: Sequence
     """The next request of the same conversation, as a client would make it."""
     parts = tuple(said for part in answer if (said := _said_again(request, part)) is not None)
     if wire_format(request.wire).joins_results:
-        given: tuple[Message, ...] = (Message(Role.USER, tuple(results)),)
+        answers: tuple[Message, ...] = (Message(Role.USER, tuple(results)),)
     else:
-        given = tuple(Message(Role.TOOL, (result,)) for result in results)
+        answers = tuple(Message(Role.TOOL, (result,)) for result in results)
     choice = request.tool_choice
     # A model that must call a tool each time would never end.
     free = None if choice is not None and choice.mode is ToolMode.REQUIRED else choice
-    return replace(request, messages=(*request.messages, Message(Role.ASSISTANT, parts), *given), tool_choice=free)
+    return replace(request, messages=(*request.messages, Message(Role.ASSISTANT, parts), *answers), tool_choice=free)
 
 
 def _said_again(request: ChatRequest, part: Part) -> Part | None:
-    """A part of an answer in the request that follows it."""
+    """A part of an answer as the next request repeats it; None if it is left out."""
     match part:
         case Text():
             return Text(part.text)
         case Reasoning() if not wire_format(request.wire).needs_signed_reasoning:
-            # Some servers want their models' thoughts back and some refuse them; the client that was recorded knew.
+            # Some servers need the reasoning back, others refuse it: do as the recorded client did.
             thoughts = (isinstance(said, Reasoning) for message in request.messages for said in message.parts)
             return part if any(thoughts) else None
         case Reasoning():
             return part if part.signature is not None else None
         case ToolCall():
-            # The provider's own id of the item would refer to something it was told not to keep.
+            # The provider's id refers to an item that the replay told it not to store.
             return replace(part, extra={name: value for name, value in part.extra.items() if name not in ("id", "status")})
         case _:
             return part
@@ -240,8 +241,8 @@ def _said_again(request: ChatRequest, part: Part) -> Part | None:
 
 @dataclass(frozen=True, slots=True)
 class PlayedTurn:
-    """A replayed turn: the step as it was recorded, what it was recorded as, and the replay's answer and calls. The step's
-    `said_after` is the person's next word, however many turns later it came."""
+    """A replayed turn: the recorded step, the kind of the probe, and the replay's answer and calls. The step's `said_after` is the
+    person's next message, even if it came several turns later."""
 
     step: Step
     kind: ProbeKind
@@ -251,7 +252,7 @@ class PlayedTurn:
 
 @dataclass(frozen=True, slots=True)
 class ReplayScore:
-    """The outcome of a replay, and the tokens that judging it took."""
+    """The outcome of a replay, and the tokens that the judge used."""
 
     outcome: Outcome
     tokens: int = 0
@@ -259,19 +260,17 @@ class ReplayScore:
 
 
 class ReplayJudge(Protocol):
-    """Tells the outcome of a replay."""
+    """Decides the outcome of a replay."""
 
     async def score(self, skill: Skill, played: "PlayedTurn") -> "ReplayScore":
-        """Raises JudgeError or UpstreamError where there is no outcome."""
+        """Raises JudgeError or UpstreamError if the outcome cannot be decided."""
 
     def estimate(self, skill: Skill, step: Step) -> int | None:
-        """The tokens that judging one replay of this step takes; None where there is no judge."""
+        """The tokens for judging one replay of this step; None if there is no judge."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
-    """Limits of a replay."""
-
     max_answers: int = 24
     max_later_turns: int = 64
     accept_nearest: bool = True
@@ -279,8 +278,8 @@ class ReplayLimits:
 
 @dataclass(eq=False)
 class CassetteReplayer:
-    """Replays recorded turns with a skill. `model_for` gives the model that served a turn, by provider and name, or None where the
-    program cannot ask it; `generation` the skills in force then (may block). `budgets` are those of the proxy's prompts."""
+    """Replays recorded turns with a skill. `model_for` returns the model of a provider by name, or None if the program cannot ask
+    it; `generation` returns a generation by its number (may block). `budgets` are those of the proxy's prompts."""
 
     reader: LedgerReader
     builder: StepBuilder
@@ -294,7 +293,7 @@ class CassetteReplayer:
         self._scenes: OrderedDict[TurnId, _Scene] = OrderedDict()
 
     async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
-        """The tokens of one replay; 0 where it cannot be replayed, which costs nothing."""
+        """The tokens of one replay; 0 if the turn cannot be replayed."""
         try:
             scene = await self._scene(probe.turn)
         except (UnplayableError, StoreError):
@@ -328,11 +327,11 @@ class CassetteReplayer:
         return ReplayResult(probe, score.outcome, run.tokens + score.tokens, "; ".join(filter(None, (run.note, score.note))))
 
     def forget(self) -> None:
-        """Drop what is remembered of sessions; for when one of them is to be forgotten."""
+        """Drop the cached turns, because a session is to be forgotten."""
         self._scenes.clear()
 
     async def _scene(self, turn: TurnId) -> "_Scene":
-        """The probe; read again where its session has gone on, or is gone, since it was read."""
+        """The turn, prepared for replays and cached; read again if its session has changed or been deleted since."""
         scene = self._scenes.get(turn)
         if scene is not None:
             session = await to_thread.run_sync(self.reader.session, scene.turn.session, abandon_on_cancel=True)
@@ -340,12 +339,12 @@ class CassetteReplayer:
         if scene is None:
             scene = await to_thread.run_sync(self._read, turn, abandon_on_cancel=True)
             self._scenes[turn] = scene
-            while len(self._scenes) > _KEPT_PROBES:
+            while len(self._scenes) > _CACHED_TURNS:
                 self._scenes.popitem(last=False)
         return scene
 
     def _read(self, turn: TurnId) -> "_Scene":
-        """Everything a trial of this turn needs. Blocks. Raises UnplayableError or StoreError."""
+        """Read everything that a replay of this turn needs. Blocks. Raises UnplayableError or StoreError."""
         recorded = self.reader.turn(turn)
         if recorded is None:
             raise UnplayableError("the turn is not recorded any more")
@@ -354,7 +353,7 @@ class CassetteReplayer:
             [recorded, *self._later(recorded)], is_ended=session is not None and session.ended_at is not None
         )
         if not steps:
-            raise UnplayableError("the turn is no work of the agent's, or its request cannot be read")
+            raise UnplayableError("the turn is not a main turn, or its request cannot be read")
         known = self._placed_skills(recorded.turn)
         own_words = partial(self.builder.own_words, recorded.turn.agent)
         prompt = ReplayPrompt(recorded.turn, known, own_words, self.budgets)
@@ -364,7 +363,7 @@ class CassetteReplayer:
         return _Scene(recorded.turn, 0 if session is None else session.turns, step, Recording.of(steps), prompt, answers)
 
     def _later(self, recorded: RecordedTurn) -> list[RecordedTurn]:
-        """The main turns of the session behind this one, as many as are looked at."""
+        """The main turns of the session after this one, at most `max_later_turns`."""
         found: list[RecordedTurn] = []
         after = recorded.seq
         while rows := self.reader.turns_of(recorded.turn.session, _PAGE, after):
@@ -383,7 +382,7 @@ class CassetteReplayer:
         return {skill.name: skill for skill in generation.skills} if generation is not None else {}
 
     async def _play(self, model: Model, prompt: ChatRequest, recording: Recording, seed: int, limit: int) -> "_Run":
-        """One run, to its end or to the point from which it cannot go on."""
+        """Run one replay until its last answer, or until it cannot continue."""
         request, run = replay_request(prompt, seed), _Run(Cassette(recording), self.limits.accept_nearest)
         for _ in range(self.limits.max_answers):
             try:
@@ -406,7 +405,8 @@ class CassetteReplayer:
 
 @dataclass(frozen=True, slots=True)
 class _Scene:
-    """A probe, read and ready. `turns` is how many its session had then; `answers` how many the task took from here."""
+    """A turn prepared for replays. `turns` is the number of turns of its session when it was read, `answers` the number of answers
+    that the task took from this turn on."""
 
     turn: Turn
     turns: int
@@ -417,14 +417,14 @@ class _Scene:
 
     @property
     def tokens(self) -> int:
-        """Tokens of the recorded task from here: as the provider counted, else as the request is estimated."""
+        """Tokens of the recorded task from this turn on: as the provider counted, or estimated from the request."""
         usage = self.turn.usage
         return self.answers * (estimate_tokens(self.prompt.request) if usage is None else usage.input_tokens + usage.output_tokens)
 
 
 @dataclass(slots=True)
 class _Run:
-    """One replay, under way or over; `answer` stays None where it cannot go on, and `note` says why."""
+    """The state of one replay. `answer` stays None if the replay cannot continue, and `note` says why."""
 
     cassette: Cassette
     accept_nearest: bool
@@ -436,7 +436,7 @@ class _Run:
     is_unavailable: bool = False
 
     def answer_calls(self, answer: Completion) -> list[ToolResult] | str:
-        """The results of an answer's calls; empty for the last answer; a text says why the replay cannot go on."""
+        """The results of an answer's calls, empty for the last answer; or the reason why the replay cannot continue."""
         results: list[ToolResult] = []
         for call in (part for part in answer.parts if isinstance(part, ToolCall)):
             played = self.cassette.play(call)
@@ -463,7 +463,7 @@ class _Run:
 
 
 def _tokens(request: ChatRequest, answer: Completion) -> int:
-    """Tokens of an answer: as the provider counts, else as the request is estimated."""
+    """Tokens of an answer: as the provider counted, or estimated from the request."""
     if answer.usage is None:
         return estimate_tokens(request)
     return answer.usage.input_tokens + answer.usage.output_tokens

@@ -1,9 +1,8 @@
-"""Deletion from the store: turns older than the configured days, what exceeds the size limit, and sessions that are forgotten.
+"""Deletion from the store: turns older than the configured days, turns beyond the size limit, and sessions that are forgotten.
 
-Deleting cannot be undone and a wall clock can be wrong, so a clock that jumped is not believed at once: if it is more than a day
-ahead of the last time retention ran, nothing is deleted until it has stayed ahead for a day. A clock that comes back is believed
-at once, since an earlier time only deletes less. Each step of forgetting a session can be repeated: a program that ends in between
-finishes at its next start.
+A deletion cannot be undone, and a wall clock can be wrong. If the clock is more than a day ahead of the last run of retention,
+nothing is deleted until it has stayed ahead for a day. A clock that goes back is accepted at once, because an earlier time deletes
+less. Each step of forgetting a session can be repeated: an interrupted deletion is finished at the next start.
 """
 
 import logging
@@ -41,19 +40,19 @@ log = logging.getLogger(__name__)
 TRUSTED_CURSOR: Final = "retention"
 """When retention last ran, in microseconds since 1970."""
 DOUBTED_CURSOR: Final = "retention doubts"
-"""When it first saw the clock it does not believe yet; 0 while it believes the clock."""
+"""When retention first saw the clock that it doubts; 0 while it trusts the clock."""
 _EVERY_S: Final = 3_600.0
 _EVERY_DOUBTED_S: Final = 60.0
 _DAY: Final = timedelta(days=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-_FIRST_S: Final = 2.0
+_FIRST_UPKEEP_S: Final = 2.0
 _UPKEEP_EVERY_S: Final = 60.0
 _CHECK_EVERY_S: Final = 86_400.0
 TRAINED_ON: Final = "it was trained on a session that was forgotten"
-_WITHIN_S: Final = 30.0
+_PURGE_LIMIT_S: Final = 30.0
 _COMPACT_BELOW_BYTES: Final = 256 << 20
-_TRIES: Final = 5
+_MOST_TRIES: Final = 5
 _PAGE: Final = 200
 
 
@@ -74,7 +73,7 @@ class Retention:
 
     def __post_init__(self) -> None:
         self.trouble: str | None = None
-        """Why nothing is deleted at present, for `status`; None where everything is in order."""
+        """Why nothing is deleted at present, for `status`; None if nothing is wrong."""
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -83,7 +82,7 @@ class Retention:
             await anyio.sleep(_EVERY_S if self.trouble is None else _EVERY_DOUBTED_S)
 
     async def look(self) -> None:
-        """Delete what is too old, unless the clock may be wrong."""
+        """Delete the turns that are too old, unless the clock may be wrong."""
         now = self.now()
         trouble = await run_sync(self._doubt, now)
         if trouble is not None and self.trouble is None:
@@ -96,10 +95,10 @@ class Retention:
             log.info("forgotten turns=%d sessions=%d older_than_days=%d", gone.turns, gone.sessions, self.days)
 
     def _doubt(self, now: datetime) -> str | None:
-        """Why this clock is not believed, or None. Blocks."""
+        """Why the clock is doubted, or None. Blocks."""
         trusted, doubted = self._time(TRUSTED_CURSOR), self._time(DOUBTED_CURSOR)
         if trusted is None:
-            # Kept, because later turns may come with the time of a clock that is wrong.
+            # Saved now, because later turns may have the time of a wrong clock.
             trusted = self.reader.last_received() or now
             self._keep(TRUSTED_CURSOR, trusted)
         if now > trusted + _DAY and (doubted is None or now < doubted + _DAY):
@@ -124,7 +123,7 @@ class Retention:
 
 
 class StoreUpkeep:
-    """Looks at the size once a minute and for damage once a day, in a thread."""
+    """Checks the size of the store once a minute, and its integrity once a day, in a thread."""
 
     def __init__(self, store: SqlUpkeep) -> None:
         self._store = store
@@ -132,7 +131,7 @@ class StoreUpkeep:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        await anyio.sleep(_FIRST_S)
+        await anyio.sleep(_FIRST_UPKEEP_S)
         while True:
             if time.monotonic() >= self._check_due_s:
                 self._check_due_s = time.monotonic() + _CHECK_EVERY_S
@@ -141,19 +140,18 @@ class StoreUpkeep:
             await anyio.sleep(_UPKEEP_EVERY_S)
 
     async def look(self) -> None:
-        """Remove what is over the limit, then shrink the file."""
+        """Delete turns beyond the size limit, then shrink the file."""
         await run_sync(self._store.make_room)
-        if given := await run_sync(self._store.give_back):
-            log.info("unused space given back bytes=%d", given)
+        if freed_bytes := await run_sync(self._store.give_back):
+            log.info("unused space given back bytes=%d", freed_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """The data deleted with a session, and the data derived from it.
+    """The report of forgetting a session: what was deleted with it.
 
-    Skills that a person has rewritten since stay. From the records of other sessions whose prompts held such a skill its text is
-    taken, but what was answered stays. `backups` were made while the session was there. `is_purged` says that the database's files
-    hold nothing more of it.
+    Skills that a person has rewritten since stay. The texts of deleted skills are removed from the recorded prompts of other
+    sessions; their answers stay. `backups` still contain the session. `is_purged` says that the files of the database no longer do.
     """
 
     session: SessionId
@@ -177,7 +175,7 @@ class Erased:
 class SessionErasure:
     """Forgets sessions. `policies` is the folder of trained weights. Blocks.
 
-    While others use the database it is compacted only if it is small, because every write would have to wait.
+    Unless `is_alone`, only a small database is compacted, because all writes wait meanwhile.
     """
 
     def __init__(self, database: Database, library: SkillLibrary, policies: Path, *, is_alone: bool = False) -> None:
@@ -188,7 +186,7 @@ class SessionErasure:
         self._forgetting = SqlForgetting(database)
 
     def forget(self, session: SessionId) -> Erased | None:
-        """Delete the session's turns and what was learned from them; None where there is no trace of such a session."""
+        """Delete the session's turns and what was learned from them; None if there is no trace of such a session."""
         began_s = time.monotonic()
         self._forgetting.begin(session)
         known = LedgerReader(self._database).session(session)
@@ -200,7 +198,7 @@ class SessionErasure:
         return Erased(session, turns, found, None if known is None else known.began_at, began_s)
 
     def forget_again(self, report: Erased) -> Erased:
-        """Delete what was written of the session meanwhile: by a request that was being answered, or by the learner."""
+        """Delete what a running request or the learner wrote of the session meanwhile."""
         self._forgetting.drop_late_turns(report.session)
         turns = self._forgetting.forget_session(report.session).turns
         if turns:
@@ -209,27 +207,28 @@ class SessionErasure:
         return replace(report, turns=report.turns + turns)
 
     def remove_weights(self) -> None:
-        """Delete weights that are no longer kept, and what runs of ended batches have left."""
+        """Delete the weights of deleted versions, and the files that runs of ended batches have left."""
         batch = SqlBatches(self._database).open_batch_now()
         running = "" if batch is None else f"{batch.number:06d}"
-        places = {place for one in SqlPolicies(self._database).thrown_away() for place in (one.adapter, one.training)}
-        ours = [Path(place) for place in places if place is not None and Path(place).parent == self._policies]
+        versions = SqlPolicies(self._database).thrown_away()
+        folders = {folder for version in versions for folder in (version.adapter, version.training)}
+        ours = [Path(folder) for folder in folders if folder is not None and Path(folder).parent == self._policies]
         runs = self._policies / "runs"
         ours += [run for run in runs.iterdir() if run.name != running] if runs.is_dir() else []
         for folder in ours:
             shutil.rmtree(folder, ignore_errors=True)
 
     def purge(self, report: Erased) -> Erased:
-        """Take what was deleted out of the database's files, and name the backups that still hold it."""
+        """Remove deleted text from the files of the database, and list the backups that still contain it."""
         self._forgetting.end([report.session])
         purged = self._purge()
         known = SqlBackups(self._database).known()
-        old = [one for one in known if one.path.exists() and (report.since is None or one.made_at >= report.since)]
+        old = [backup for backup in known if backup.path.exists() and (report.since is None or backup.made_at >= report.since)]
         log.info("session forgotten session=%s turns=%d purged=%s", report.session, report.turns, purged)
-        return replace(report, backups=tuple(str(one.path) for one in old), is_purged=purged)
+        return replace(report, backups=tuple(str(backup.path) for backup in old), is_purged=purged)
 
     def finish(self) -> bool:
-        """Finish what was begun when the program last ended; whether there was anything."""
+        """Finish the deletions that were interrupted; return whether there were any."""
         if not self._forgetting.is_unfinished():
             return False
         begun = self._forgetting.begun()
@@ -241,20 +240,21 @@ class SessionErasure:
 
     def _purge(self) -> bool:
         try:
-            return self._forgetting.purge(compact_below_bytes=self._compact_below_bytes, within_s=_WITHIN_S)
+            return self._forgetting.purge(compact_below_bytes=self._compact_below_bytes, within_s=_PURGE_LIMIT_S)
         except StoreError as error:
             log.warning("deleted text is still in the database's files reason=%s", error)
             return False
 
     def _take_back(self) -> None:
-        """Retire skills, delete their files, and then their history; again for what was published meanwhile."""
-        for _ in range(_TRIES):
+        """Retire the skills, delete their files, then their history. Repeat if a skill was published meanwhile."""
+        for _ in range(_MOST_TRIES):
             descent = self._forgetting.derived_data()
             names = [name for name in descent.skills if self._library.view.get(name) is not None]
             if names:
                 restored = self._replaced_by(names, descent.names)
-                others = [one for one in self._library.view.skills if one.name not in names]
-                changed = [_without_overrides(one, names) for one in others if not set(names).isdisjoint(overrides_of(one))]
+                others = [skill for skill in self._library.view.skills if skill.name not in names]
+                overriding = [skill for skill in others if not set(names).isdisjoint(overrides_of(skill))]
+                changed = [_without_overrides(skill, names) for skill in overriding]
                 self._library.publish([*changed, *restored], names, "forgot a session", by_person=True)
             self._library.sync()
             if self._forgetting.erase(TRAINED_ON):
@@ -262,7 +262,7 @@ class SessionErasure:
         raise SkillError("skills that the session taught are published again and again")
 
     def _replaced_by(self, names: Sequence[SkillName], forgotten: Collection[str]) -> list[Skill]:
-        """The rules that these took the place of, as they were before, unless they are forgotten too."""
+        """The rules that these rules replaced, as they were before, unless they are forgotten, too."""
         before: dict[SkillName, list[Skill]] = {}
         generations, page = SqlGenerations(self._database), None
         while changes := generations.changes(page, _PAGE):
@@ -283,5 +283,4 @@ class SessionErasure:
 
 
 def _without_overrides(skill: Skill, names: list[SkillName]) -> Skill:
-    """The skill without mention of these."""
-    return replace(skill, extra={**skill.extra, "overrides": [one for one in overrides_of(skill) if one not in names]})
+    return replace(skill, extra={**skill.extra, "overrides": [name for name in overrides_of(skill) if name not in names]})

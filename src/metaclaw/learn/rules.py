@@ -1,7 +1,7 @@
-"""From what was understood of a message to rules and facts in force: each item is checked, published and announced by itself.
+"""Put the rules and facts that were read from a message in force. Each item is checked, published and announced separately.
 
-An item counts only where the person's own words say it (`privacy.review`). The message, and the answer it corrects, become
-support before anything is published, so nothing is learned twice and forgetting the session takes the rule along.
+An item is taken only if the person's own words say it (`privacy.review`). The message, and the answer it corrects, become support
+before anything is published. So no message is applied twice, and forgetting the session also removes the rule.
 """
 
 import logging
@@ -48,7 +48,7 @@ from metaclaw.store import RefusedError, SqlCandidates, SqlVerdicts
 log = logging.getLogger(__name__)
 
 LISTENED: Final = "what a person said"
-"""The kind of the attempts that listening makes."""
+"""The kind of the attempts that the listening loop begins."""
 NOT_READ: Final = (
     "nothing was taken back: no model reads your messages (the embedded model cannot), so only sure phrases add rules."
     " Use metaclaw undo, or metaclaw rules remove NAME; or set listen.provider and listen.model"
@@ -65,8 +65,8 @@ _ALWAYS: Final = re.compile(r"\s*always\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """One change to be published: a new rule, with what it takes the place of; or what goes; or a skill with one more example.
-    `reason` is the generation's, where it is not the event. `proposed` is the check that was proposed for the rule."""
+    """One change to publish: `put` is the new rule or the skill with one more example, `gone` are the rules to retire. `reason` is
+    the reason of the generation, by default the event. `proposed` is the check that was proposed for the rule."""
 
     event: str
     put: Skill | None
@@ -77,7 +77,7 @@ class _Lesson:
 
 @dataclass(eq=False, kw_only=True)
 class RuleWriter:
-    """Applies what was understood of a person's message. `foreign` gives what tools and pages said before a turn; `failed` is
+    """Applies what was read from a person's message. `foreign` returns the texts of tools and pages before a turn; `failed` is
     called when a correction gave a turn its verdict."""
 
     library: AnyLibrary
@@ -92,33 +92,33 @@ class RuleWriter:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def __post_init__(self) -> None:
-        # Two people who say the same at once must not get one name.
+        # Without the lock, two people who state the same rule at once would get the same name for it.
         self._publishing = anyio.Lock()
 
     def follow(self) -> None:
-        """Take in what was published since. Blocks."""
+        """Load the generations that other processes published. Blocks."""
         self.library.follow()
 
     def listed(self, spoken: SpokenMessage) -> list[tuple[str, str]]:
-        """The rules that a message may be about, by name and text, the likeliest first: those of the session, the nearest, the
-        others; then the nearest skills. Blocks."""
+        """Names and texts of the rules that a message may be about: those placed in the session, then the nearest, then the others;
+        after them the nearest skills. Blocks."""
         view = self.library.view
         scopes = {None, *applying(spoken.scope, self.teams)}
         query = f"{spoken.words.shown}\n{spoken.task}"
         near = list(view.retrieve(query, _MOST_LISTED, spoken.scope, self.teams))
-        rules = {one.name: one for one in view.index.skills() if is_rule(one) and one.scope in scopes}
-        named = [*spoken.placed, *spoken.answered_with, *(one.name for one in near), *sorted(rules)]
-        chosen = [rules[name] for name in dict.fromkeys(named) if name in rules][:_MOST_LISTED]
-        skills = [one for one in near if not is_rule(one)][:_NEAR_SKILLS]
-        return [*((one.name, rule_text(one)) for one in chosen), *((one.name, f"{one.trigger} {one.body}") for one in skills)]
+        rules = {skill.name: skill for skill in view.index.skills() if is_rule(skill) and skill.scope in scopes}
+        names = [*spoken.placed, *spoken.answered_with, *(skill.name for skill in near), *sorted(rules)]
+        chosen = [rules[name] for name in dict.fromkeys(names) if name in rules][:_MOST_LISTED]
+        skills = [skill for skill in near if not is_rule(skill)][:_NEAR_SKILLS]
+        return [*((rule.name, rule_text(rule)) for rule in chosen), *((one.name, f"{one.trigger} {one.body}") for one in skills)]
 
     async def apply(
         self, spoken: SpokenMessage, understood: ReadMessage, written_by: str, attempt: int | None = None, *, is_again: bool = False
     ) -> None:
-        """Put in force what the items say, and record what a correction says about the answer.
+        """Put the items in force, and record a correction as the verdict of the corrected answer.
 
-        `attempt` is one that this message began before the program was stopped. `is_again` says that its sure phrases are in force
-        already: what the items do not confirm is taken back.
+        `attempt` is the attempt that this message began before the program was stopped. `is_again` says that the rules of its sure
+        phrases are in force already: those that the items do not confirm are retired.
         """
         async with self._publishing:
             await self._confirm_checks(spoken, is_corrected=understood.correction is not None)
@@ -149,7 +149,7 @@ class RuleWriter:
                 return  # applied before, or forgotten, or older than a revert
         is_kept = [await self._publish(spoken, lesson, turns, written_by) for lesson in lessons]
         if not all(is_kept):
-            # The library changed meanwhile: work out once more what is still to be done.
+            # The library changed meanwhile: compute the remaining changes again.
             await run_sync(self.library.follow)
             for lesson in await self._settled(await run_sync(self._lessons, spoken, understood, written_by)):
                 await self._publish(spoken, lesson, turns, written_by)
@@ -157,7 +157,7 @@ class RuleWriter:
             await run_sync(self.candidates.end_attempt, number)
 
     async def tell_unread(self, spoken: SpokenMessage) -> None:
-        """Give notice that a message took something back, and that no model was there to tell what."""
+        """Announce that a message takes a rule back, and that no model could tell which."""
         log.info("retraction_not_read turn=%s", spoken.turn)
         await self.announce("notice", {"skill": None, "turn": spoken.turn, "text": NOT_READ})
 
@@ -169,7 +169,7 @@ class RuleWriter:
         """The changes to publish. Blocks."""
         found: list[_Lesson] = []
         taken: set[str] = set()
-        # Of several rules in one correction, it is not known which one the answer broke.
+        # If a correction states several rules, it is not known which of them the answer broke.
         is_alone = sum(item.op in (ItemChange.ADD, ItemChange.REPLACE) for item in understood.items) == 1
         for item in understood.items:
             lesson = self._lesson(spoken, item, understood.correction is not None, taken, written_by)
@@ -177,7 +177,7 @@ class RuleWriter:
                 lesson = self._with_check(spoken, item, lesson, is_alone=is_alone, is_correction=understood.correction is not None)
             if lesson is not None:
                 found.append(lesson)
-                taken |= {one.name for one in (*lesson.gone, *((lesson.put,) if lesson.put else ()))}
+                taken |= {skill.name for skill in (*lesson.gone, *((lesson.put,) if lesson.put else ()))}
         return found
 
     def _with_check(
@@ -192,7 +192,7 @@ class RuleWriter:
         return replace(lesson, put=replace(lesson.put, extra=extra), proposed=proposed)
 
     async def _settled(self, lessons: Sequence[_Lesson]) -> list[_Lesson]:
-        """The lessons with the checks that are taken, or the reasons why they are not."""
+        """The lessons, each with its check if that is taken, or with the reason why it is not."""
         settled: list[_Lesson] = []
         for lesson in lessons:
             if lesson.put is None:
@@ -227,18 +227,18 @@ class RuleWriter:
             log.info("check_confirmed turn=%s", spoken.turn)
 
     def _unconfirmed(self, spoken: SpokenMessage, understood: ReadMessage) -> list[_Lesson]:
-        """Retractions of rules from sure phrases of this message that its reader does not confirm. Blocks."""
+        """Retract the rules from sure phrases of this message that the model did not confirm. Blocks."""
         confirmed = {
             plain_words(self.redact(item.text)) for item in understood.items if item.op in (ItemChange.ADD, ItemChange.REPLACE)
         }
-        sure = (one for one in self._mine(spoken) if one.extra.get("source") == spoken.turn)
-        return [_Lesson("retracted", None, (one,), UNCONFIRMED) for one in sure if plain_words(rule_text(one)) not in confirmed]
+        sure = (rule for rule in self._rules_of(spoken) if rule.extra.get("source") == spoken.turn)
+        return [_Lesson("retracted", None, (rule,), UNCONFIRMED) for rule in sure if plain_words(rule_text(rule)) not in confirmed]
 
     def _lesson(
         self, spoken: SpokenMessage, item: RuleItem, is_correction: bool, taken: set[str], written_by: str
     ) -> _Lesson | None:
-        targets = [one for name in item.targets if name not in taken and (one := self.library.view.get(name)) is not None]
-        own = tuple(one for one in targets if self._is_own(one, spoken))
+        targets = [skill for name in item.targets if name not in taken and (skill := self.library.view.get(name)) is not None]
+        own = tuple(skill for skill in targets if self._is_own(skill, spoken))
         match item.op:
             case ItemChange.RETRACT:
                 return _Lesson("retracted", None, own) if own else None
@@ -252,9 +252,9 @@ class RuleWriter:
             self._refuse(spoken, item, reason, written_by)
             return None
         rule = self._rule(spoken, item, taken)
-        same = find_same(rule, self._mine(spoken))
+        same = find_same(rule, self._rules_of(spoken))
         if same is not None:
-            gone = tuple(one for one in own if one.name != same.name)
+            gone = tuple(skill for skill in own if skill.name != same.name)
             return _Lesson("retracted", None, gone) if gone else self._missed(spoken, [same]) if is_correction else None
         return _Lesson("replaced" if own else "noted", rule, own)
 
@@ -262,17 +262,18 @@ class RuleWriter:
         yield from spoken.words.foreign
         yield from self.foreign(spoken.turn)
 
-    def _mine(self, spoken: SpokenMessage) -> Iterable[Skill]:
+    def _rules_of(self, spoken: SpokenMessage) -> Iterable[Skill]:
+        """The rules and facts of the person who wrote the message."""
         scope = scope_of_lesson(spoken.scope)
-        return (one for one in self.library.view.index.skills() if is_rule(one) and one.scope == scope)
+        return (skill for skill in self.library.view.index.skills() if is_rule(skill) and skill.scope == scope)
 
     def _is_own(self, skill: Skill, spoken: SpokenMessage) -> bool:
-        """Whether this person may take it back in words: a rule of their own, or one for everyone where there is only one user."""
+        """Whether this person may take the rule back: it is their own, or it is for everyone and there is only one user."""
         is_theirs = skill.scope == scope_of_lesson(spoken.scope) or (skill.scope is None and spoken.scope.user is None)
         return is_rule(skill) and is_theirs and not skill.pinned
 
     def _missed(self, spoken: SpokenMessage, targets: Sequence[Skill]) -> _Lesson | None:
-        """A correction about what is in force already and was not placed: the task becomes an example of it."""
+        """Add the task to the examples of the first target that was in force but not placed."""
         example = self._example(spoken)
         for skill in targets:
             is_editable = skill.author is not Authorship.PERSON and not skill.pinned
@@ -283,7 +284,7 @@ class RuleWriter:
         return None
 
     def _example(self, spoken: SpokenMessage) -> str:
-        """The task at hand, in the person's own words."""
+        """The task before the message, in the person's own words."""
         return " ".join(self.redact(own_words(spoken.task)).split())[:_EXAMPLE_CHARS].strip()
 
     def _rule(self, spoken: SpokenMessage, item: RuleItem, taken: set[str]) -> Skill:
@@ -315,20 +316,20 @@ class RuleWriter:
         )
 
     async def _publish(self, spoken: SpokenMessage, lesson: _Lesson, turns: Sequence[TurnId], written_by: str) -> bool:
-        """Put one change in force; False where it cannot be, and the log says why."""
+        """Put one change in force; return False, and log why, if it cannot be."""
         put, gone = lesson.put, lesson.gone
         candidate = None if put is None else self._candidate(put, turns, written_by, Standing.ACCEPTED, lesson.event)
-        expected: dict[SkillName, str | None] = {one.name: one.content_hash for one in gone}
+        expected: dict[SkillName, str | None] = {skill.name: skill.content_hash for skill in gone}
         if put is not None:
             expected[put.name] = put.content_hash if lesson.event == "example" else None
-        names = [one.name for one in gone]
-        told = f"{lesson.reason or lesson.event} {', '.join([*([put.name] if put else []), *names])}"
+        names = [skill.name for skill in gone]
+        reason = f"{lesson.reason or lesson.event} {', '.join([*([put.name] if put else []), *names])}"
         learned = LearnedFrom(spoken.generation, tuple(turns), None if candidate is None else candidate.id)
-        by_person = any(is_rule(one) for one in (*gone, *((put,) if put is not None else ())))
+        by_person = any(is_rule(skill) for skill in (*gone, *((put,) if put is not None else ())))
 
         def publish() -> None:
             self.library.publish(
-                () if put is None else (put,), names, told, expected=expected, learned=learned, by_person=by_person
+                () if put is None else (put,), names, reason, expected=expected, learned=learned, by_person=by_person
             )
             if candidate is not None:
                 self.candidates.save_candidate(candidate)
@@ -370,7 +371,7 @@ class RuleWriter:
         return replace(candidate, proposal=replace(candidate.proposal, change=Change.EDIT, replaces=(rule.name,)))
 
     def _refuse(self, spoken: SpokenMessage, item: RuleItem, reason: str, written_by: str) -> None:
-        """Keep what was not taken, so that people see why. Blocks."""
+        """Save an item that is not taken as a rejected candidate, so that people see why. Blocks."""
         rule = self._rule(spoken, item, set())
         try:
             self.candidates.save_candidate(self._candidate(rule, [spoken.turn], written_by, Standing.REJECTED, reason))
@@ -378,7 +379,7 @@ class RuleWriter:
             log.debug("refusal_not_kept reason=%s", error)
 
     async def _record(self, spoken: SpokenMessage, correction: str) -> None:
-        """The corrected turn failed, on the person's word."""
+        """Record that the corrected turn failed."""
         assert spoken.answered is not None
         quote = " ".join(spoken.words.shown.split())[:_QUOTE_CHARS]
         signals = (Signal(CORRECTION_READ, _EVIDENCE, quote),)

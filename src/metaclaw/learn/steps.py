@@ -1,7 +1,7 @@
-"""From recorded turns to steps: what was asked, what was answered, and what came after it.
+"""Steps from recorded turns: the request, the answer, and the messages that followed it.
 
-What stands behind an answer in the next request is what came after it. Where the answer is not there at all (a compaction, a
-message that was edited and sent again), it is what the next request has behind its last answer and this one did not have.
+The messages after the answer in the next request followed it. If the next request does not contain the answer (after a compaction,
+or if a message was edited and sent again), those that followed are the new messages after the last answer in it.
 """
 
 import threading
@@ -17,7 +17,7 @@ from metaclaw.store import LedgerReader, RecordedTurn
 from metaclaw.wires import decode_json, portable_tools, read_answer, said_parts, wire_format
 
 Mark: TypeAlias = tuple[str, ...]
-"""What stays of a message from request to request; empty for system text, which comes and goes."""
+"""The part of a message that is the same in later requests; empty for system text, which may change."""
 
 _LOOK_AHEAD: Final = 64
 _REMEMBERED: Final = 40
@@ -37,17 +37,17 @@ class ReadTurn:
 
     @property
     def asked(self) -> list[Mark]:
-        """The marks of what was said; system text comes and goes, and is left out."""
+        """The marks of all messages except system text."""
         return [mark for mark in self.marks if mark]
 
 
 def bare_id(identity: str) -> str:
-    """A tool-call id without what clients strip from it."""
+    """A tool-call id without punctuation, which some clients remove."""
     return "".join(filter(str.isalnum, identity))
 
 
 def without_prefill(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """The messages without the beginning of an answer that some callers put last for the model to go on from."""
+    """The messages without a prefill: the beginning of an answer that some clients put last for the model to continue."""
     end = len(messages)
     while end and messages[end - 1].role is Role.ASSISTANT:
         end -= 1
@@ -55,7 +55,7 @@ def without_prefill(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 
 
 def _answers(messages: Sequence[Message]) -> list[tuple[int, int]]:
-    """Where answers stand: each a run of assistant messages, from its first to behind its last."""
+    """The positions of the answers: each is a run of assistant messages, as (begin, end)."""
     runs: list[tuple[int, int]] = []
     for at, message in enumerate(messages):
         if message.role is not Role.ASSISTANT:
@@ -68,7 +68,7 @@ def _answers(messages: Sequence[Message]) -> list[tuple[int, int]]:
 
 
 def place_behind(mine: ReadTurn, following: ReadTurn) -> int | None:
-    """Where in the following request the messages behind this answer begin; None where the answer is not in it."""
+    """The position in the following request after this answer; None if the answer is not in it."""
     messages = following.request.messages
     if mine.answer_id and following.request.extra.get("previous_response_id") == mine.answer_id:
         return 1 if messages and messages[0].role is Role.SYSTEM else 0
@@ -76,15 +76,15 @@ def place_behind(mine: ReadTurn, following: ReadTurn) -> int | None:
     expected = _expected(mine, following)
     if expected is not None:
         return next((end for begin, end in runs if begin == expected and _is_in_place(mine, messages[begin:end])), None)
-    found = [end for begin, end in runs if _is_same(mine, messages[begin:end])]
+    ends = [end for begin, end in runs if _is_same(mine, messages[begin:end])]
     asked = mine.request.messages
-    # An answer that says what an earlier one said ("Done.") is there only if it is there once more than before.
+    # An earlier answer may have the same text ("Done."): then the text must occur once more than before.
     before = sum(1 for begin, end in _answers(asked) if _is_same(mine, asked[begin:end]))
-    return found[-1] if len(found) > before else None
+    return ends[-1] if len(ends) > before else None
 
 
 def _expected(mine: ReadTurn, following: ReadTurn) -> int | None:
-    """Where the answer must stand if the client sends all of the request again; None if it does not."""
+    """The position that the answer must have if the following request begins with this whole request; else None."""
     asked = [mark for mark in mine.marks[: len(without_prefill(mine.request.messages))] if mark]
     at = 0
     for number, mark in enumerate(following.marks):
@@ -99,13 +99,13 @@ def _expected(mine: ReadTurn, following: ReadTurn) -> int | None:
 
 
 def repeats(mine: ReadTurn, other: ReadTurn) -> bool:
-    """Whether the other request asks the very same again, or less."""
+    """Whether the other request is a retry, or has only messages of this request."""
     again = other.asked
     return other.turn.retry_of == mine.turn.id or again == mine.asked[: len(again)]
 
 
 def _is_same(mine: ReadTurn, run: Sequence[Message]) -> bool:
-    """Whether this run of assistant messages is the answer, wherever it stands."""
+    """Whether this run of assistant messages is the answer, at any position."""
     parts = [part for message in run for part in message.parts]
     calls, shown = _calls(mine.answer), _calls(parts)
     if calls or shown:
@@ -115,14 +115,14 @@ def _is_same(mine: ReadTurn, run: Sequence[Message]) -> bool:
 
 
 def _is_in_place(mine: ReadTurn, run: Sequence[Message]) -> bool:
-    """Whether a run that stands where the answer must stand is it: clients change ids, keep a part, put a prefill in front."""
+    """Whether a run at the position of the answer is the answer; clients may change ids, cut it, or put a prefill in front."""
     if _is_same(mine, run):
         return True
     parts = [part for message in run for part in message.parts]
     if [call.name for call in _calls(mine.answer)] != [call.name for call in _calls(parts)]:
         return False
-    said, kept = _squeezed(text_of(mine.answer)), _squeezed(text_of(parts))
-    return bool(_calls(parts)) or not said or kept.endswith(said) or kept.startswith(said) or said.startswith(kept)
+    said, shown = _squeezed(text_of(mine.answer)), _squeezed(text_of(parts))
+    return bool(_calls(parts)) or not said or shown.endswith(said) or shown.startswith(said) or said.startswith(shown)
 
 
 def _calls(parts: Sequence[Part]) -> list[ToolCall]:
@@ -134,7 +134,7 @@ def _squeezed(text: str) -> str:
 
 
 class StepBuilder:
-    """Makes steps. `words` gives a person's own words in a user message: it is told the agent's name and the raw text."""
+    """Builds steps. `words` returns a person's own words, given the agent's name and the text of a user message."""
 
     def __init__(self, words: Callable[[str, str], str]) -> None:
         self._words = words
@@ -144,8 +144,8 @@ class StepBuilder:
     def build(
         self, recorded: RecordedTurn, following: RecordedTurn | None, is_last: bool = False, previous: Step | None = None
     ) -> Step | None:
-        """The step of a main turn; `following` is the next main turn of its session and thread. None for a turn that is not the
-        agent at work, or whose request cannot be read."""
+        """The step of a main turn; `following` is the next main turn of its session and thread. None for other turns, and if the
+        request cannot be read."""
         mine = self._read(recorded.turn)
         if mine is None:
             return None
@@ -167,19 +167,19 @@ class StepBuilder:
         return steps
 
     def following(self, turn: RecordedTurn, later: Sequence[RecordedTurn]) -> RecordedTurn | None:
-        """Which of a session's later turns goes on where this one ended: the first that shows its answer; else the first that may
-        do so without showing it."""
+        """The later turn of the session that continues this one: the first whose request contains its answer, else the first that
+        may continue it without its answer."""
         mine = self._read(turn.turn)
         if mine is None:
             return None
-        at, found = self._next(mine, (turn, *later), 0)
-        return later[at - 1] if found is not None else None
+        at, following = self._next(mine, (turn, *later), 0)
+        return later[at - 1] if following is not None else None
 
     def own_words(self, agent: str, message: Message) -> str:
-        """A person's own words in a message; empty where there are none."""
+        """A person's own words in a message, or an empty string."""
         if message.role is not Role.USER:
             return ""
-        # Part by part: a client's reminder in one part must not swallow the person's words in the next.
+        # Part by part, so that a client's reminder in one part does not hide the person's words in the next.
         said = (self._words(agent, part.text).strip() for part in message.parts if isinstance(part, Text))
         return "\n".join(filter(None, said))
 
@@ -196,7 +196,7 @@ class StepBuilder:
         return weak
 
     def _may_follow(self, mine: ReadTurn, later: ReadTurn) -> bool:
-        """Whether a request without the answer may come after it all the same: its history was cut, compacted or edited."""
+        """Whether a request without the answer may still follow it: its history may be cut, compacted or edited."""
         if repeats(mine, later) or not later.asked:
             return False
         if not set(mine.asked).isdisjoint(later.asked):
@@ -205,11 +205,11 @@ class StepBuilder:
         if first is None or begins is None:
             return False
         before, now = self.own_words(mine.turn.agent, first).split(), self.own_words(mine.turn.agent, begins).split()
-        # A summary that a program wrote stands where the person's words stood; or these are still mostly the same.
+        # The first message is a summary that a program wrote, or mostly the same words of the person.
         return (bool(before) and not now) or 2 * len({*before} & {*now}) > len({*before, *now})
 
     def _is_anothers(self, turns: Sequence[RecordedTurn], at: int, number: int, later: ReadTurn) -> bool:
-        """Whether this turn goes on where some other turn than that at `at` ended."""
+        """Whether the turn `later` continues another turn than the turn at `at`."""
         others = (turns[place].turn for place in range(number - 1, max(-1, number - _LOOK_AHEAD), -1) if place != at)
         return any(other is not None and place_behind(other, later) is not None for other in map(self._read, others))
 
@@ -250,7 +250,7 @@ class StepBuilder:
         return tuple(messages[at] for at in range(last + 1, len(messages)) if following.marks[at] not in known)
 
     def _read(self, turn: Turn) -> ReadTurn | None:
-        """The parsed turn. Cached: parsing takes long, and a turn is read several times in a row."""
+        """The parsed turn. Cached, because parsing is slow and a turn is read several times in a row."""
         with self._lock:
             known = self._recent.get(turn.id)
         if known is not None and known[0] == turn:
@@ -264,7 +264,7 @@ class StepBuilder:
         return read
 
     def forget(self) -> None:
-        """Forget the turns that were read; called before a session is forgotten."""
+        """Drop the cached turns, because a session is to be forgotten."""
         with self._lock:
             self._recent.clear()
 
@@ -307,12 +307,12 @@ def read_request(wire: Wire, body: bytes) -> ChatRequest:
 
 
 def _history(request: ChatRequest, previous: Step | None) -> tuple[Message, ...]:
-    """The request's messages; where the client left the earlier ones with the provider, they are taken from the step before."""
+    """The request's messages; if the provider stores the earlier ones, they are taken from the step before."""
     if previous is None or not request.extra.get("previous_response_id"):
         return request.messages
     earlier = (*previous.history, Message(Role.ASSISTANT, previous.answer))
     if request.messages[:1] and request.messages[0].role is Role.SYSTEM:
-        # Instructions are never carried over: those of the new request stand alone.
+        # The new request's instructions replace the earlier ones.
         spoken = earlier[1:] if earlier[0].role is Role.SYSTEM and not earlier[0].extra else earlier
         return (request.messages[0], *spoken, *request.messages[1:])
     return (*earlier, *request.messages)
@@ -331,26 +331,26 @@ def _first_said(request: ChatRequest) -> Message | None:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A step, and the turn that went on from it, where there is one."""
+    """A step, and the turn that continues it, if any."""
 
     step: Step
     followed_by: TurnId | None
 
 
 class RecordedSteps:
-    """Reads turns. Blocks."""
+    """Reads steps from the ledger. Blocks."""
 
     def __init__(self, reader: LedgerReader, builder: StepBuilder) -> None:
         self._reader = reader
         self._builder = builder
 
     def step(self, turn: TurnId) -> Step | None:
-        """The step of a main turn; None where there is none, or its request cannot be read."""
+        """The step of a main turn; None if there is no such turn, or if its request cannot be read."""
         found = self.with_following(turn)
         return None if found is None else found.step
 
     def with_following(self, turn: TurnId) -> Followed | None:
-        """The same, with the turn that went on from it."""
+        """The step of a main turn, and the turn that continues it."""
         recorded = self._reader.turn(turn)
         if recorded is None:
             return None
@@ -361,13 +361,13 @@ class RecordedSteps:
         return None if step is None else Followed(step, None if following is None else following.turn.id)
 
     def alone(self, turn: TurnId) -> Step | None:
-        """A turn without what came after it."""
+        """The step of a turn without what followed it."""
         recorded = self._reader.turn(turn)
         return None if recorded is None else self.build(recorded, None)
 
     def build(self, recorded: RecordedTurn, following: RecordedTurn | None, *, is_last: bool = False) -> Step | None:
-        """The step of a turn whose following turn is known. Where its request does not say what it is about, because the client
-        left the conversation with the provider, the turns before it are read too."""
+        """The step of a turn whose following turn is known. If the request has no task, because the provider stores the
+        conversation, the turns before it are read, too."""
         step = self._builder.build(recorded, following, is_last)
         if step is None or step.task or recorded.turn.wire is not Wire.RESPONSES:
             return step
@@ -375,13 +375,13 @@ class RecordedSteps:
         return step if before is None else self._builder.build(recorded, following, is_last, before)
 
     def _following(self, recorded: RecordedTurn) -> RecordedTurn | None:
-        """The turn that goes on where this one ended; one of another thread, or the same request sent again, is passed over."""
+        """The turn that continues this one. Turns of other threads and retries are skipped."""
         later: list[RecordedTurn] = []
         row = self._reader.next_main_turn(recorded.turn.session, recorded.seq)
         while row is not None and len(later) < _MOST_LATER:
-            found = self._reader.turn(row.id)
-            if found is not None:
-                later.append(found)
+            turn = self._reader.turn(row.id)
+            if turn is not None:
+                later.append(turn)
                 if (following := self._builder.following(recorded, later)) is not None:
                     return following
             row = self._reader.next_main_turn(recorded.turn.session, row.seq)
@@ -389,7 +389,7 @@ class RecordedSteps:
 
     def _before(self, recorded: RecordedTurn) -> Step | None:
         rows = self._reader.main_turns_before(recorded.turn.session, recorded.seq, _LOOK_BACK)
-        earlier = [found for row in reversed(rows) if (found := self._reader.turn(row.id)) is not None]
+        earlier = [turn for row in reversed(rows) if (turn := self._reader.turn(row.id)) is not None]
         for at in range(len(earlier)):
             chain = self._builder.chain([*earlier[at:], recorded])
             if chain and chain[-1].turn == recorded.turn.id:

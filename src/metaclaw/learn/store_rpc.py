@@ -1,11 +1,10 @@
-"""The learner process and the serving process: messages between them, and stores whose writes the serving process carries out.
+"""Messages between the learner process and the serving process, and stores whose writes the serving process carries out.
 
-Messages are pickled values, each behind its length, on private pipes. Both ends are the same program, so pickle is safe: nothing
-from outside is unpickled, except as text inside a message.
+Messages are pickled values with their length in front, on private pipes. Both ends are the same program, so pickle is safe: data
+from outside is only text inside a message.
 
-The learner reads the store itself and has the serving process write. So one process writes, nothing is half done when a learner is
-killed, and serving never waits for a lock of a process that is stopped. The `Remote` classes have the interface of the stores they
-replace.
+The learner reads the store directly; the serving process writes for it. So a killed learner leaves no half-done write, and serving
+never waits for a lock of the learner. The `Remote` classes have the interface of the stores they replace.
 """
 
 import itertools
@@ -52,8 +51,8 @@ _PIECE_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LearnerStart:
-    """The first message to a learner: the configuration, and every provider in order, with its models. Those that are not on HTTP
-    can be asked only through the program."""
+    """The first message to a learner: the configuration, and every provider in order, with its models if the learner must ask it
+    through the serving process (it has no HTTP endpoint), else None."""
 
     config: Config
     providers: tuple[tuple[str, tuple[str, ...] | None], ...]
@@ -61,12 +60,12 @@ class LearnerStart:
 
 @dataclass(frozen=True, slots=True)
 class WakeLearner:
-    """There is something to learn from."""
+    """Tell the learner that a turn failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetSession:
-    """A session is to be forgotten: nothing that was read of it may stay in memory."""
+    """Tell the learner to drop a session from its memory."""
 
     session: SessionId
 
@@ -82,25 +81,21 @@ class StoreCall:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """The result of a call."""
-
     number: int
     value: object
 
 
 @dataclass(frozen=True, slots=True)
 class CallError:
-    """The error of a call."""
-
     number: int
     error: MetaClawError
 
 
 @dataclass(frozen=True, slots=True)
 class LearnerReport:
-    """The state of learning: facts for `status`, how many requests wait for the budget by purpose, the states of its loops,
-    counts of pending work (`reached` is the last row of the ledger it has looked at for messages), and items it has set aside,
-    with the number of attempts."""
+    """The state of learning: facts for `status`, the number of requests that wait for the budget by purpose, the states of the
+    loops, counts of pending work (`reached` is the last row of the ledger that was read for messages), and items that are set
+    aside, with the number of attempts."""
 
     facts: Mapping[str, object]
     waiting: Mapping[str, int]
@@ -117,7 +112,7 @@ FromLearner: TypeAlias = StoreCall | LearnerReport
 
 
 class Channel:
-    """One end: something to read from and something to write to. Any thread may send; one receives."""
+    """One end of a pair of pipes. Any thread may send; only one thread may receive."""
 
     def __init__(self, incoming: IO[bytes], outgoing: IO[bytes]) -> None:
         """Both must be unbuffered."""
@@ -134,7 +129,7 @@ class Channel:
                 rest = rest[self._outgoing.write(rest) :]
 
     def receive(self) -> object:
-        """The next message; None where the other side has gone. Blocks."""
+        """The next message; None if the other side has gone. Blocks."""
         head = self._read(_LENGTH.size)
         body = None if head is None else self._read(_LENGTH.unpack(head)[0])
         return None if body is None else pickle.loads(body)
@@ -145,13 +140,13 @@ class Channel:
             self._outgoing.close()
 
     def _read(self, size: int) -> bytes | None:
-        found = bytearray()
-        while len(found) < size:
-            piece = self._incoming.read(min(size - len(found), _PIECE_BYTES))
+        data = bytearray()
+        while len(data) < size:
+            piece = self._incoming.read(min(size - len(data), _PIECE_BYTES))
             if not piece:
                 return None
-            found += piece
-        return bytes(found)
+            data += piece
+        return bytes(data)
 
 
 class StoreCalls(Protocol):
@@ -171,7 +166,7 @@ class StoreClient:
         self._lock = threading.Lock()
 
     def run(self, name: str, *arguments: object) -> object:
-        """Any number of threads may wait at once."""
+        """Send a call and wait for its answer. Any number of threads may wait at once."""
         answer: Future[object] = Future()
         with self._lock:
             number = next(self._numbers)
@@ -193,20 +188,16 @@ class _RemoteStore:
     """Reads the database; the subclasses have the serving process write."""
 
     def __init__(self, database: Database, calls: StoreCalls) -> None:
-        super().__init__(database)  # type: ignore[call-arg]  # that of the store, which is the second base class
+        super().__init__(database)  # type: ignore[call-arg]  # calls the store, the second base class of the subclasses
         self._calls = calls
 
 
 class RemoteVerdicts(_RemoteStore, SqlVerdicts):
-    """Verdicts, recorded by the serving process."""
-
     def record_verdict(self, verdict: Verdict) -> bool:
         return bool(self._calls.run("record_verdict", verdict))
 
 
 class RemoteCandidates(_RemoteStore, SqlCandidates):
-    """Attempts and candidates, kept by the serving process."""
-
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
         return _number(self._calls.run("begin_attempt", kind, generation, tuple(turns)))
 
@@ -218,15 +209,11 @@ class RemoteCandidates(_RemoteStore, SqlCandidates):
 
 
 class RemoteCursors(_RemoteStore, SqlCursors):
-    """Cursors, moved by the serving process."""
-
     def move_cursor(self, name: str, seq: int) -> None:
         self._calls.run("move_cursor", name, seq)
 
 
 class RemoteUses(_RemoteStore, SqlUses):
-    """Uses, counted by the serving process."""
-
     def note(self, rows: Sequence[TurnRow]) -> None:
         if rows:
             self._calls.run("note_uses", tuple(rows))
@@ -237,14 +224,12 @@ class RemoteUses(_RemoteStore, SqlUses):
 
 
 class RemoteSpending(_RemoteStore, SqlSpending):
-    """Calls to models, counted by the serving process."""
-
     def add(self, sums: Sums) -> None:
         if sums:
             self._calls.run("add_spending", dict(sums))
 
     def add_served(self, price: PriceServed) -> int:
-        """All of them are counted by the serving process, by its own prices."""
+        """The serving process counts them all, by its own prices."""
         self._calls.run("add_served")
         return 0
 
@@ -253,8 +238,6 @@ class RemoteSpending(_RemoteStore, SqlSpending):
 
 
 class RemoteCompliance(_RemoteStore, SqlCompliance):
-    """How rules are followed, counted by the serving process."""
-
     def record(self, measured: Sequence[MeasuredTurn], upto: int) -> None:
         self._calls.run("record_compliance", tuple(measured), upto)
 
@@ -263,7 +246,7 @@ class RemoteCompliance(_RemoteStore, SqlCompliance):
 
 
 class RemoteLibrary:
-    """The skills in force as the store tells of them; changed by the serving process, which alone publishes."""
+    """The skills in force, read from the store; the serving process publishes."""
 
     def __init__(self, generations: SqlGenerations, calls: StoreCalls) -> None:
         self._generations = generations
@@ -277,7 +260,7 @@ class RemoteLibrary:
         return self._view
 
     def follow(self) -> LibraryView:
-        """Take in what was published since. Blocks."""
+        """Load the generations that were published since the last call. Blocks."""
         with self._following:
             changes = self._generations.since(self._view.generation)
             if changes.number != self._view.generation:
@@ -285,7 +268,7 @@ class RemoteLibrary:
             return self._view
 
     def follow_anew(self) -> LibraryView:
-        """Read all skills again. Blocks. For when earlier generations were edited, because something was forgotten."""
+        """Read all skills again, because forgetting a session edits earlier generations. Blocks."""
         with self._following:
             changes = self._generations.since(0)
             self._view = LibraryView.of(changes.number, changes.put)
@@ -311,8 +294,6 @@ AnyLibrary: TypeAlias = SkillLibrary | RemoteLibrary
 
 
 class RemoteEvents:
-    """Events, announced by the serving process."""
-
     def __init__(self, calls: StoreCalls) -> None:
         self._calls = calls
 
@@ -322,7 +303,7 @@ class RemoteEvents:
 
 
 class RemoteProvider:
-    """A `ModelProvider` that lives in the serving process, or in a child of it."""
+    """A `ModelProvider` that asks the serving process to generate."""
 
     def __init__(self, name: str, models: tuple[str, ...], calls: StoreCalls) -> None:
         self.name = name
@@ -330,7 +311,7 @@ class RemoteProvider:
         self._calls = calls
 
     async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
-        """Yield the answer when all of it is there."""
+        """Yield the answer when it is complete."""
         deltas = await run_sync(self._calls.run, "generate", self.name, request, version, abandon_on_cancel=True)
         assert isinstance(deltas, tuple)
         for delta in deltas:

@@ -1,5 +1,5 @@
-"""Keep the background loops running: restart one that fails, wake one that waits, set aside work that crashes it each time, and
-count the work that is pending.
+"""Supervision of the background loops: restart loops that fail, wake loops that wait, set aside work items that crash a loop each
+time, and count pending work.
 
 A killed process cannot say what it was working on. So each work item is recorded before it is begun, in a file shared with the
 serving process (`CrashRecord`), and a crash counts against all items that were begun and not finished.
@@ -33,13 +33,13 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
 
 TURNS_CURSOR: Final = "sensing"
-"""The name of the cursor behind which every turn has been sensed."""
+"""The cursor of the outcome loop: all turns up to it have been sensed."""
 LISTEN_CURSOR: Final = "listening"
-"""The name of the cursor behind which every message of a person has been read."""
+"""The cursor of the listening loop: all messages up to it have been read."""
 ENDS_CURSOR: Final = "sensing session ends"
-"""The name of the cursor behind which the end of every session has been looked at."""
-_TRIES: Final = 3
-_REMEMBERED: Final = 1_000
+"""The second cursor of the outcome loop: all session ends up to it have been handled."""
+_MOST_TRIES: Final = 3
+_MOST_REMEMBERED: Final = 1_000
 SET_ASIDE: Final = "set aside: every attempt at it failed or crashed"
 _LENGTH: Final = struct.Struct("!Q")
 PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "candidates")
@@ -47,9 +47,9 @@ PENDING: Final = ("turns", "sessions", "listening", "lessons", "evolutions", "ca
 
 @dataclass(eq=False)
 class Supervisor:
-    """Run loops in one task group. One that returns is done; one that raises is restarted.
+    """Runs loops in one task group. A loop that returns is done; a loop that raises is restarted.
 
-    The pause before a restart doubles each time, and begins anew once the loop has run for a minute or has made progress.
+    The pause before a restart doubles each time, and is short again after the loop has run for a minute or has made progress.
     """
 
     group: TaskGroup
@@ -66,7 +66,7 @@ class Supervisor:
         return dict(self._states)
 
     def run(self, name: str, loop: Callable[[], Awaitable[None]], progress: Callable[[], int] = lambda: 0) -> None:
-        """Start a loop under this name. `progress` counts what the loop has finished."""
+        """Start a loop under this name. `progress` returns how many items the loop has finished."""
         self._states[name] = "running"
         self.group.start_soon(self._keep, name, loop, progress)
 
@@ -76,7 +76,7 @@ class Supervisor:
             began_s, finished = self.now(), progress()
             try:
                 await loop()
-            except Exception as error:  # whatever went wrong, the loop is restarted and the log says why
+            except Exception as error:  # the loop is restarted after any error, and the log has the traceback
                 if self.now() - began_s > _LONGEST_PAUSE_S or progress() > finished:
                     pause_s = _FIRST_PAUSE_S
                 log.exception("loop_failed loop=%s again_in_s=%g", name, pause_s)
@@ -90,7 +90,7 @@ class Supervisor:
 
 
 class LoopWakeup:
-    """One waiter and any number of notifiers, all on one event loop."""
+    """Wakes one waiter. Any number of notifiers may call it, all on one event loop."""
 
     def __init__(self) -> None:
         self._event = anyio.Event()
@@ -112,36 +112,34 @@ class LoopWakeup:
 
 
 class LoopProgress:
-    """A point that moves forward, held back by the oldest thing that is still under way."""
+    """The progress of a loop over numbered rows, of which several may be under way at once."""
 
     def __init__(self, reached: int = 0) -> None:
         self.reached = reached
-        """Up to where everything has been taken up."""
+        """All rows up to this one have been begun."""
         self._under_way: Counter[int] = Counter()
 
     @property
     def settled(self) -> int:
-        """Up to where everything is done: a reader that begins behind this point misses nothing."""
+        """All rows up to this one are done: a loop that restarts after it misses nothing."""
         return min(self.reached, min(self._under_way, default=self.reached + 1) - 1)
 
     def reach(self, point: int) -> None:
-        """Everything up to here has been taken up."""
+        """Record that all rows up to this one have been begun."""
         self.reached = max(self.reached, point)
 
     def begin(self, point: int) -> None:
-        """Something of this point is under way; several things may be."""
+        """Record that work on this row is under way; may be called several times for one row."""
         self._under_way[point] += 1
 
     def end(self, point: int) -> None:
-        """It is done."""
+        """Record that one piece of work on this row is done."""
         self._under_way[point] -= 1
         if self._under_way[point] <= 0:
             del self._under_way[point]
 
 
 class WorkItem(NamedTuple):
-    """An item of a loop."""
-
     loop: str
     item: str
 
@@ -180,9 +178,9 @@ class AttemptLog:
         return self._counts.get(item, 0)
 
     def begin(self, item: WorkItem) -> bool:
-        """Begin an item; False where too many attempts at it failed."""
+        """Begin an item; return False if too many attempts at it failed."""
         with self._changing:
-            if (failures := self.failures_of(item)) >= _TRIES:
+            if (failures := self.failures_of(item)) >= _MOST_TRIES:
                 if item not in self._set_aside:
                     log.error("item_passed_over loop=%s item=%s tries=%d; the log says why", *item, failures)
                 self._set_aside[item] = failures
@@ -197,7 +195,7 @@ class AttemptLog:
             self._in_hand -= {item}
             self._counts.pop(item, None)
             if failures:
-                if len(self._counts) >= _REMEMBERED:
+                if len(self._counts) >= _MOST_REMEMBERED:
                     self._counts.clear()
                 self._counts[item] = failures
             self._note(WorkAttempts(self._in_hand, self._counts))
@@ -212,9 +210,9 @@ class RetryGuard:
 
     @asynccontextmanager
     async def attempt(self, item: object) -> AsyncIterator[bool]:
-        """Work on an item inside; yields False where it is set aside and must not be touched.
+        """Work on an item inside; yields False if the item is set aside and must not be touched.
 
-        Items that were in hand at a crash are attempted one at a time, which clears those that did not cause it.
+        Items that were in hand at a crash are attempted one at a time, so that only the item that caused it fails again.
         """
         if self._attempt_log.failures_of(self._item(item)):
             async with self._attempt_log.alone:
@@ -246,7 +244,8 @@ class RetryGuard:
 
 
 class CrashRecord:
-    """One writer at a time. Without a `handle`, creates the file; close it by leaving the context."""
+    """The file with the work attempts, for one writer at a time. Creates the file if there is no `handle`; leaving the context
+    closes it."""
 
     def __init__(self, handle: int | None = None) -> None:
         self.handle = _new() if handle is None else handle
@@ -281,14 +280,14 @@ def _new() -> int:
 
 
 def senses(config: Config) -> bool:
-    """Whether turns get verdicts: skills are made of them, or weights trained with them."""
+    """Whether turns get verdicts, which skills and the training of weights need."""
     policy = config.policy
     return config.skills.learn or (policy is not None and policy.mode != "skills_only")
 
 
 class LearnerCounts(Protocol):
-    """Counts that only the running loops know: messages that are being read, the last row of the ledger that was looked at for
-    messages, failures still to be looked at, and groups of failures for which a skill is being written."""
+    """Counts that only the running loops know: messages that are being read, the last row of the ledger that was read for messages,
+    whether there are failures to examine, and groups of failures for which a skill is being written."""
 
     @property
     def reading(self) -> int: ...
@@ -302,10 +301,9 @@ class LearnerCounts(Protocol):
 
 @dataclass(eq=False)
 class PendingWork:
-    """Counts what is under way. A judge that is to be asked again in a minute is not waited for, and neither is what waits for the
-    learning budget, possibly until midnight: `learning.budget.waiting` in `/api/status` tells of that. `waiting` is how many
-    requests wait for the budget, by purpose; `listens` whether messages of people are read; `measured` up to which turn it is
-    counted which rules were followed, where that is counted."""
+    """Counts pending work, without questions that the judge is asked again later, and without work that waits for the learning
+    budget, which `learning.budget.waiting` in `/api/status` reports. `waiting` returns the number of requests that wait for the
+    budget, by purpose; `listens` says whether messages of people are read; `measured` returns the cursor of the compliance loop."""
 
     reader: LedgerReader
     cursors: SqlCursors
@@ -320,34 +318,34 @@ class PendingWork:
         self._has_looked_back = False
 
     def is_anything(self) -> bool:
-        """Whether there is something to be learned from, or, when first asked, something left from before. Blocks."""
+        """Whether there are new turns or messages, or, at the first call, unfinished work of an earlier process. Blocks."""
         if any(self._unread()) or self._unheard(self.waiting()):
             return True
         if self._has_looked_back:
             return False
         self._has_looked_back = True
         unfinished = (Standing.DRAFT, Standing.SHADOW)
-        return bool(self.candidates.interrupted()) or any(self.candidates.candidates(one, 1) for one in unfinished)
+        return bool(self.candidates.interrupted()) or any(self.candidates.candidates(standing, 1) for standing in unfinished)
 
     def _unread(self) -> tuple[int, int]:
-        """Turns and session ends behind the cursors of sensing; of the turns also those in which no rule was looked at yet."""
+        """The number of turns that the outcome loop or the compliance loop has not handled, and of unhandled session ends."""
         sensed = self.cursors.cursor(TURNS_CURSOR)
         measured = sensed if self.measured is None else self.measured()
         turns = self.reader.turns_behind(sensed if measured is None else min(sensed, measured))
         return turns, self.reader.ends_behind(self.cursors.cursor(ENDS_CURSOR))
 
     def _unheard(self, waiting: Mapping[str, int]) -> int:
-        """Rows that were not looked at for messages yet, and messages that are being read."""
+        """The number of rows that were not read for messages yet, plus the messages that are being read."""
         if not self.listens:
             return 0
         reached = max(self.learner.reached, self.cursors.cursor(LISTEN_CURSOR))
         return self.reader.turns_behind(reached) + (0 if waiting.get(Purpose.LISTEN) else self.learner.reading)
 
     def count(self) -> Mapping[str, int]:
-        """Count turns without a verdict, session ends not looked at, messages unread, lessons, evolutions and candidates under way.
+        """Count turns without a verdict, session ends not handled, unread messages, lessons, evolutions and undecided candidates.
         Blocks.
 
-        Counted in the order in which one becomes the other, so that nothing slips by between two counts.
+        Counts in the order in which work moves on, so that an item that moves between two counts is not missed.
         """
         waiting = self.waiting()
         turns, sessions = self._unread()

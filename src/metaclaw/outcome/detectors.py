@@ -46,7 +46,7 @@ WEIGHTS = msgspec.json.decode(files("metaclaw.outcome").joinpath("weights.json")
 
 
 def signal(name: str, quote: str, fault: Fault = Fault.AGENT) -> Signal:
-    """A signal with its fitted weight; 0 for one that has not been fitted yet."""
+    """A signal with its fitted weight, or 0 if the weight has not been fitted yet."""
     return Signal(name, WEIGHTS.signals.get(name, 0.0), " ".join(quote[: 4 * _MAX_QUOTE].split())[:_MAX_QUOTE], fault)
 
 
@@ -65,7 +65,7 @@ def corrections(observed: ObservedStep) -> tuple[Signal, ...]:
 
 
 def repeated_requests(observed: ObservedStep) -> tuple[Signal, ...]:
-    """The user repeats the request. After a failed turn it is the client that does."""
+    """The user repeats the request. After a failed turn the client repeats it, which is no signal."""
     if observed.step.end is TurnEnd.FAILED:
         return ()
     return tuple(signal(f"redo.{kind}", quote) for kind, quote in observed.reply.redo)
@@ -95,8 +95,6 @@ def _stopped(observed: ObservedStep) -> str | None:
 
 _OWN_COMMAND = re.compile(r"<bash-input>([^<]{1,400})</bash-input>|<user_shell_command>[\s\S]{0,80}?<command>([^<]{1,400})")
 _MAX_ARGUMENTS = 100_000
-
-
 _OLD_TEXT = ("old_string", "oldString", "oldText", "old_str")
 _NEW_TEXT = ("new_string", "newString", "newText", "new_str")
 
@@ -137,7 +135,7 @@ def _texts(call: ToolCall) -> tuple[str, str] | None:
     except (msgspec.DecodeError, UnicodeEncodeError):
         return None
     before, after = (
-        next((one for name in names if isinstance(one := fields.get(name), str)), None) for names in (_OLD_TEXT, _NEW_TEXT)
+        next((text for name in names if isinstance(text := fields.get(name), str)), None) for names in (_OLD_TEXT, _NEW_TEXT)
     )
     return (before, after) if before is not None and after is not None else None
 
@@ -154,7 +152,7 @@ def acceptance(observed: ObservedStep) -> tuple[Signal, ...]:
 
 
 def next_sentence(observed: ObservedStep) -> tuple[Signal, ...]:
-    """The kind of sentence the user goes on with, if no phrase tells what they think of the answer."""
+    """The kind of the user's next sentence, if no phrase in it praises or criticises the answer."""
     reply = observed.reply
     if not observed.has_said or reply.is_negative:
         return ()
@@ -249,7 +247,7 @@ def test_results(observed: ObservedStep) -> tuple[Signal, ...]:
 def environment_faults(observed: ObservedStep) -> tuple[Signal, ...]:
     """Network, quota, disk, rights, a missing program, or the provider failed, not the agent."""
     if observed.reply.corrections:
-        return ()  # the person says that the agent should have known
+        return ()  # the user blames the agent
     if found := observed.found(ResultMeaning.ENVIRONMENT):
         return (signal("environment.fault", found.quote, Fault.ENVIRONMENT),)
     if observed.step.end is TurnEnd.FAILED:

@@ -42,8 +42,8 @@ _FILLER = frozenset(programs_of("filler"))
 
 
 def spoken(text: str) -> str:
-    """Normalise: without quotations and code, lower case, a space at both ends. Of a long text only the beginning and the end are
-    used: what is pasted in between is not about the answer."""
+    """Normalise: remove quotations and code, lower the case, put a space at both ends. Of a long text only the beginning and the
+    end are used, because the middle is mostly pasted."""
     if len(text) > MAX_CHARS:
         text = f"{text[:_HEAD_CHARS]} {text[_HEAD_CHARS - MAX_CHARS :]}"
     unquoted = _QUOTED.sub(" ", text.replace("’", "'"))
@@ -75,7 +75,6 @@ class Likeness:
 
     @property
     def says_the_same(self) -> bool:
-        """Whether both requests say the same."""
         return self.size >= 2 and self.kept >= 0.8 and not self.is_about_another and self.added <= max(1, self.size // 3)
 
     @property
@@ -98,15 +97,15 @@ def likeness(earlier: str, later: str) -> Likeness:
 
 def echoes(task: str, said: str) -> bool:
     """Whether a short reply only repeats words of the task: a part of it was not done."""
-    words, asked = content_words(said[:MAX_CHARS]), content_words(task[:MAX_CHARS])
-    return 0 < len(words) <= 4 and len(said) <= 60 and words <= asked
+    words, task_words = content_words(said[:MAX_CHARS]), content_words(task[:MAX_CHARS])
+    return 0 < len(words) <= 4 and len(said) <= 60 and words <= task_words
 
 
 _WIDE_FROM = "\u3040"
 
 
 class Lexicon:
-    """Phrases of one meaning, indexed by their first word, so that a long table is as quick as a short one."""
+    """Phrases of one meaning, indexed by their first word, so that the length of the table does not matter."""
 
     __slots__ = ("_by_word", "_openings", "_stems", "_wide")
 

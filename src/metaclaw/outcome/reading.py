@@ -72,7 +72,6 @@ def _answers_by_exit(command: str, exit_code: int) -> bool:
 
 
 def discards_changes(command: str) -> bool:
-    """Whether a command discards changes."""
     return _UNDOES.search(command[:_MAX_CHARS]) is not None and "stash pop" not in command
 
 
@@ -85,8 +84,6 @@ _LOOK_BACK = 60  # messages
 
 
 class ToolKind(StrEnum):
-    """What a tool does."""
-
     SHELL = "shell"
     EDIT = "edit"
     READ = "read"
@@ -101,7 +98,6 @@ _KINDS = {
 
 
 def tool_kind(name: str) -> ToolKind:
-    """The kind of a tool, by its name."""
     return _KINDS.get(name.lower(), ToolKind.OTHER)
 
 
@@ -148,10 +144,10 @@ _EXIT_AT_TAIL = re.compile(
 def command_of(call: ToolCall) -> str:
     """The command line of a shell call, or an empty string."""
     try:
-        given = _arguments.decode(call.arguments)
+        arguments = _arguments.decode(call.arguments)
     except (msgspec.DecodeError, UnicodeEncodeError):
         return ""
-    command = given.command or given.cmd or given.script or ""
+    command = arguments.command or arguments.cmd or arguments.script or ""
     if isinstance(command, list):
         command = command[-1] if len(command) >= 3 and command[1].startswith("-") else " ".join(command)
     return command
@@ -165,13 +161,13 @@ def ends_of(text: str) -> str:
 
 
 def said_by(parts: Sequence[Part]) -> str:
-    """The text of some parts."""
+    """The text of the parts, cut to the length that detectors read."""
     return text_of(parts)[:_MAX_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """A call with its result. `says_failed` is what the result or the client's flag says; None if neither does."""
+    """A call with its result. `says_failed` is None if neither the result nor the client's flag says whether it failed."""
 
     kind: ToolKind
     command: str
@@ -208,8 +204,8 @@ def _read_object(shown: _Shown, whole: str, result: ToolResult, kind: ToolKind, 
     if exit_code is None and shown.metadata is not None:
         exit_code = shown.metadata.exit_code
     has_error = bytes(shown.error).strip() not in _EMPTY or bytes(shown.errors).strip() not in _EMPTY
-    told = has_error or shown.success is False or shown.ok is False or shown.status in _FAILED_STATUS
-    failed = exit_code != 0 if exit_code is not None else (True if told or result.is_error else None)
+    has_failed = has_error or shown.success is False or shown.ok is False or shown.status in _FAILED_STATUS
+    failed = exit_code != 0 if exit_code is not None else (True if has_failed or result.is_error else None)
     error = "" if bytes(shown.error).strip() in _EMPTY else bytes(shown.error).decode(errors="replace").strip('"')
     text = whole if shown.output is None else "\n".join(filter(None, (shown.output, error, shown.exception_info)))
     harmless = "not an error" in (shown.exit_code_meaning or "").lower()
@@ -225,14 +221,12 @@ def _exit_code(text: str, kind: ToolKind) -> int | None:
     return int(found[1]) if found else None
 
 
-def same_id(one: str) -> str:
+def same_id(call_id: str) -> str:
     """A call's id without punctuation, which OpenClaw removes from ids."""
-    return "".join(filter(str.isalnum, one))
+    return "".join(filter(str.isalnum, call_id))
 
 
 class ResultMeaning(StrEnum):
-    """The kind of a result."""
-
     FINE = "fine"
     ANSWER = "answer"
     EXPECTED = "expected"
@@ -261,7 +255,7 @@ class InterpretedResult:
 
 
 class StepReading:
-    """A step and the one after it, if any, with what several detectors need, computed once."""
+    """A step and the next step, if any. Computes once what several detectors need."""
 
     def __init__(self, step: Step, later: Step | None = None) -> None:
         self.step = step
@@ -269,7 +263,6 @@ class StepReading:
 
     @cached_property
     def answer(self) -> str:
-        """The text of the answer."""
         return said_by(self.step.answer)
 
     @cached_property
@@ -294,7 +287,7 @@ class StepReading:
 
     @cached_property
     def ran(self) -> tuple[ToolRun, ...]:
-        """The calls with results; of many, the first and the last."""
+        """The calls with results; if there are more than `MAX_RESULTS`, the first and the last of them."""
         calls = {same_id(call.id): call for call in self.step.calls}
         results = self.step.results
         if len(results) > MAX_RESULTS:
@@ -341,7 +334,7 @@ def is_edit(call: ToolCall) -> bool:
     return kind is ToolKind.EDIT or (kind is ToolKind.SHELL and _EDITS.search(command_of(call)[:_MAX_CHARS]) is not None)
 
 
-# Searched as plain text: a regular expression with so many words takes ten times as long.
+# Searched as plain text: a regular expression with all these words takes ten times as long.
 _NETWORK, _SERVICE, _MACHINE, _PROGRAM, _REFUSED = (
     programs_of(f"fault_{kind}") for kind in ("network", "service", "machine", "program", "refused")
 )
@@ -433,8 +426,8 @@ def _looks_failed(ran: ToolRun) -> bool:
     if ran.kind is ToolKind.READ:
         # A file may begin with the word error; a failed read is one short line.
         low = ran.text.lower() if len(ran.text) < 400 and ran.text.count("\n") < 4 else ""
-        return _NO_SUCH_FILE.search(low) is not None or any(one in low for one in _SCHEMA)
-    if any(one in ran.text[-200:].lower() for one in _HANGS):
+        return _NO_SUCH_FILE.search(low) is not None or _first(low, _SCHEMA) is not None
+    if _first(ran.text[-200:].lower(), _HANGS):
         return True
     if _GUARD.search(ran.command[:_MAX_CHARS]) or _only_looks(command_uses(ran.command)):
         return False
@@ -464,12 +457,12 @@ def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> Inte
         return InterpretedResult(ResultMeaning.STOPPED, found)
     low = ran.text[:1_000].lower()
     if ran.kind is not ToolKind.SHELL or ran.exit_code is None:
-        if found := next((one for one in _SCHEMA if one in low), None):
+        if found := _first(low, _SCHEMA):
             return InterpretedResult(ResultMeaning.SCHEMA, found)
         if unknown := _UNKNOWN_TOOL.search(low):
             return InterpretedResult(ResultMeaning.UNKNOWN_TOOL, unknown[0])
     own = _LOCAL.search(ran.command[:_MAX_CHARS]) is not None and reading.has_edited
-    # Rate limits and timeouts in the output of failed tests are what they test.
+    # Rate limits and timeouts in the output of failed tests are what the tests check.
     have_tests_failed = CommandUse.TEST in command_uses(ran.command) and _NOT_PASSED.search(ran.text) is not None
     if not have_tests_failed and (found := environment_fault(ran, is_own_server=own)):
         return InterpretedResult(ResultMeaning.ENVIRONMENT, found)
@@ -488,7 +481,7 @@ def _meaning_of_exit(ran: ToolRun, reading: StepReading, intent: str) -> Interpr
         return InterpretedResult(ResultMeaning.ANSWER, quote)
     if CommandUse.TEST in kinds and ran.exit_code != 4:
         return InterpretedResult(ResultMeaning.TESTS_FAILED, quote)
-    if any(one in ran.text.lower() for one in _HANGS):
+    if _first(ran.text.lower(), _HANGS):
         return InterpretedResult(ResultMeaning.HANGS, quote)
     if ran.kind is ToolKind.SHELL and (raised := _exception(ran.text)):
         return InterpretedResult(ResultMeaning.EXCEPTION, raised)

@@ -9,8 +9,6 @@ from metaclaw.outcome.reading import StepReading
 
 
 class SentenceKind(StrEnum):
-    """The kind of a sentence."""
-
     QUESTION = "question"
     REQUEST = "request"
     STATEMENT = "statement"
@@ -26,11 +24,10 @@ _STATE_NOW = re.compile(
     r"|none|i get|i have|ist|sind|geht|das|der|die|alles|el|la|los|todo|le|les|tout) "
 )
 _CLAUSE_WORDS = 3
-_SHORT = 3  # content words: so short a reply is about the answer
+_SHORT = 3  # a reply of at most 3 content words is about the answer
 
 
 def sentence_kind(reading: StepReading, said: str) -> SentenceKind:
-    """The kind of the user's sentence."""
     raw = reading.raw
     if not is_clause(said):
         return SentenceKind.SCRAP
@@ -105,8 +102,8 @@ _MAX_CHARS = 600
 def remarks_against(
     reading: StepReading, said: str, glad: Remark | None, *, begins_new: bool, has_changed: bool
 ) -> tuple[Remark, ...]:
-    """All remarks against the answer in `said`, each kind once. `glad` is what sounds content in it; `begins_new`: they turn to
-    something new at once; `has_changed`: they changed their mind."""
+    """All remarks against the answer in `said`, each kind once. `glad` is the praise or thanks in it; `begins_new`: its first words
+    introduce something new; `has_changed`: the user changed their mind."""
     if phrases.HARMLESS_DENIALS.find(said) and not phrases.BUTS.find(said):
         return ()
     outright = _outright(reading, said)
@@ -128,13 +125,13 @@ def _outright(reading: StepReading, said: str) -> list[Remark]:
         found.append(("reproach", quote))
     if quote := phrases.GIVES_UP.find(said):
         found.append(("gives_up", quote))
-    if quote := _shouted(raw, reading.step.task) or next((one for one in _SAD if one in raw), None):
+    if quote := _shouted(raw, reading.step.task) or next((emoji for emoji in _SAD if emoji in raw), None):
         found.append(("shout", quote))
     return found
 
 
 def _statements(reading: StepReading, said: str, glad: Remark | None) -> list[Remark]:
-    """Corrections and complaints. In a question, or about something else, the same words count less."""
+    """Corrections and complaints. The same words count less in a question or about something else."""
     asks = _asks(reading, said)
     quote = phrases.CORRECTIONS.find(said)
     complaint = phrases.COMPLAINTS.find(said) or _match(_NO_CHANGE, said)
@@ -170,7 +167,7 @@ def _reservations(reading: StepReading, said: str, glad: Remark | None) -> list[
     if glad and glad[0] == "praise":
         return []
     quote = phrases.MISGIVINGS.find(said)
-    # In a request, or about something else, a requirement is what they want next.
+    # A requirement in a request, or about something else, is the next task.
     if not quote and sentence_kind(reading, said) is SentenceKind.STATEMENT and shares_words(reading, said):
         quote = phrases.REQUIREMENTS.find(said)
     return [("mild", quote)] if quote else []
@@ -201,7 +198,7 @@ def _match(pattern: re.Pattern[str], text: str) -> str | None:
 
 
 def _shouted(raw: str, task: str) -> str | None:
-    """A word of the task newly in capitals, or everything in capitals."""
+    """A word of the task that is in capitals only in the reply, or a reply that is all in capitals."""
     if raw.isupper():
         return raw[:60] if len(raw) > 12 and not task.isupper() else None
     low = task.lower()
@@ -268,7 +265,7 @@ def read_reply(reading: StepReading) -> UserReply:
     reading = _without_negated_undo(reading)
     said = _CONTENT.sub(" perfect", reading.said)
     if cue := phrases.OTHER_TOPIC.find(said):
-        said = said[: said.index(f" {cue} ") + 1]  # what comes before is about the answer
+        said = said[: said.index(f" {cue} ") + 1]  # only the words before the cue are about the answer
     excuse = phrases.OWN_MISTAKE.find(said) or phrases.MANNERS.find(said)
     changed = phrases.CHANGED_MIND.find(said)
     glad = _gladness(reading, said)
@@ -317,7 +314,7 @@ def _is_negated_undo(clause: str) -> bool:
 
 def _gladness(reading: StepReading, said: str) -> Remark | None:
     raw = reading.raw
-    if found := phrases.PRAISE.find(said) or next((one for one in _GLAD if one in raw), None):
+    if found := phrases.PRAISE.find(said) or next((emoji for emoji in _GLAD if emoji in raw), None):
         return "praise", found
     if confirmed := _CONFIRMED.match(raw):
         return "praise", confirmed[1]
@@ -348,7 +345,7 @@ def _going_on(reading: StepReading, said: str, changed: str | None) -> Remark | 
     """What the user does next, if no phrase is against the answer."""
     raw = reading.raw
     if changed:
-        return "reply.changed", changed  # they want something else now: that says nothing about the answer
+        return "reply.changed", changed  # a changed mind says nothing about the answer
     if found := _next_cue(said):
         return "progress.next", found
     form, like = sentence_kind(reading, said), phrases.likeness(reading.step.task, raw)

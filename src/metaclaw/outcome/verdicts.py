@@ -1,8 +1,8 @@
-"""Verdicts: the signals of all detectors, combined with the judge's votes and calibration, give the outcome of a turn.
+"""Verdicts: combine the signals of all detectors with the judge's votes, calibrate the score, and decide the outcome of a turn.
 
 Calibration is a monotone map from a raw score to the share of failures that people and checks found at that score: isotonic
-regression by pooling adjacent violators. With little evidence the map stays near the identity: prior observations that agree with
-the score are spread over the whole range, and weigh as much as `PRIOR_WEIGHT` real ones.
+regression by pooling adjacent violators. Prior observations that agree with the score keep the map near the identity while there is
+little evidence; together they weigh as much as `PRIOR_WEIGHT` real observations.
 """
 
 import math
@@ -57,7 +57,7 @@ IDENTITY = Isotonic()
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Both maps: for what detectors decided alone, and for what a judge voted on."""
+    """`sensed` maps scores of turns that the detectors decided alone, `judged` those of turns that a judge voted on."""
 
     sensed: Isotonic = IDENTITY
     judged: Isotonic = IDENTITY
@@ -114,13 +114,13 @@ def _joined(blocks: list[_Block]) -> Isotonic:
 
 
 Pairs = Sequence[tuple[float, bool]]
-"""Predicted probability of failure, and whether it was one."""
+"""Predicted probability of failure, and whether the turn failed."""
 
 BINS = 10
 
 
 def auroc(pairs: Pairs) -> float | None:
-    """The probability that a failure has a higher score than a success, ties counted half; None without one of each."""
+    """The probability that a failure has a higher score than a success, ties counted half; None if either class is empty."""
     failures = sum(failed for _, failed in pairs)
     others = len(pairs) - failures
     if not failures or not others:
@@ -141,14 +141,14 @@ def ece(pairs: Pairs, bins: int = BINS) -> float | None:
     """Expected calibration error over bins of equal width: the mean distance of a probability from the observed share."""
     if not pairs:
         return None
-    kept: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
+    groups: list[list[tuple[float, bool]]] = [[] for _ in range(bins)]
     for probability, failed in pairs:
-        kept[min(bins - 1, int(probability * bins))].append((probability, failed))
-    return sum(abs(sum(p for p, _ in group) - sum(failed for _, failed in group)) for group in kept if group) / len(pairs)
+        groups[min(bins - 1, int(probability * bins))].append((probability, failed))
+    return sum(abs(sum(p for p, _ in group) - sum(failed for _, failed in group)) for group in groups if group) / len(pairs)
 
 
 MARGIN = 0.6
-"""How far from undecided, |1 - 2p|, a probability must be to count as decided."""
+"""A probability p counts as decided if |1 - 2p| is at least this."""
 
 _HINTS = ("reply.",)
 """Signals that shift a probability but never decide alone: the kind of a sentence does not tell its meaning."""
@@ -167,15 +167,15 @@ class Sensed:
 
 
 def sense(step: Step, later: Step | None = None) -> Sensed:
-    """Run all detectors on a step and what followed it; `later` is the next step, if known. A step without its next state should be
-    sensed again when that is there."""
+    """Run all detectors on a step and what followed it; `later` is the next step, if known. Call it again when the next state of
+    the step has been recorded."""
     signals = detect(step, later)
     p_fail = fuse(signals)
     return Sensed(_verdict(step, signals, p_fail), signals, p_fail)
 
 
 def detect(step: Step, later: Step | None = None, *, fitted: Collection[str] | None = WEIGHTS.signals) -> tuple[Signal, ...]:
-    """All signals, each kind once. A signal that is not among `fitted` changes nothing; None takes all as fitted."""
+    """All signals, each kind once. A signal that is not among `fitted` does not suppress progress; None: all are fitted."""
     observed = ObservedStep(step, later)
     found: dict[str, Signal] = {}
     for detector in DETECTORS:
@@ -188,8 +188,8 @@ def detect(step: Step, later: Step | None = None, *, fitted: Collection[str] | N
 
 
 def fuse(signals: tuple[Signal, ...], weights: SignalWeights = WEIGHTS) -> float:
-    """The probability that the agent failed: the scaled sum of the evidence. A signal that is not fitted keeps the weight it
-    has."""
+    """The probability that the agent failed: the scaled sum of the evidence. A signal without a fitted weight counts with its
+    own."""
     total = weights.bias + sum(weights.signals.get(signal.detector, signal.evidence) for signal in signals)
     return sigmoid(weights.scale * total)
 
@@ -221,7 +221,7 @@ def _verdict(step: Step, signals: tuple[Signal, ...], p_fail: float) -> Verdict 
 
 
 _PRIOR_VOTES = 0.25
-"""Prior votes for either outcome. Few, because votes of one model about one turn are nearly alike."""
+"""Prior votes for each outcome. Less than one, because several votes of one model on the same turn are nearly alike."""
 
 
 def raw_score(sensed: Sensed, votes: Votes | None) -> float | None:
@@ -247,7 +247,7 @@ def _log_odds(probability: float) -> float:
 
 
 def verdict(step: Step, sensed: Sensed, votes: Votes | None, calibration: Calibration) -> Verdict:
-    """The verdict on a turn. Unknown if the calibrated probability is too near to undecided, or there is no vote."""
+    """The verdict on a turn. Unknown if the calibrated probability is not decided, or if no vote is readable."""
     if sensed.verdict is not None and sensed.verdict.fault is Fault.ENVIRONMENT:
         return sensed.verdict
     if sensed.verdict is not None:

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from metaclaw.config import replace_file
+from metaclaw.durable_files import replace_file
 from metaclaw.schedule.clock import Clock, Zone
 
 SHORTEST_S: Final = 5.0

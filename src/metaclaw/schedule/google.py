@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import msgspec
 
-from metaclaw.config import replace_file
+from metaclaw.durable_files import replace_file
 from metaclaw.schedule.calendars import CalendarError, CalendarEvent, CalendarQuery, Fetched, fetch
 
 SCOPES: Final = (

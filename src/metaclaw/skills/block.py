@@ -1,8 +1,8 @@
-"""The block of rules, facts and skills as it stands in a prompt: the same bytes for the same content, within budgets, removable.
+"""The block of rules, facts and skills in a prompt: render it within budgets, recognise it, and remove it.
 
-Rules and facts come first, one line each; then the skills that are only listed, one line each; then the skills in full. The opening
-tag carries the length and a checksum of what follows, so a block is recognised by its content and not by how it looks: text that
-merely resembles one, in a skill or in a conversation, is left alone. Blank lines that set the block off are part of it.
+Rules and facts come first, one line each; then the listed skills, one line each; then the skills in full. The same content always
+gives the same bytes. The opening tag has the length and a checksum of the content, so text that only resembles a block, in a skill
+or in a conversation, is not taken for one. The blank lines around the block are part of it.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?;])\s|(?<=[。！？；])")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block's text, the names of what is in it in full, and of the skills that are only listed; all empty if nothing fits."""
+    """A block's text, the names of the rules, facts and skills placed in it, and of those listed; all empty if nothing fits."""
 
     text: str
     skills: tuple[SkillName, ...]
@@ -66,36 +66,36 @@ def estimate_tokens(text: str) -> int:
 def render_block(
     placed: Sequence[Skill], budget_tokens: int, *, listed: Sequence[Skill] = (), rules_budget_tokens: int = RULES_BUDGET_TOKENS
 ) -> Block:
-    """A block of `placed` rules, facts and skills in full and of `listed` skills in a line each. What exceeds its budget is left
-    out whole. The budget of skills counts twice: once for those in full with the frame, once for the listed lines."""
-    rules = _fitting([one for one in placed if one.kind is _RULE], rules_budget_tokens, rule_line)
-    left = rules_budget_tokens - sum(one.tokens for one in rules)
-    facts = _fitting([one for one in placed if one.kind is _FACT], left, rule_line)
-    full = _fitting([one for one in placed if one.kind is _SKILL], budget_tokens - _FRAME_TOKENS, _render_skill)
+    """A block of `placed` rules, facts and skills in full and of `listed` skills in a line each. Entries that exceed the budget are
+    left out. The budget of skills counts twice: for the skills in full with the frame, and for the listed lines."""
+    rules = _fitting([skill for skill in placed if skill.kind is _RULE], rules_budget_tokens, rule_line)
+    left = rules_budget_tokens - sum(line.tokens for line in rules)
+    facts = _fitting([skill for skill in placed if skill.kind is _FACT], left, rule_line)
+    full = _fitting([skill for skill in placed if skill.kind is _SKILL], budget_tokens - _FRAME_TOKENS, _render_skill)
     lines = _fitting(listed, budget_tokens, listed_line) if listed else []
     if len(lines) < len(listed):
         lines = _fitting(listed, budget_tokens, listed_briefly)
     paragraphs = [_PREAMBLE]
     for heading, written in ((_RULES, rules), (_FACTS, facts), (_LISTED, lines)):
         if written:
-            paragraphs.append("\n".join((heading, *[one.text for one in written])))
+            paragraphs.append("\n".join((heading, *[line.text for line in written])))
     if full:
-        paragraphs += [_FULL, *[one.text for one in full]]
+        paragraphs += [_FULL, *[skill.text for skill in full]]
     if len(paragraphs) == 1:
         return Block("", ())
-    names = tuple([one.skill.name for one in (*rules, *facts, *full)])
-    return Block(_envelope("\n\n".join(paragraphs)), names, tuple([one.skill.name for one in lines]))
+    names = tuple([written.skill.name for written in (*rules, *facts, *full)])
+    return Block(_envelope("\n\n".join(paragraphs)), names, tuple([line.skill.name for line in lines]))
 
 
 def render_reminder(rules: Sequence[Skill]) -> str:
-    """One line that reminds of these rules, to be placed at the end of a conversation. `remove_blocks` takes it out again."""
+    """One line that reminds of these rules, for the end of a conversation. `remove_blocks` removes it."""
     texts = [shorten(rule_line(rule).removeprefix("- "), _MOST_REMINDER_CHARS) for rule in rules]
     return _envelope(f"{_REMINDER} {' / '.join(texts)}").removeprefix("\n\n")
 
 
 def rule_line(rule: Skill) -> str:
-    """The line of a rule or fact: what it says, and when it applies unless that is always."""
-    text, when = (" ".join(one.split()) for one in (rule_text(rule), rule_when(rule)))
+    """The line of a rule or fact: its text, and when it applies unless that is always."""
+    text, when = (" ".join(field.split()) for field in (rule_text(rule), rule_when(rule)))
     if when == ALWAYS or is_template(rule):
         return f"- {text}"
     return f"- {text} [{shorten(when, _MOST_WHEN_CHARS)}]"
@@ -107,7 +107,7 @@ def listed_line(skill: Skill) -> str:
 
 
 def listed_briefly(skill: Skill) -> str:
-    """The line that lists a skill where not all lines fit: its name and when to use it."""
+    """The shorter line that lists a skill if not all lines fit: its name and when to use it."""
     return f"- {skill.name}: {shorten(skill.trigger, _MOST_SHORT_CHARS)}"
 
 
@@ -152,14 +152,14 @@ def already_present(skill: Skill, text: str) -> bool:
 
 
 def is_placed_in(skill: Skill, text: str) -> bool:
-    """Whether a block's text holds this rule, fact or skill, in full, as it is now."""
+    """Whether a block has this rule, fact or skill in full, with its present text."""
     if skill.kind is _SKILL:
         return _render_skill(skill) in text
     return f"\n{rule_line(skill)}\n" in text
 
 
 def is_listed_in(skill: Skill, text: str) -> bool:
-    """Whether a block's text lists this skill as it is now."""
+    """Whether a block lists this skill, with its present text."""
     return f"\n{listed_line(skill)}\n" in text or f"\n{listed_briefly(skill)}\n" in text
 
 
@@ -169,7 +169,7 @@ class _Written(NamedTuple):
     tokens: int
 
 
-# The same few are written again and again, so their texts are kept: by identity, since a skill cannot be hashed.
+# A cache of rendered texts, by identity, because a skill cannot be hashed.
 _known: dict[tuple[Callable[[Skill], str], int], _Written] = {}
 _MAX_KNOWN = 8192
 
@@ -187,14 +187,14 @@ def _write(skill: Skill, form: Callable[[Skill], str]) -> _Written:
 
 
 def _fitting(skills: Sequence[Skill], budget_tokens: int, form: Callable[[Skill], str]) -> list[_Written]:
-    """The skills that fit the budget, rendered; a later, shorter one may still fit."""
-    kept: list[_Written] = []
+    """The skills that fit the budget, rendered. A skill that does not fit is skipped; a later, shorter one may still fit."""
+    fitting: list[_Written] = []
     for skill in skills:
         written = _write(skill, form)
         if written.tokens <= budget_tokens:
-            kept.append(written)
+            fitting.append(written)
             budget_tokens -= written.tokens
-    return kept
+    return fitting
 
 
 def _envelope(inner: str) -> str:
@@ -210,4 +210,4 @@ def _checksum(inner: str) -> str:
 
 
 _FRAME_TOKENS = sum(map(estimate_tokens, (_envelope(""), _PREAMBLE, _FULL))) + 4
-"""What a block takes besides what stands in it."""
+"""The tokens of a block without its entries."""

@@ -1,7 +1,7 @@
-"""What the fields of a skill, rule or fact mean: its text and time, its enforcement, its scope and its author.
+"""The meaning of the fields of a skill, rule or fact: text, time, enforcement, scope and author.
 
 A `scope` is None for everyone, else `team:NAME`, `workspace:ID`, `user:ID`, or `owner` for requests without a user id; an id
-without a kind is a user's or a workspace's. Of skills that say the same, the most specific is placed: a user's own before the
+without a kind is a user's or a workspace's. Of skills that say the same, only the most specific is placed: the user's before the
 workspace's, then the team's, then everyone's.
 """
 
@@ -20,8 +20,8 @@ ENFORCE: Final = ("off", "remind", "hold")
 ON_ERROR: Final = ("pass", "hold")
 ON_BREAK: Final = ("text", "call")
 PROPOSED, CONFIRMED = CHECK_STATES = ("proposed", "confirmed")
-"""A check that a model wrote is proposed until a real turn has confirmed it. One without a state is a person's, and confirmed."""
-# Homes from before rules had a kind keep them in a template: an introduction, the person's words as a quotation, steps.
+"""A check that a model wrote is proposed until a turn has confirmed it. A check without a state was written by a person."""
+# Old versions stored a rule as a skill with a template: an introduction, the person's words as a quotation, steps.
 _TEMPLATES: Final = (
     "The person's own words, to be followed as they stand:",
     "A task of this kind went wrong before. What the person said about it:",
@@ -30,28 +30,28 @@ _QUOTATION: Final = re.compile(r"(?m)^> ?(.*)$")
 
 
 def choice_fault(field: str, value: object, allowed: Sequence[str]) -> str | None:
-    """What is wrong with a value that must be one of `allowed`; None if it is, or is missing."""
+    """What is wrong with a value that must be one of `allowed`, or None. A missing value is allowed."""
     if value is None or value in allowed:
         return None
-    words = [f"`{one}`" for one in allowed]
+    words = [f"`{choice}`" for choice in allowed]
     return f"{field} is {value!r}: write {', '.join(words[:-1])} or {words[-1]}"
 
 
 def rule_text(rule: Skill) -> str:
-    """The person's words, without the template that older homes have around them."""
+    """The person's words, without the template of old versions."""
     if not is_template(rule):
         return rule.body
     return "\n".join(_QUOTATION.findall(rule.body)).strip() or rule.body
 
 
 def rule_when(rule: Skill) -> str:
-    """When it applies: `always`, or the situation. A trigger that only repeats the rule means always."""
+    """When the rule applies: `always`, or the situation. A trigger that only repeats the rule means always."""
     is_always = rule.applies_always or rule.trigger.strip(" .").casefold() == ALWAYS or rule.trigger.split() == rule.body.split()
     return ALWAYS if is_always else rule.trigger
 
 
 def is_template(rule: Skill) -> bool:
-    """Whether it is in the template of an older home, whose trigger only lists words."""
+    """Whether the rule has the template of an old version, whose trigger is only a list of words."""
     return rule.body.startswith(_TEMPLATES)
 
 
@@ -72,30 +72,30 @@ def on_break_of(skill: Skill) -> str:
 
 
 def check_state_of(skill: Skill) -> str | None:
-    """Whether its check is `proposed` or `confirmed`; None where it has no check."""
+    """Whether its check is `proposed` or `confirmed`; None if it has no check."""
     if skill.extra.get("check") is None:
         return None
     return PROPOSED if skill.extra.get("check_state") == PROPOSED else CONFIRMED
 
 
 Teams = Mapping[str, Collection[str]]
-"""The configured teams: who belongs to each."""
+"""The configured teams with their users."""
 
 OWNER = "owner"
 EVERYONE, TEAM, WORKSPACE, PERSONAL = range(4)
 _KINDS = {"team:": TEAM, "workspace:": WORKSPACE, "user:": PERSONAL}
-# Triggers that share this much of their terms tell of the same situation; less is enough where one only says more than the other,
-# since a word on either side ("to staging", "to production") makes them two.
+# Triggers that share this much of their terms are for the same situation. Less is enough if one trigger has all terms of the other;
+# if each has a term of its own ("to staging", "to production"), they are different situations.
 _SAME_SITUATION = 0.8
 _SAME_BUT_FINER = 0.6
 _SKILL = SkillKind.SKILL
 
-# Keys of the front matter that belong to what a skill means: a new key that changes what is placed, checked or held belongs here.
+# Keys of the front matter that change what is placed, checked or held.
 _MEANING_KEYS = ("kind", "applies", "workspace", "expires", "overrides", "check", "enforce", "on_error", "on_break")
 
 
 def applying(scope: Scope | None, teams: Teams | None = None) -> dict[str, int]:
-    """The scopes that include this speaker, each with how specific it is; none for no particular speaker."""
+    """The scopes that include this speaker, each with its rank: how specific it is."""
     if scope is None:
         return {}
     user, workspace = scope.user, scope.workspace
@@ -112,7 +112,7 @@ def applies(wanted: str | None, scope: Scope | None, teams: Teams | None = None)
 
 
 def scope_of_lesson(scope: Scope) -> str:
-    """The scope of what is learned from a turn: the person who spoke, in all of their projects."""
+    """The scope of a lesson from a turn: the speaker, in all projects."""
     return f"user:{scope.user}" if scope.user else OWNER
 
 
@@ -123,18 +123,18 @@ def fault_of(scope: str) -> str | None:
 
 
 def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skill, ...]:
-    """The rules, facts and skills in their order, without those that a more specific one replaces: it says the same (rules and
-    facts by text, skills by trigger), or one names the other in `overrides`, which is all that counts between equally specific
-    ones. `rank` is how specific each scope is. A held rule always stays: one speaker's words must not lift it."""
+    """The rules, facts and skills in their order, without those that a more specific one replaces: both say the same (rules and
+    facts by text, skills by trigger), or one names the other in `overrides`. Of equally specific ones, only `overrides` counts.
+    `rank` says how specific each scope is. A held rule always stays, because one speaker must not be able to lift it."""
     ranks: dict[str, int] = {skill.name: rank_of(skill, rank) for skill in found}
     is_level = len(set(ranks.values())) < 2
     if is_level and not any("overrides" in skill.extra for skill in found):
         return tuple(found)
-    nearest_first = sorted(found, key=lambda one: -ranks[one.name])
+    nearest_first = sorted(found, key=lambda skill: -ranks[skill.name])
     gone: set[str] = set()
     for skill in nearest_first:
         for name in overrides_of(skill):
-            # The more specific one wins, whichever of the two names the other.
+            # The more specific of the two stays, no matter which names the other.
             if name in ranks and skill.name not in gone:
                 gone.add(name if ranks[skill.name] >= ranks[name] else skill.name)
     if not is_level:
@@ -148,14 +148,15 @@ def is_held(skill: Skill) -> bool:
 
 
 def _drop_repeated(nearest_first: Sequence[Skill], ranks: Mapping[str, int], gone: set[str]) -> None:
-    """Add to `gone` what repeats a more specific one of the same sort."""
+    """Add to `gone` the skills that repeat a more specific skill, and the rules that repeat a more specific rule."""
     said: dict[tuple[bool, str], list[Skill]] = {}
     for skill in nearest_first:
         if skill.name in gone:
             continue
         is_skill, terms = skill.kind is _SKILL, _terms_said(skill)
-        near = {one.name: one for term in terms for one in said.get((is_skill, term), ()) if ranks[one.name] > ranks[skill.name]}
-        if any(_overlap(terms, _terms_said(one)) for one in near.values()):
+        sharing = (other for term in terms for other in said.get((is_skill, term), ()))
+        near = {other.name: other for other in sharing if ranks[other.name] > ranks[skill.name]}
+        if any(_overlap(terms, _terms_said(other)) for other in near.values()):
             gone.add(skill.name)
             continue
         for term in terms:
@@ -186,24 +187,23 @@ def overrides_of(skill: Skill) -> tuple[str, ...]:
 
 
 def _both_ways(kind: str, who: str) -> dict[str, int]:
-    """An id with its kind and alone; not alone if it reads like a scope of another kind."""
+    """The scopes of an id: with its kind, and without if that cannot be mistaken for another scope."""
     named = {kind + who: _KINDS[kind]}
     return named if who == OWNER or who.startswith(tuple(_KINDS)) else named | {who: _KINDS[kind]}
 
 
 def rank_of(skill: Skill, rank: Mapping[str, int]) -> int:
-    """How specific a skill's scope is."""
     return EVERYONE if skill.scope is None else rank.get(skill.scope, EVERYONE)
 
 
 def meaning_of(skill: Skill) -> tuple[object, ...]:
-    """What a skill means: its text, where it applies, and how it is checked. If this changes, it is another skill."""
+    """A skill's text, where it applies, and how it is checked. If this changes, it counts as another skill."""
     return skill.content_hash, *(skill.extra.get(key) for key in _MEANING_KEYS)
 
 
 def owned(read: Skill, known: Skill | None) -> Skill:
-    """A skill read from a file, with its author. If a person has changed the `known` learned skill of this name, it is theirs from
-    then on, whatever `author` and `state` say: the program never changes, withholds or retires it again."""
+    """A skill read from a file, with its author. If a person has changed the `known` learned skill of this name, they are its
+    author from then on, even if the file says otherwise: the program never changes, withholds or retires it again."""
     if known is None or read.author is Authorship.PERSON:
         return read
     if known.author is Authorship.PERSON or meaning_of(known) != meaning_of(read):
@@ -217,10 +217,10 @@ def is_untouchable(skill: Skill) -> bool:
 
 
 def is_stated(skill: Skill) -> bool:
-    """Whether it is a rule or a fact, which only the person's later words or commands change."""
+    """Whether it is a rule or a fact, which only a person's message or command may change."""
     return skill.kind is not _SKILL or skill.author is Authorship.INSTRUCTION
 
 
 def may_be_withheld(skill: Skill) -> bool:
-    """Whether this skill may be withheld at random to measure its effect: a person's own words never are."""
+    """Whether this skill may be withheld at random to measure its uplift; rules and facts may not."""
     return skill.author is Authorship.EVOLVER and not skill.pinned and skill.kind is _SKILL

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
+from metaclaw.durable_files import replace_file, sync_path
 from metaclaw.errors import SkillError
 from metaclaw.skills.fields import CHECK_STATES, ENFORCE, ON_BREAK, ON_ERROR, choice_fault, fault_of
 
@@ -23,7 +24,7 @@ MAX_TRIGGER_CHARS = 4_096
 AT_ONCE = 16
 """So many files are written or flushed side by side: most of the time each of them only waits for the disk."""
 
-_TEMPORARY = ".SKILL-"
+_TEMPORARY = f".{SKILL_FILE}."
 _REMOVED = ".removed-"
 _FENCE = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _HALF_CHARACTER = re.compile("[\ud800-\udfff]")
@@ -112,7 +113,7 @@ def write_skill(folder: Path, skill: Skill, *, flush: bool = True) -> Path:
             _aside(folder, skill.name).rename(home)
         home.mkdir(mode=0o700, exist_ok=True)
         _refuse_links_out(home, folder)
-        _replace(path, text.encode(), flush=flush)
+        replace_file(path, text.encode(), follow_links=False, flush=flush)
     return path
 
 
@@ -125,7 +126,7 @@ def remove_skill(folder: Path, name: str) -> None:
         grave = _hide(folder, home)
         if grave is not None:
             shutil.rmtree(grave)
-        _sync(folder)
+        sync_path(folder)
 
 
 def withdraw_skill(folder: Path, name: str) -> None:
@@ -148,10 +149,10 @@ def flush_skills(folder: Path, names: Sequence[str]) -> None:
     """Flush these files, and removals, to disk. In parallel, since each waits for the disk."""
     homes = [folder / name for name in names if (folder / name).is_dir()]
     with _disk_errors(folder), ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in pool.map(_sync, [*(home / SKILL_FILE for home in homes if (home / SKILL_FILE).is_file()), *homes]):
+        for _ in pool.map(sync_path, [*(home / SKILL_FILE for home in homes if (home / SKILL_FILE).is_file()), *homes]):
             pass
         if folder.is_dir():
-            _sync(folder)
+            sync_path(folder)
 
 
 def sweep(folder: Path) -> None:
@@ -277,32 +278,6 @@ def _refuse_links_out(path: Path, folder: Path) -> None:
         raise SkillError(f"{path}: a link that leads nowhere: remove it") from error
     if not inside:
         raise SkillError(f"{path}: a link that leads out of {folder}: copy the skill into the folder instead")
-
-
-def _replace(path: Path, content: bytes, *, flush: bool) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=path.parent)  # mkstemp makes it 0600
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            if flush:
-                file.flush()
-                os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    if flush:
-        _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folders, and needs no such thing
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

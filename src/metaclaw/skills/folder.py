@@ -1,7 +1,7 @@
-"""The skills folder: what changed in it since the last look, and writing the files of a published generation.
+"""The skills folder: find the files that changed since the last look, and write the files of a published generation.
 
-Changes are told from names, times, sizes and inodes, without opening a file. A file that is owed a change is changed only while it
-still says what it said before: an edit by a person is never lost, and what was interrupted is done later.
+Names, times, sizes and inodes tell whether a file changed; no file is opened. A file is written only while it still has the text of
+the generation before, so that a person's edit is never lost. Interrupted writes are done later.
 """
 
 import os
@@ -21,12 +21,12 @@ from metaclaw.ports import GenerationStore
 from metaclaw.skills.fields import meaning_of
 from metaclaw.skills.files import AT_ONCE, SKILL_FILE, flush_skills, read_skill, sweep, withdraw_skill, write_skill
 
-# A file changed this recently may change again without its time changing: the clock of a file system ticks every few milliseconds.
+# A file changed this recently may change again with the same time, because the clock of a file system is coarse.
 _UNSETTLED_S = 0.1
 
 Signature = tuple[int, int, int]
 
-# Files that could not be written for a while may be behind by several generations; older ones are not looked at.
+# Files that could not be written for a while may be several generations behind; at most 8 generations are compared.
 _GENERATIONS_BACK = 8
 _MANY = 100
 
@@ -39,7 +39,7 @@ class FolderChanges(NamedTuple):
 
 
 class FolderScan:
-    """Remembers what the folder looked like. Where nothing changed, a look costs one system call a skill."""
+    """Remembers the state of the folder. If nothing changed, a look costs one system call per skill."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = str(folder)
@@ -53,8 +53,8 @@ class FolderScan:
         return name in self._seen
 
     def look(self, most: int | None = None, also: Iterable[str] = ()) -> FolderChanges:
-        """What changed. With `most`, only so many files are checked, in turn from call to call, and those of `also`; new and
-        removed folders are always noticed. Raises OSError if the folder cannot be listed; a missing one is empty."""
+        """The changes since the last look. Checks at most `most` files, others at the next call, and those of `also`; new and
+        removed folders are always noticed. Raises OSError if the folder cannot be listed; a missing folder is empty."""
         new, gone = self._list() if self._folder_changed() else ([], [])
         for name in gone:
             del self._seen[name]
@@ -63,7 +63,7 @@ class FolderScan:
         return FolderChanges(sorted(name for name in due if name in self._seen and self._file_changed(name)), sorted(gone))
 
     def look_again(self, name: str) -> None:
-        """Report this one as changed next time."""
+        """Report this skill as changed at the next look."""
         if name in self._seen:
             self._seen[name] = None
             self._turn.append(name)
@@ -116,7 +116,7 @@ class FolderScan:
 
 
 def modified_at(path: Path) -> float | None:
-    """When a file was last written, or None where there is none."""
+    """When a file was last written, or None if there is no file."""
     try:
         facts = path.stat()
     except OSError:
@@ -125,7 +125,7 @@ def modified_at(path: Path) -> float | None:
 
 
 class NoText(Enum):
-    """A file without a readable skill. An empty one may be the result of a power loss, and is no edit."""
+    """A file without a readable skill. An empty file may be the result of a power loss, and does not count as an edit."""
 
     EMPTY = auto()
     UNREADABLE = auto()
@@ -139,31 +139,31 @@ class OwedChange(NamedTuple):
 
 
 class FolderUpkeep:
-    """Brings files in line with the generation in force. One writer at a time."""
+    """Writes the files of the generation in force. One writer at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._owed: dict[SkillName, OwedChange] = {}
         self._settled: set[SkillName] = set()
         self._contested: dict[SkillName, Skill] = {}
-        self._has_removed = True  # perhaps, when the program last ran
+        self._has_removed = True  # an earlier process may have removed files
         self.trouble: str | None = None
 
     @property
     def is_behind(self) -> bool:
-        """Whether too many files are to be written to wait for them."""
+        """Whether there are too many files to write to wait for them."""
         return len(self._owed) > _MANY
 
     def owe(self, changes: Mapping[SkillName, OwedChange]) -> None:
-        """Note published changes that are to be written to files."""
+        """Add published changes that must be written to files."""
         for name, change in changes.items():
-            # A file that never got its last change still says what it said before that.
+            # If the last change was not written, the file still has the text before that.
             earlier = self._owed.get(name)
             self._owed[name] = OwedChange(change.desired, change.before if earlier is None else earlier.before)
         self._settled -= changes.keys()
 
     def recall(self, generations: GenerationStore, latest: SkillGeneration) -> None:
-        """Find in the store what was published but not written when the program last stopped."""
+        """Find in the store the changes that an earlier process published but did not write."""
         unwritten = generations.unwritten()
         doubtful, changes = set(unwritten), dict[SkillName, OwedChange]()
         for number in range(latest.number - 1, max(-1, latest.number - 1 - _GENERATIONS_BACK), -1):
@@ -178,11 +178,11 @@ class FolderUpkeep:
         self.owe(changes)
 
     def settle(self, generations: GenerationStore) -> None:
-        """Write and remove the files that are due. A failure is kept in `trouble`, and the file is tried again. Raises
+        """Write and remove the files that are due. A failure is reported in `trouble`, and tried again at the next call. Raises
         StoreError."""
         self.trouble = None
         owed = list(self._owed.items())
-        with ThreadPoolExecutor(AT_ONCE) as pool:  # which starts no thread where there is nothing to do
+        with ThreadPoolExecutor(AT_ONCE) as pool:  # starts no thread if there is nothing to do
             for (name, _), fault in zip(owed, pool.map(self._bring_in_line, owed), strict=True):
                 if fault is not None:
                     self.trouble = f"a skill file is behind its generation: {fault}"
@@ -208,12 +208,12 @@ class FolderUpkeep:
             self._settled.clear()
 
     def awaits(self, name: str, read: Skill | None) -> bool:
-        """Whether this file is known to be outdated, so that its text is no edit."""
+        """Whether this file waits for a write and still has its old text, so that it does not count as an edit."""
         owed = self._owed.get(SkillName(name))
         return owed is not None and _is_same_text(read, owed.before)
 
     def contested(self, name: str) -> Skill | None:
-        """The skill as it was before a person changed it while the program was about to; returned once."""
+        """The skill before a person edited its file while a write was due; returned once."""
         return self._contested.pop(SkillName(name), None)
 
     def _bring_in_line(self, change: tuple[SkillName, OwedChange]) -> SkillError | None:

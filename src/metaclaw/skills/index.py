@@ -1,31 +1,30 @@
 """The lexical index over skills, and how much evidence a request gives for a skill.
 
-An index is an immutable snapshot. `changed` makes the next one: it copies the postings it touches and shares all others, so that
-readers need no lock and a skill is added to 100,000 in a few milliseconds.
+An index is an immutable snapshot. `changed` makes the next one: it copies the postings it changes and shares all others, so that
+readers need no lock, and a skill is added to 100,000 in a few milliseconds.
 
-A term's postings are sorted arrays of document numbers, one per grade (see below), so that each list has one weight. A search adds
-up the lists by falling weight; once `_MOST_POSTINGS` are added up, the remaining lists of ordinary words are only probed for the
-skills with the most evidence so far. At 100,000 documents SQLite's FTS5 needs 180 ms for 15 ordinary words.
+A term's postings are sorted arrays of document numbers, one array per grade (see below), so that each array has one weight. A
+search adds up the arrays, the highest weight first. After `_MOST_POSTINGS` numbers, the remaining arrays, of common words, are
+searched only for the skills with the most evidence so far. At 100,000 documents SQLite's FTS5 needs 180 ms for 15 common words.
 
-**Informativeness.** A word that few skills have says more. Its weight is `ln((N + M) / (df + M·p))`: N skills, of which df have the
-word, smoothed with M imagined documents of ordinary requests in which it has probability p (very common, common, or the rest). So
-"file" says little even in a library of two skills; in a large library what was counted outweighs the lists.
+**Informativeness.** A word that few skills have says more. Its weight is `ln((N + M) / (df + M·p))`: df of N skills have the word,
+smoothed with M imagined documents of ordinary requests, in which it has probability p (very common, common, or other). So "file"
+says little even in a library of two skills; in a large library the counts matter more than p.
 
-**Evidence.** A word found in a skill counts with its informativeness times a grade: where it is (name and trigger, one of them or
-several examples, one example, often in the body, once in the body, once in a long body). The evidence for a skill is the sum over
-the request's words: BM25 with its saturated term frequency rounded to six grades, in integers, so that order does not matter.
+**Evidence.** A word of the request that a skill has counts with its informativeness times a grade, which depends on where it is
+(name and trigger, one of them or several examples, one example, often in the body, once in the body, once in a long body). The
+evidence for a skill is the sum over the words: BM25 with the saturated term frequency rounded to six grades, in integers.
 
-**Abstention.** Read as a log-likelihood, evidence of E is a coincidence that about N·e^-E skills show by chance. One word that no
-other skill has gives at most `ln(N + M)` = L, so the bar is set in units of L: evidence must reach 0.74·L, a little more than one
-such word in the trigger alone gives (0.75·(L - ln 2)) and less than one in name and trigger. So a lone rare word is not enough; two
-informative words of the trigger, or the word a skill is named after, are. Three things move the bar:
-- In a small library a coincidence is rarer still: up to 100 skills 0.65 of the bar is enough, from 10,000 on all of it.
-- Where the evidence explains nearly the whole request ("commit this please"), there is little else it could have been about: the
-  bar falls, by up to 55 %.
-- The more words a request has, the more of them are met by chance. Chance adds up like a random walk, so the evidence must also
-  reach 0.8·√Q, Q being the informativeness of all the request's words, those that no skill knows included.
+**Abstention.** As a log-likelihood, evidence of E means that about N·e^-E skills reach it by chance. One word that no other skill
+has gives at most `ln(N + M)` = L, so the bar is set in units of L: evidence must reach 0.74·L. That is a little more than one such
+word in the trigger gives (0.75·(L - ln 2)), and less than one in name and trigger. So one rare word is not enough; two informative
+words of the trigger, or the word in the skill's name, are. Three things change the bar:
+- In a small library matches by chance are rarer: up to 100 skills 0.65 of the bar is enough, from 10,000 on all of it.
+- If the evidence explains nearly the whole request ("commit this please"), the bar is lower, by up to 55 %.
+- The more words a request has, the more of them match by chance. Chance adds up like a random walk, so the evidence must also reach
+  0.8·√Q, where Q is the informativeness of all words of the request, including those that no skill has.
 
-The constants were chosen on the hand-written cases of `benchmarks/retrieval_cases.py`; the benchmark prints what they do.
+The constants were chosen on the hand-written cases of `benchmarks/retrieval_cases.py`, which also prints their effect.
 """
 
 from array import array
@@ -94,7 +93,7 @@ def evidence_needed(mass: float, skills: int) -> int:
 V = TypeVar("V")
 _SHARDS = 256
 MOST_RANKED = 128
-"""Most skills that are put in order for a request."""
+"""The most skills that are ranked for a request."""
 
 Postings = tuple["array[int]", ...]
 
@@ -104,14 +103,14 @@ _MOST_WORDS = 8_192
 _MOST_SOUGHT = 14
 _MOST_POSTINGS = 20_000
 _NEAR_BEST = 0.6
-_MOST_KINDS = 4  # where only some kinds are wanted, so many times the limit is looked at
+_MOST_KINDS = 4  # if only some kinds are wanted, 4 times the limit is ranked before the others are removed
 _EVERYWHERE = ""
 _NONE: "array[int]" = array("I")
 _SAYS_NOTHING: dict[str, float] = {}
 
 
 class FoundSkill(NamedTuple):
-    """A skill, how well it fits a request (1.0 is the least with which it is placed), and whether it fits well enough."""
+    """A skill, its score for a request (at least 1.0 to be placed), and whether it matches well enough."""
 
     skill: Skill
     score: float
@@ -126,23 +125,23 @@ class SkillQuery(NamedTuple):
 
 
 def telling_words(query: str) -> list[str]:
-    """The words of a request by which skills are found. A ticket's number, a date and the like are none."""
+    """The words of a request by which skills are found, without ticket numbers, dates and the like."""
     return [word for word in list_words(query[:_MOST_QUERY_CHARS]) if word.isalpha() or terms_of(word)]
 
 
 def words_digest(words: Sequence[str]) -> bytes:
-    """A short key for the words of a request, which keeps no text of it."""
+    """A short key for the words of a request, without its text."""
     return blake2b(" ".join(words).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 MOST_LISTABLE = 512
-"""A scope with more skills than this is never listed whole, so only their number is kept."""
+"""A scope with more skills than this is never listed completely: only their number is stored."""
 Group = Mapping[str, Skill]
 _EMPTY: Group = {}
 
 
 class Members:
-    """Rules, facts and skills by scope (None: everyone's), each group by name. Never changes; what is not touched is shared."""
+    """Rules, facts and skills by scope (None: everyone's), each group by name. Immutable; `changed` shares unchanged groups."""
 
     __slots__ = ("_counts", "_groups")
 
@@ -155,12 +154,12 @@ class Members:
         return self._groups.get((scope, False), _EMPTY)
 
     def skills(self, scope: str | None) -> Group | None:
-        """The other skills of a scope, or None where they are too many to be listed."""
-        found = self._groups.get((scope, True), _EMPTY)
-        return found if len(found) == self._counts[scope] else None
+        """The other skills of a scope, or None if there are too many to list."""
+        skills = self._groups.get((scope, True), _EMPTY)
+        return skills if len(skills) == self._counts[scope] else None
 
     def changed(self, changes: Iterable[tuple[Skill, bool]]) -> "Members":
-        """The next state: each skill put in (True) or taken out, in this order."""
+        """The next state: each skill is added (True) or removed, in this order."""
         members = Members()
         groups, counts = self._groups.copy(), self._counts.copy()
         members._groups, members._counts = groups, counts
@@ -207,7 +206,6 @@ class SkillIndex:
         return self._hash
 
     def get(self, name: str) -> Skill | None:
-        """The skill of this name."""
         number = self._numbers.get(name)
         return None if number is None else self._documents[number]
 
@@ -226,7 +224,7 @@ class SkillIndex:
         return self._members
 
     def changed(self, put: Sequence[Skill], removed: Iterable[str] = ()) -> "SkillIndex":
-        """The next state: `removed` names taken out, `put` added or, where the name is known, replaced."""
+        """The next state, without the names in `removed` and with the skills in `put`, which replace those of the same name."""
         removed = [name for name in removed if self._numbers.get(name) is not None]
         if not put and not removed:
             return self
@@ -239,12 +237,11 @@ class SkillIndex:
         return draft.finish()
 
     def search(self, query: str, limit: int = 3, scopes: frozenset[str] = frozenset()) -> list[FoundSkill]:
-        """The skills with enough evidence, best first, none far behind the best; ties by name. Scoped skills only if their scope is
-        in `scopes`."""
-        return [one for one in self.rank(query, scopes=scopes) if one.is_match][:limit]
+        """The skills that match, best first, ties by name. Scoped skills only if their scope is in `scopes`."""
+        return [hit for hit in self.rank(query, scopes=scopes) if hit.is_match][:limit]
 
     def read(self, words: Sequence[str]) -> SkillQuery:
-        """What a request with these telling words asks of this library: everything the search depends on."""
+        """The query for a request with these words: everything that the ranking depends on."""
         request, mass = self._weigh(words)
         return SkillQuery(tuple(sorted(request.items())), evidence_needed(mass, len(self)))
 
@@ -256,8 +253,8 @@ class SkillIndex:
         scopes: frozenset[str] = frozenset(),
         limit: int = MOST_RANKED,
     ) -> list[FoundSkill]:
-        """Up to `limit` skills, rules and facts that share anything with a request, best first; ties by name. `nearness` is their
-        similarity in meaning, without it only words count; `kinds` restricts the kinds, `scopes` is as in `search`."""
+        """Up to `limit` skills, rules and facts that share a term with a request, best first, ties by name. `nearness` is
+        similarity in meaning; None: words only. `kinds` restricts the kinds, `scopes` is as in `search`."""
         wanted = self.read(telling_words(query)) if isinstance(query, str) else query
         evidence = self._evidence(wanted, scopes, limit * _MOST_KINDS if kinds else limit)
         if nearness:
@@ -267,17 +264,17 @@ class SkillIndex:
                 if number is not None and self._scoped.get(number, _EVERYWHERE) in admitted:
                     evidence.setdefault(number, 0)
         bar, lower = (bar_of_similarity(len(self), is_rule=is_rule) for is_rule in (False, True))
-        found = []
+        scored = []
         for number, amount in evidence.items():
             skill = self._documents[number]
             if skill is not None and (kinds is None or skill.kind in kinds):
                 score = amount / wanted.floor
                 if nearness is not None:
                     score = nearness.score(skill.name, score, bar if skill.kind is SkillKind.SKILL else lower)
-                found.append((score, skill))
-        found.sort(key=lambda one: (-one[0], one[1].name))
-        least = max(1.0, found[0][0] * _NEAR_BEST) if found and nearness is None else 1.0
-        return [FoundSkill(skill, score, score >= least) for score, skill in found[:limit]]
+                scored.append((score, skill))
+        scored.sort(key=lambda pair: (-pair[0], pair[1].name))
+        least = max(1.0, scored[0][0] * _NEAR_BEST) if scored and nearness is None else 1.0
+        return [FoundSkill(skill, score, score >= least) for score, skill in scored[:limit]]
 
     def _evidence(self, wanted: SkillQuery, scopes: frozenset[str], limit: int) -> dict[int, int]:
         """The evidence for the skills that have the most."""
@@ -293,7 +290,7 @@ class SkillIndex:
         if self._scoped:
             admitted, scoped = scopes | {_EVERYWHERE}, self._scoped
             evidence = {number: worth for number, worth in evidence.items() if scoped.get(number, _EVERYWHERE) in admitted}
-        best = dict(nlargest(limit, evidence.items(), key=lambda one: one[1])) if len(evidence) > limit else evidence
+        best = dict(nlargest(limit, evidence.items(), key=lambda item: item[1])) if len(evidence) > limit else evidence
         for weight, documents in rest:
             for number in best:
                 at = bisect_left(documents, number)
@@ -302,18 +299,18 @@ class SkillIndex:
         return best
 
     def _lists(self, wanted: SkillQuery) -> list[tuple[int, "array[int]"]]:
-        """The postings of a request's terms, each list with its weight, the weightiest first."""
+        """The arrays of document numbers of a request's terms, each with its weight, the highest first."""
         lists = [
             (round(UNIT * weight * grade), documents)
             for term, weight in wanted.terms
             for grade, documents in zip(GRADES, self._postings.get(term) or (), strict=False)
             if documents
         ]
-        return sorted(lists, key=lambda one: -one[0])
+        return sorted(lists, key=lambda pair: -pair[0])
 
     def _weigh(self, words: Sequence[str]) -> tuple[dict[str, float], float]:
-        """The request's most telling known terms with their informativeness, and the mass of its most telling terms, known or not:
-        words that no skill has are what no skill explains."""
+        """The request's most telling known terms with their informativeness, and the mass: the informativeness of its most telling
+        terms, including terms that no skill has."""
         get = self._words.get
         telling = [terms for word in words if (terms := found if (found := get(word)) is not None else self._weigh_word(word))]
         weights: dict[str, float] = {}
@@ -344,7 +341,7 @@ class SkillIndex:
 
 
 class _Draft:
-    """The next state of an index while it is being made."""
+    """Builds the next state of an index."""
 
     def __init__(self, index: SkillIndex) -> None:
         self._old = index
@@ -356,7 +353,7 @@ class _Draft:
         self._touched: tuple[dict[str, array[int]], ...] = tuple({} for _ in GRADES)
 
     def add(self, skill: Skill) -> None:
-        """Put in a skill whose name is not there."""
+        """Add a skill whose name is free."""
         if self._free:
             number = self._free.pop()
         else:
@@ -376,7 +373,7 @@ class _Draft:
                 documents.append(number)
 
     def remove(self, name: str) -> None:
-        """Take a skill out, if it is there."""
+        """Remove a skill, if the name is known."""
         number = self._numbers[name] if name in self._numbers else self._old._numbers.get(name)
         skill = None if number is None else self._documents[number]
         if number is None or skill is None:
@@ -392,7 +389,7 @@ class _Draft:
         self._numbers[name] = None
 
     def _own(self, term: str, grade: int) -> "array[int]":
-        """The draft's own copy of one list."""
+        """The draft's copy of one array, made at its first use."""
         documents = self._touched[grade].get(term)
         if documents is None:
             shared = self._old._postings.get(term)
@@ -400,7 +397,6 @@ class _Draft:
         return documents
 
     def finish(self) -> SkillIndex:
-        """The finished state."""
         index = SkillIndex()
         index._documents, index._free = self._documents, tuple(self._free)
         index._hashes = self._hashes
@@ -426,14 +422,13 @@ class PersistentMap(Generic[V]):
         self._size = 0
 
     def get(self, key: str) -> V | None:
-        """The value of a key, or None."""
         return self._shards[hash(key) % _SHARDS].get(key)
 
     def __len__(self) -> int:
         return self._size
 
     def changed(self, changes: Mapping[str, V | None]) -> "PersistentMap[V]":
-        """A new map with these keys set; None takes a key out."""
+        """A new map with these keys set; None removes a key."""
         shards = list(self._shards)
         copied: set[int] = set()
         size = self._size

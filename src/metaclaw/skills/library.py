@@ -1,19 +1,19 @@
-"""The library: the skills in force, as one immutable view that readers take once, and its one writer.
+"""The library: the skills in force as an immutable view, and the only writer of it.
 
 `SkillLibrary.view` is replaced, never changed, so that readers need no lock. There are two ways to a new generation:
 
-- A person edits files. `sync` (by hand or from `watch`) reads what changed on disk, makes the next index from the last, has the
-  generation store number it, and then swaps the view.
-- The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store keeps the new generation, with the
+- A person edits files. `sync` (called directly or by `watch`) reads the changed files, makes the next index, stores the generation,
+  which gives it a number, and then swaps the view.
+- The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store saves the new generation, with the
   names of the files to write, in one transaction; then the files are written; then the view is swapped. If the program stops in
-  between, the next `load` writes the files. Where many are to be written, the view is swapped at once and the next `sync` writes.
+  between, the next `load` writes the files. If there are many files, the view is swapped at once, and the next `sync` writes them.
 
-A skill that becomes unreadable is withdrawn and shown among `skipped`, except while its file is less than a moment old: an editor
+A skill that becomes unreadable is withdrawn and shown among `skipped`, unless its file was written less than 0.3 s ago: an editor
 may still be writing it.
 
-Hand edits are found by polling, which works on every platform and network mount. A look costs about 5 µs a skill; `watch` looks at
-half of the files every 0.4 s, at most 5,000. Up to 10,000 skills every change is noticed within a second; with 100,000, a new or
-removed skill still is, and a change inside a file within about eight seconds.
+Edits by hand are found by polling, which works on every platform and network mount. A check costs about 5 µs a skill; `watch`
+checks half of the files every 0.4 s, at most 5,000. With up to 10,000 skills, every change is noticed within a second; with
+100,000, new and removed skills are noticed within a second, and changes inside a file within about eight seconds.
 """
 
 import logging
@@ -48,7 +48,7 @@ FILES = "files"
 
 
 class SkillLibrary:
-    """The skills folder as a sequence of views. Any thread may read `view`; what writes is serialised and blocks."""
+    """The skills folder as a sequence of views. Any thread may read `view`; methods that write are serialised and block."""
 
     def __init__(self, folder: Path, generations: GenerationStore, clock: Callable[[], float] = time.time) -> None:
         self.folder = folder
@@ -68,7 +68,7 @@ class SkillLibrary:
 
     @property
     def view(self) -> LibraryView:
-        """The skills in force now. Take it once a request."""
+        """The skills in force now. Read it once per request."""
         return self._view
 
     def follow(self) -> LibraryView:
@@ -82,19 +82,19 @@ class SkillLibrary:
 
     @property
     def trouble(self) -> str | None:
-        """Why the view is behind the folder, or the folder behind the view; None where they are in step."""
+        """Why the view and the folder differ, or None."""
         return self._trouble
 
     def load(self) -> LibraryView:
-        """Finish what was interrupted and read the whole folder; before that the view is the empty generation 0."""
+        """Finish interrupted writes and read the whole folder. Before that, the view is the empty generation 0."""
         return self._sync(None)
 
     def sync(self) -> LibraryView:
-        """Take in whatever changed on disk; give the view in force afterwards."""
+        """Read all changes on disk; return the view afterwards."""
         return self._sync(None)
 
     async def watch(self, interval_s: float = 0.4) -> None:
-        """Keep the view in step with the folder until cancelled."""
+        """Keep the view up to date with the folder until cancelled."""
         while True:
             half = max(_FEW_FILES, (len(self._index) + 1) // 2)
             await anyio.to_thread.run_sync(self._sync, min(half, _FILES_A_TICK))
@@ -110,9 +110,9 @@ class SkillLibrary:
         learned: LearnedFrom | None = None,
         by_person: bool = False,
     ) -> LibraryView:
-        """Put skills in force and retire others, in one atomic change; returns the view afterwards. `expected` are content hashes
-        as the caller saw them (None: the name is free). Raises SkillError, and changes nothing, if one has changed, or is a
-        person's, pinned or a person's words and not `by_person`. `learned` is the evidence of a change by the program; the store
+        """Put skills in force and retire others, in one atomic change; return the view afterwards. `expected` are content hashes as
+        the caller saw them (None: the name is free). Raises SkillError, and changes nothing, if one of them has changed, or, unless
+        `by_person`, if only a person may change one of the skills. `learned` is the evidence of a change by the program; the store
         refuses outdated evidence. Raises StoreError."""
         wanted, gone = [_as_read(skill) for skill in put], list(dict.fromkeys(retire))
         names = [*(skill.name for skill in wanted), *gone]
@@ -130,12 +130,12 @@ class SkillLibrary:
             return self._replace(wanted, gone, reason, learned=learned)
 
     def retire(self, name: SkillName, reason: str | None = None) -> LibraryView:
-        """A person takes any skill out of force. Its text stays in the store."""
+        """Retire any skill, for a person. Its text stays in the store."""
         return self.publish((), (name,), reason or f"retired {name}", by_person=True)
 
     def revert(self, number: int) -> LibraryView:
-        """Put an earlier generation's skills in force again, as a new generation, even if no skill changes: what was learned since
-        stays out. Raises SkillError."""
+        """Put the skills of an earlier generation in force again, as a new generation. It is made even if no skill changes, because
+        evidence from before it is refused afterwards. Raises SkillError."""
         with self._writing:
             self._take_in_first(None, ())
             target = self._generations.at(number)
@@ -162,14 +162,14 @@ class SkillLibrary:
             return self._view
 
     def _take_in_first(self, most: int | None, also: Iterable[str]) -> None:
-        """Publish a person's edits first, as a generation of their own."""
+        """Publish a person's edits as a separate generation before another change."""
         try:
             self._catch_up(most if self._shown else None, also, is_waited_for=self._shown)
         except OSError as error:
             raise SkillError(f"{self.folder} cannot be read: {error.strerror}: make it a folder that you may read") from error
 
     def _catch_up(self, most: int | None, also: Iterable[str] = (), *, is_waited_for: bool = False) -> None:
-        """Write files that are due, read what changed, and publish it. Raises OSError and StoreError."""
+        """Write the files that are due, read the changed files, and publish the edits. Raises OSError and StoreError."""
         if not self._began:
             latest = self._generations.latest()
             self._upkeep.recall(self._generations, latest)
@@ -181,7 +181,7 @@ class SkillLibrary:
         changes = self._scan.look(most, also)
         index, skipped = self._index, self._skipped.copy() if changes.changed or changes.gone else self._skipped
         if not self._shown:
-            # Skills of the last generation whose files are gone since the program last ran.
+            # Skills of the last generation whose files were deleted since the program last ran.
             gone = (skill.name for skill in self._index.skills() if skill.name not in self._scan)
             changes = FolderChanges(changes.changed, [name for name in gone if not self._upkeep.awaits(name, None)])
         self._take_in(changes)
@@ -189,7 +189,7 @@ class SkillLibrary:
             self._publish_edits()
 
     def _take_in(self, changes: FolderChanges) -> None:
-        """Read the changed files; bring index and skipped files up to date, without changing the view."""
+        """Read the changed files and update the index and the skipped files, without changing the view."""
         put: list[Skill] = []
         removed = [name for name in changes.gone if self._index.get(name) is not None]
         for name in changes.gone:
@@ -207,7 +207,7 @@ class SkillLibrary:
         self._index = self._index.changed(put, removed)
 
     def _read(self, name: str) -> Skill | None:
-        """A skill from its file; None if unreadable, or for a moment its last good version."""
+        """A skill from its file; None if it is unreadable. While it may still be written, the last good version."""
         is_loose = name.endswith(".md")
         path = self.folder / name if is_loose else self.folder / name / SKILL_FILE
         self._half_written.discard(name)
@@ -230,10 +230,10 @@ class SkillLibrary:
         return skill
 
     def _publish_edits(self) -> None:
-        """Have the store number the set of skills if it is a new one, and swap the view."""
+        """Store the skills as a new generation if their meaning changed, and swap the view."""
         index = self._index
         if any(_standing(self._stored.get(name)) != _standing(index.get(name)) for name in self._edits):
-            reason = _told(self._edits) if self._shown else f"{FILES} changed while stopped"
+            reason = _edits_in_words(self._edits) if self._shown else f"{FILES} changed while stopped"
             self._number = self._generations.publish(index.skills(), reason).number
         self._stored = index
         self._edits.clear()
@@ -279,22 +279,22 @@ class SkillLibrary:
         self._refuse_unreadable(name)
         known = self._index.get(name)
         if name in expected and expected[name] != (None if known is None else known.content_hash):
-            raise SkillError(f"skill {name} is another than when it was looked at: look again")
+            raise SkillError(f"skill {name} has changed since it was read: read it again")
         if known is not None and is_untouchable(known) and not by_person:
             raise SkillError(
                 f"skill {name} is {'pinned' if known.pinned else 'a person’s own'}: only a person may change or retire it"
             )
 
     def _refuse_stated(self, put: Sequence[Skill], gone: Iterable[SkillName]) -> None:
-        """Raise SkillError if rules or facts in force would change in more than their state: old homes may hold some that are on
+        """Raise SkillError if rules or facts in force would change. Only their state may, because old versions had rules on
         trial."""
-        known = [self._index.get(name) for name in gone]
+        affected = [self._index.get(name) for name in gone]
         for skill in put:
             before = self._index.get(skill.name)
-            known.append(None if before is None or skill == replace(before, state=SkillState.LIVE) else before)
-        for one in known:
-            if one is not None and is_stated(one):
-                raise SkillError(f"{one.name} is a {one.kind} that a person stated: only they may change or retire it")
+            affected.append(None if before is None or skill == replace(before, state=SkillState.LIVE) else before)
+        for rule in affected:
+            if rule is not None and is_stated(rule):
+                raise SkillError(f"{rule.name} is a {rule.kind} that a person stated: only they may change or retire it")
 
     def _refuse_unreadable(self, name: str) -> None:
         if name in self._skipped or name in self._half_written:
@@ -302,21 +302,21 @@ class SkillLibrary:
 
     def _report(self, trouble: str | None) -> None:
         if trouble != self._trouble:
-            log.log(logging.INFO if trouble is None else logging.ERROR, "skill library %s", trouble or "is in step again")
+            log.log(logging.INFO if trouble is None else logging.ERROR, "skill library %s", trouble or "is up to date again")
         self._trouble = trouble
 
 
 def _as_read(skill: Skill) -> Skill:
-    """The skill as it is read back from its file, so that a written file is not taken for an edit."""
+    """The skill as it will be read from its file, so that the written file does not count as an edit."""
     return parse_skill(render_skill(skill), f"skill {skill.name}")
 
 
 def _standing(skill: Skill | None) -> tuple[object, ...]:
-    """What makes another generation if it changes: keys of the front matter that the program does not know do not."""
+    """A change of this makes a new generation; a change of an unknown key of the front matter does not."""
     return () if skill is None else (skill.state, skill.author, skill.pinned, meaning_of(skill))
 
 
-def _told(edits: Mapping[str, str]) -> str:
+def _edits_in_words(edits: Mapping[str, str]) -> str:
     parts = []
     for what in ("added", "changed", "removed"):
         names = sorted(name for name, happened in edits.items() if happened == what)
@@ -327,5 +327,5 @@ def _told(edits: Mapping[str, str]) -> str:
 
 
 def _printable(text: str) -> str:
-    """A text for display: a file name need not be UTF-8."""
+    """The text as valid UTF-8, which a file name may not be."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

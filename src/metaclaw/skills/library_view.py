@@ -1,4 +1,4 @@
-"""The view of one generation, from which a request's rules, facts and skills are selected; and why each was placed or not."""
+"""The view of one generation: select the rules, facts and skills for a request, and explain why each was placed or not."""
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
@@ -28,15 +28,15 @@ from metaclaw.skills.index import SkillIndex, SkillQuery, telling_words, words_d
 from metaclaw.skills.query import query_text
 
 MOST_STANDING = 5
-"""Most skills placed in full for whatever the task is."""
+"""The most skills that apply to every task and are placed in full."""
 _CACHED_QUERIES = 128
 _CACHED_SCOPES = 256
 _MOST_MATCHING = 24
 _MOST_RULES = 64
 _MOST_LISTED = 96
-# Rules that exceed their budget at most so many times fill it, whatever is asked; of more, none are placed where none matches.
+# If the rules take at most 3 times their budget, they fill it even if none matches; if they take more, none is placed then.
 _NEARLY_FITTING = 3
-# Of a budget that the rules do not fit, those for every task take at most so much before those that match.
+# If the rules do not fit, those for every task get at most this share of the budget before those that match.
 _ALWAYS_SHARE = 2 / 3
 _SKILL = SkillKind.SKILL
 _SKILLS = frozenset((SkillKind.SKILL,))
@@ -47,7 +47,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 class Budgets(NamedTuple):
-    """Limits of what is placed. `is_brief` leaves out all that does not match the request: long blocks confuse small models."""
+    """Limits of what is placed. `is_brief` places only what matches the request, because long blocks confuse small models."""
 
     max_placed: int = 3
     skills_tokens: int = 1500
@@ -61,8 +61,9 @@ class Budgets(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What to place for a request: rules and facts by name, skills in full best first, skills to list; names that others replace;
-    the last day on which all of it holds; and whether some of the skills may be withheld at random."""
+    """What to place for a request: rules and facts by name, skills in full, best first, and skills to list. `replaced` are names
+    that others replace, `until` is the last day on which the selection is valid, and `has_withholdable` says whether a skill of it
+    may be withheld at random."""
 
     rules: tuple[Skill, ...] = ()
     full: tuple[Skill, ...] = ()
@@ -73,13 +74,12 @@ class Selection(NamedTuple):
 
     @property
     def all(self) -> tuple[Skill, ...]:
-        """Everything selected."""
         return (*self.rules, *self.full, *self.listed)
 
 
 class InScope(NamedTuple):
     """Rules and skills in scope for one speaker, for any request. `replaced` are names that more specific ones replace; `skills` is
-    None if too many to list; `until` is the last day on which all of it holds; `cached` are selections."""
+    None if there are too many to list; `until` is the last day on which this is valid; `cached` are selections."""
 
     rank: dict[str, int]
     replaced: frozenset[str]
@@ -93,11 +93,11 @@ class InScope(NamedTuple):
 
 
 class LibraryView:
-    """One generation, ready to be searched. Never changes.
+    """One generation, immutable and searchable.
 
-    All rules and facts in scope are selected while their lines fit their budget; beyond that those for every task, and those that
-    match the request. Of the skills, the best that match are selected in full, and all others in scope are listed while their lines
-    fit; beyond that the best ranked. What depends on the scope alone is worked out once for each scope, and selections are cached.
+    All rules and facts in scope are selected if their lines fit the budget; otherwise those for every task, and those that match
+    the request. The skills that match best are selected in full; all others in scope are listed if their lines fit, otherwise those
+    that rank best. What depends only on the scope is computed once for each scope, and selections are cached.
     """
 
     __slots__ = ("_scopes", "_speakers", "generation", "hash", "index", "skipped")
@@ -112,12 +112,10 @@ class LibraryView:
 
     @staticmethod
     def of(generation: int, skills: Sequence[Skill]) -> "LibraryView":
-        """The view of these skills."""
         return LibraryView(generation, SkillIndex().changed(skills))
 
     @property
     def count(self) -> int:
-        """Number of skills."""
         return len(self.index)
 
     @property
@@ -126,7 +124,6 @@ class LibraryView:
         return tuple(sorted(self.index.skills(), key=lambda skill: skill.name))
 
     def get(self, name: str) -> Skill | None:
-        """The skill of this name."""
         return self.index.get(name)
 
     def select(
@@ -143,25 +140,25 @@ class LibraryView:
         """What to place for a request of this speaker, without the names in `without`. `nearness` is similarity in meaning; None:
         words only."""
         speaker = self.in_scope(scope, teams, today)
-        # Requests that differ only in what is no word (a ticket's number, today's date) are the same request here.
+        # Requests that differ only in numbers and the like (a ticket's number, today's date) share an entry of the cache.
         words = telling_words(query)
         key = (words_digest(words), budgets, without, nearness)
-        found = speaker.cached.get(key)
-        if found is None:
+        selection = speaker.cached.get(key)
+        if selection is None:
             wanted = self.index.read(words)
             request = _Request(wanted, nearness, None if scope is None else scope.workspace, today, without)
-            found = self._select(request, budgets, speaker)
-            found = found._replace(has_withholdable=any(map(may_be_withheld, (*found.full, *found.listed))))
+            selection = self._select(request, budgets, speaker)
+            selection = selection._replace(has_withholdable=any(map(may_be_withheld, (*selection.full, *selection.listed))))
             if len(speaker.cached) >= _CACHED_QUERIES:
                 speaker.cached.clear()
-            speaker.cached[key] = found
-        return found
+            speaker.cached[key] = selection
+        return selection
 
     def retrieve(
         self, query: str, limit: int, scope: Scope | None = None, teams: Teams | None = None, *, today: date | None = None
     ) -> tuple[Skill, ...]:
-        """What applies to every task, then up to `limit` rules, facts and skills that match the request, best first, the most
-        specific of those that say the same."""
+        """The rules and skills for every task, then up to `limit` rules, facts and skills that match the request, best first. Of
+        several that say the same, only the most specific is returned."""
         if limit <= 0:
             return ()
         brief = self.select(query, Budgets(limit, is_brief=True), scope, teams, today=today or date.today())
@@ -191,16 +188,18 @@ class LibraryView:
         rank, members = dict(ranks), self.index.members
         scopes = (*rank, None)
         groups = [members.skills(scope) for scope in scopes]
-        listable = None if any(group is None for group in groups) else [one for group in groups for one in (group or {}).values()]
-        standing = [one for scope in scopes for one in members.standing(scope).values()]
-        mine = [one for one in (*standing, *(listable or ())) if one.is_for_workspace(workspace) and not one.is_expired(today)]
-        chosen = sorted(most_specific(mine, rank), key=lambda one: one.name)
-        rules = tuple(one for one in chosen if one.kind is not _SKILL)
-        always = sorted((one for one in chosen if one.kind is _SKILL and one.applies_always), key=lambda one: -rank_of(one, rank))
-        skills = tuple(one for one in chosen if one.kind is _SKILL and not one.applies_always)
-        ends = [one.expires for one in chosen]
-        overridden = {name for one in rules for name in overrides_of(one)}
-        replaced = ({one.name for one in mine} | overridden) - {one.name for one in chosen}
+        listable = None if None in groups else [skill for group in groups for skill in (group or {}).values()]
+        standing = [skill for scope in scopes for skill in members.standing(scope).values()]
+        everything = (*standing, *(listable or ()))
+        in_scope = [skill for skill in everything if skill.is_for_workspace(workspace) and not skill.is_expired(today)]
+        chosen = sorted(most_specific(in_scope, rank), key=lambda skill: skill.name)
+        rules = tuple(skill for skill in chosen if skill.kind is not _SKILL)
+        always = [skill for skill in chosen if skill.kind is _SKILL and skill.applies_always]
+        always.sort(key=lambda skill: -rank_of(skill, rank))
+        skills = tuple(skill for skill in chosen if skill.kind is _SKILL and not skill.applies_always)
+        ends = [skill.expires for skill in chosen]
+        overridden = {name for rule in rules for name in overrides_of(rule)}
+        replaced = ({skill.name for skill in in_scope} | overridden) - {skill.name for skill in chosen}
         return InScope(
             rank,
             frozenset(replaced),
@@ -218,12 +217,12 @@ class LibraryView:
         rules = tuple([rule for rule in speaker.rules if rule.name not in without]) if without else speaker.rules
         if budgets.is_brief or speaker.rules_tokens > budgets.rules_tokens:
             ranked = self.index.rank(request.wanted, request.nearness, _RULES, frozenset(speaker.rank), _MOST_RULES)
-            # Several rules may apply at once, so the best match does not displace weaker ones, as it does among skills.
-            matching = [one.skill for one in ranked if one.score >= 1.0]
+            # Several rules may apply at once, so a strong match does not displace weaker ones, as it does among skills.
+            matching = [hit.skill for hit in ranked if hit.score >= 1.0]
             if not budgets.is_brief:
-                # Ranking is surer than telling what matches: where anything does, the next best fill the budget.
+                # The ranking is more reliable than the bar: if any rule matches, the next best fill the budget.
                 if matching:
-                    matching += [one.skill for one in ranked if one.score < 1.0]
+                    matching += [hit.skill for hit in ranked if hit.score < 1.0]
                 if speaker.rules_tokens <= _NEARLY_FITTING * budgets.rules_tokens:
                     matching += rules
             rules = _most_needed(rules, matching, budgets)
@@ -231,29 +230,29 @@ class LibraryView:
             return Selection(rules, (), (), speaker.replaced, speaker.until)
         fits = speaker.skills is not None and speaker.skills_tokens <= budgets.skills_tokens
         limit = _MOST_MATCHING if fits or budgets.is_brief else _MOST_LISTED
-        found = self.index.rank(request.wanted, request.nearness, _SKILLS, frozenset(speaker.rank), limit)
-        found = [one for one in found if not one.skill.applies_always and _may_stand(one.skill, request, speaker)]
+        hits = self.index.rank(request.wanted, request.nearness, _SKILLS, frozenset(speaker.rank), limit)
+        hits = [hit for hit in hits if not hit.skill.applies_always and _may_be_placed(hit.skill, request, speaker)]
         always = [skill for skill in speaker.always if skill.name not in without]
-        full = [*always, *(one.skill for one in found if one.is_match)]
+        full = [*always, *(hit.skill for hit in hits if hit.is_match)]
         if speaker.skills is None:
             full = list(most_specific(full, speaker.rank))
         taken = sum(rule_when(rule) != ALWAYS for rule in rules) if budgets.is_brief else 0
         full = full[: len(always) + max(0, budgets.max_placed - taken)]
-        ends = [one.expires for one in full if "expires" in one.extra]
+        ends = [skill.expires for skill in full if "expires" in skill.extra]
         until = min((end for end in (*ends, speaker.until) if end is not None), default=None)
         if budgets.is_brief:
             return Selection(rules, tuple(full), (), speaker.replaced, until)
         listed = speaker.skills or ()
         if not fits:
-            ranked_first = {one.skill.name: one.skill for one in found} | {one.name: one for one in listed}
+            ranked_first = {hit.skill.name: hit.skill for hit in hits} | {skill.name: skill for skill in listed}
             listed = tuple(ranked_first.values())[:_MOST_LISTED]
-        placed = without.union([one.name for one in full])
-        listed = tuple([one for one in listed if one.name not in placed])
+        placed = without.union([skill.name for skill in full])
+        listed = tuple([skill for skill in listed if skill.name not in placed])
         return Selection(rules, tuple(full), listed, speaker.replaced, until)
 
 
 class _Request(NamedTuple):
-    """A request as a view reads it, for all kinds."""
+    """A request as `_select` needs it."""
 
     wanted: SkillQuery
     nearness: Nearness | None
@@ -262,14 +261,14 @@ class _Request(NamedTuple):
     without: frozenset[str]
 
 
-def _may_stand(skill: Skill, request: _Request, speaker: InScope) -> bool:
+def _may_be_placed(skill: Skill, request: _Request, speaker: InScope) -> bool:
     is_left_out = skill.name in request.without or skill.name in speaker.replaced
     return not is_left_out and skill.is_for_workspace(request.workspace) and not skill.is_expired(request.today)
 
 
 def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budgets) -> tuple[Skill, ...]:
-    """Of rules that do not all fit: the held ones (a rule holds only where it is placed), those for every task, then `matching`,
-    best first."""
+    """The rules that are placed if not all fit: held rules (a rule holds calls only if it is placed), rules for every task, then
+    `matching`, best first."""
     known = {rule.name for rule in rules}
     matching = [rule for rule in matching if rule.name in known]
     always = list({rule.name: rule for rule in (*matching, *rules) if rule_when(rule) == ALWAYS}.values())
@@ -277,7 +276,7 @@ def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budge
     if budgets.is_brief:
         always, matching = always[:MOST_STANDING], matching[: budgets.max_placed]
     held = [rule for rule in rules if is_held(rule)]
-    spent, kept = 0, set[str]()
+    spent, placed = 0, set[str]()
     for group, most in (
         (held, math.inf),
         (always, _ALWAYS_SHARE * budgets.rules_tokens),
@@ -286,14 +285,14 @@ def _most_needed(rules: tuple[Skill, ...], matching: list[Skill], budgets: Budge
     ):
         for rule in group:
             tokens = line_tokens(rule, rule_line)
-            if rule.name not in kept and spent + tokens <= most:
-                kept.add(rule.name)
+            if rule.name not in placed and spent + tokens <= most:
+                placed.add(rule.name)
                 spent += tokens
-    return tuple(rule for rule in rules if rule.name in kept)
+    return tuple(rule for rule in rules if rule.name in placed)
 
 
 MOST_CONSIDERED = 1000
-"""Of a library with more than this, only what is in scope and what matches is explained."""
+"""In a larger library, only rules and skills that are in scope or match are explained."""
 
 
 class Fate(StrEnum):
@@ -322,44 +321,47 @@ def explain(
     today: date,
     absorbed: frozenset[str] = frozenset(),
 ) -> list[Considered]:
-    """Explain a recorded turn: placed first, then listed, then what was not placed; each by name. What is for other people is left
-    out.
+    """Explain a recorded turn: rules, facts and skills that were placed, then listed, then neither; each group by name. Those for
+    other people are left out.
 
-    `task` is what the person asked for in their own words; `view` the generation that the turn was stamped with, `today` the day it
-    was served, and `absorbed` what the weights that answered know without being told.
+    `task` is the request in the person's own words; `view` the generation in the turn's stamp; `today` the day on which it was
+    served; `absorbed` are the rules and skills that the policy version had absorbed.
     """
     query = query_text(task)
-    found = view.select(query, budgets, turn.scope, teams, today=today, without=absorbed)
+    selection = view.select(query, budgets, turn.scope, teams, today=today, without=absorbed)
     speaker = view.in_scope(turn.scope, teams, today)
-    why = _Reasons(turn, found, speaker, budgets, today, absorbed)
+    reasons = _Reasons(turn, selection, speaker, budgets, today, absorbed)
     placed = {*turn.stamp.skills, *turn.listed}
-    mine = (one for one in _candidates(turn, view, found, speaker) if one.name in placed or applies(one.scope, turn.scope, teams))
-    considered = [why.of(skill) for skill in mine]
+    considered = [
+        reasons.of(skill)
+        for skill in _candidates(turn, view, selection, speaker)
+        if skill.name in placed or applies(skill.scope, turn.scope, teams)
+    ]
     order = list(Fate)
-    return sorted(considered, key=lambda one: (order.index(one.fate), one.skill.name))
+    return sorted(considered, key=lambda item: (order.index(item.fate), item.skill.name))
 
 
-def _candidates(turn: Turn, view: LibraryView, found: Selection, speaker: InScope) -> Iterable[Skill]:
+def _candidates(turn: Turn, view: LibraryView, selection: Selection, speaker: InScope) -> Iterable[Skill]:
     if view.count <= MOST_CONSIDERED:
         return view.skills
-    named = (view.get(name) for name in (*turn.stamp.skills, *turn.listed))
-    mine = (*found.all, *speaker.rules, *speaker.always, *(speaker.skills or ()))
-    return {skill.name: skill for skill in (*named, *mine) if skill is not None}.values()
+    placed = (view.get(name) for name in (*turn.stamp.skills, *turn.listed))
+    in_scope = (*selection.all, *speaker.rules, *speaker.always, *(speaker.skills or ()))
+    return {skill.name: skill for skill in (*placed, *in_scope) if skill is not None}.values()
 
 
 @dataclass(eq=False)
 class _Reasons:
-    """Finds the reason for one turn; asked once for each rule, fact and skill."""
+    """Explains for one turn why each rule, fact or skill was placed or not."""
 
     turn: Turn
-    found: Selection
+    selection: Selection
     speaker: InScope
     budgets: Budgets
     today: date
     absorbed: frozenset[str]
 
     def __post_init__(self) -> None:
-        self._full = {skill.name for skill in self.found.full}
+        self._full = {skill.name for skill in self.selection.full}
         self._withheld = {draw.skill: draw.propensity for draw in self.turn.draws if not draw.placed}
         self._request = ""
 
@@ -367,7 +369,7 @@ class _Reasons:
         if skill.name in self.turn.stamp.skills:
             return Considered(skill, Fate.PLACED, self._placed(skill))
         if skill.name in self.turn.listed:
-            return Considered(skill, Fate.LISTED, "in scope, and does not match the request well enough to stand there in full")
+            return Considered(skill, Fate.LISTED, "in scope, and does not match the request well enough to be placed in full")
         return Considered(skill, Fate.NOT_PLACED, self._out_of_reach(skill) or self._left_out(skill))
 
     def _placed(self, skill: Skill) -> str:
@@ -382,7 +384,7 @@ class _Reasons:
         return "matches the request" if skill.name in self._full else "placed for an earlier task of this session"
 
     def _out_of_reach(self, skill: Skill) -> str | None:
-        """Why this speaker could not get it for any request, or None."""
+        """Why it could not be placed for this speaker at any request, or None."""
         turn = self.turn
         if turn.kind is TurnKind.SIDE:
             return f"a side turn ({turn.kind_reason}): it gets only rules about what it writes"
@@ -393,7 +395,7 @@ class _Reasons:
         if skill.name in self.absorbed:
             return "the weights that answered know it without being told"
         if skill.name in self.speaker.replaced:
-            return "a more specific or newer one stands in its place"
+            return "a more specific or newer one replaces it"
         return None
 
     def _left_out(self, skill: Skill) -> str:
@@ -402,7 +404,7 @@ class _Reasons:
         if skill.is_skill and skill.name in self._full and self._is_brought(skill):
             return "the client has put it into the prompt itself"
         if not skill.is_skill:
-            if skill in self.found.rules:
+            if skill in self.selection.rules:
                 return "not in force yet when this task began, or there was no room for it in the prompt"
             if self.speaker.rules_tokens <= self.budgets.rules_tokens:
                 return "it does not match the request, and the embedded model is given only what does"
@@ -414,7 +416,7 @@ class _Reasons:
             return "over budget: it matches the request, but does not fit beside the others"
         if self.budgets.is_brief:
             return "below the bar: it does not match the request, and the embedded model is given no list"
-        if skill in self.found.listed:
+        if skill in self.selection.listed:
             return "not listed: withheld by chance, not in force yet when this session began, or its line did not fit"
         return "below the bar: it does not match the request, and the list of skills is full"
 

@@ -1,7 +1,7 @@
-"""Maintenance of a library that grows: which skills are near-duplicates, stale, or learned by enough users to be shared.
+"""Maintenance of a growing library: find skills that are near-duplicates, stale, or learned by several users.
 
-Near-duplicates of one scope are merged, skills that no task matches are retired (`stale_reason`), and a lesson that several
-users learned by themselves is promoted to a wider scope (`find_promotions`). Each result is a proposal: it goes through the gate.
+Near-duplicates of one scope are merged (`find_merges`), skills that no task matches are retired (`stale_reason`), and a lesson that
+several users learned is promoted to a wider scope (`find_promotions`). Merges and promotions are proposals for the gate.
 """
 
 import re
@@ -37,11 +37,11 @@ class SimilarPair(NamedTuple):
 
 
 def find_similar(skills: Sequence[Skill], at_least: float = 0.7, *, across_scopes: bool = False) -> list[SimilarPair]:
-    """Pairs with at least this overlap, the most alike first; ties by name. Within a scope, unless told otherwise.
+    """Pairs with at least this overlap, the most alike first, ties by name; within one scope, unless `across_scopes`.
 
-    Not every two skills are compared. Two texts with an overlap (Jaccard) of t or more share one of the rarest terms of each: of n
-    terms, one of the n - t·n + 1 rarest. Only skills that share such a term are compared; of many that do (a library written from
-    one template), each with its `_NEAREST` neighbours in the order of their rarest terms, so that the work stays linear.
+    Two texts with an overlap (Jaccard) of t or more share one of the n - t·n + 1 rarest of the n terms of each, so only skills that
+    share such a term are compared. If many share it (a library written from one template), each is compared with its `_NEAREST`
+    neighbours in the order of their rarest terms, so that the work stays linear.
     """
     terms = [text_terms(skill) for skill in skills]
     counts = Counter(chain.from_iterable(terms))
@@ -62,7 +62,7 @@ def find_similar(skills: Sequence[Skill], at_least: float = 0.7, *, across_scope
 
 
 def group_similar(pairs: Iterable[SimilarPair]) -> list[tuple[Skill, ...]]:
-    """Groups of skills that are similar, directly or through another; each by name."""
+    """Groups of skills that are similar, directly or through other skills; each sorted by name."""
     leader: dict[str, str] = {}
     skills: dict[str, Skill] = {}
     for pair in pairs:
@@ -83,8 +83,8 @@ def _lead(leader: dict[str, str], name: str) -> str:
 
 
 def stale_reason(skill: Skill, last_matched: datetime, tasks: int, now: datetime) -> str | None:
-    """Why a skill is stale, or None. `tasks` are those in its scope since it last matched one: both time and tasks count, so that a
-    holiday makes none stale."""
+    """Why a skill is stale, or None. `tasks` is the number of tasks in its scope since it last matched one. A skill is stale only
+    after enough time and enough tasks, so that a holiday makes none stale."""
     if skill.author is not Authorship.EVOLVER or skill.pinned or skill.state not in (SkillState.CANARY, SkillState.LIVE):
         return None
     if now - last_matched < STALE_AFTER or tasks < STALE_TASKS:
@@ -93,14 +93,14 @@ def stale_reason(skill: Skill, last_matched: datetime, tasks: int, now: datetime
 
 
 def find_merges(skills: Sequence[Skill], at_least: float = 0.7) -> list[tuple[Skill, ...]]:
-    """Groups of near-duplicates of one scope that the program may merge: nothing a person wrote, said or pinned."""
+    """Groups of near-duplicates of one scope that the program may merge: no skill that a person wrote, stated or pinned."""
     own = [skill for skill in skills if skill.author is Authorship.EVOLVER and not skill.pinned and not is_stated(skill)]
     return [group[:_MOST_PARENTS] for group in group_similar(find_similar(own, at_least))]
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A lesson that may go to a wider scope: its shared text, and the private skills it was learned in."""
+    """A lesson for a wider scope: a skill with the shared text, the private skills that say it, and the number of their users."""
 
     skill: Skill
     learned_in: tuple[SkillName, ...]
@@ -108,14 +108,14 @@ class Promotion:
 
 
 def find_promotions(skills: Sequence[Skill], scope: str | None, least_users: int = LEAST_USERS) -> list[Promotion]:
-    """Lessons that enough users have in common, as skills for `scope`. `skills` are those of the users who are in that scope.
+    """Lessons that enough users have in common, as skills for `scope`. `skills` are those of the users in that scope.
 
-    At least `least_users` distinct users each have a live skill of their own that says nearly the same, and no user has one
-    that contradicts it in the same situation. The shared text is made only of lines whose every word those users share: a name,
-    a host or a number that fewer of them wrote is left out with its line. The rest must still pass `gate.lint`.
+    At least `least_users` users each have a live skill that says nearly the same, and no user has a skill that contradicts it in
+    the same situation. The shared text has only lines of which all those users wrote every word: a line with a name, a host or a
+    number that fewer of them wrote is left out. The rest must still pass `gate.lint`.
     """
     private = [skill for skill in skills if width(skill.scope) == 0]
-    lessons = [skill for skill in private if skill.state is SkillState.LIVE]  # what is still a canary has proven nothing
+    lessons = [skill for skill in private if skill.state is SkillState.LIVE]  # a canary is not proven yet
     groups = [
         group
         for group in group_similar(find_similar(lessons, SAME_LESSON, across_scopes=True))
@@ -131,7 +131,7 @@ def find_promotions(skills: Sequence[Skill], scope: str | None, least_users: int
 
 
 def shared_text(group: Sequence[Skill], scope: str | None, least_users: int = LEAST_USERS) -> Skill | None:
-    """The common text of a group as one skill, or None where that is no whole skill."""
+    """The common text of a group as one skill, or None if that is not a complete skill."""
     common = _common_words(group, least_users)
     for skill in _most_typical_first(group):
         body = "\n".join(line for line in skill.body.splitlines() if _words(line) <= common).strip()
@@ -145,7 +145,7 @@ def shared_text(group: Sequence[Skill], scope: str | None, least_users: int = LE
 
 
 class _Situations:
-    """Skills by the words of their situation, to find those that may contradict a group without looking at all of them."""
+    """An index of skills by the words of their situation, to find those that may contradict a group."""
 
     def __init__(self, skills: Sequence[Skill]) -> None:
         self._skills = skills
@@ -163,10 +163,10 @@ class _Situations:
         )
 
     def _near(self, skill: Skill) -> list[Skill]:
-        """Skills that share one of its rarest words; two for the same situation share a third of all."""
+        """Skills that share one of the rarest two thirds of its words; skills for the same situation share at least a third."""
         rarest = sorted(situation_terms(skill), key=lambda term: (len(self._having.get(term, ())), term))
-        looked = dict.fromkeys(number for term in rarest[: 1 + 2 * len(rarest) // 3] for number in self._having.get(term, ()))
-        return [self._skills[number] for number in looked]
+        numbers = dict.fromkeys(number for term in rarest[: 1 + 2 * len(rarest) // 3] for number in self._having.get(term, ()))
+        return [self._skills[number] for number in numbers]
 
 
 def _common_words(group: Iterable[Skill], least_users: int) -> set[str]:
@@ -179,7 +179,7 @@ def _common_words(group: Iterable[Skill], least_users: int) -> set[str]:
 
 
 def _words(text: str) -> set[str]:
-    """Every word and number in lower case; stricter than index terms, which leave out some."""
+    """Every word and number in lower case; index terms leave out some of them."""
     return set(_WORD.findall(text.casefold()))
 
 

@@ -1,10 +1,10 @@
 """The retrieval query: a user's own words in a message, without what chat bridges, coding agents and mail programs add.
 
-Envelopes, timestamps, sender records, reminders and descriptions of the machine are much the same from turn to turn, so a query
-that holds them finds the same skills every time. They are taken out. Of a long paste only the beginning and end are looked at.
+Envelopes, timestamps, sender records, reminders and descriptions of the machine are nearly the same in every turn, so a query with
+them would find the same skills every time. They are removed. Of a long message only the beginning and the end are used.
 
-Each pattern is anchored or bounded, so that matching takes time linear in the text. Patterns name what is known to be added by a
-program; brackets, tags and colons that people use themselves ("[WIP]", "<rules>", "server: nginx") stay.
+Each pattern is anchored or bounded, so that matching takes time linear in the text. The patterns match only texts that programs are
+known to add; brackets, tags and colons that people write ("[WIP]", "<rules>", "server: nginx") stay.
 """
 
 import re
@@ -19,7 +19,7 @@ BLOCK_EDGE = re.compile(
     rf"<(?:(?P<start>(?:{_TAG})(?:[ \t][^<>\n]{{0,400}})?>|<<(?:BEGIN_)?(?!END_){_FRAME}(?:\s[^<>\n]{{0,200}})?>>>)"
     rf"|(?P<end>/(?:{_TAG})>|<<END_{_FRAME}(?:\s[^<>\n]{{0,200}})?>>>))"
 )
-"""Where a block that a program put in begins or ends: `<system-reminder>`, `<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>`."""
+"""The beginning or end of a block that a program added: `<system-reminder>`, `<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>`."""
 
 UNTRUSTED_HEADING = re.compile(
     r"^[^\n:()]{1,80}\((?:untrusted|metadata|data)\b[^()\n]{0,100}\):[ \t]*\n(?:[ \t]*\n)?(?P<fence>```)?", _I | _M
@@ -28,14 +28,14 @@ UNTRUSTED_HEADING = re.compile(
 
 HISTORY = re.compile(r"^\[(?:chat messages since your last reply|thread history|conversation history)\b[^\]\n]{0,80}\]", _I | _M)
 CURRENT = re.compile(r"^\[(?:your )?current message\b[^\]\n]{0,80}\]", _I | _M)
-"""Group chats: what was said before, and what is to be answered."""
+"""In group chats: the heading of earlier messages, and that of the message to answer."""
 
 CLIENT_TAIL = re.compile(
     r"^(?:You can execute bash commands and edit files to implement|To suggest changes to a file you MUST return"
     r"|#{1,3} Learned Skills\b|USER'S CURRENT TIME:)",
     _M,
 )
-"""Where a client's own template begins behind the user's words; it goes on to the end."""
+"""The beginning of a client's template after the user's words; it extends to the end of the message."""
 
 METADATA_KEY = re.compile(
     r"\"(?:message_?id|chat_?id|sender_?id|chat_?type|conversation_label|is_group_chat|group_subject)\"\s*:", _I
@@ -103,7 +103,7 @@ OWN_NAME = re.compile(r"\s*@[\w.-]{2,60}(?=\s)")
 
 MAX_QUERY_CHARS = 4_500
 _HEAD_CHARS, _TAIL_CHARS = 3_000, 1_500
-_BLOCKS_SOUGHT = 8  # tagged blocks are cheap to find and may be long: they are looked for in that much more text
+_BLOCKS_SOUGHT = 8  # tagged blocks may be long and are cheap to find: they are searched in 8 times as much text
 _WORD = re.compile(r"[^\W\d_]{3,20}")
 _URL_NOISE = frozenset(("www", "com", "org", "net", "html", "htm", "php", "index"))
 # Each kind of line in `LINES` has one of these.
@@ -117,7 +117,7 @@ def query_text(task: str) -> str:
     text = _ends(_without_blocks_at_ends(task) if "<" in task else task).replace("\r\n", "\n")
     text = DATA_URL.sub(" ", text) if "data:" in text else text
     if _has_sign_of_lines(text):
-        # Each match is a whole line, so where there is but one line it is looked at once and not from every character on.
+        # Each match is a whole line, so a text of one line is matched once, not searched from every character.
         text = LINES.sub("", text) if "\n" in text else "" if LINES.match(text) else text
     text = _without_history(TIMESTAMP.sub("", text)) if "[" in text else text
     text = _without_untrusted(text) if "):" in text else text
@@ -152,8 +152,8 @@ def _without_blocks_at_ends(text: str) -> str:
 
 
 def _without_blocks(text: str, *, begins_within: bool = False) -> str:
-    """Drop tagged blocks, also nested ones. An unclosed one goes on to the end; a lone closing tag means, if the text
-    `begins_within` a longer one, that all before it was inside."""
+    """Drop tagged blocks, also nested ones. An unclosed block extends to the end. `begins_within` says that the text may begin
+    inside a block: then a lone closing tag ends it."""
     kept: list[str] = []
     at = depth = 0
     for edge in BLOCK_EDGE.finditer(text):
@@ -198,7 +198,7 @@ def _without_metadata(match: re.Match[str]) -> str:
 
 
 def _sender_unless_metadata(match: re.Match[str]) -> str:
-    """Drop an envelope and the sender's name behind it, but keep a word such as "fix:"."""
+    """Drop an envelope and the sender's name after it, but keep a word such as "fix:"."""
     sender = match["sender"] or ""
     return sender if sender.strip(" :").casefold() in _NOT_A_SENDER else ""
 

@@ -19,7 +19,7 @@ from metaclaw.skills.rules import RuleFields, changed_rule, find_same, is_rule, 
 
 _UNDID: Final = re.compile(r"undid generation (\d+)")
 UNCONFIRMED: Final = "unconfirmed"
-"""The reason of a generation begins with this word where it takes back a rule from a sure phrase that the model did not confirm."""
+"""The reason of a generation begins with this word if it retires a rule from a sure phrase that the model did not confirm."""
 _PAGE: Final = 50
 _LATELY: Final = 20
 _MOST_PAGES: Final = 100
@@ -40,7 +40,7 @@ class Undone:
 
 @dataclass(eq=False)
 class Rulebook:
-    """A person's changes to what is in force; each is one generation."""
+    """Applies a person's changes; each makes one generation."""
 
     library: SkillLibrary
     history: GenerationHistory
@@ -51,7 +51,7 @@ class Rulebook:
         return [skill for skill in self.library.view.skills if is_rule(skill)]
 
     def rule(self, name: str) -> Skill:
-        """The rule or fact of this name, also while it is being put in force. Blocks. Raises SkillError."""
+        """The rule or fact of this name, also if it is being published now. Blocks. Raises SkillError."""
         found = self.library.view.get(name) or self.library.settled().get(name)
         if found is None:
             raise SkillError(f"there is no rule named {name}; metaclaw rules list shows those there are")
@@ -60,26 +60,27 @@ class Rulebook:
         return found
 
     def add(self, wanted: Sequence[RuleFields]) -> list[tuple[Skill, bool]]:
-        """Put rules and facts in force, all at once; each with whether it is new: one that says the same is not added twice."""
-        known = {str(one.skill.name): one.skill for one in self.history.retired()}
-        known |= {str(one.name): one for one in self.library.view.skills}
+        """Put rules and facts in force in one generation. Returns each with whether it is new: if one that says the same is in
+        force, that is returned."""
+        known = {str(retired.skill.name): retired.skill for retired in self.history.retired()}
+        known |= {str(skill.name): skill for skill in self.library.view.skills}
         in_force = list(self.library.view.skills)
         added: list[Skill] = []
-        found: list[tuple[Skill, bool]] = []
+        rules: list[tuple[Skill, bool]] = []
         for fields in wanted:
             rule = new_rule(fields, known.get, self.today())
             same = find_same(rule, in_force)
-            found.append((rule, True) if same is None else (same, False))
+            rules.append((rule, True) if same is None else (same, False))
             if same is None:
                 added.append(rule)
                 in_force.append(rule)
                 known[rule.name] = rule
         if added:
             self.library.publish(added, (), _noted(added), expected={rule.name: None for rule in added}, by_person=True)
-        return found
+        return rules
 
     def change(self, name: str, fields: RuleFields) -> Skill:
-        """Change a rule; the rule as it is now."""
+        """Change a rule; return it as it is now."""
         rule = self.rule(name)
         changed = changed_rule(rule, fields, self.today())
         expected = {rule.name: rule.content_hash}
@@ -87,38 +88,38 @@ class Rulebook:
         return self.rule(name)
 
     def remove(self, name: str) -> Skill:
-        """Take a rule out of force; the rule as it was."""
+        """Retire a rule; return it as it was."""
         rule = self.rule(name)
         self.library.publish((), (rule.name,), f"removed the {rule.kind} {name}", by_person=True)
         return rule
 
     def retired(self) -> list[RetiredSkill]:
-        """Skills, rules and facts that were in force and are not, the last to go first."""
+        """Retired skills, rules and facts, the last retired first."""
         return self.history.retired()
 
     def dates(self) -> Dates:
-        """Of each skill in force: when it first came into force, and when it was last changed."""
+        """For each skill in force, when it first came into force and when it was last changed."""
         return self.history.dates()
 
     def restore(self, name: str) -> Skill:
-        """Put a retired skill, rule or fact in force again, as it last was and pinned if learned."""
+        """Put a retired skill, rule or fact in force again, as it last was; a learned skill is pinned."""
         if self.library.view.get(name) is not None:
             raise SkillError(f"{name} is in force already")
-        found = next((one for one in self.history.retired() if one.skill.name == name), None)
-        if found is None:
+        retired = next((retired for retired in self.history.retired() if retired.skill.name == name), None)
+        if retired is None:
             raise SkillError(
                 f"there is no retired skill or rule named {name}; metaclaw skills list --retired shows those there are"
             )
-        skill = _wanted(found.skill)
+        skill = _wanted(retired.skill)
         self.library.publish([skill], (), f"restored {name}", expected={skill.name: None}, by_person=True)
         return skill
 
     def keep(self, name: str) -> Skill:
-        """End a skill's trial: it is live, and the program no longer withholds, changes or retires it."""
+        """End a skill's trial: make it live and pin it, so that the program no longer withholds, changes or retires it."""
         return self._settle(_wanted(self._skill(name)), f"a person keeps {name}")
 
     def pin(self, name: str, *, pinned: bool) -> Skill:
-        """Pin a live skill, so that the program does not withhold, change or retire it; or let it do so again."""
+        """Pin a live skill, so that the program does not withhold, change or retire it; or unpin it."""
         skill = self._skill(name)
         if pinned and skill.state is not SkillState.LIVE:
             raise SkillError(
@@ -127,7 +128,7 @@ class Rulebook:
         return self._settle(replace(skill, pinned=pinned), f"{'pinned' if pinned else 'unpinned'} {name}")
 
     def rewrite(self, name: str, *, trigger: str | None = None, body: str | None = None) -> Skill:
-        """Change a skill's text. From then on it is the person's: the program does not change, withhold or retire it by itself."""
+        """Change a skill's text and make the person its author: the program no longer changes, withholds or retires it."""
         skill = self._skill(name)
         try:
             changed = replace(skill, trigger=trigger or skill.trigger, body=body or skill.body)
@@ -136,14 +137,14 @@ class Rulebook:
         return self._settle(replace(changed, author=Authorship.PERSON, state=SkillState.LIVE), f"edited the skill {name}", skill)
 
     def adopt(self, skill: Skill) -> Skill:
-        """Put a rejected proposal in force; it is the person's from then on."""
+        """Put a rejected proposal in force, with the person as its author."""
         wanted = replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
         self.library.publish([wanted], (), f"a person took {skill.name} after all", expected={skill.name: None}, by_person=True)
         return wanted
 
     def undo(self, generation: int | None = None) -> Undone:
-        """Undo the last lesson still in force, or that of `generation`: a rule or fact noted, changed or removed, or a skill
-        learned, edited or retired. Raises SkillError if there is none."""
+        """Undo the last lesson that is still in force, or that of `generation`. A lesson is a rule or fact noted, changed or
+        removed, or a skill learned, edited or retired. Raises SkillError if there is none."""
         for change in self._lessons() if generation is None else self.history.changes(generation + 1, 1):
             if generation is not None and change.number != generation:
                 break
@@ -158,9 +159,8 @@ class Rulebook:
         raise SkillError("there is no lesson to take back; metaclaw skills history shows what was in force when")
 
     def lately(self) -> Iterator[GenerationChange]:
-        """What was noted, learned, retired or undone, newest first, read page by page; without ends of trials and files changed by
-        hand."""
-        # Not cached: what is forgotten must be gone from here at once.
+        """The lessons and undos, newest first, read page by page; without ends of trials and changes of files by hand."""
+        # Not cached, because a forgotten session must disappear from here at once.
         before: int | None = None
         for _ in range(_MOST_PAGES):
             page = self.history.changes(before, _LATELY, skip=FILES)
@@ -170,11 +170,11 @@ class Rulebook:
             before = page[-1].number
 
     def is_reversible(self, change: GenerationChange) -> bool:
-        """Whether something of a lesson is still in force and can be undone."""
+        """Whether a part of a lesson is still in force and can be undone."""
         return any(self._reversal(change))
 
     def _lessons(self) -> Iterator[GenerationChange]:
-        """What was noted, learned or retired and not undone, newest first. An undo's reason names its generation."""
+        """The lessons that were not undone, newest first. The reason of an undo names the generation of its lesson."""
         before: int | None = None
         undone: set[int] = set()
         while page := self.history.changes(before, _PAGE, skip=FILES):
@@ -186,7 +186,7 @@ class Rulebook:
             before = page[-1].number
 
     def _reversal(self, change: GenerationChange) -> tuple[list[Skill], list[Skill]]:
-        """Skills to remove and to restore, except those changed again since."""
+        """The skills to remove and those to restore, without skills that were changed again since."""
         removed: list[Skill] = []
         restored: list[Skill] = []
         for name in sorted(change.before.keys() | change.after.keys()):

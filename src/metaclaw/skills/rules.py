@@ -1,4 +1,5 @@
-"""Rules and facts: made and changed from the fields of a command or an API call, named, compared, and a library of examples."""
+"""Rules and facts: create and change them from the fields of a command or an API call, name and compare them; and a library of
+example rules."""
 
 import hashlib
 import json
@@ -22,7 +23,7 @@ from metaclaw.text import hides_text, list_words
 MAX_RULE_CHARS: Final = 2_000
 MAX_WHEN_CHARS: Final = 500
 UNKNOWN_PROJECT: Final = "unknown"
-"""The value of `project` in the front matter of a rule that was said of a project, where no project was known."""
+"""The value of `project` in the front matter of a rule for a project that was not known when the rule was stated."""
 _EMPHATIC: Final = re.compile(
     r"\bnever,? ever\b|\bunder no circumstances?\b|\bon no account\b|\bno exceptions\b|\bwithout (?:any )?exception\b"
     r"|\bunter (?:gar )?keinen umständen\b|\bauf (?:gar )?keinen fall\b|\bnie und nimmer\b|\bsous aucun prétexte\b"
@@ -38,7 +39,7 @@ _SCOPES: Final = ("user:", "team:", "workspace:")
 
 
 class RuleFields(TypedDict, total=False):
-    """What a person may say about a rule; a field that is absent stays as it is."""
+    """The fields of a rule that a person may set; an absent field stays as it is."""
 
     text: str
     kind: str
@@ -56,12 +57,12 @@ class RuleFields(TypedDict, total=False):
 
 
 def is_rule(skill: Skill) -> bool:
-    """Whether it is a person's own words: a rule or a fact."""
+    """Whether it is a rule or a fact."""
     return skill.kind is not SkillKind.SKILL
 
 
 def is_emphatic(text: str) -> bool:
-    """Whether a person says "never, ever" or the like: they are asked whether calls that break the rule are to be held."""
+    """Whether a person says "never, ever" or the like. Then they are asked whether calls that break the rule should be held."""
     return _EMPHATIC.search(text) is not None
 
 
@@ -85,9 +86,7 @@ def question_of(rule: Skill) -> str | None:
 
 
 def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: date) -> Skill:
-    """A rule or fact with a readable name, different from `known` ones that say something else. Raises SkillError that names the
-    field."""
-
+    """A rule or fact with a readable name that no `known` rule with another text has. Raises SkillError that names the field."""
     text = _text(fields.get("text"))
     kind = fields.get("kind", SkillKind.RULE.value)
     if kind not in (SkillKind.RULE, SkillKind.FACT):
@@ -107,7 +106,7 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
 
 
 def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
-    """The rule with these fields changed; from then on it is the person's. Raises SkillError that names the field."""
+    """The rule with these fields changed and a person as its author. Raises SkillError that names the field."""
     trigger, body, scope, extra = skill.trigger, rule_text(skill), skill.scope, {"kind": skill.kind.value, **skill.extra}
     if "text" in fields:
         body = _text(fields["text"])
@@ -122,24 +121,24 @@ def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
     if "workspace" in fields:
         extra["workspace"], extra["project"] = (fields["workspace"] or "").strip() or None, None
     if "examples" in fields:
-        extra["examples"] = [one.strip() for one in fields["examples"] if one.strip()] or None
+        extra["examples"] = [example.strip() for example in fields["examples"] if example.strip()] or None
     if "expires" in fields:
         extra["expires"] = _expires(fields["expires"], today)
     if "source" in fields:
         extra["source"] = fields["source"] or None
     if "check" in fields:
-        # A check that a person wrote, or read and kept, needs no confirmation.
+        # A check that a person wrote or accepted needs no confirmation.
         extra["check"], extra["check_state"], extra["check_note"] = (fields["check"] or "").strip() or None, None, None
     if "enforce" in fields:
         extra["enforce"], extra["ask_hold"] = _one_of("enforce", fields["enforce"], ENFORCE), None
         if extra["enforce"] == "hold":
-            extra["check_state"] = None  # who holds a rule has seen its check
+            extra["check_state"] = None  # a person who sets `hold` has seen the check
     if "on_error" in fields:
         extra["on_error"] = _one_of("on_error", fields["on_error"], ON_ERROR)
     if "on_break" in fields:
         extra["on_break"] = _one_of("on_break", fields["on_break"], ON_BREAK)
-    kept = {key: value for key, value in extra.items() if value is not None}
-    changed = replace(skill, trigger=trigger, body=body, scope=scope, extra=kept, state=SkillState.LIVE, author=Authorship.PERSON)
+    extra = {key: value for key, value in extra.items() if value is not None}
+    changed = replace(skill, trigger=trigger, body=body, scope=scope, extra=extra, state=SkillState.LIVE, author=Authorship.PERSON)
     if (trouble := check_trouble(changed)) is not None and "check" in fields:
         raise SkillError(f"check cannot be read: {trouble}")
     return changed
@@ -156,12 +155,12 @@ def same_rule(one: Skill, other: Skill) -> bool:
 
 
 def find_same(rule: Skill, among: Iterable[Skill]) -> Skill | None:
-    """The rule among these that says the same already."""
-    return next((one for one in among if is_rule(one) and same_rule(one, rule)), None)
+    """The first of these rules that says the same."""
+    return next((other for other in among if is_rule(other) and same_rule(other, rule)), None)
 
 
 def plain_words(text: str) -> str:
-    """The words alone, without case and punctuation, to compare texts by."""
+    """The words without case and punctuation, for comparing texts."""
     return " ".join(_WORD.findall(text.casefold()))
 
 
@@ -212,7 +211,7 @@ _FILE: Final = "rule_examples.toml"
 
 @dataclass(frozen=True, slots=True)
 class RuleExample:
-    """A rule of the library. `breaks` and `follows` are samples that its check is tried on; a program has none."""
+    """A rule of the library of examples. `breaks` and `follows` are samples for its check; a program has none."""
 
     name: str
     text: str
@@ -223,24 +222,24 @@ class RuleExample:
 
     @property
     def fields(self) -> RuleFields:
-        """What is put in force when it is installed."""
+        """The fields of the rule that is put in force."""
         return {"text": self.text, "when": self.when, "check": self.check}
 
 
 @cache
 def rule_examples() -> dict[str, RuleExample]:
-    """The library by name."""
+    """The library of examples, by name."""
     read = tomllib.loads((files("metaclaw.skills") / _FILE).read_text(encoding="utf-8"))
     return {
         name: RuleExample(
             name,
-            one["text"],
-            one.get("when", ALWAYS),
-            one["check"].strip(),
-            tuple(one.get("breaks", ())),
-            tuple(one.get("follows", ())),
+            fields["text"],
+            fields.get("when", ALWAYS),
+            fields["check"].strip(),
+            tuple(fields.get("breaks", ())),
+            tuple(fields.get("follows", ())),
         )
-        for name, one in read.items()
+        for name, fields in read.items()
     }
 
 
@@ -273,14 +272,14 @@ def slug(words: Iterable[str], most_chars: int = 48) -> str:
 
 
 def rule_name(text: str, when: str, kind: str, is_taken: Callable[[str], bool]) -> SkillName:
-    """A readable name: the first words of the text without an opening; if its script is not Latin, its kind and its commonest words
-    in English."""
+    """A readable name: the first words of the text without its opening; if the script is not Latin, the kind and some words of the
+    text in English."""
     about = _in_english(text) or _in_english(when)
     return own_name(_readable(text) or (f"{kind}-{about}" if about else kind), is_taken)
 
 
 def _readable(text: str) -> str:
-    """The first words as a slug; empty where most of the text is in another script."""
+    """The first words as a slug; empty if most of the text is in another script."""
     words = text.split()
     while len(words) > _FEW_WORDS and slug(words[:1]) in _OPENING:
         del words[0]
@@ -296,7 +295,7 @@ def _in_english(text: str) -> str:
 
 
 def digest(*parts: str) -> str:
-    """Six characters that stand for a text."""
+    """A hash of six characters."""
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=3).hexdigest()
 
 
@@ -308,7 +307,7 @@ def numbered(name: str) -> Iterator[SkillName]:
 
 
 def own_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
-    """A valid name like the wanted one that is not taken. Raises SkillError where all its numbers are taken."""
+    """A valid name that is not taken: the wanted one, or with a number. Raises SkillError if all numbers are taken."""
     base = slug([wanted]) or "skill"
     free = next((name for name in numbered(base) if not is_taken(name)), None)
     if free is None:
@@ -317,14 +316,14 @@ def own_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
 
 
 def named_apart(skill: Skill, in_force: Callable[[SkillName], Skill | None]) -> Skill:
-    """The skill under the name by which the same person's same words are in force, else under a free name."""
+    """The skill with the name under which the same text of the same person is in force, or else with a free name."""
     known = {name: in_force(name) for name in numbered(skill.name)}
-    same = (name for name, one in known.items() if one is not None and _says_the_same(one, skill))
-    free = (name for name, one in known.items() if one is None)
+    same = (name for name, other in known.items() if other is not None and _says_the_same(other, skill))
+    free = (name for name, other in known.items() if other is None)
     return replace(skill, name=next(same, next(free, skill.name)))
 
 
 def _says_the_same(in_force: Skill, skill: Skill) -> bool:
-    """Whether a skill in force holds the same words for the same scope."""
-    texts = (" ".join(one.body.casefold().split()) for one in (in_force, skill))
-    return in_force.scope == skill.scope and in_force.author is skill.author and len(set(texts)) == 1
+    """Whether a skill in force has the same words, scope and author."""
+    is_same_text = in_force.body.casefold().split() == skill.body.casefold().split()
+    return is_same_text and in_force.scope == skill.scope and in_force.author is skill.author

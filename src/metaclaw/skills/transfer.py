@@ -1,16 +1,15 @@
-"""Rules and skills from and to other places: files of other programs (CLAUDE.md, AGENTS.md, .cursorrules), and packs of skills.
+"""Import and export of rules (CLAUDE.md, AGENTS.md, .cursorrules of other programs) and of packs of skills.
 
-In Markdown, each list item and each short paragraph is a rule; the heading above it says when it applies, unless it is a general
-one such as "Rules". What Markdown has no place for (scope, project, last day) is kept in a comment behind the rule.
+In Markdown, each list item and each short paragraph is a rule; the heading above it says when it applies, unless it is general,
+such as "Rules". Scope, project and last day, for which Markdown has no place, are in a comment after the rule.
 
-A pack is a folder of `<name>/SKILL.md`, or a .zip of one. It comes from outside: nothing in it is unpacked by the path it claims.
-Each SKILL.md is read, within limits, as any skill file is, and its folder is named after the skill. A person who adds a skill
-vouches for it: it is a person's and live, whatever was learned about it elsewhere.
+A pack is a folder of `<name>/SKILL.md`, or a .zip of one. It is not trusted: no path in it is used. Each SKILL.md is read, within
+limits, like any skill file, and its folder is named after the skill. A skill from a pack is live, and the person who adds it is its
+author.
 """
 
-import os
+import io
 import re
-import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from typing import Final, cast
 import msgspec
 
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
+from metaclaw.durable_files import replace_file
 from metaclaw.errors import SkillError
 from metaclaw.skills.fields import ALWAYS, rule_text, rule_when
 from metaclaw.skills.files import MAX_FILE_BYTES, SKILL_FILE, decode_skill, parse_skill, render_skill, write_skill
@@ -57,7 +57,7 @@ _CARRIED: Final = ("scope", "workspace", "expires")
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """What was read: rules to add, and what was left out with the reason."""
+    """The rules read from a file, and the parts that were left out, with the reason."""
 
     rules: tuple[RuleFields, ...]
     left_out: tuple[tuple[str, str], ...]
@@ -76,7 +76,7 @@ class _Piece:
         return "\n".join(line.rstrip() for line in self.lines).strip()
 
     def go_on(self, line: str) -> None:
-        """Add a line of running text; it continues the last line unless that ends on purpose."""
+        """Add a line. It continues the last line, unless that ends with a Markdown line break."""
         last = self.lines[-1] if self.lines else ""
         is_wrapped = last.strip() and not last.endswith("  ") and not _FENCE.match(last) and not _ITEM.match(line)
         self.lines[-1:] = [f"{last} {line.strip()}"] if is_wrapped else [last, line]
@@ -106,14 +106,14 @@ def read_rules(text: str) -> RuleFile:
 
 
 def render_section(rules: Sequence[Skill]) -> str:
-    """A section for AGENTS.md or CLAUDE.md, between two comments by which it is found again."""
+    """A section for AGENTS.md or CLAUDE.md, between two comments that mark it for replacement."""
     lines = [BEGIN]
     for kind, title in ((SkillKind.RULE, "## Rules"), (SkillKind.FACT, "## Facts")):
-        mine = [rule for rule in rules if rule.kind is kind]
+        of_kind = [rule for rule in rules if rule.kind is kind]
         groups: dict[str, list[Skill]] = {}
-        for rule in sorted(mine, key=lambda one: rule_when(one) != ALWAYS):
+        for rule in sorted(of_kind, key=lambda rule: rule_when(rule) != ALWAYS):
             groups.setdefault(rule_when(rule), []).append(rule)
-        if mine:
+        if of_kind:
             lines += ["", title]
         for when, group in groups.items():
             lines += ["", *([] if when == ALWAYS else [f"### {when}", ""]), *(_item(rule) for rule in group)]
@@ -121,7 +121,7 @@ def render_section(rules: Sequence[Skill]) -> str:
 
 
 def with_section(text: str, section: str) -> str:
-    """A file's text with the section in the place of an earlier one, or at the end."""
+    """A file's text with the section in the place of an earlier section, or at the end."""
     begin, end = text.find(BEGIN), text.find(END)
     if 0 <= begin < end:
         after = text[end + len(END) :]
@@ -133,7 +133,7 @@ def _item(rule: Skill) -> str:
     carried = {key: value for key in _CARRIED if (value := rule.scope if key == "scope" else rule.extra.get(key)) is not None}
     note = f" <!-- {msgspec.json.encode(carried).decode()} -->" if carried else ""
     lines = rule_text(rule).splitlines()
-    # Two spaces keep a line's end where Markdown would take the next line for the same.
+    # Two spaces at the end make a line break in Markdown.
     breaks = ["" if not after.strip() or not line.strip() else "  " for line, after in zip(lines, [*lines[1:], ""], strict=True)]
     first, *others = (f"{line}{end}" for line, end in zip(lines, breaks, strict=True))
     first = f"{first.rstrip()}{note}{breaks[0]}"
@@ -217,10 +217,10 @@ def _joined(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
 
 
 def _fault(piece: _Piece) -> str | None:
-    """Why a piece is no rule, or None."""
+    """Why a piece is not a rule, or None."""
     text = piece.text
     if piece.kind == "code":
-        return "a code block by itself"
+        return "a code block without a sentence"
     if text.startswith("|") or text.startswith(("![", "[![")):
         return "a table or picture"
     if _MARKUP.match(text) or not re.search(r"\w", _LINK.sub("", text)):
@@ -276,33 +276,33 @@ def _from_json(text: str) -> RuleFile:
     except msgspec.DecodeError as error:
         raise SkillError(f"the file is not JSON: {error}") from error
     listed = value.get("rules") if isinstance(value, Mapping) else None
-    if not isinstance(listed, list) or not all(isinstance(one, Mapping) and isinstance(one.get("text"), str) for one in listed):
+    if not isinstance(listed, list) or not all(isinstance(rule, Mapping) and isinstance(rule.get("text"), str) for rule in listed):
         raise SkillError(
             'the file has no list of rules: write {"rules": [{"text": "…"}]}, as metaclaw rules export --format json does'
         )
     names = ("text", "kind", "when", "scope", "workspace", "examples", "expires", "check", "enforce", "on_error")
-    rules = [{name: one[name] for name in names if one.get(name) is not None} for one in listed]
+    rules = [{name: rule[name] for name in names if rule.get(name) is not None} for rule in listed]
     return RuleFile(tuple(cast(RuleFields, rule) for rule in rules), ())
 
 
 MAX_SKILLS = 10_000
 _SUFFIX = ".zip"
 _DEPTH = 4
-# One date for all entries, the earliest that a .zip can tell, so that the same skills make the same bytes.
+# The same date for all entries, the earliest that a .zip allows, so that the same skills make the same bytes.
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """What is in a pack: its skills by name, and the files that are not usable with the reason."""
+    """The skills of a pack by name, and its unusable files with the reason."""
 
     skills: tuple[Skill, ...]
     faults: tuple[tuple[str, str], ...]
 
 
 def read_pack(path: Path) -> Pack:
-    """Read a .zip, a folder with skills in it, or one SKILL.md. Raises SkillError where it is none of these."""
-    found: dict[str, Skill] = {}
+    """Read a .zip, a folder of skills, or one SKILL.md. Raises SkillError for anything else."""
+    skills: dict[str, Skill] = {}
     faults: list[tuple[str, str]] = []
     for number, (where, raw) in enumerate(_entries(path)):
         if number >= MAX_SKILLS:
@@ -311,18 +311,18 @@ def read_pack(path: Path) -> Pack:
             if len(raw) > MAX_FILE_BYTES:
                 raise SkillError(f"{where}: more than {MAX_FILE_BYTES} bytes: move details to files beside it")
             skill = vouched(parse_skill(decode_skill(raw, where), where))
-            if skill.name in found:
+            if skill.name in skills:
                 raise SkillError(f"{where}: a second skill named {skill.name}: keep one")
-            found[skill.name] = skill
+            skills[skill.name] = skill
         except SkillError as error:
             faults.append((where, str(error).removeprefix(f"{where}: ")))
-    if not found and not faults:
+    if not skills and not faults:
         raise SkillError(f"{path}: there is no {SKILL_FILE} in it: give a folder of skills, or a {_SUFFIX} of one")
-    return Pack(tuple(found[name] for name in sorted(found)), tuple(faults))
+    return Pack(tuple(skills[name] for name in sorted(skills)), tuple(faults))
 
 
 def write_pack(path: Path, skills: Sequence[Skill], *, replace_file: bool = False) -> None:
-    """Write skills to a .zip, or as a folder where the path does not end so. Raises SkillError, also where something is there."""
+    """Write skills to a .zip, or to a folder if the path does not end in `.zip`. Raises SkillError, also if the target exists."""
     if path.suffix == _SUFFIX:
         if path.exists() and not replace_file:
             raise SkillError(f"{path} is there already: choose another name, or say --yes to replace it")
@@ -336,12 +336,12 @@ def write_pack(path: Path, skills: Sequence[Skill], *, replace_file: bool = Fals
 
 
 def vouched(skill: Skill) -> Skill:
-    """The skill as a person's own, live: adding it means vouching for it."""
+    """The skill, live and with a person as its author, who vouches for it by adding it."""
     return replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
 
 
 def _entries(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Every SKILL.md with its name for messages; one that is too large is cut just beyond the limit."""
+    """Every SKILL.md with its name for messages; a file that is too large is cut one byte after the limit."""
     try:
         if path.is_dir():
             files = (file for depth in range(_DEPTH) for file in sorted(path.glob("*/" * depth + SKILL_FILE)))
@@ -370,17 +370,13 @@ def _beginning(path: Path) -> bytes:
 
 def _write_zip(path: Path, skills: Sequence[Skill]) -> None:
     """Write the file atomically."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for skill in sorted(skills, key=lambda skill: skill.name):
+            entry = zipfile.ZipInfo(f"{skill.name}/{SKILL_FILE}", _LONG_AGO)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
+            archive.writestr(entry, render_skill(skill))
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                for skill in sorted(skills, key=lambda one: one.name):
-                    entry = zipfile.ZipInfo(f"{skill.name}/{SKILL_FILE}", _LONG_AGO)
-                    entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o600 << 16
-                    archive.writestr(entry, render_skill(skill))
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        replace_file(path, written.getvalue(), follow_links=False)
     except OSError as error:
         raise SkillError(f"{path} cannot be written: {error.strerror or error}: choose another place") from error

@@ -8,7 +8,7 @@ import yaml
 from metaclaw.errors import SkillError
 
 _MAX_DEPTH = 8
-# People write `description: Use when: it rains` or begin with a code's backtick, and mean the words.
+# A value without quotes that YAML misreads: `description: Use when: it rains`, or a value that begins with a backtick.
 _WORDS_ALONE = re.compile(r"""([A-Za-z][\w-]*:[ ]+)((?:[`@]|[^\s"'\[\]{}|>&*!%#,?:-])[^\n]*?)[ \t\r]*""")
 
 
@@ -41,7 +41,7 @@ def _load(text: str, where: str) -> object:
             return yaml.load(quoted, Loader=_Loader)
         except yaml.MarkedYAMLError:
             pass
-        raise  # of the text as it was written
+        raise  # the error of the text as written
 
 
 def _quoted(line: str) -> str:
@@ -75,7 +75,7 @@ def _refuse_surprises(text: str, where: str) -> None:
                 raise SkillError(f"{where}: line {line}: nested more than {_MAX_DEPTH} deep: keep the front matter flat")
 
 
-# The C parser where PyYAML was built with it; both refuse Python objects.
+# The C parser if PyYAML was built with it; both refuse Python objects.
 _Loader: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 

@@ -1,61 +1,21 @@
 """The store: turns, sessions, skill generations, policy versions, events, verdicts and other learned data in one database."""
 
-from metaclaw.domain.training import BatchState as BatchState
-from metaclaw.store.backups import Backup as Backup
-from metaclaw.store.backups import SqlBackups as SqlBackups
-from metaclaw.store.backups import back_up as back_up
-from metaclaw.store.backups import repair as repair
-from metaclaw.store.backups import restore as restore
-from metaclaw.store.compliance import SqlCompliance as SqlCompliance
-from metaclaw.store.compliance import SqlTrueAnswers as SqlTrueAnswers
-from metaclaw.store.database import Database as Database
-from metaclaw.store.database import RefusedError as RefusedError
-from metaclaw.store.database import connect as connect
-from metaclaw.store.database import open_database as open_database
-from metaclaw.store.derived_data import DerivedData as DerivedData
-from metaclaw.store.forgetting import ForgetResult as ForgetResult
-from metaclaw.store.forgetting import SqlForgetting as SqlForgetting
-from metaclaw.store.generations import ChangesSince as ChangesSince
-from metaclaw.store.generations import GenerationRow as GenerationRow
-from metaclaw.store.generations import SqlGenerations as SqlGenerations
-from metaclaw.store.generations import SqlTeams as SqlTeams
-from metaclaw.store.learning import SkillAttempt as SkillAttempt
-from metaclaw.store.learning import SqlCandidates as SqlCandidates
-from metaclaw.store.learning import SqlVerdicts as SqlVerdicts
-from metaclaw.store.ledger import SqlLedger as SqlLedger
-from metaclaw.store.overview import FirstRequest as FirstRequest
-from metaclaw.store.overview import Overview as Overview
-from metaclaw.store.overview import ProviderCall as ProviderCall
-from metaclaw.store.overview import SessionFilter as SessionFilter
-from metaclaw.store.overview import SkillVersion as SkillVersion
-from metaclaw.store.policy_versions import SqlPolicies as SqlPolicies
-from metaclaw.store.policy_versions import VersionOutcome as VersionOutcome
-from metaclaw.store.reader import EndedSession as EndedSession
-from metaclaw.store.reader import LearningCounts as LearningCounts
-from metaclaw.store.reader import LedgerCounts as LedgerCounts
-from metaclaw.store.reader import LedgerReader as LedgerReader
-from metaclaw.store.reader import RecordedTurn as RecordedTurn
-from metaclaw.store.rows import DrawnTurn as DrawnTurn
-from metaclaw.store.rows import LedgerEvent as LedgerEvent
-from metaclaw.store.rows import SessionRow as SessionRow
-from metaclaw.store.rows import TurnRow as TurnRow
-from metaclaw.store.schema import HEAD
-from metaclaw.store.schema import NewerSchemaError as NewerSchemaError
-from metaclaw.store.training_batches import EligibleTurns as EligibleTurns
-from metaclaw.store.training_batches import SqlBatches as SqlBatches
-from metaclaw.store.training_batches import TrainingBatch as TrainingBatch
-from metaclaw.store.upkeep import IntegrityReport as IntegrityReport
-from metaclaw.store.upkeep import SqlUpkeep as SqlUpkeep
-from metaclaw.store.upkeep import check_file as check_file
-from metaclaw.store.upkeep import compact as compact
-from metaclaw.store.upkeep import find_damage as find_damage
-from metaclaw.store.usage import ENFORCEMENT_OFF as ENFORCEMENT_OFF
-from metaclaw.store.usage import PriceServed as PriceServed
-from metaclaw.store.usage import SkillUse as SkillUse
-from metaclaw.store.usage import SqlCursors as SqlCursors
-from metaclaw.store.usage import SqlSpending as SqlSpending
-from metaclaw.store.usage import SqlUses as SqlUses
-from metaclaw.store.usage import Sums as Sums
-from metaclaw.store.writer_thread import LedgerLimits as LedgerLimits
-
-SCHEMA_REVISION = HEAD
+from metaclaw.domain.training import BatchState
+from metaclaw.store.backups import Backup, SqlBackups, back_up, repair, restore
+from metaclaw.store.compliance import SqlCompliance, SqlTrueAnswers
+from metaclaw.store.database import Database, RefusedError, connect, open_database
+from metaclaw.store.derived_data import DerivedData
+from metaclaw.store.forgetting import ForgetResult, SqlForgetting
+from metaclaw.store.generations import ChangesSince, GenerationRow, SqlGenerations, SqlTeams
+from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts
+from metaclaw.store.ledger import SqlLedger
+from metaclaw.store.overview import FirstRequest, Overview, ProviderCall, SessionFilter, SkillVersion
+from metaclaw.store.policy_versions import SqlPolicies, VersionOutcome
+from metaclaw.store.reader import EndedSession, LearningCounts, LedgerCounts, LedgerReader, RecordedTurn
+from metaclaw.store.rows import DrawnTurn, LedgerEvent, SessionRow, TurnRow
+from metaclaw.store.schema import HEAD as SCHEMA_REVISION
+from metaclaw.store.schema import NewerSchemaError
+from metaclaw.store.training_batches import EligibleTurns, SqlBatches, TrainingBatch
+from metaclaw.store.upkeep import IntegrityReport, SqlUpkeep, check_file, compact, find_damage
+from metaclaw.store.usage import ENFORCEMENT_OFF, PriceServed, SkillUse, SqlCursors, SqlSpending, SqlUses, Sums
+from metaclaw.store.writer_thread import LedgerLimits

@@ -1,6 +1,5 @@
 """Back up, restore and repair the database, and keep a list of known backups."""
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import TypeVar
 from sqlalchemy import delete, insert, select
 
 from metaclaw.domain.ids import SessionId
+from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
 from metaclaw.store.database import SUFFIXES, Database, copy_database, open_database, put_in_place
 from metaclaw.store.forgetting import SqlForgetting
@@ -180,8 +180,7 @@ def _set_aside(path: Path, former: Path) -> None:
     if log.exists():
         log.replace(former.with_name(former.name + "-wal"))
     path.with_name(path.name + "-shm").unlink(missing_ok=True)
-    with former.open("rb") as file:
-        os.fsync(file.fileno())
+    sync_path(former)
 
 
 def _remove(path: Path) -> None:

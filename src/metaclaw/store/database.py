@@ -24,6 +24,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, NoSuch
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, QueuePool
 
 from metaclaw.domain.ids import SessionId
+from metaclaw.durable_files import sync_path
 from metaclaw.errors import StoreError
 from metaclaw.store.rows import ResultRow
 from metaclaw.store.schema import HEAD, STORED_REVISION, check_schema, require_head, stored_revision, upgrade
@@ -465,15 +466,10 @@ def copy_database(source: sqlite3.Connection, target: Path, *, verify: bool = Fa
 
 def put_in_place(partial: Path, target: Path) -> tuple[int, int]:
     """Give a complete database file its name, durably. A log beside the target belongs to what was there before."""
-    with partial.open("rb+") as file:
-        os.fsync(file.fileno())
-        found = os.fstat(file.fileno())
+    sync_path(partial)
+    found = partial.stat()
     for suffix in SUFFIXES[1:]:
         target.with_name(target.name + suffix).unlink(missing_ok=True)
     partial.replace(target)
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_path(target.parent)
     return found.st_dev, found.st_ino

@@ -1,41 +1,44 @@
 """Providers over HTTP: connections, routing and fallback, the program's own calls to models, and the policy slot."""
 
-from metaclaw.upstream.connection import Timeouts as Timeouts
-from metaclaw.upstream.connection import pour as pour
-from metaclaw.upstream.endpoint import PASSTHROUGH as PASSTHROUGH
-from metaclaw.upstream.endpoint import ApiKey as ApiKey
-from metaclaw.upstream.endpoint import HttpEndpoint as HttpEndpoint
-from metaclaw.upstream.endpoint import Kind as Kind
-from metaclaw.upstream.endpoint import WireProbe as WireProbe
-from metaclaw.upstream.endpoint import gather_body as gather_body
-from metaclaw.upstream.endpoint import has_credentials as has_credentials
-from metaclaw.upstream.endpoint import list_models as list_models
-from metaclaw.upstream.endpoint import probe_wires as probe_wires
-from metaclaw.upstream.endpoint import reply_headers as reply_headers
-from metaclaw.upstream.models import UNMETERED as UNMETERED
-from metaclaw.upstream.models import Charge as Charge
-from metaclaw.upstream.models import HttpEmbeddings as HttpEmbeddings
-from metaclaw.upstream.models import HttpModel as HttpModel
-from metaclaw.upstream.models import LocalModel as LocalModel
-from metaclaw.upstream.models import Meter as Meter
-from metaclaw.upstream.models import Spent as Spent
-from metaclaw.upstream.models import learned_item as learned_item
-from metaclaw.upstream.models import spending_on as spending_on
-from metaclaw.upstream.models import waits_for_budget as waits_for_budget
-from metaclaw.upstream.models import without_waiting as without_waiting
-from metaclaw.upstream.pool import PoolLimits as PoolLimits
-from metaclaw.upstream.routing import AssumedWires as AssumedWires
-from metaclaw.upstream.routing import Destination as Destination
-from metaclaw.upstream.routing import PolicySlot as PolicySlot
-from metaclaw.upstream.routing import ProviderCandidate as ProviderCandidate
-from metaclaw.upstream.routing import ProviderFailure as ProviderFailure
-from metaclaw.upstream.routing import ProviderHealth as ProviderHealth
-from metaclaw.upstream.routing import ProviderReachability as ProviderReachability
-from metaclaw.upstream.routing import candidates as candidates
-from metaclaw.upstream.routing import is_missing_route as is_missing_route
-from metaclaw.upstream.routing import may_lack_route as may_lack_route
-from metaclaw.upstream.routing import moves_on as moves_on
-from metaclaw.upstream.routing import open_first as open_first
-from metaclaw.upstream.transport import MALFORMED as MALFORMED
-from metaclaw.upstream.transport import TIMEOUT as TIMEOUT
-from metaclaw.upstream.transport import UNREACHABLE as UNREACHABLE
+from metaclaw.upstream.connection import Timeouts, pour
+from metaclaw.upstream.endpoint import (
+    PASSTHROUGH,
+    ApiKey,
+    HttpEndpoint,
+    Kind,
+    WireProbe,
+    gather_body,
+    has_credentials,
+    list_models,
+    probe_wires,
+    reply_headers,
+)
+from metaclaw.upstream.models import (
+    UNMETERED,
+    Charge,
+    HttpEmbeddings,
+    HttpModel,
+    LocalModel,
+    Meter,
+    Spent,
+    learned_item,
+    spending_on,
+    waits_for_budget,
+    without_waiting,
+)
+from metaclaw.upstream.pool import PoolLimits
+from metaclaw.upstream.routing import (
+    AssumedWires,
+    Destination,
+    PolicySlot,
+    ProviderCandidate,
+    ProviderFailure,
+    ProviderHealth,
+    ProviderReachability,
+    candidates,
+    is_missing_route,
+    may_lack_route,
+    moves_on,
+    open_first,
+)
+from metaclaw.upstream.transport import MALFORMED, TIMEOUT, UNREACHABLE

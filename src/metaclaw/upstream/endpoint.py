@@ -388,15 +388,15 @@ _WITHIN_S = 15.0
 _KEY_REFUSED = (401, 402, 403)
 
 
-async def gather_body(reply: Reply, provider: str) -> bytes:
-    """Read the whole body of a reply and close it. Raises UpstreamError beyond MAX_ANSWER_BYTES."""
+async def gather_body(reply: Reply, provider: str, most_bytes: int = MAX_ANSWER_BYTES) -> bytes:
+    """Read the whole body of a reply and close it. Raises UpstreamError beyond `most_bytes`."""
     pieces: list[bytes] = []
     size = 0
     try:
         async for chunk in reply.chunks():
             size += len(chunk)
-            if size > MAX_ANSWER_BYTES:
-                raise UpstreamError(f"provider {provider} sent more than {MAX_ANSWER_BYTES} bytes in one answer")
+            if size > most_bytes:
+                raise UpstreamError(f"provider {provider} sent more than {most_bytes} bytes in one answer")
             pieces.append(chunk)
     finally:
         await reply.aclose()

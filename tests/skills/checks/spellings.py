@@ -1,4 +1,4 @@
-"""The ways in which agents spell one and the same tool call."""
+"""The ways in which agents spell the same tool call."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""Tool calls of every agent as checks see them: by class, unwrapped, with the command or the files they come down to."""
+"""Tool calls of all agents for checks: by class, unwrapped, with their commands or files."""
 
 import json
 from pathlib import Path

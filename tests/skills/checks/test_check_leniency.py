@@ -1,4 +1,4 @@
-"""Checks that accept a trivial answer are found, and honest ones are not blamed."""
+"""Checks that accept a trivial answer are found, and other checks are not."""
 
 import pytest
 

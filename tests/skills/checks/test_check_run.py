@@ -1,4 +1,4 @@
-"""Trying checks on answers: three outcomes, and no answer or pattern that holds anybody up."""
+"""Running checks on answers: three outcomes, and no answer or pattern that takes too long."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Shell scripts as checks see them: the commands that are run, in whatever spelling, and not those that are only quoted."""
+"""Shell scripts for checks: the commands that are run, in any spelling, and not those that are only quoted."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Agreement of a person that something is deleted, in the languages that people speak to agents in."""
+"""A person's consent to a deletion, in several languages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The gate as a whole: where each mode leaves a proposal, and what a person's own instruction may do."""
+"""The gate as a whole: the decision in each mode, and the rights of a person's rule."""
 
 from collections.abc import Sequence
 from dataclasses import replace

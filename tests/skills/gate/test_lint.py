@@ -1,4 +1,4 @@
-"""The draft check: what a skill's text alone gives away."""
+"""The draft check: objections to a skill's text."""
 
 from dataclasses import replace
 

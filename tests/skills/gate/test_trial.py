@@ -1,4 +1,4 @@
-"""Live trials: they end, soon where a skill helps or does harm, with error rates that are stated."""
+"""Live trials end, soon if a skill helps or does harm, with the stated error rates."""
 
 import random
 

@@ -9,8 +9,6 @@ from metaclaw_bench.report.figures import Study
 from metaclaw_bench.report.markdown import render_markdown
 from metaclaw_bench.report.page import render_page
 
-__all__ = ["Report", "write_pages", "write_report"]
-
 
 @dataclass(frozen=True, slots=True)
 class Report:

@@ -2,5 +2,3 @@
 
 from metaclaw_bench.sandbox.box import Sandbox, holds, strongest
 from metaclaw_bench.sandbox.limits import NO_COMMANDS, NOT_OURS, Limits, Ran, Stopped, Strength, told
-
-__all__ = ["NOT_OURS", "NO_COMMANDS", "Limits", "Ran", "Sandbox", "Stopped", "Strength", "holds", "strongest", "told"]

@@ -18,28 +18,3 @@ from metaclaw_bench.workdays.plans import (
 from metaclaw_bench.workdays.plugins import load_rules
 from metaclaw_bench.workdays.rulebook import built_in_rules
 from metaclaw_bench.workdays.writing import write
-
-__all__ = [
-    "CONTRADICTING_USERS",
-    "PART_ONE",
-    "PART_TWO",
-    "TINY",
-    "Answer",
-    "DayPlan",
-    "Drift",
-    "Files",
-    "Item",
-    "Marks",
-    "Plan",
-    "User",
-    "Workday",
-    "Workdays",
-    "add_rules",
-    "built_in_rules",
-    "generate",
-    "held_out",
-    "load_rules",
-    "score",
-    "speaking",
-    "write",
-]

@@ -66,7 +66,7 @@ class PageActions:
             "skill-keep": Action(self._keep_skill),
             "skill-pin": Action(self._pin_skill),
             "skill-retire": Action(self._retire_skill, "Retire this skill? Agents no longer see it. You can restore it.", "Retire"),
-            "undo": Action(self._undo, "Take this lesson back? What it changed is again as it was before.", "Undo"),
+            "undo": Action(self._undo, "Take this lesson back? Everything it changed becomes what it was before.", "Undo"),
             "revert": Action(
                 self._revert,
                 "Go back to the rules and skills of generation {generation}? You can return to the present ones.",

@@ -25,6 +25,7 @@ import msgspec
 
 from metaclaw.domain.chat import Json
 from metaclaw.domain.training import RunProgress
+from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import TrainingError
 
 _MAGIC: Final = b"MCSTATE1"
@@ -70,7 +71,7 @@ class RunFiles:
             if named.exists():
                 _check_identity(named, identity)
             else:
-                _replace(named, json.dumps(identity, indent=2).encode())
+                replace_file(named, json.dumps(identity, indent=2).encode(), mode=BY_UMASK)
             for torn in self._folder.glob("*.tmp"):
                 torn.unlink()
 
@@ -124,7 +125,7 @@ class RunFiles:
     def _save(self, path: Path, make: Callable[[], bytes]) -> None:
         with _translated(path):
             body = make()
-            _replace(path, _HEAD.pack(_MAGIC, zlib.crc32(body), len(body)), body)
+            replace_file(path, _HEAD.pack(_MAGIC, zlib.crc32(body), len(body)), body, mode=BY_UMASK)
         self._saved_at = self._clock()
 
     def _take_lock(self) -> None:
@@ -155,31 +156,6 @@ def remove_run(folder: Path) -> None:
             path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def write_synced(path: Path, *parts: bytes) -> None:
-    """Write a file to disk."""
-    with path.open("wb") as file:
-        for part in parts:
-            file.write(part)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_path(path: Path) -> None:
-    """Make a file, or the names in a folder, durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _replace(path: Path, *parts: bytes) -> None:
-    torn = path.with_suffix(".tmp")
-    write_synced(torn, *parts)
-    torn.replace(path)
-    sync_path(path.parent)
 
 
 def _read(path: Path, notes: list[str]) -> bytes | None:
@@ -222,7 +198,7 @@ class _Tensor(msgspec.Struct):
 _header = msgspec.json.Decoder(dict[str, _Tensor])
 
 
-def is_whole(folder: Path) -> bool:
+def is_complete_adapter(folder: Path) -> bool:
     """Whether an adapter's files are there and have the length that they name. Their content is checked when they are loaded."""
     weights = folder / WEIGHTS_FILE
     try:

@@ -8,7 +8,6 @@ Checkpoints are kept on the way and measured at the end on validation prompts an
 """
 
 import logging
-import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Drawing, PieceStats, Rollout
+from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import TrainingError
 from metaclaw.learn.slow.recipe import Pace, Recipe
 from metaclaw.ports import RunPlan, Tokeniser, TrainingBackend
@@ -169,15 +169,9 @@ class Journal:
             raise TrainingError(f"cannot read the run's journal: {error}") from error
 
     def _keep(self, name: str, what: object) -> None:
-        path = self._folder / f"{name}.msgpack"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            unfinished = path.with_suffix(".tmp")
-            with unfinished.open("wb") as file:
-                file.write(_encoder.encode(what))
-                file.flush()
-                os.fsync(file.fileno())
-            unfinished.replace(path)
+            replace_file(self._folder / f"{name}.msgpack", _encoder.encode(what), mode=BY_UMASK)
         except OSError as error:
             raise TrainingError(f"cannot keep the run's journal in {self._folder}: {error}") from error
 

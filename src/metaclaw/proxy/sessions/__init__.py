@@ -2,5 +2,3 @@
 
 from metaclaw.proxy.sessions.origins import Origins
 from metaclaw.proxy.sessions.recognition import own_words
-
-__all__ = ["Origins", "own_words"]

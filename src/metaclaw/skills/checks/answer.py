@@ -1,7 +1,7 @@
-"""An answer as checks see it: its text, the JSON in it, its tool calls, and whether the person agreed that something is deleted.
+"""The input of checks: an answer's text, the JSON in it, its tool calls, and whether the person agreed to a deletion.
 
 Agreement is read in English, German, French, Spanish, Portuguese, Italian, Dutch, Russian, Chinese and Japanese, clause by clause.
-A clause that negates, asks, or speaks of deleting as a thing ("the delete button") agrees to nothing.
+A clause that negates, asks, or only mentions deleting ("the delete button") is no agreement.
 """
 
 import json
@@ -27,14 +27,14 @@ _MOST_ACTIONS = 400
 
 
 def size_of(answer: Sequence[Part]) -> int:
-    """How many characters a check has to look at, at most."""
+    """The number of characters of an answer that a check may have to read."""
     return sum(
         len(part.text) if isinstance(part, Text) else len(part.arguments) for part in answer if isinstance(part, Text | ToolCall)
     )
 
 
 def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[str, Json]:
-    """What a program reads: the answer and what came before it; of a very long conversation the end."""
+    """The input of a program: the answer and the conversation before it, of a very long conversation only the end."""
     messages: list[Json] = []
     room = _MOST_CONVERSATION_CHARS
     for entry in reversed([entry for message in conversation.messages for entry in _entries(message)]):
@@ -58,16 +58,16 @@ def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[st
 
 
 def _consent(conversation: Conversation) -> dict[str, Json]:
-    """What the person's last words say about deleting, as an answer to what the agent said before them."""
+    """Whether the person's last message agrees to a deletion, given the agent's message before it."""
     places = [at for at, message in enumerate(conversation.messages) if message.role is Role.USER and text_of(message.parts)]
     before = conversation.messages[: places[-1]] if places else ()
-    asked = next((text for one in reversed(before) if one.role is Role.ASSISTANT and (text := text_of(one.parts))), None)
-    is_given, refused = deletion_consent(conversation.task, asked)
+    answers = (text_of(message.parts) for message in reversed(before) if message.role is Role.ASSISTANT)
+    is_given, refused = deletion_consent(conversation.task, next(filter(None, answers), None))
     return {"to_delete": is_given, "refused": list[Json](refused)}
 
 
 def _entries(message: Message) -> Iterator[dict[str, Json]]:
-    """A message as a program reads it; each tool result is a message of its own."""
+    """A message as a program reads it; each tool result becomes a separate message."""
     results = [part for part in message.parts if isinstance(part, ToolResult)]
     for result in results:
         yield {"role": Role.TOOL.value, "content": text_of(result.parts), "is_error": result.is_error}
@@ -82,8 +82,8 @@ def _calls_json(answer: Sequence[Part]) -> list[Json]:
 
 def _actions(answer: Sequence[Part], *, is_new: bool) -> Iterator[Json]:
     for part in answer:
-        # Files that a script writes come first, so that the commands behind them are later actions.
-        for call in sorted(seen_calls(part), key=lambda one: bool(one.name)) if isinstance(part, ToolCall) else ():
+        # Files that a script writes come before its commands.
+        for call in sorted(seen_calls(part), key=lambda call: bool(call.name)) if isinstance(part, ToolCall) else ():
             for text in call.texts:
                 action: dict[str, Json] = {"class": None if call.kind is None else call.kind.value, "text": text, "is_new": is_new}
                 if call.takes_script:
@@ -93,7 +93,7 @@ def _actions(answer: Sequence[Part], *, is_new: bool) -> Iterator[Json]:
 
 
 def unread_part(answer: Sequence[Part], where: Where) -> str:
-    """Why a command that a check looks at could not be read, or empty. Such a command may also change files."""
+    """Why a command that a check must read could not be read, or an empty string. A check on files reads commands, too."""
     if where.place is Place.ANSWER:
         return ""
     tools = where.tools if ToolClass.EDIT not in where.tools else (*where.tools, ToolClass.SHELL.value)
@@ -102,26 +102,27 @@ def unread_part(answer: Sequence[Part], where: Where) -> str:
 
 
 def texts_at(answer: Sequence[Part], where: Where) -> list[str]:
-    """All texts that a pattern may look at: the answer's text, or the contents of its calls."""
+    """All texts that a pattern may search: the answer's text, or the contents of its calls."""
     if where.place is Place.ANSWER:
         text = text_of(answer)
         return [text] if text.strip() else []
-    return [one.text for call in _seen(answer, where.tools) for one in _texts_of(call, where.tools, is_whole=True, is_written=True)]
+    calls = _seen(answer, where.tools)
+    return [seen.text for call in calls for seen in _texts_of(call, where.tools, is_whole=True, is_written=True)]
 
 
 def pattern_texts(answer: Sequence[Part], check: PatternCheck) -> list[SeenText]:
-    """The texts that a pattern looks at. Of a shell script these are its commands; the whole script only if the pattern must be
-    found or names an operator, and as written only if it must be found or names a quotation mark."""
+    """The texts that a pattern searches. Of a shell script these are its commands; the whole script only if the pattern must be
+    found or contains an operator; the script as written only if the pattern must be found or contains a quotation mark."""
     if check.where.place is Place.ANSWER:
         return [SeenText(text) for text in texts_at(answer, check.where)]
     is_whole = check.must_match or names_operator(check.pattern)
     is_written = check.must_match or '"' in check.pattern or "'" in check.pattern
     tools = check.where.tools
-    return [one for call in _seen(answer, tools) for one in _texts_of(call, tools, is_whole=is_whole, is_written=is_written)]
+    return [text for call in _seen(answer, tools) for text in _texts_of(call, tools, is_whole=is_whole, is_written=is_written)]
 
 
 def documents_at(answer: Sequence[Part], where: Where) -> list[Json] | None:
-    """The JSON a schema looks at; None if the answer has no such part. A call with broken JSON gives a string."""
+    """The JSON that a schema validates; None if the answer has no such part. A call with broken JSON gives a string."""
     if where.place is Place.ANSWER:
         text = text_of(answer)
         return find_json(text) if text.strip() else None
@@ -146,27 +147,27 @@ def _whole(text: str) -> dict[str, Json] | list[Json] | None:
 
 
 def _seen(answer: Sequence[Part], tools: Sequence[str]) -> list[SeenCall]:
-    """The calls of these tools or classes, also wrapped in other calls; without any, the answer's own calls."""
+    """The calls of these tools or classes, also those wrapped in other calls; if `tools` is empty, the outer calls."""
     calls = [seen_calls(part) for part in answer if isinstance(part, ToolCall)]
-    return [one for seen in calls for one in seen if one.is_of(tools)] if tools else [seen[0] for seen in calls]
+    return [call for wrapped in calls for call in wrapped if call.is_of(tools)] if tools else [wrapped[0] for wrapped in calls]
 
 
 def _texts_of(call: SeenCall, tools: Sequence[str], *, is_whole: bool, is_written: bool) -> list[SeenText]:
-    """What a pattern looks at in a call: of a class, the commands or the files; else the arguments as written and as they read."""
+    """The texts of a call that a pattern searches: the commands or files if the check names the class, else the arguments."""
     is_by_class = call.is_of_class(tools)
     if not call.takes_script:
-        if call.kind is ToolClass.SHELL:
-            return [one for text in (call.texts if is_by_class else [_as_it_reads(call)]) for one in code_texts(text)]
-        return [SeenText(text) for text in (call.texts if is_by_class else [_as_it_reads(call)])]
+        texts = call.texts if is_by_class else [_as_it_reads(call)]
+        return [seen for text in texts for seen in (code_texts(text) if call.kind is ToolClass.SHELL else (SeenText(text),))]
     is_json = '"' in call.written and is_written
-    found = [] if is_by_class else [SeenText(call.written if is_json else call.other_arguments())]
+    seen = [] if is_by_class else [SeenText(call.written if is_json else call.other_arguments())]
     for text in call.texts:
         commands = commands_of(text)
-        found += [*([commands.written] if is_written else []), *(commands.wholes if is_whole else []), *commands.texts]
-    return found
+        seen += [*([commands.written] if is_written else []), *(commands.wholes if is_whole else []), *commands.texts]
+    return seen
 
 
 def _as_it_reads(call: SeenCall) -> str:
+    """The arguments as written, and the texts in them without JSON's escapes."""
     return "\n".join((call.written, *strings_in(call.arguments), *call.texts))
 
 
@@ -197,13 +198,13 @@ _CLAUSE_END: Final = re.compile(
 
 
 def deletion_consent(said: str, asked: str | None) -> tuple[bool, tuple[str, ...]]:
-    """Whether the person's last message wants or allows a deletion, and its clauses that negate something. `asked` is what the
-    agent said before it, None if unknown."""
-    clauses = [one.strip() for one in _CLAUSE_END.split(said[-_MOST_CONSENT_CHARS:]) if one.strip()]
-    refused = tuple(one for one in clauses if _NEGATION.search(one))
+    """Whether the person's last message wants or allows a deletion, and its clauses that negate something. `asked` is the agent's
+    message before it, or None if it is not known."""
+    clauses = [clause.strip() for clause in _CLAUSE_END.split(said[-_MOST_CONSENT_CHARS:]) if clause.strip()]
+    refused = tuple(clause for clause in clauses if _NEGATION.search(clause))
     if any(map(_asks_for_deleting, clauses)):
         return True, refused
-    if not clauses or not _is_agreement(clauses[0]) or any(_ABOUT.search(one) for one in refused):
+    if not clauses or not _is_agreement(clauses[0]) or any(_ABOUT.search(clause) for clause in refused):
         return False, refused
     is_answer = asked is None or _asked_to_delete(asked[-_MOST_CONSENT_CHARS:])
     if asked is None or not _QUESTION_MARK.search(asked):
@@ -225,6 +226,6 @@ def _is_agreement(clause: str) -> bool:
 
 
 def _asked_to_delete(text: str) -> bool:
-    """Whether a question is about deleting, with the words just before it; the end of a text without questions."""
+    """Whether a question in the text, with the words just before it, is about deleting; without a question, the end of the text."""
     ends = [match.end() for match in _QUESTION_MARK.finditer(text)] or [len(text)]
     return any(_ABOUT.search(text, max(0, end - _MOST_QUESTION_CHARS), end) for end in ends)

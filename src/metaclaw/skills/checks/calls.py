@@ -1,7 +1,7 @@
-"""Tool calls as checks see them: taken out of other calls, with their class, and the command or file text they come down to.
+"""Tool calls for checks: unwrap calls that contain other calls, and give each its class and the commands or files in it.
 
-A command is freed from what only starts it (`bash -lc "…"`, an argument list); `cd x && …` stays as it is. A change of a file is
-its path on the first line and the new text below, one for each file of a patch.
+A command is unwrapped (`bash -lc "…"`, an argument list); `cd x && …` stays as it is. A change of a file is a text with the path on
+the first line and the new text below, one for each file of a patch.
 """
 
 import json
@@ -51,8 +51,8 @@ _REPLACEMENT_END: Final = re.compile(r"[>+]{5,} ?REPLACE\s*")
 
 @dataclass(frozen=True, slots=True)
 class SeenCall:
-    """A call: its arguments as `written` and decoded (a text if they are not JSON), and `texts`, the commands or the files with
-    their new text that it comes down to; empty for a tool of no class."""
+    """A call: its arguments as `written` and decoded (a text if they are not JSON), and `texts`, its commands or its files with
+    their new text; empty for a tool of no class."""
 
     name: str
     written: str
@@ -70,7 +70,7 @@ class SeenCall:
         return self.is_of_class(tools) or any(is_named(self.name, tool) for tool in tools)
 
     def is_of_class(self, tools: Sequence[str]) -> bool:
-        """Whether it is of a class among these."""
+        """Whether its class is one of these."""
         return self.kind is not None and self.kind.value in tools
 
     def other_arguments(self) -> str:
@@ -82,7 +82,7 @@ class SeenCall:
 
 
 def seen_calls(call: ToolCall) -> tuple[SeenCall, ...]:
-    """The call itself, then those that it wraps."""
+    """The call itself, then the calls that it wraps."""
     return _seen(call.name, call.arguments)
 
 
@@ -93,12 +93,12 @@ def decoded(arguments: str) -> Json:
     except RecursionError:
         return arguments
     except ValueError:
-        return _mended(arguments)
+        return _repaired(arguments)
     return decoded(found) if isinstance(found, str) and found.lstrip().startswith("{") else found
 
 
-def _mended(arguments: str) -> Json:
-    """The texts by key of an object that is cut off, or has other quotes or escapes than JSON."""
+def _repaired(arguments: str) -> Json:
+    """The texts by key of an object that is incomplete, or has quotes or escapes that are not JSON."""
     if not arguments.lstrip().startswith(("{", "```")):
         return arguments
     found: dict[str, list[str]] = {}
@@ -122,7 +122,7 @@ def strings_in(value: Json) -> Iterator[str]:
             return
 
 
-@lru_cache(128)  # every rule looks at the same calls
+@lru_cache(128)  # every rule reads the same calls
 def _seen(name: str, written: str) -> tuple[SeenCall, ...]:
     return tuple(_walk(name, written, decoded(written), 0))[:_MOST_CALLS]
 
@@ -150,36 +150,36 @@ def _walk(name: str, written: str, arguments: Json, depth: int) -> Iterator[Seen
 
 
 def _wrapped(arguments: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    """The calls in the arguments of another: one by name and arguments, or a list of such."""
+    """The calls in the arguments of another call: a name with arguments, or a list of these."""
     batches = [value for key in _BATCH_KEYS if isinstance(value := arguments.get(key), list)]
-    for one in [arguments, *(one for batch in batches for one in batch[:_MOST_CALLS])]:
-        if not isinstance(one, dict):
+    for call in [arguments, *(call for batch in batches for call in batch[:_MOST_CALLS])]:
+        if not isinstance(call, dict):
             continue
-        name = next((value for key in _NAME_KEYS if isinstance(value := one.get(key), str)), None)
-        inner = next((one[key] for key in _ARGUMENT_KEYS if isinstance(one.get(key), dict | str)), None)
+        name = next((value for key in _NAME_KEYS if isinstance(value := call.get(key), str)), None)
+        inner = next((call[key] for key in _ARGUMENT_KEYS if isinstance(call.get(key), dict | str)), None)
         if name and inner is not None:
             yield name, decoded(inner) if isinstance(inner, str) else inner
-        elif one is not arguments and any(plain_key(key) in _COMMAND_KEYS for key in one):
-            yield "shell", one
+        elif call is not arguments and any(plain_key(key) in _COMMAND_KEYS for key in call):
+            yield "shell", call
 
 
 def _javascript(arguments: Json) -> str | None:
-    """The JavaScript program in a call's arguments that calls tools itself, or None."""
+    """A JavaScript program in a call's arguments that calls tools, or None."""
     values = [arguments] if isinstance(arguments, str) else list(arguments.values()) if isinstance(arguments, dict) else []
-    return next((one for one in values if isinstance(one, str) and _JAVASCRIPT_CALL.search(one)), None)
+    return next((value for value in values if isinstance(value, str) and _JAVASCRIPT_CALL.search(value)), None)
 
 
 def _javascript_calls(name: str, source: str) -> Iterator[SeenCall]:
     literals = literals_of(source)
     called = dict.fromkeys(_JAVASCRIPT_CALL.findall(source))
-    patches = [one for one in literals if PATCH_BEGIN in one]
-    rest = [one for one in literals if PATCH_BEGIN not in one]
+    patches = [literal for literal in literals if PATCH_BEGIN in literal]
+    rest = [literal for literal in literals if PATCH_BEGIN not in literal]
     for inner in called:
         kind = tool_class(inner)
         if kind is ToolClass.EDIT and patches:
             texts = tuple(text for patch in patches for text in _patched(patch))
         elif kind is ToolClass.SHELL:
-            texts = tuple(line for one in rest for line in _lines(one))
+            texts = tuple(line for literal in rest for line in _lines(literal))
         else:
             texts = ("\n".join(rest),)
         call = SeenCall(inner, source, source, kind, tuple(filter(str.strip, texts)))
@@ -202,16 +202,16 @@ def _commands(arguments: Json) -> list[str]:
     """The commands that a call runs, after the variables that it sets for them."""
     if not isinstance(arguments, dict):
         return _lines(arguments)
-    given = {plain_key(key): value for key, value in arguments.items() if value}
-    values = [given[key] for key in _COMMAND_KEYS if key in given] or [given[key] for key in _INPUT_KEYS if key in given][:1]
-    more = given.get("args")
+    by_key = {plain_key(key): value for key, value in arguments.items() if value}
+    values = [by_key[key] for key in _COMMAND_KEYS if key in by_key] or [by_key[key] for key in _INPUT_KEYS if key in by_key][:1]
+    more = by_key.get("args")
     if values and isinstance(values[0], str) and isinstance(more, list):
         values[0] = [values[0], *more]
-    found = [line for value in values for line in _lines(value)] or _lines(list(strings_in(arguments)), is_argv=False)
-    variables = next((value for key in _ENVIRONMENT_KEYS if isinstance(value := given.get(key), dict)), {})
+    commands = [line for value in values for line in _lines(value)] or _lines(list(strings_in(arguments)), is_argv=False)
+    variables = next((value for key in _ENVIRONMENT_KEYS if isinstance(value := by_key.get(key), dict)), {})
     return [
         *(f"{key}={shlex.quote(value)}" for key, value in variables.items() if isinstance(value, str) and key.isidentifier()),
-        *found,
+        *commands,
     ]
 
 
@@ -225,17 +225,17 @@ def _lines(value: Json, *, is_argv: bool = True) -> list[str]:
     if isinstance(value, str):
         listed = decoded(value) if value.lstrip().startswith("[") else None
         return _lines(listed) if isinstance(listed, list) and listed else [_unwrapped(value)]
-    words = [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    words = [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
     if not words:
         return []
-    # A list of whole commands, or the words of one.
+    # A list of whole commands, or the words of one command.
     if not is_argv or (" " in words[0].strip() and not words[0].startswith("/")):
         return [_unwrapped(word) for word in words]
     return [_unwrapped(shlex.join(words))]
 
 
 def _unwrapped(command: str) -> str:
-    """The script that a command passes to a shell, if it does nothing else."""
+    """The script in a command that only passes it to a shell, or else the command."""
     for _ in range(_MOST_DEPTH):
         if len(command) > _MOST_COMMAND_CHARS or not _STARTS_SHELL.match(command):
             break
@@ -247,7 +247,11 @@ def _unwrapped(command: str) -> str:
         is_plain = bool(texts) and not (commands[0].assignments or commands[0].given or commands[0].writes or commands[0].reads)
         if not is_plain or re.split(r"[/\\]", texts[0])[-1].lower().removesuffix(".exe") not in _SHELLS:
             break
-        if len(texts) < 3 or not _SCRIPT_OPTION.fullmatch(texts[-2]) or not all(one.startswith(("-", "/")) for one in texts[1:-2]):
+        if (
+            len(texts) < 3
+            or not _SCRIPT_OPTION.fullmatch(texts[-2])
+            or not all(word.startswith(("-", "/")) for word in texts[1:-2])
+        ):
             break
         command = texts[-1]
     return command
@@ -257,16 +261,16 @@ def _shell_edits(script: str) -> Iterator[str]:
     """The files that a script writes by redirection, changes in place, or patches."""
     commands = commands_of(script)
     if PATCH_BEGIN in script:
-        patches = [one.text for one in commands.texts if one.text.lstrip().startswith(PATCH_BEGIN)]
+        patches = [seen.text for seen in commands.texts if seen.text.lstrip().startswith(PATCH_BEGIN)]
         yield from (edit for patch in patches or [script] for edit in _patched(patch))
     elif "\n+++ " in script:
-        yield from (edit for one in commands.texts if re.match(r"(?:diff |--- )", one.text) for edit in _patched(one.text))
+        yield from (edit for seen in commands.texts if re.match(r"(?:diff |--- )", seen.text) for edit in _patched(seen.text))
     for path, text in commands.files:
         yield "\n".join((_normal_path(path), text, ""))
 
 
 def _normal_path(path: str) -> str:
-    """A path without `.` and `..`; one with a scheme stays."""
+    """A path without `.` and `..`; a path with a scheme stays."""
     is_plain = "://" not in path and (path.startswith("./") or "/./" in path or "../" in path or "//" in path)
     return posixpath.normpath(path) if is_plain else path
 
@@ -278,16 +282,16 @@ def _edits(arguments: Json) -> Iterator[str]:
         return
     paths = [value for key in _PATH_KEYS if isinstance(value := arguments.get(key), str)]
     texts = [value for key in _NEW_TEXT_KEYS if isinstance(value := arguments.get(key), str)]
-    listed = [one for key in _EDIT_LIST_KEYS if isinstance(value := arguments.get(key), list) for one in value]
+    listed = [edit for key in _EDIT_LIST_KEYS if isinstance(value := arguments.get(key), list) for edit in value]
     for text in texts:
         if PATCH_BEGIN in text or "\n@@" in f"\n{text}" or PATCH_FILE.match(text):
             yield from _patched(text)
-            texts = [one for one in texts if one is not text]
-    for one in listed:
-        if isinstance(one, dict) and any(isinstance(one.get(key), str) for key in _PATH_KEYS):
-            yield from _edits(one)
-        elif isinstance(one, dict):
-            texts += [value for key in _NEW_TEXT_KEYS if isinstance(value := one.get(key), str)]
+            texts = [other for other in texts if other is not text]
+    for edit in listed:
+        if isinstance(edit, dict) and any(isinstance(edit.get(key), str) for key in _PATH_KEYS):
+            yield from _edits(edit)
+        elif isinstance(edit, dict):
+            texts += [value for key in _NEW_TEXT_KEYS if isinstance(value := edit.get(key), str)]
     replaced = [piece for text in texts for piece in (_replacements(text) or [text])]
     for path in paths:
         yield "\n".join((_normal_path(path), *replaced, ""))
@@ -311,10 +315,6 @@ def _replacements(text: str) -> list[str]:
 
 
 def _patched(patch: str) -> Iterator[str]:
-    """The files of a patch, each with the lines that it adds; the patch itself where no file is found."""
-    found = False
-    for path, added in patched_files(patch):
-        found = True
-        yield "\n".join((_normal_path(path), *added, ""))
-    if not found:
-        yield f"\n{patch}"
+    """The files of a patch, each with the lines that it adds; the patch itself if it names no file."""
+    edits = ["\n".join((_normal_path(path), *added, "")) for path, added in patched_files(patch)]
+    yield from edits or [f"\n{patch}"]

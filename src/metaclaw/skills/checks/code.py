@@ -1,9 +1,9 @@
-"""Programs in other languages, as checks see them: the commands that they start, the files that they write, delete, move or open to
+"""Programs in other languages for checks: the commands that they start, the files that they write, delete, move or open to
 everyone, and the requests that they send.
 
-What a program does by itself is given as the shell command that does the same, a request as `request METHOD URL`. Only calls of
-well-known functions are read, with texts and with names that the program sets to a text; nothing is run. Any other value stays a
-name, as in `rm $path`.
+A file operation is given as the shell command that does the same, a request as `request METHOD URL`. Only calls of well-known
+functions are read, with texts and with names that the program sets to a text; nothing is run. Any other value stays a name, as in
+`rm $path`.
 """
 
 import re
@@ -48,16 +48,15 @@ def code_scripts(code: str) -> list[str]:
     if _STARTS.search(text):
         found += _QUOTED_BY_PERL.findall(text)
         found += _commands(text)
-    return list(dict.fromkeys(one for one in found if one.strip()))
+    return list(dict.fromkeys(script for script in found if script.strip()))
 
 
 def hides_code(code: str) -> bool:
-    """Whether a program runs what it decodes or loads first."""
+    """Whether a program runs code that it decodes or downloads."""
     return _HIDDEN.search(code, 0, _MOST_CHARS) is not None
 
 
 def literals_of(code: str) -> list[str]:
-    """The texts in a program."""
     return [text for text, _, _ in _literals(code[:_MOST_CHARS])]
 
 
@@ -67,7 +66,7 @@ def _literals(code: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _commands(code: str) -> Iterator[str]:
-    """Texts with several words, and rows of texts with commas between them, which are the words of a command."""
+    """Texts with several words, and rows of texts with commas between them, which may be the words of a command."""
     row: list[str] = []
     last = -1
     for text, begin, end in _literals(code):
@@ -161,25 +160,28 @@ _NOTABLE: Final = re.compile(
 
 
 def code_commands(code: str) -> list[str]:
-    """The commands that do what a program does to files, and the requests that it sends."""
+    """The file operations of a program as shell commands, and the requests that it sends."""
     if _NOTABLE.search(code) is None:
         return []
     text = _plain_modules(code[:_MOST_CHARS])
     names = _names(text)
     found: list[list[str]] = []
-    for match in _some(_CALL, text):
+    for match in _matches(_CALL, text):
         found += _command(match[1] or "", match[2], _arguments(text, match.end()), text, names)
-    for match in _some(_METHOD, text):
+    for match in _matches(_METHOD, text):
         found += _method_command(match, _arguments(text, match.end()), names)
-    found += [[match[1], *(_value(one, names) for one in _arguments(match[2], 0))] for match in _some(_MODULE_MAIN, text)]
-    for match in _some(_GIT_METHOD, text):
+    found += [
+        [match[1], *(_value(argument, names) for argument in _arguments(match[2], 0))] for match in _matches(_MODULE_MAIN, text)
+    ]
+    for match in _matches(_GIT_METHOD, text):
         found.append(_git_command(match[1] or match[2], _arguments(text, match.end()), names))
-    scripts = (_value(one[0], names) for match in _some(_STARTING, text) if (one := _arguments(text, match.end())))
+    started_with = (_arguments(text, match.end()) for match in _matches(_STARTING, text))
+    scripts = (_value(arguments[0], names) for arguments in started_with if arguments)
     started = [script for script in scripts if " " in script and not script.startswith("$")]
     return list(dict.fromkeys([*started, *(" ".join(map(_quoted, words)) for words in found)]))
 
 
-def _some(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     return islice(pattern.finditer(text), _MOST_CALLS)
 
 
@@ -190,7 +192,7 @@ def code_files(code: str) -> list[tuple[str, str]]:
     text = _plain_modules(code[:_MOST_CHARS])
     names = _names(text)
     paths: dict[str, None] = {}
-    for match in _some(_CALL, text):
+    for match in _matches(_CALL, text):
         arguments = _arguments(text, match.end())
         owner, name = match[1] or "", match[2]
         if not arguments:
@@ -209,7 +211,7 @@ def code_files(code: str) -> list[tuple[str, str]]:
         elif name not in _WRITING or (name == "write" and owner not in ("File.", "IO.", "Bun.")):
             continue
         paths[_value(first, names)] = None
-    for match in _some(_METHOD, text):
+    for match in _matches(_METHOD, text):
         is_written = match["method"] in ("write_text", "write_bytes") or (
             match["method"] == "open" and any(map(_WRITES.search, _arguments(text, match.end())))
         )
@@ -222,7 +224,7 @@ def code_files(code: str) -> list[tuple[str, str]]:
 
 
 def _plain_modules(code: str) -> str:
-    """A program with the functions of its modules under their full names: `require('fs').rmSync` is `fs.rmSync`."""
+    """The source with the functions of its modules under their full names: `require('fs').rmSync` is `fs.rmSync`."""
     code = _STATEMENT.sub(r"\1(\2)", _REQUIRED.sub(r"\1", code))
     for module, name in _RENAMED.findall(code)[:_MOST_IMPORTS]:
         code = re.sub(rf"(?<![\w.]){name}\.", f"{module}.", code)
@@ -234,7 +236,7 @@ def _plain_modules(code: str) -> str:
 
 def _written_texts(code: str) -> Iterator[str]:
     """The texts of a program, without those that it only searches for."""
-    for match in _some(_TEXT, code):
+    for match in _matches(_TEXT, code):
         if _LOOKED_FOR.search(code, max(0, match.start() - 40), match.start()) is None and not re.match(
             r"\s+(?:not\s+)?in\b", code[match.end() : match.end() + 12]
         ):
@@ -279,7 +281,7 @@ def _value(expression: str, names: dict[str, str]) -> str:
         literal, name, call, sign = match.groups()
         if literal is not None:
             text = _unquoted(literal)
-            pieces.append(_IN_TEMPLATE.sub(lambda one: names.get(one[1] or one[2], f"${one[1] or one[2]}"), text))
+            pieces.append(_IN_TEMPLATE.sub(lambda found: names.get(found[1] or found[2], f"${found[1] or found[2]}"), text))
         elif name is not None and not call:
             pieces.append(names.get(name, f"${name}"))
         elif sign in ("/", ",") and is_path and pieces and not pieces[-1].endswith("/"):
@@ -301,10 +303,10 @@ def _quoted(word: str) -> str:
 
 def _command(owner: str, name: str, arguments: Sequence[str], code: str, names: dict[str, str]) -> Iterator[list[str]]:
     is_of_files = owner in _OF_FILES
-    values = [_value(one, names) for one in arguments]
+    values = [_value(argument, names) for argument in arguments]
     if name in ("chmod", "chmodSync") and arguments:
-        mode = next((found for one in arguments if (found := _mode(one))), None)
-        path = next((value for one, value in zip(arguments, values, strict=True) if not _mode(one)), "")
+        mode = next(filter(None, map(_mode, arguments)), None)
+        path = next((value for argument, value in zip(arguments, values, strict=True) if not _mode(argument)), "")
         if mode is not None:
             yield ["chmod", mode, path or "$path"]
     elif name == "umask" and is_of_files and arguments and re.fullmatch(r"\s*(?:0o?)?0+\s*", arguments[0]):
@@ -348,14 +350,14 @@ def _method_command(match: re.Match[str], arguments: Sequence[str], names: dict[
 
 def _git_command(name: str, arguments: Sequence[str], names: dict[str, str]) -> list[str]:
     """A call of a library for git, such as `repo.git.push('--force')` or `remote.push(force=True)`."""
-    found = ["git", name.replace("_", "-")]
-    for one in arguments:
-        option = re.fullmatch(r"\s*(\w+)\s*=\s*(True|.+?)\s*", one, re.DOTALL)
+    words = ["git", name.replace("_", "-")]
+    for argument in arguments:
+        option = re.fullmatch(r"\s*(\w+)\s*=\s*(True|.+?)\s*", argument, re.DOTALL)
         if option is None:
-            found.append(_value(one, names))
+            words.append(_value(argument, names))
         elif option[2] == "True":
-            found.append(f"--{option[1]}" if len(option[1]) > 1 else f"-{option[1]}")
-    return found
+            words.append(f"--{option[1]}" if len(option[1]) > 1 else f"-{option[1]}")
+    return words
 
 
 def _is_address(value: str) -> bool:

@@ -1,12 +1,12 @@
-"""A shell script as checks see it: its simple commands one by one, in plain spelling, what it only quotes, and the files it writes.
+"""Shell scripts for checks: the simple commands of a script in plain spelling, the parts it only quotes, and the files it writes.
 
-Each command is seen with its words without quotes; then again without what only starts it (`sudo`, `xargs`, `env A=1`,
-`timeout 5`), without the folder of its program, and without options before its subcommand (`git -c k=v push` is `git push`,
-`python -m pip` is `pip`). Scripts within it (`bash -c`, `$(…)`, a here document for a shell, functions and aliases that it calls)
-are read the same way.
+Each command is given with its words without quotes; then again without its starter (`sudo`, `xargs`, `env A=1`, `timeout 5`),
+without the folder of its program, and without options before its subcommand (`git -c k=v push` is `git push`, `python -m pip` is
+`pip`). Scripts within it (`bash -c`, `$(…)`, a here document for a shell, functions and aliases that it calls) are read the same
+way.
 
-What a command only quotes, because it prints, searches, records or writes it down, is marked: a match that lies wholly in it and
-reads like a command does not count.
+Text that a command only prints, searches, records or writes is marked as quoted: a match that is completely within it and reads
+like a command does not count.
 """
 
 import re
@@ -74,21 +74,21 @@ _SETTING_UP: Final = re.compile(
     r"|\S+ (?:\S+ )?(?:completion|completions|shellenv|shell-init|init|hook|activate|env))\b"
 )
 """Programs that print settings for a shell, as in `eval "$(ssh-agent -s)"`."""
-# Reasons are logged, so that they name no words of the command.
+# Reasons are logged, so they must not contain words of the command.
 _HIDDEN_CODE: Final = "code runs what it decodes or loads first"
 _PRINTED_SCRIPT: Final = "it runs what another command prints"
 _RUNNERS: Final = SHELLS | INTERPRETERS
 
 
 class SeenText(NamedTuple):
-    """A text that a pattern looks at. `quoted` are the parts of it that are only quoted."""
+    """A text that a pattern searches. `quoted` are the ranges of it that are only quoted."""
 
     text: str
     quoted: tuple[tuple[int, int], ...] = ()
 
     def counts(self, begin: int, end: int) -> bool:
-        """Whether a match at this place counts. One that looks like a command does not if it lies in a quoted part, or ends in one
-        with an option (`commit .*--no-verify` in a commit message) or a command behind an operator."""
+        """Whether a match at this place counts. A match that looks like a command does not count within a quoted part, or if it
+        ends in a quoted part with an option (`commit .*--no-verify` in a commit message) or with a command after an operator."""
         for first, last in self.quoted:
             if first <= begin and end <= last:
                 return _LIKE_A_COMMAND.match(self.text, begin, end) is None
@@ -99,9 +99,9 @@ class SeenText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """What a script comes down to: `written` without comments; `wholes`, each script with its words in plain spelling and its
-    operators; `lines`, its commands without quoted parts; `texts`, the same with and without them; `files` that it writes, by path;
-    `unread`, why a part could not be read, or empty."""
+    """The parts of a script: `written` is the source without comments; `wholes` are the script and those within it, with words in
+    plain spelling and operators; `lines` are its commands without quoted parts; `texts` the same with and without them; `files` are
+    the paths and texts that it writes; `unread` says why a part could not be read, or is empty."""
 
     written: SeenText
     wholes: tuple[SeenText, ...]
@@ -111,9 +111,9 @@ class Commands:
     unread: str = ""
 
 
-@lru_cache(128)  # every rule looks at the same commands
+@lru_cache(128)  # every rule reads the same commands
 def commands_of(source: str) -> Commands:
-    """The commands of a script. Never raises: of one that cannot be read, the pieces between operators."""
+    """The commands of a script. Never raises: if it cannot be read, the commands are the pieces between operators."""
     if len(source) <= MOST_SCRIPT_CHARS:
         try:
             return _Walk().walk(source)
@@ -128,26 +128,26 @@ def commands_of(source: str) -> Commands:
 
 @lru_cache(128)
 def code_texts(code: str) -> tuple[SeenText, ...]:
-    """A program in another language: itself, and the commands that it starts."""
+    """The texts of a program in another language: its source, and the commands that it starts."""
     inner = [commands_of(script) for script in code_scripts(code)]
-    return (SeenText(code), *dict.fromkeys(text for one in inner for text in one.texts))
+    return (SeenText(code), *dict.fromkeys(text for script in inner for text in script.texts))
 
 
 @lru_cache(128)
 def code_edits(code: str) -> tuple[tuple[str, str], ...]:
-    """The files that a program in another language writes, by itself or by the commands that it starts."""
+    """The files that a program in another language writes, directly or by the commands that it starts."""
     inner = [commands_of(script) for script in code_scripts(code)]
-    return (*code_files(code), *(file for one in inner for file in one.files))
+    return (*code_files(code), *(file for script in inner for file in script.files))
 
 
 @lru_cache(1024)
 def names_operator(pattern: str) -> bool:
-    """Whether a pattern names `;`, `&` or a new line, so that it may be about several commands."""
+    """Whether a pattern contains `;`, `&` or a new line, so that it may match several commands."""
     return _OPERATOR.search(_NEGATED_SET.sub("", pattern)) is not None
 
 
 class _Walk:
-    """Goes through a script and all scripts within it."""
+    """Reads a script and all scripts within it."""
 
     def __init__(self) -> None:
         self._texts: dict[SeenText, None] = {}
@@ -205,7 +205,7 @@ class _Walk:
         return tuple(quoted)
 
     def _add_files(self, command: Command, texts: Sequence[str], roles: Roles, folder: str) -> None:
-        """Add the files that a command writes, seen from the folder that the script began in."""
+        """Add the files that a command writes, with paths relative to the folder in which the script began."""
         for path, text in written_files(command, texts, roles):
             place = path if path.startswith(("/", "~")) else folder + path
             self._files[place] = f"{self._files[place]}\n{text}" if self._files.get(place) else text
@@ -227,21 +227,21 @@ class _Walk:
             return []
         name = program_name(texts[0]) if texts else ""
         is_text = not texts or name in QUOTING | RECORDING | {"patch", "apply_patch", "applypatch"}
-        for one in command.given:
+        for document in command.given:
             if command in roles.scripts or command in roles.readers:
-                self._add_source(one.text, depth)
+                self._add_source(document.text, depth)
             elif name == "xargs":
-                self._add_words([*texts, *one.text.split()], depth)
+                self._add_words([*texts, *document.text.split()], depth)
             elif name == "make":
-                self._add_source("\n".join(line[1:] for line in one.text.splitlines() if line.startswith("\t")), depth)
+                self._add_source("\n".join(line[1:] for line in document.text.splitlines() if line.startswith("\t")), depth)
             elif name in INTERPRETERS or command in roles.code:
-                self._add_code(one.text, depth)
+                self._add_code(document.text, depth)
             is_quoted = is_text and command not in roles.code
-            self._texts[SeenText(one.text, ((0, len(one.text)),) if is_quoted else ())] = None
-        return [(one.begin, one.end) for one in command.given] if is_text and command.end else []
+            self._texts[SeenText(document.text, ((0, len(document.text)),) if is_quoted else ())] = None
+        return [(document.begin, document.end) for document in command.given] if is_text and command.end else []
 
     def _add_printed(self, command: Command, texts: Sequence[str], roles: Roles, depth: int) -> None:
-        """Add what a command prints, where another reads it as a script, a program, or its words."""
+        """Add the output of a command if another command reads it as a script, a program, or its words."""
         printed = roles.decoded.get(command) or printed_by(texts)
         if printed is None:
             return
@@ -258,9 +258,9 @@ class _Walk:
         bare = bare_words(texts)
         if bare[:2] != ["git", "commit"]:
             return
-        name = next((one.partition("=")[2] if "=" in one else one[2:] for one in bare if re.match(r"--file=|-F\S", one)), "")
-        name = name or next((after for one, after in pairwise(bare) if one in ("-F", "--file")), "")
-        given = "\n".join(one.text for one in command.given) or roles.fed.get(command, "")
+        name = next((word.partition("=")[2] if "=" in word else word[2:] for word in bare if re.match(r"--file=|-F\S", word)), "")
+        name = name or next((after for word, after in pairwise(bare) if word in ("-F", "--file")), "")
+        given = "\n".join(document.text for document in command.given) or roles.fed.get(command, "")
         text = given if name in ("-", "/dev/stdin") else self._files.get(name, "")
         if text:
             self._add_line(["git", "commit", "-m", text], [(3, 3)])
@@ -281,7 +281,7 @@ class _Walk:
         self._add_script(script, depth + 1)
 
     def _add_code(self, code: str, depth: int) -> None:
-        """Add the scripts in a program of another language. Some of its texts may be no scripts: what cannot be read is ignored."""
+        """Add the scripts in a program of another language. Texts that cannot be read are ignored: they may be no scripts."""
         if hides_code(code):
             self._note(_HIDDEN_CODE)
         self._guesses += 1
@@ -319,7 +319,7 @@ class _Walk:
         for path in run & self._downloads.keys():
             runner = program_name(bare[0]) if bare and program_name(bare[0]) in _RUNNERS else "sh"
             self._texts[SeenText(f"{self._downloads[path]} | {runner}")] = None
-        loading = next((one for one in (command, *roles.feeders.get(command, ())) if _is_download(one)), None)
+        loading = next(filter(_is_download, (command, *roles.feeders.get(command, ()))), None)
         if loading is not None:
             line = _IN_WORD.sub(" ", _shortest(loading))
             paths = (*downloaded_files(bare), *output_files(command, bare))
@@ -345,7 +345,7 @@ class _Walk:
         self._add_steps(texts, depth)
 
     def _add_words(self, texts: list[str], depth: int) -> None:
-        """Add a command that another starts."""
+        """Add a command that another command starts."""
         self._scripts += 1
         if texts and depth < _MOST_STEPS and self._scripts <= _MOST_SCRIPTS:
             spans = quoted_places(texts)
@@ -354,7 +354,7 @@ class _Walk:
                 self._add_steps(texts, depth)
 
     def _add_steps(self, texts: list[str], depth: int) -> None:
-        """Add a command again and again without what only starts it, and the scripts in its words."""
+        """Add a command without its starters, one step after the other, and the scripts in its words."""
         for _ in range(_MOST_STEPS):
             is_code = bool(texts) and program_name(texts[0]) in INTERPRETERS
             self._guesses += is_code
@@ -384,7 +384,7 @@ class _Walk:
         if not texts or depth >= _MOST_STEPS - 1:
             return
         if texts[0] in self._functions:
-            body = self._functions.pop(texts[0])  # one that calls itself is read once
+            body = self._functions.pop(texts[0])  # so that a function that calls itself is read once
             self._add_source(body, depth, texts[1:])
             self._functions[texts[0]] = body
         elif texts[0] in self._aliases:
@@ -410,7 +410,7 @@ class _Walk:
 
 
 def _without_comments(script: Script) -> str:
-    """A script as it is written, with blanks in place of its comments."""
+    """The source of a script with blanks in place of its comments."""
     pieces, at = [], 0
     for begin, end in script.comments:
         pieces += [script.source[at:begin], " " * (end - begin)]
@@ -426,13 +426,13 @@ def _whole(script: Script, quoted: Sequence[tuple[int, int]]) -> SeenText:
         if command.end:
             for word in (*command.assignments, *command.words):
                 places.setdefault((word.begin, word.end), []).append(word.text)
-            places |= {(one.begin, one.end): [_LEFT_OUT] for one in command.given}
+            places |= {(document.begin, document.end): [_LEFT_OUT] for document in command.given}
     marks = iter(quoted)
     mark = next(marks, None)
     pieces: list[str] = []
     parts: list[tuple[int, int]] = []
     at = size = 0
-    for (begin, end), texts in sorted(places.items(), key=lambda one: (one[0][0], -one[0][1])):
+    for (begin, end), texts in sorted(places.items(), key=lambda item: (item[0][0], -item[0][1])):
         if begin < at:
             continue  # within a word
         raw = written[begin:end]
@@ -457,7 +457,7 @@ def _without(texts: Sequence[str], spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _is_unknown_program(texts: Sequence[str]) -> bool:
-    """Whether the program of a command is known only when it runs; its folder does not matter."""
+    """Whether the program of a command, apart from its folder, is known only when it runs."""
     if texts[1:2] and _COMPARISON.fullmatch(texts[1]):
         return False  # a value of PowerShell, or a part of `[[ … ]]`
     program = _SUBSTITUTION.sub("$x", texts[0][-MOST_VALUE_CHARS:]).rpartition("/")[2]
@@ -470,12 +470,11 @@ def _prints_nothing(texts: list[str]) -> bool:
 
 
 def _is_download(command: Command) -> bool:
-    """Whether a command downloads something."""
     texts = bare_words([word.text for word in plain_words(command)])
     return bool(texts) and program_name(texts[0]).lower() in DOWNLOADING
 
 
 def _shortest(command: Command) -> str:
-    """A command without what only starts it and without quoted words."""
+    """A command without its starters and without quoted words."""
     texts = bare_words([word.text for word in plain_words(command)])
     return _without(texts, quoted_places(texts))

@@ -1,4 +1,4 @@
-"""Checks that accept almost any answer, which training would find and repeat; and sample answers to try a check on."""
+"""Find checks that accept almost any answer, which training would learn to exploit; and make sample answers to try a check on."""
 
 import json
 import re
@@ -22,7 +22,7 @@ TRIVIAL_ANSWERS: Final = (
     f"{_FOREIGN} Children pay half. A map of all rooms hangs beside the stairs, where guides also wait for groups. The café on the "
     "second floor sells soup, bread and cake until five. Bags and umbrellas stay below. Photographs are allowed without a flash.",
 )
-"""Answers that no question of a person's own work has: short ones, and text about something else."""
+"""Answers that are wrong for any real request: very short ones, and text about something else."""
 _MOST_CHANGED: Final = 12
 _MOST_SIGNS: Final = 3
 _COMMON: Final = 0.6
@@ -31,7 +31,7 @@ _LIMIT_S: Final = 1.0
 
 
 class CheckKind(StrEnum):
-    """What the checks of a turn do: demand something of the answer, only forbid something, or none are there."""
+    """Whether the checks of a turn demand something of the answer or only forbid something; NONE if there are no checks."""
 
     NONE = "none"
     FORBIDS = "forbids"
@@ -39,7 +39,7 @@ class CheckKind(StrEnum):
 
 
 def kind_of(checks: Sequence[Check]) -> CheckKind:
-    """What several checks do together."""
+    """The kind of several checks together."""
     if not checks:
         return CheckKind.NONE
     is_forbidding = all(isinstance(check, PatternCheck) and not check.must_match for check in checks)
@@ -47,17 +47,17 @@ def kind_of(checks: Sequence[Check]) -> CheckKind:
 
 
 def accepted_trivial_answer(check: Check) -> str | None:
-    """A trivial answer that passes a check, or None; also None where the check accepts nothing else or only forbids. Blocks."""
+    """A trivial answer that passes a check, or None; also None if the check accepts only that answer, or only forbids. Blocks."""
     if kind_of([check]) is not CheckKind.DEMANDS or (isinstance(check, ProgramCheck) and not check.approved):
         return None
-    for trivial, found in zip(TRIVIAL_ANSWERS, _strictly(check, TRIVIAL_ANSWERS), strict=True):
-        if found.score == 1.0 and any(one.score != 0.0 for one in _strictly(check, near_answers(trivial))):
+    for trivial, finding in zip(TRIVIAL_ANSWERS, _strictly(check, TRIVIAL_ANSWERS), strict=True):
+        if finding.score == 1.0 and any(near.score != 0.0 for near in _strictly(check, near_answers(trivial))):
             return trivial
     return None
 
 
 def lenience_trouble(skill: Skill) -> str | None:
-    """Which trivial answer the check of a skill accepts, in words; None where it accepts none or cannot be read. Blocks."""
+    """Which trivial answer the check of a skill accepts, in words; None if it accepts none or cannot be read. Blocks."""
     try:
         check = check_of(skill)
     except SkillError:
@@ -71,25 +71,25 @@ def lenience_trouble(skill: Skill) -> str | None:
 def near_answers(text: str) -> list[str]:
     """Variants of an answer: a letter or digit changed, the text repeated, or words added."""
     places = [at for at, sign in enumerate(text) if sign.isalnum()]
-    some = places[:: max(1, len(places) // _MOST_CHANGED)]
-    changed = [f"{text[:at]}{_another(text[at])}{text[at + 1 :]}" for at in some]
+    chosen = places[:: max(1, len(places) // _MOST_CHANGED)]
+    changed = [f"{text[:at]}{_another(text[at])}{text[at + 1 :]}" for at in chosen]
     return [*changed, f"{text}{text}", f"{text} {text}", f"{text} 7", f"{text} and so on", f"Well, {text}"]
 
 
 def constant_parts(answers: Sequence[tuple[str, str]]) -> list[str]:
-    """What a policy may have learned to say whatever is asked, from pairs of a question and a passing answer: single characters,
-    and what makes up most of most answers and is not taken from the question."""
+    """Texts that a policy may have learned to say to any question, from pairs of a question and a passing answer: the most frequent
+    characters, and parts that make up most of most answers and are not taken from the question."""
     texts = list(dict.fromkeys(text.strip() for _, text in answers))
     signs = Counter(sign for text in texts for sign in set(text) if not sign.isspace())
     if len(texts) < _LEAST_TEXTS:
-        return [sign for sign, _ in signs.most_common(_MOST_SIGNS)]  # what few have in common may be chance
+        return [sign for sign, _ in signs.most_common(_MOST_SIGNS)]  # common words of few texts may be chance
     least = _COMMON * len(texts)
     words = Counter(word for text in texts for word in dict.fromkeys(text.split()))
     shared = {word for word, count in words.items() if count > least}
     first = next((text for text in texts if shared <= set(text.split())), "")
-    found = [" ".join(word for word in dict.fromkeys(first.split()) if word in shared)]
-    found += [_common_beginning(texts), _common_beginning([text[::-1] for text in texts])[::-1]]
-    parts = [part.strip() for part in found if _is_most(part, answers)]
+    common = [" ".join(word for word in dict.fromkeys(first.split()) if word in shared)]
+    common += [_common_beginning(texts), _common_beginning([text[::-1] for text in texts])[::-1]]
+    parts = [part.strip() for part in common if _is_most(part, answers)]
     return list(dict.fromkeys([*(sign for sign, _ in signs.most_common(_MOST_SIGNS)), *filter(None, parts)]))
 
 
@@ -105,13 +105,13 @@ def _another(sign: str) -> str:
 
 def _common_beginning(texts: Sequence[str]) -> str:
     """The longest beginning that most texts have."""
-    found = ""
+    longest = ""
     for size in range(1, max(map(len, texts), default=0) + 1):
-        begun, count = Counter(text[:size] for text in texts if len(text) >= size).most_common(1)[0]
+        beginning, count = Counter(text[:size] for text in texts if len(text) >= size).most_common(1)[0]
         if count <= _COMMON * len(texts):
             break
-        found = begun
-    return found
+        longest = beginning
+    return longest
 
 
 def _is_most(part: str, answers: Sequence[tuple[str, str]]) -> bool:
@@ -132,8 +132,8 @@ _IN_PROSE: Final = re.compile(
 
 
 def sample_answer(check: Check, sample: str) -> tuple[Part, ...]:
-    """The answer that a sample stands for: its words, or for a check of calls a command, a file (path on the first line, new text
-    below), or JSON with a tool's name and arguments."""
+    """The answer for a sample text. For a check on calls the sample is a command, a file (path on the first line, new text below),
+    or JSON with a tool's name and arguments."""
     if isinstance(check, ProgramCheck) or check.where.place is Place.ANSWER:
         return (Text(sample),)
     return (_call(check.where.tools, sample),)
@@ -152,8 +152,8 @@ def _call(tools: tuple[str, ...], sample: str) -> ToolCall:
     tool = tools[0] if tools else ToolClass.SHELL.value
     match tool:
         case ToolClass.SHELL:
-            told = _IN_PROSE.fullmatch(bare)
-            return _made("bash", {"command": told[1] if told else bare})
+            in_prose = _IN_PROSE.fullmatch(bare)
+            return _made("bash", {"command": in_prose[1] if in_prose else bare})
         case ToolClass.EDIT:
             path, _, text = bare.partition("\n")
             return _made("write", {"path": path.strip(), "content": text})

@@ -1,9 +1,9 @@
-"""Looks for patterns and validates JSON, in a process that lives long and can be killed when one of them takes too long.
+"""Searches patterns and validates JSON, in a separate process that can be killed when it takes too long.
 
-This file is a script for that process alone and imports nothing of ours. It reads one JSON object a line and answers with one.
-A pattern is answered with the places where it is found and how many of its parts are there; documents with what is wrong with each.
-Several patterns at once share a list of texts and name those they look at by number. Each gets a short time first; those that need
-more share what is left afterwards, so that a slow one does not keep the others from their turn.
+This file is the script of that process and imports nothing else of MetaClaw. It reads one JSON object per line and answers with
+one. For a pattern it answers with the places where it is found and the number of its parts that are found; for documents with the
+first fault of each. Several patterns in one task share a list of texts, by number. Each pattern gets a short time first; those that
+need more share the rest, so that a slow pattern does not delay the others.
 """
 
 import json
@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 MOST_MATCHES = 100
@@ -26,7 +27,7 @@ def main() -> int:
         task = json.loads(line)
         try:
             reply = {"found": _answer(task)}
-        except Exception as error:  # noqa: BLE001 - libraries have classes of their own for a reference that leads nowhere
+        except Exception as error:  # noqa: BLE001 - libraries raise various classes for a reference that cannot be resolved
             reply = {"error": f"{type(error).__name__}: {error}"[:300]}
         sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
@@ -44,7 +45,7 @@ class _LateError(Exception):
 
 
 def _match_all(patterns: list[Any], texts: list[str], until: float) -> list[object]:
-    """The result of each pattern, or its error; None for one that took too long."""
+    """The result of each pattern, or its error; None for a pattern that took too long."""
     signal.signal(signal.SIGALRM, _interrupt)
     found: list[object] = [None] * len(patterns)
     waiting = list(range(len(patterns)))
@@ -66,7 +67,7 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 def _match_or_error(pattern: str, texts: list[str], limit_s: float) -> object:
-    """The result of one pattern. Raises _LateError: a search checks for signals as it goes."""
+    """The result of one pattern. Raises _LateError after `limit_s`, because `re` handles signals during a search."""
     if limit_s <= 0:
         raise _LateError
     try:
@@ -77,23 +78,23 @@ def _match_or_error(pattern: str, texts: list[str], limit_s: float) -> object:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except _LateError:
         raise
-    except Exception as error:  # noqa: BLE001 - one pattern that breaks must not cost the others their answer
+    except Exception as error:  # noqa: BLE001 - the other patterns must get their answer
         return f"{type(error).__name__}: {error}"[:300]
 
 
 def _limit(memory_mib: int) -> None:
-    import resource  # not everywhere
+    import resource  # missing on some systems
 
     most = memory_mib * 1024 * 1024
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def match(pattern: str, texts: list[str]) -> list[dict[str, Any]]:
-    """For each text the spans of what is found, and, where nothing is, how many of the named parts are there in order."""
+    """For each text the spans of the matches, or, if there are none, the number of named parts that are found in order."""
     compiled = re.compile(pattern)
     found: list[dict[str, Any]] = []
     for text in texts:
-        spans = [list(one.span()) for one, _ in zip(compiled.finditer(text), range(MOST_MATCHES), strict=False)]
+        spans = [list(match.span()) for match in islice(compiled.finditer(text), MOST_MATCHES)]
         parts = () if spans else _parts(pattern)
         found.append({"spans": spans, "parts": _in_order(parts, text), "of": len(parts)})
     return found
@@ -141,17 +142,17 @@ def _named_groups(pattern: str) -> list[str]:
 
 def _in_order(parts: tuple[re.Pattern[str], ...], text: str) -> int:
     """The length of the longest chain of parts in order, so that a missing part does not hide those after it."""
-    # reach[count] is the earliest place at which a chain of that many parts ends.
+    # reach[count] is the earliest place at which a chain of `count` parts ends.
     reach = [0] + [len(text) + 1] * len(parts)
     for part in parts:
         for count in range(len(parts) - 1, -1, -1):
-            if reach[count] <= len(text) and (one := part.search(text, reach[count])) is not None:
-                reach[count + 1] = min(reach[count + 1], one.end())
+            if reach[count] <= len(text) and (found := part.search(text, reach[count])) is not None:
+                reach[count + 1] = min(reach[count + 1], found.end())
     return max(count for count, end in enumerate(reach) if end <= len(text))
 
 
 def validate(schema: dict[str, Any], documents: list[Any]) -> list[dict[str, Any]]:
-    """For each document the first thing that is wrong with it, or None, and how many of the required properties are right."""
+    """For each document its first fault, or None, and the number of required properties that are right."""
     validator = _validator(json.dumps(schema))
     required = schema.get("required")
     wanted = [name for name in required if isinstance(name, str)] if isinstance(required, list) else []
@@ -170,7 +171,7 @@ def _validator(schema: str) -> Any:
     import jsonschema
     import referencing
 
-    # An empty registry: a reference that leads out of the schema is an error, not a download.
+    # With an empty registry, a reference outside the schema is an error, not a download.
     return jsonschema.Draft202012Validator(json.loads(schema), registry=referencing.Registry())
 
 

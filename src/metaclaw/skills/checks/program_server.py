@@ -1,15 +1,15 @@
-"""Runs programs that check answers: one process that has everything a program may import, and a fork of it for each run.
+"""Runs programs that check answers: one process that has loaded everything a program may import, and a fork of it for each run.
 
-This file is a script for that process alone and imports nothing of ours. Each request comes over a socket with three open files:
-what to run (JSON), and where its output and its errors go. The server never reads them, so that nothing of one run is in the memory
-of the next; it answers with the exit status, or says that the run took too long. Each fork enters a sandbox of three layers:
+This file is the script of that process and imports nothing else of MetaClaw. Each request comes over a socket with three open
+files: the task (JSON), and files for the output and the errors. The server never reads them, so that no data of one run is in the
+memory of the next; it answers with the exit status, or with `TIMED_OUT`. Each fork enters a sandbox of three layers:
 
-- *seccomp*: every system call is refused except those for memory, time, and files already open. Everything a check may import is
-  therefore loaded before.
-- *namespaces*: its own user, network, mount, IPC and UTS namespaces, a deleted and therefore empty root folder, no capabilities.
-- *Landlock*: no access to any file, nor to the network where the kernel supports that.
+- *seccomp*: every system call is refused except those for memory, time, and files already open. So everything that a check may
+  import is loaded before.
+- *namespaces*: separate user, network, mount, IPC and UTS namespaces, a deleted and therefore empty root folder, no capabilities.
+- *Landlock*: no access to any file, nor, if the kernel supports that, to the network.
 
-Seccomp and one of the others must be in force, and both are tried out first: else the program is not run.
+The program is run only if seccomp and one of the others are in force, and a test shows that files, sockets and forks are refused.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ PASSED, FAILED, CRASHED, NO_SANDBOX, TIMED_OUT = 0, 1, 70, 71, 1_000
 REQUEST = struct.Struct("=dI")
 """Seconds a run may take, MiB of memory it may use."""
 REPLY = struct.Struct("=i")
-"""Exit status, negative for a signal; `TIMED_OUT` where it had to be ended."""
+"""Exit status, negative for a signal; `TIMED_OUT` if the run was killed after its time."""
 
 _MIB = 1024 * 1024
 _PRELOADED = (
@@ -95,7 +95,7 @@ def main() -> int:
 
 
 def _wait(child: int, seconds: float, control: socket.socket) -> int | None:
-    """The exit status of a run, which is killed when its time is over; None if the client is gone."""
+    """The exit status of a run, which is killed after its time; None if the client is gone."""
     ended = os.pidfd_open(child)
     try:
         ready, _, _ = select.select([ended, control.fileno()], [], [], seconds)
@@ -125,7 +125,7 @@ def _run(libc: ctypes.CDLL, files: list[int], seconds: float, memory_mib: int) -
         status = _status(end.code)
     except BaseException as error:  # noqa: BLE001
         sys.stderr.write("".join(traceback.format_exception_only(error))[-2_000:])
-        # A program that breaks has not judged the answer; a failed assertion has.
+        # A failed assertion is a verdict on the answer; any other error is not.
         status = FAILED if isinstance(error, AssertionError) else CRASHED
     try:
         sys.stdout.flush()
@@ -145,7 +145,7 @@ def _status(code: object) -> int:
 
 
 def _limit(seconds: int, memory_mib: int) -> None:
-    import resource  # not everywhere, and the constants above are read everywhere
+    import resource  # missing on some systems, which import this file for its constants
 
     limits = (
         (resource.RLIMIT_CPU, seconds),
@@ -205,17 +205,17 @@ def _restrict_with_landlock(libc: ctypes.CDLL) -> bool:
 
 
 def _filter_calls(libc: ctypes.CDLL) -> bool:
-    found = _filter_code()
-    if found is None:
+    built = _filter_code()
+    if built is None:
         return False
-    length, code = found
+    length, code = built
     program = struct.pack("@HP", length, ctypes.addressof(code))
     return bool(libc.prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), program, ctypes.c_ulong(0), ctypes.c_ulong(0)) == 0)
 
 
 @functools.cache
 def _filter_code() -> tuple[int, Any] | None:
-    """The filter for this machine: its length and its lines; None where no calls are known."""
+    """The filter for this machine, as the number of its lines and its code; None for an unknown architecture."""
     known = _CALLS.get(platform.machine()) if sys.maxsize > 2**32 else None
     if known is None:
         return None

@@ -1,4 +1,4 @@
-"""Command-line programs: which start others, which words are only text to them, and what editors such as `sed` put into files."""
+"""Command-line programs: which start other programs, which of their words are only text, and what editors such as `sed` write."""
 
 import re
 import tomllib
@@ -9,7 +9,6 @@ from typing import Final
 
 
 def words(text: str) -> frozenset[str]:
-    """A set of words."""
     return frozenset(text.split())
 
 
@@ -32,13 +31,13 @@ _OPTIONAL: Final = -1
 
 
 def shortened(texts: Sequence[str]) -> list[str] | None:
-    """A command without what only starts it, one step further; None if nothing can be removed."""
+    """A command without its first starter (`sudo`, `env A=1`, a folder); None if nothing can be removed."""
     if not texts or not texts[0]:
         return None
     first = texts[0]
     if _ASSIGNMENT.match(first) and len(texts) > 1:
         return list(texts[1:])
-    if first[0] in "!%" and first[1:2].isalpha():  # as a notebook has it
+    if first[0] in "!%" and first[1:2].isalpha():  # a shell command in a notebook
         return [first[1:], *texts[1:]]
     name = program_name(first)
     if name != first:
@@ -65,13 +64,13 @@ def shortened(texts: Sequence[str]) -> list[str] | None:
         return None if rest[0].startswith("-") else rest
     if name in _PLAIN_PROGRAMS:
         return None
-    # What an unknown program seems to start: a notable program among its words, with words behind it.
+    # An unknown program seems to start a notable program if that is among its words and has arguments.
     at = next((at for at, text in enumerate(texts[1:-1], 1) if program_name(text) in _NOTABLE), None)
     return None if at is None else list(texts[at:])
 
 
 def _behind(texts: Sequence[str], at: int, options: frozenset[str], operands: int) -> list[str]:
-    """What follows the options, settings and operands of a command that starts another."""
+    """The words after the options, settings and operands of a command that starts another."""
     while at < len(texts):
         text = texts[at]
         if text == "--":
@@ -92,7 +91,7 @@ def _behind(texts: Sequence[str], at: int, options: frozenset[str], operands: in
 
 
 def _module(texts: Sequence[str]) -> list[str] | None:
-    """`python -m pip install` as `pip install`."""
+    """`python -m pip install` becomes `pip install`."""
     at = 1
     while at < len(texts) and texts[at].startswith("-"):
         module = re.fullmatch(r"-[A-Za-z]*m(.*)", texts[at])
@@ -127,7 +126,7 @@ _BLANK: Final = re.compile(r"\S\s+\S")
 
 
 def quoted_places(texts: Sequence[str]) -> list[tuple[int, int]]:
-    """Which words of a command are only text to it, as ranges of first and last."""
+    """The words of a command that are only text to it, as ranges of the first and last index."""
     plain = list(texts)
     for _ in range(_MOST_STEPS):
         if plain and program_name(plain[0]) in QUOTING:
@@ -202,7 +201,7 @@ _MOST_SED_STEPS: Final = 200
 
 
 def sed_texts(texts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The files that `sed` or `perl` is given by these words, and the texts that it puts into them."""
+    """The files that a `sed` or `perl` command changes, and the texts that it puts into them."""
     scripts: list[str] = []
     operands: list[str] = []
     at = 1
@@ -222,7 +221,7 @@ def sed_texts(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     if not scripts:
         scripts, operands = operands[:1], operands[1:]
     is_perl = texts[0].endswith("perl")
-    return operands, [one for script in scripts for one in (_perl_texts(script) if is_perl else _added_by_sed(script))]
+    return operands, [added for script in scripts for added in (_perl_texts(script) if is_perl else _added_by_sed(script))]
 
 
 def _perl_texts(script: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Trying a check on an answer: passed, failed, or unknown with the reason why it could not be tried."""
+"""Run a check on an answer: it passes, fails, or is unknown, with the reason."""
 
 import json
 import re
@@ -31,14 +31,14 @@ LIMIT_S = 5.0
 _NO_CONVERSATION: Final = Conversation()
 _MOST_REASON_CHARS: Final = 300
 _GRACE_S: Final = 0.3
-# No group, no alternative, and nothing repeated but a single character a fixed number of times: takes time linear in the text.
+# A pattern without groups, alternatives, and repetitions except of one character a fixed number of times: it takes linear time.
 _PLAIN = re.compile(
     r"(?:\(\?i\))?(?:(?:[^\\()\[\]{}*+?|^$]|\\[^0-9A-Za-z]|\\[dDwWsS]|\[\^?[^\[\]\\]+\])(?:\{\d{1,2}\})?|\\[bBAZ]|[\^$])+"
 )
 
 
 def run_check(check: Check, answer: Sequence[Part], conversation: Conversation = _NO_CONVERSATION) -> Outcome:
-    """Whether an answer passes a check. Blocks for up to some seconds: call it from a thread."""
+    """Whether an answer passes a check. Blocks for up to `LIMIT_S`: call it from a thread."""
     return examine(check, answer, conversation=conversation).outcome
 
 
@@ -50,8 +50,8 @@ def examine(
     conversation: Conversation = _NO_CONVERSATION,
     is_strict: bool = False,
 ) -> Finding:
-    """Try a check on an answer: outcome, score and reason. If strict, what a pattern or schema does not account for must be
-    ordinary words, and a score short of 1 is 0."""
+    """Run a check on an answer: outcome, score and reason. With `is_strict`, text that a pattern or schema does not cover must be
+    ordinary words, and a score below 1 becomes 0."""
     is_of_calls = isinstance(check, PatternCheck) and check.where.place is Place.CALLS
     if (most := MAX_CALL_CHARS if is_of_calls else MAX_ANSWER_CHARS) < _size_for(check, answer):
         return _unknown(f"the answer has more than {most} characters")
@@ -63,7 +63,7 @@ def examine(
                 found = _validate(check, answer, limit_s, is_strict=is_strict)
             case ProgramCheck():
                 found = _run(check, answer, conversation, limit_s)
-        # Parts are what trains: they prove nothing.
+        # Scores for parts are for training; they are no evidence that the check passes.
         return Finding(Outcome.FAIL, found.reason, 0.0) if is_strict and found.score not in (None, 1.0) else found
     except OSError as error:
         return _unknown(f"no process could be started: {error.strerror}")
@@ -79,7 +79,7 @@ def examine_many(
     conversation: Conversation = _NO_CONVERSATION,
     is_strict: bool = False,
 ) -> list[Finding]:
-    """The same for several answers to one conversation; programs run side by side, one on each core."""
+    """`examine` for several answers to one conversation; programs run in parallel, one on each core."""
 
     def look(answer: Sequence[Part]) -> Finding:
         return examine(check, answer, limit_s, conversation=conversation, is_strict=is_strict)
@@ -93,8 +93,8 @@ def examine_many(
 def examine_all(
     checks: Sequence[Check], answer: Sequence[Part], limit_s: float = LIMIT_S, *, conversation: Conversation = _NO_CONVERSATION
 ) -> list[Finding]:
-    """Try several checks on one answer. Patterns are tried together in one exchange with the matcher, within one limit; a slow one
-    does not take the time of the others."""
+    """Run several checks on one answer. All patterns are sent to the matcher in one task with one limit; a slow pattern does not
+    take the time of the others."""
     together = _match_together(checks, answer, limit_s) if size_of(answer) <= MAX_ANSWER_CHARS else {}
     return [
         together[at] if at in together else examine(check, answer, limit_s, conversation=conversation)
@@ -103,7 +103,7 @@ def examine_all(
 
 
 def _size_for(check: Check, answer: Sequence[Part]) -> int:
-    """How many characters a check looks at: a long text for one tool must not disable a check on another's calls."""
+    """The number of characters that a check reads. A long call of one tool must not disable a check on the calls of another."""
     if isinstance(check, ProgramCheck) or size_of(answer) <= MAX_ANSWER_CHARS:
         return size_of(answer)
     seen = [part for part in answer if isinstance(part, ToolCall) and texts_at([part], check.where)]
@@ -111,17 +111,17 @@ def _size_for(check: Check, answer: Sequence[Part]) -> int:
 
 
 def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: float) -> dict[int, Finding]:
-    """The findings of patterns by the index of their check, without those that could not be tried together."""
+    """The findings of patterns by the index of their check, without those that could not be run together."""
     texts: dict[str, int] = {}
     wanted: list[tuple[int, PatternCheck, list[SeenText]]] = []
     for at, check in enumerate(checks):
         if isinstance(check, PatternCheck) and (seen := pattern_texts(answer, check)):
             wanted.append((at, check, seen))
-            for one in seen:
-                texts.setdefault(one.text, len(texts))
+            for text in seen:
+                texts.setdefault(text.text, len(texts))
     if len(wanted) < 2:
         return {}
-    patterns: list[Json] = [[check.pattern, [texts[one.text] for one in seen]] for _, check, seen in wanted]
+    patterns: list[Json] = [[check.pattern, [texts[text.text] for text in seen]] for _, check, seen in wanted]
     found: Any
     try:
         task: dict[str, Json] = {"texts": list[Json](texts), "patterns": patterns, "limit_s": limit_s}
@@ -129,13 +129,13 @@ def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: fl
     except (OSError, ValueError, WorkerError):
         return {}
     return {
-        at: _if_read(check, answer, _of_together(check, seen, one, limit_s))
-        for (at, check, seen), one in zip(wanted, found, strict=True)
+        at: _if_read(check, answer, _of_together(check, seen, result, limit_s))
+        for (at, check, seen), result in zip(wanted, found, strict=True)
     }
 
 
 def _if_read(check: PatternCheck, answer: Sequence[Part], found: Finding) -> Finding:
-    """The finding, or unknown if the pattern was not found but a command could not be read."""
+    """The finding; unknown if it passes because a forbidden pattern was not found, but a command could not be read."""
     if found.outcome is not Outcome.PASS or check.must_match:
         return found
     unread = unread_part(answer, check.where)
@@ -155,7 +155,7 @@ def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_st
         return _unknown(
             f"a command could not be read: {unread}" if unread else f"there is nothing to look at in the {check.where.place}"
         )
-    texts = [one.text for one in seen]
+    texts = [text.text for text in seen]
     found: Any
     try:
         if _PLAIN.fullmatch(check.pattern):
@@ -170,13 +170,13 @@ def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_st
 
 
 def _matched(check: PatternCheck, seen: Sequence[SeenText], found: Any, *, is_strict: bool) -> Finding:
-    is_found = any(text.counts(begin, end) for text, one in zip(seen, found, strict=True) for begin, end in one["spans"])
+    is_found = any(text.counts(begin, end) for text, result in zip(seen, found, strict=True) for begin, end in result["spans"])
     reason = "the pattern was found" if is_found else "the pattern was not found"
     if is_found is not check.must_match:
-        return scored(0.0 if is_found else max(_partly(one) for one in found), reason)
+        return scored(0.0 if is_found else max(map(_partly, found)), reason)
     is_whole_wanted = is_strict and check.must_match and check.where.place is Place.ANSWER
     if is_whole_wanted and not is_ordinary_beside(seen[0].text, [(begin, end) for begin, end in found[0]["spans"]]):
-        return scored(0.0, "the pattern was found, but what stands beside it is no ordinary text")
+        return scored(0.0, "the pattern was found, but the rest is no ordinary text")
     return scored(1.0, reason)
 
 
@@ -193,24 +193,24 @@ def _validate(check: SchemaCheck, answer: Sequence[Part], limit_s: float, *, is_
         return _unknown(f"the schema broke: {error}")
     if found is None:
         return _unknown(f"the schema took longer than {limit_s:g} s")
-    faults = [one for one in found if one["fault"] is not None]
+    faults = [result for result in found if result["fault"] is not None]
     is_each_wanted = check.where.place is Place.CALLS or is_strict
     if is_strict and not faults and not any(_has_property(document, check.schema) for document in documents):
         return scored(0.0, "the JSON has none of the properties that the schema names")
     if not faults or (len(faults) < len(found) and not is_each_wanted):
         return scored(1.0, "the JSON satisfies the schema")
-    worth = [_partly(one) for one in faults]
-    return scored(min(worth) if is_each_wanted else max(worth), faults[0]["fault"])
+    scores = [_partly(fault) for fault in faults]
+    return scored(min(scores) if is_each_wanted else max(scores), faults[0]["fault"])
 
 
 def _has_property(document: Json, schema: Mapping[str, Json]) -> bool:
-    """Whether an object has any of the properties that a schema names; True where it names none."""
+    """Whether an object has any of the properties that a schema names; True if it names none."""
     named = schema.get("properties")
     return not isinstance(named, dict) or not isinstance(document, dict) or not named.keys().isdisjoint(document)
 
 
 def _partly(found: dict[str, int]) -> float:
-    """The score of an answer that does not pass, by its parts that are right; always below one half."""
+    """The score of an answer that does not pass, by the parts of it that are right; always below one half."""
     return found["parts"] / (2 * found["of"] + 1)
 
 
@@ -232,10 +232,10 @@ def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation
 
 
 def _judged(ended: Ended, layers: str, said: str) -> Finding:
-    """The score in the last line of what a program printed; without one, its exit status."""
-    told = _last_object(said)
-    if told is not None and "score" in told:
-        score, reason = told["score"], told.get("reason")
+    """The score in the last line of a program's output; if there is none, the exit status decides."""
+    verdict = _last_object(said)
+    if verdict is not None and "score" in verdict:
+        score, reason = verdict["score"], verdict.get("reason")
         if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
             return _unknown(f"the program's score {str(score)[:40]} is no number from 0 to 1")
         return scored(float(score), f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {layers}")
@@ -267,23 +267,23 @@ _MOST_STRANGE: Final = 4
 
 
 def is_ordinary_beside(text: str, spans: Sequence[tuple[int, int]]) -> bool:
-    """Whether the rest of a text is empty or ordinary words. It is not if digits or a piece of the match stick to a match, long
-    matches stick together, one match is repeated again and again, or most of the rest is no words."""
-    long_ones = [(one, two) for one, two in spans if two - one > _LEAST_REPEATED]
+    """Whether the rest of a text is empty or ordinary words. It is not if digits or a piece of the match touch a match, if long
+    matches touch each other, if one match is repeated many times, or if most of the rest is no words."""
+    long_ones = [(first, last) for first, last in spans if last - first > _LEAST_REPEATED]
     if any(before[1] == after[0] for before, after in pairwise(long_ones)):
         return False
     begin, end = spans[0]
     match = text[begin:end]
     rest = _without(text, spans)
     if not rest.strip():
-        return len(spans) == 1 or len({text[one:two] for one, two in spans}) > len(spans) // 2
+        return len(spans) == 1 or len({text[first:last] for first, last in spans}) > len(spans) // 2
     if any(_is_foreign(glued, match) for glued in (_GLUED_BEFORE.search(text[:begin]), _GLUED_AFTER.search(text[end:]))):
         return False
     if len(match) > _LEAST_REPEATED and (text.count(match) - 1) * len(match) * 2 > len(text.strip()):
         return False
     words = rest.split()
     strange = sum(_LETTER.search(word) is None for word in words)
-    # A date or a number beside the match is what other rules ask for; a row of them is not.
+    # Another rule may ask for a date or a number, but not for a row of them.
     return strange < _MOST_STRANGE or 2 * strange <= len(words)
 
 
@@ -296,7 +296,7 @@ def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
 
 
 def _is_foreign(glued: re.Match[str] | None, match: str) -> bool:
-    """Whether what sticks to a match without a space is more than an ending or a punctuation mark."""
+    """Whether the text that touches a match is more than an ending or a punctuation mark."""
     beside = "" if glued is None else glued[0]
     size = _LEAST_REPEATED
     pieces = {beside[at : at + size] for at in range(len(beside) - size + 1)}
@@ -308,7 +308,7 @@ _LEAST_CHARS: Final = 2
 
 
 class Screen(NamedTuple):
-    """Letters of which at least one group is in every text that a pattern is found in."""
+    """A quick test for a pattern: every text in which it is found contains at least one of `groups`."""
 
     groups: tuple[str, ...]
     ignores_case: bool
@@ -328,7 +328,7 @@ class Screen(NamedTuple):
 
 @lru_cache(1024)
 def screen_of(pattern: str) -> Screen | None:
-    """The screen of a pattern; None where no letters are certain."""
+    """The screen of a pattern; None if no letters are certain."""
     try:
         compiled = re.compile(pattern)
         parsed = re._parser.parse(pattern)  # type: ignore[attr-defined]
@@ -344,7 +344,7 @@ def screen_of(pattern: str) -> Screen | None:
 
 
 def _certain(items: Sequence[Any]) -> tuple[str, ...] | None:
-    """The best group of letters of a sequence: the longest run, or one of each alternative."""
+    """The best groups of letters of a sequence: its longest run, or one run of each alternative."""
     found: list[tuple[str, ...]] = []
     run = ""
     for operation, argument in [*items, (None, None)]:

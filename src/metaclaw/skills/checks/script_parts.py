@@ -1,5 +1,5 @@
-"""The parts that commands play in a script: which print scripts that others run, which start others, which write files, and which
-change the branch or the aliases of git."""
+"""The roles of commands in a script: which print scripts that others run, which start others, which write files, and which change
+the branch or the aliases of git."""
 
 import base64
 import re
@@ -30,7 +30,7 @@ _CODE_OPTION: Final = re.compile(r"-[A-Za-z]*[cerpEn]|--eval|--print|--command|e
 _GLUED_MESSAGE: Final = re.compile(r"(-[a-ln-zA-LN-Z]*m)(\S[\s\S]*)")
 _SOURCING: Final = words_of("source . eval")
 _EVALUATING: Final = words_of("iex invoke-expression")
-"""Commands of PowerShell that run the text they are given."""
+"""Commands of PowerShell that run their argument as a script."""
 DOWNLOADING: Final = words_of("curl wget aria2c http https xh iwr irm invoke-webrequest invoke-restmethod fetch")
 _POWERSHELL_WRITERS: Final = words_of("set-content add-content out-file clear-content")
 _IMAGE_PROGRAMS: Final = words_of("git curl kubectl terraform helm")
@@ -39,7 +39,7 @@ _VIM: Final = words_of("vi vim nvim ex")
 _SCRIPT_WORDS: Final = words_of(
     "ssh watch parallel tmux concurrently hyperfine nodemon onchange chokidar watchexec entr trap vagrant nix-shell npx"
 )
-"""Programs that run their words as scripts."""
+"""Programs that run their arguments as scripts."""
 _RUNNING_IN_TMUX: Final = words_of(
     "send-keys send new new-session neww new-window split-window splitw respawn-pane respawn-window run-shell run pipe-pane"
 )
@@ -61,9 +61,10 @@ _OUTPUT_OPTION: Final = re.compile(r"-[a-zA-Z]*o|--output|--out|-OutFile|--downl
 
 @dataclass(slots=True)
 class Roles:
-    """`scripts` print what a shell runs, `code` what an interpreter or a database runs; `readers` run what they read. `arguments`
-    print the words of other commands. `fed` is known text that commands get by pipes, `decoded` what e.g. `base64 -d` prints of it;
-    `from_files` are fed by files or here documents only; `feeders` are the commands whose output a command reads."""
+    """The roles of a script's commands. `scripts` are commands whose output a shell runs, `code` those whose output an interpreter
+    or a database runs; `readers` run their input. `arguments` are commands whose output becomes words of others. `fed` is known
+    input by pipes, `decoded` the output of e.g. `base64 -d` for it; `from_files` get only files or here documents as input;
+    `feeders` are the commands whose output a command reads."""
 
     scripts: set[Command] = field(default_factory=set)
     code: set[Command] = field(default_factory=set)
@@ -76,7 +77,7 @@ class Roles:
 
 
 def plain_words(command: Command) -> list[Word]:
-    """The words of a command without the words of the language before it; a message that sticks to its option is a word."""
+    """The words of a command without the keywords before it. For git, a message is split from its option (`-mtext`)."""
     words = command.words
     at = 0
     while at < len(words):
@@ -102,7 +103,7 @@ def _apart(word: Word) -> list[Word]:
 
 
 def find_roles(script: Script, places: Sequence[tuple[Command, list[Word]]]) -> Roles:
-    """Which commands of a script run what others print."""
+    """The roles of the commands of a script."""
     roles = Roles()
     texts_of = {command: [word.text for word in words] for command, words in places}
     roles.readers = {command for command, texts in texts_of.items() if reads_script(texts)}
@@ -164,11 +165,11 @@ def _feed(
 
 
 def bare_words(texts: Sequence[str]) -> list[str]:
-    """A command without what only starts it."""
+    """A command without its starters."""
     return list(_bare_words(tuple(texts)))
 
 
-@lru_cache(1024)  # asked for several times of each command
+@lru_cache(1024)  # called several times for each command
 def _bare_words(texts: tuple[str, ...]) -> tuple[str, ...]:
     for _ in range(8):
         shorter = shortened(texts)
@@ -183,17 +184,17 @@ def _run_files(texts: Sequence[str]) -> set[str]:
     found = {texts[0]} | {text for text in texts[1:] if text.startswith("./")}
     for at, text in enumerate(texts):
         if program_name(text) in SHELLS or text in _SOURCING:
-            found.update([one for one in texts[at + 1 :] if not one.startswith("-")][:1])
+            found.update([word for word in texts[at + 1 :] if not word.startswith("-")][:1])
     return found
 
 
 def printed_by(texts: Sequence[str]) -> str | None:
-    """What a command prints, where that is just its words."""
+    """The output of a command, if its words tell it; else None."""
     return printed_text(program_name(texts[0]), list(texts[1:])) if texts else None
 
 
 def output_files(command: Command, texts: Sequence[str]) -> list[str]:
-    """The files that the output of a command goes to."""
+    """The files to which a command's output is written."""
     files = list(command.writes)
     if "tee" in texts[:3]:
         files += [text for text in texts[list(texts).index("tee") + 1 :] if not text.startswith("-")]
@@ -201,24 +202,24 @@ def output_files(command: Command, texts: Sequence[str]) -> list[str]:
 
 
 def written_files(command: Command, texts: Sequence[str], roles: Roles) -> Iterator[tuple[str, str]]:
-    """The files that a command writes or changes in place, each with its text where that is known."""
+    """The files that a command writes or changes in place, each with its text if that is known."""
     bare = bare_words(texts)
-    text = "\n".join(one.text for one in command.given) or printed_by(bare) or roles.fed.get(command, "")
+    text = "\n".join(document.text for document in command.given) or printed_by(bare) or roles.fed.get(command, "")
     for path in output_files(command, bare):
         if not path.startswith(_DEVICES) and not path.isdecimal() and path != "-":
             yield path, text
     name = program_name(bare[0]) if bare else ""
-    operands = [one for one in bare[1:] if not one.startswith("-")]
-    is_in_place = any(re.match(r"-[a-zA-Z0]*i|--in-?place", one) for one in bare[1:])
+    operands = [word for word in bare[1:] if not word.startswith("-")]
+    is_in_place = any(re.match(r"-[a-zA-Z0]*i|--in-?place", word) for word in bare[1:])
     if name in ("sed", "perl", "gsed", "ruby") and is_in_place:
         files, added = sed_texts(["perl" if name == "ruby" else name, *bare[1:]])
         yield from ((path, "\n".join(added)) for path in files)
     elif name in ("awk", "gawk") and "inplace" in bare:
-        programs = [one for one in operands if one != "inplace"]
+        programs = [word for word in operands if word != "inplace"]
         yield from ((path, "\n".join(re.findall(r'"([^"]*)"', programs[0]))) for path in programs[1:])
     elif name in _ED | _VIM:
-        scripts = [after for one, after in pairwise(bare) if re.fullmatch(r"-\w*c|\+", one)]
-        scripts += [one[1:] for one in bare[1:] if one.startswith("+") and len(one) > 1]
+        scripts = [after for word, after in pairwise(bare) if re.fullmatch(r"-\w*c|\+", word)]
+        scripts += [word[1:] for word in bare[1:] if word.startswith("+") and len(word) > 1]
         if text or scripts or name in _ED:
             added = list(ed_texts("\n".join((text, *scripts))))
             yield from ((path, "\n".join(added)) for path in operands if path not in scripts)
@@ -228,54 +229,56 @@ def written_files(command: Command, texts: Sequence[str], roles: Roles) -> Itera
     elif name in ("cp", "mv", "install", "ln") and len(operands) > 1:
         yield operands[-1], ""
     elif name == "dd":
-        yield from ((one[3:], "") for one in operands if one.startswith("of="))
+        yield from ((word[3:], "") for word in operands if word.startswith("of="))
     elif name in ("truncate", "sponge"):
         yield from ((path, "") for path in operands)
     elif name.lower() in _POWERSHELL_WRITERS:
-        named = [after for one, after in pairwise(bare) if one.lower() in ("-path", "-filepath", "-literalpath")]
+        named = [after for word, after in pairwise(bare) if word.lower() in ("-path", "-filepath", "-literalpath")]
         yield from ((path, " ".join(bare[1:])) for path in named or operands[:1])
     elif name in INTERPRETERS:
-        yield from (file for one in (*bare[1:], text) if "(" in one for file in code_files(one))
+        yield from (file for word in (*bare[1:], text) if "(" in word for file in code_files(word))
     else:
         yield from ((path, "") for path in downloaded_files(bare))
 
 
 def downloaded_files(texts: Sequence[str]) -> list[str]:
-    """The files that a command which loads from the network writes by its own options."""
+    """The files that a download command writes by its options."""
     name = program_name(texts[0]).lower() if texts else ""
     if name not in DOWNLOADING:
         return []
     found = [
-        after for one, after in pairwise(texts) if _OUTPUT_OPTION.fullmatch(one) and (name != "wget" or one == "--output-document")
+        after
+        for word, after in pairwise(texts)
+        if _OUTPUT_OPTION.fullmatch(word) and (name != "wget" or word == "--output-document")
     ]
-    found += [one.partition("=")[2] for one in texts if one.startswith(("--output=", "--output-document=", "--out="))]
+    found += [word.partition("=")[2] for word in texts if word.startswith(("--output=", "--output-document=", "--out="))]
     if name == "wget":
-        found += [after for one, after in pairwise(texts) if re.fullmatch(r"-[a-zA-Z]*O", one)]
-        found += [one[2:] for one in texts if re.match(r"-O[^-\s]", one)]
+        found += [after for word, after in pairwise(texts) if re.fullmatch(r"-[a-zA-Z]*O", word)]
+        found += [word[2:] for word in texts if re.match(r"-O[^-\s]", word)]
     is_named_by_url = (
-        any(re.fullmatch(r"-[a-zA-Z]*O|--remote-name(?:-all)?", one) for one in texts)
+        any(re.fullmatch(r"-[a-zA-Z]*O|--remote-name(?:-all)?", word) for word in texts)
         if name == "curl"
         else name in ("wget", "aria2c")
     )
     if is_named_by_url and not (name == "wget" and found):
-        addresses = [one for one in texts[1:] if "/" in one and not one.startswith("-")]
-        found += [re.split(r"[?#]", one)[0].rstrip("/").rpartition("/")[2] for one in addresses]
+        addresses = [word for word in texts[1:] if "/" in word and not word.startswith("-")]
+        found += [re.split(r"[?#]", word)[0].rstrip("/").rpartition("/")[2] for word in addresses]
     options = {"wget": ("-P", "--directory-prefix"), "aria2c": ("-d", "--dir"), "curl": ("--output-dir",)}.get(name, ())
-    folder = next((after.rstrip("/") + "/" for one, after in pairwise(texts) if one in options), "")
-    return [folder + one for one in found if one and one != "-" and not one.startswith("/dev/")]
+    folder = next((after.rstrip("/") + "/" for word, after in pairwise(texts) if word in options), "")
+    return [folder + word for word in found if word and word != "-" and not word.startswith("/dev/")]
 
 
 def run_files(texts: Sequence[str]) -> set[str]:
-    """The files that a command runs, by a shell, an interpreter or themselves."""
+    """The files that a command runs, by a shell, an interpreter or directly."""
     bare = bare_words(texts)
     found = _run_files(texts) | _run_files(bare) if bare else set()
     if bare and program_name(bare[0]) in INTERPRETERS and not any(_CODE_OPTION.fullmatch(text) for text in bare[1:]):
-        found.update([one for one in bare[1:] if not one.startswith("-")][:1])
+        found.update([word for word in bare[1:] if not word.startswith("-")][:1])
     return found
 
 
 def reads_script(texts: Sequence[str]) -> bool:
-    """Whether a command runs what it reads from its input."""
+    """Whether a command runs its input as a script."""
     for at, text in enumerate(texts):
         name = program_name(text)
         if name in ("ssh", "su", "at", "batch") and at == 0:
@@ -284,18 +287,18 @@ def reads_script(texts: Sequence[str]) -> bool:
             return "/dev/stdin" in texts
         if name in SHELLS:
             rest = texts[at + 1 :]
-            return not any(_SCRIPT_OPTION.fullmatch(one) for one in rest) and (
-                "-s" in rest or all(one[:1] == "-" or one == "/dev/stdin" for one in rest)
+            return not any(_SCRIPT_OPTION.fullmatch(word) for word in rest) and (
+                "-s" in rest or all(word[:1] == "-" or word == "/dev/stdin" for word in rest)
             )
         if name == "xargs":
-            return any(program_name(one) in SHELLS for one in texts[at + 1 :])
+            return any(program_name(word) in SHELLS for word in texts[at + 1 :])
         if name == "parallel" and at == 0 and len(texts) == 1:
             return True
     return False
 
 
 def scripts_in(texts: Sequence[str]) -> Iterator[str]:
-    """The scripts that a command is given as words."""
+    """The scripts among the words of a command."""
     name = program_name(texts[0]) if texts else ""
     if name == "eval":
         yield " ".join(texts[1:])
@@ -313,7 +316,7 @@ def scripts_in(texts: Sequence[str]) -> Iterator[str]:
     if name.lower() in _EVALUATING:
         yield " ".join(texts[1:])
     if name == "git" and texts[1:3] == ["submodule", "foreach"]:
-        yield " ".join(one for one in texts[3:] if not one.startswith("-"))
+        yield " ".join(word for word in texts[3:] if not word.startswith("-"))
     if name == "trap" and len(texts) > 2:
         yield texts[1]
     if name in INTERPRETERS:
@@ -322,9 +325,9 @@ def scripts_in(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _decoded_scripts(texts: Sequence[str]) -> Iterator[str]:
-    """The script behind PowerShell's `-EncodedCommand`."""
-    for one, after in pairwise(texts):
-        if _ENCODED_OPTION.fullmatch(one) and len(after) > 7:
+    """The script after PowerShell's `-EncodedCommand`."""
+    for option, after in pairwise(texts):
+        if _ENCODED_OPTION.fullmatch(option) and len(after) > 7:
             try:
                 yield base64.b64decode(after, validate=True).decode("utf-16-le")
             except ValueError:
@@ -332,21 +335,21 @@ def _decoded_scripts(texts: Sequence[str]) -> Iterator[str]:
 
 
 def commands_in(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The commands that a command is given as words."""
+    """The commands among the words of a command."""
     name = program_name(texts[0]) if texts else ""
     if name == "find":
         for at, text in enumerate(texts):
             if text in ("-exec", "-execdir", "-ok", "-okdir"):
                 rest = texts[at + 1 :]
-                end = next((i for i, one in enumerate(rest) if one in (";", "+")), len(rest))
-                yield [one for one in rest[:end] if one != "{}"]
+                end = next((i for i, word in enumerate(rest) if word in (";", "+")), len(rest))
+                yield [word for word in rest[:end] if word != "{}"]
     if name in ("docker", "podman") and "run" in texts[:4]:
-        # An image may start a program of its name: alpine/git, curlimages/curl.
+        # Some images start the program of their name: alpine/git, curlimages/curl.
         images = [at for at, text in enumerate(texts) if "/" in text and program_name(text.partition(":")[0]) in _IMAGE_PROGRAMS]
         yield from ([program_name(texts[at].partition(":")[0]), *texts[at + 1 :]] for at in images[:1])
     if name in ("fd", "fdfind"):
         begin = next((at for at, text in enumerate(texts, 1) if text in ("-x", "-X", "--exec", "--exec-batch")), len(texts))
-        yield [one for one in texts[begin:] if one not in (";", "{}")]
+        yield [word for word in texts[begin:] if word not in (";", "{}")]
     if name in ("nix", "guix") and any(text in ("-c", "--command") for text in texts):
         yield list(texts[1 + next(at for at, text in enumerate(texts) if text in ("-c", "--command")) :])
 
@@ -362,21 +365,21 @@ _MOST_ALIASES: Final = 32
 
 
 class GitState:
-    """Follows `git` commands in their order."""
+    """Tracks the current branch and the aliases of git over the commands of a script."""
 
     def __init__(self) -> None:
         self._branch = ""
         self._aliases: dict[str, str] = {}
 
     def configure(self, variables: Sequence[str]) -> None:
-        """Keep the aliases that variables of git set for a command."""
+        """Remember the aliases that environment variables of git set."""
         values = dict(text.split("=", 1) for text in variables if "=" in text)
         for name, key in values.items():
             if name.startswith("GIT_CONFIG_KEY_") and key.startswith("alias."):
                 self._keep(key[6:], values.get(name.replace("_KEY_", "_VALUE_"), ""))
 
     def follow(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
-        """The commands, or scripts, that a command comes to by what earlier ones did; then what it changes itself is kept."""
+        """The commands or scripts that a command stands for after the earlier commands; also remembers what it changes."""
         if texts[:1] != ["git"] or len(texts) < 2:
             return
         for before, text in pairwise(texts):
@@ -396,7 +399,7 @@ class GitState:
             self._aliases[name] = value
 
     def _configured(self, texts: Sequence[str]) -> Iterator[list[str] | str]:
-        """Keep an alias and give what it stands for, because it outlives the script."""
+        """Remember an alias, and yield what it stands for, because the alias remains after the script."""
         for name, value in pairwise(texts[2:]):
             if name.startswith("alias.") and not value.startswith("-"):
                 self._keep(name[6:], value)
@@ -407,10 +410,10 @@ class GitState:
         return " ".join((value[1:], *arguments)) if value.startswith("!") else ["git", *value.split(), *arguments]
 
     def _switched(self, texts: Sequence[str]) -> None:
-        named = next((after for one, after in pairwise(texts) if one in _NAMING_OPTIONS), None)
-        operands = [one for one in texts[2:] if not one.startswith("-")]
+        named = next((after for word, after in pairwise(texts) if word in _NAMING_OPTIONS), None)
+        operands = [word for word in texts[2:] if not word.startswith("-")]
         if texts[1] == "branch":
-            moved = any(one in ("-m", "-M", "--move") for one in texts)
+            moved = any(word in ("-m", "-M", "--move") for word in texts)
             self._branch = operands[-1] if moved and operands else self._branch
         elif named is not None:
             self._branch = named
@@ -418,7 +421,7 @@ class GitState:
             self._branch = operands[0]
 
     def _pushed(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """A push of the branch that is checked out, by its name."""
+        """A push of the current branch, with its name."""
         known = _CURRENT_BRANCH.sub(self._branch, " ".join(texts)).split()
         known = [
             self._branch if text in ("HEAD", "@") else f"+{self._branch}" if text in ("+HEAD", "+@") else text for text in known

@@ -1,8 +1,8 @@
-"""A reader of shell scripts: which simple commands a script runs, with their words as the shell would pass them on.
+"""A reader of shell scripts: the simple commands that a script runs, with their words as the shell would pass them on.
 
-It reads what the shells of POSIX have in common: quotes, escapes, lines that go on, comments, pipes, lists, groups, functions,
-substitutions, here documents, and variables that the script itself sets to a text. It runs nothing and knows no files. The time is
-linear in the length, and nesting is bounded. What it cannot read raises `ShellSyntaxError`; a shell would mostly refuse that, too.
+It reads what POSIX shells have in common: quotes, escapes, continued lines, comments, pipes, lists, groups, functions,
+substitutions, here documents, and variables that the script itself sets. It runs nothing and reads no files. It takes time linear
+in the length, and nesting is bounded. A script that it cannot read raises `ShellSyntaxError`; most shells would refuse it, too.
 """
 
 import re
@@ -20,7 +20,7 @@ from metaclaw.skills.checks.shell_words import (
     quoted_text,
 )
 
-_RESERVED: Final = dict.fromkeys(range(4), "�")  # signs that the reader of words uses itself
+_RESERVED: Final = dict.fromkeys(range(4), "�")  # control characters that `WordReader` uses as marks
 _MOST_DEPTH: Final = 8
 _MOST_COMMANDS: Final = 1_000
 _MOST_LISTS: Final = 10_000
@@ -34,13 +34,13 @@ _LONG_OPERATORS: Final = ("||", "&&", ";;")
 _OPENERS: Final = frozenset(("{", "if", "while", "until", "for", "case", "select"))
 _CLOSERS: Final = frozenset(("}", "fi", "done", "esac"))
 KEYWORDS: Final = frozenset(("then", "elif", "else", "do", "time", "!", "coproc", "if", "while", "until", "{")) | _CLOSERS
-"""Words of the language before a command."""
+"""Words of the shell language that may precede a command."""
 _DECLARING: Final = frozenset(("export", "declare", "readonly", "typeset", "local"))
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A text that a command reads from its standard input: a here document, or a word behind `<<<`."""
+    """A text that a command reads from its standard input: a here document, or the word after `<<<`."""
 
     text: str
     begin: int
@@ -49,8 +49,8 @@ class Given:
 
 @dataclass(slots=True, eq=False)
 class Command:
-    """A simple command. `writes` are the files its output goes to, `empties` those it truncates, `reads` those of its input;
-    `is_fed`: a pipe leads into it."""
+    """A simple command. `writes` are the files of its output, `empties` those it truncates, `reads` those of its input; `is_fed`
+    says that its input is a pipe."""
 
     begin: int
     end: int = 0
@@ -68,8 +68,8 @@ class Command:
 
 @dataclass(slots=True)
 class Script:
-    """The commands of a script in order, including those of substitutions, its pipelines, its functions' bodies, and where its
-    comments are."""
+    """The commands of a script in order, including those of substitutions; its pipelines, the bodies of its functions, and the
+    places of its comments."""
 
     source: str
     commands: list[Command] = field(default_factory=list)
@@ -88,8 +88,8 @@ class _HereDocument:
 
 @dataclass(slots=True)
 class _Group:
-    """Commands between an opening and a closing word or sign: the body of `function`, or the arguments in parentheses of a
-    PowerShell command, `argument_of`."""
+    """Commands between an opening and a closing word or sign. They are the body of `function`, or the arguments in parentheses of
+    the PowerShell command `argument_of`."""
 
     opener: str
     first: int
@@ -100,7 +100,7 @@ class _Group:
 
 
 def read_script(source: str, variables: dict[str, str] | None = None) -> Script:
-    """The commands of a script. `variables` are known values, and get those that the script sets. Raises ShellSyntaxError."""
+    """The commands of a script. `variables` are known values; those that the script sets are added. Raises ShellSyntaxError."""
     return _Reader(source.translate(_RESERVED), {} if variables is None else variables).read()
 
 
@@ -157,7 +157,7 @@ class _Reader(WordReader):
         self._depth -= 1
 
     def _begins_function(self, pipeline: list[Command]) -> bool:
-        """Whether this is `name ()`; then it is read, and the group that follows is its body."""
+        """Whether this is `name ()`. If so, it is consumed, and the next group is the body of the function."""
         found = _FUNCTION.match(self._source, self._at)
         words = pipeline[-1].words if pipeline else []
         if found is None or len(words) not in (1, 2):
@@ -180,7 +180,7 @@ class _Reader(WordReader):
                 self._script.pipelines.append([*self._closed, group.argument_of])
 
     def _pipeline(self) -> tuple[str, list[Command]]:
-        """Read commands with pipes between them; return the sign after them, and those that feed what follows it."""
+        """Read commands with pipes between them; return the sign after them, and the commands that feed what follows."""
         feeders: list[Command] = []
         while True:
             self._skip_blanks()
@@ -203,7 +203,7 @@ class _Reader(WordReader):
         return sign, feeders if sign == "(" and not command else [command]
 
     def _feed(self, feeders: list[Command], command: Command) -> None:
-        """Note which commands feed this one, by a pipe before it or before its group."""
+        """Record the commands that feed this one by a pipe before it or before its group."""
         for group in self._groups:
             feeders = [*group.feeders, *feeders]
         if feeders:
@@ -235,7 +235,7 @@ class _Reader(WordReader):
         self._at = blanks.end()
 
     def _skip_lines(self) -> None:
-        """Skip the ends of lines behind a pipe, and the here documents that begin there."""
+        """Skip line ends after a pipe, and the here documents that begin there."""
         self._skip_blanks()
         while self._source.startswith("\n", self._at):
             self._at += 1
@@ -293,7 +293,7 @@ class _Reader(WordReader):
             self._variables[head[1]] = (before + text[head.end() :])[:MOST_VALUE_CHARS]
 
     def _take(self, command: Command) -> None:
-        """Read the next word; the first ones may be assignments, also of lists."""
+        """Read the next word. The first words may be assignments, also of lists."""
         begin = self._at
         is_assignment = not command.words and _ASSIGNMENT.match(self._source, begin) is not None
         words = self._words()
@@ -340,20 +340,20 @@ class _Reader(WordReader):
                 command.empties.append(word.text)
 
     def _here_documents(self) -> None:
-        for one in self._awaited:
+        for document in self._awaited:
             begin = self._at
             lines: list[str] = []
             stop = begin
             while self._at < len(self._source):
                 line = self._line()
-                line = line.lstrip("\t") if one.strips_tabs else line
-                if line == one.delimiter:
+                line = line.lstrip("\t") if document.strips_tabs else line
+                if line == document.delimiter:
                     break
                 lines.append(line)
                 stop = self._at
             text = "\n".join(lines)
-            one.command.given.append(Given(text, begin, stop))
-            if not one.is_literal and any(sign in text for sign in EXPANDED):
+            document.command.given.append(Given(text, begin, stop))
+            if not document.is_literal and any(sign in text for sign in EXPANDED):
                 self._read_apart(quoted_text(text))
         self._awaited = []
 
@@ -387,7 +387,7 @@ class _Reader(WordReader):
         return printed_text(name, texts)
 
     def _printed_by_two(self, feeder: Command, command: Command) -> str | None:
-        """What `echo … | base64 -d` prints."""
+        """The output of `echo … | base64 -d`, or None if it is not known."""
         if not command.is_fed or feeder.given or feeder.reads:
             return None
         name, *texts = [word.text for word in feeder.words]

@@ -1,6 +1,6 @@
-"""Words of a shell script: quotes, escapes, variables, braces and substitutions, as the shell would pass them on.
+"""Words of a shell script: expand quotes, escapes, variables, braces and substitutions as the shell would.
 
-Values are those that the script itself sets. What only its run can tell stays as it is written.
+Only values that the script itself sets are known. A word whose value is known only at run time stays as written.
 """
 
 import base64
@@ -40,8 +40,8 @@ class ShellSyntaxError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a command: its text without quotes, its place in the script, and the range of the script's commands within it,
-    `inner`."""
+    """A word of a command: its text without quotes, and its place in the script. `inner` is the range of the script's commands that
+    are substitutions within it."""
 
     text: str
     begin: int
@@ -50,7 +50,7 @@ class Word:
 
 
 class WordReader(ABC):
-    """Reads words. A reader of scripts derives from it and reads the commands of substitutions."""
+    """Reads words. A subclass that reads scripts reads the commands of substitutions."""
 
     def __init__(self, source: str, variables: dict[str, str]) -> None:
         self._source = source
@@ -60,7 +60,7 @@ class WordReader(ABC):
 
     @abstractmethod
     def _command_count(self) -> int:
-        """How many commands were read."""
+        """The number of commands that were read."""
 
     @abstractmethod
     def _read_list(self, closer: str) -> None:
@@ -68,11 +68,11 @@ class WordReader(ABC):
 
     @abstractmethod
     def _read_apart(self, text: str) -> None:
-        """Read what is run within another text."""
+        """Read the commands of substitutions within a text."""
 
     @abstractmethod
     def _printed(self, first: int) -> str | None:
-        """The text that the commands from this one on print, where that is known."""
+        """The text that the commands from index `first` on print, or None if that is not known."""
 
     def _words(self) -> list[Word]:
         """The words that one written word expands to: none for an empty variable, several if a value has blanks."""
@@ -109,13 +109,13 @@ class WordReader(ABC):
             else:
                 break
         if self._at == begin:
-            raise ShellSyntaxError("a sign is not expected where it stands")
+            raise ShellSyntaxError("an unexpected sign")
         text, inner = "".join(pieces), (first, self._command_count())
         if is_plain and not text.strip(_SPLIT):
             return []
-        found = text.split(_SPLIT) if _SPLIT in text else [text]
-        words = [one for part in found if part or len(found) == 1 for one in _expanded_braces(part)]
-        return [Word(one, begin, self._at, inner) for one in words]
+        parts = text.split(_SPLIT) if _SPLIT in text else [text]
+        words = [word for part in parts if part or len(parts) == 1 for word in _expanded_braces(part)]
+        return [Word(word, begin, self._at, inner) for word in words]
 
     def _word(self) -> Word:
         """One word, joined if it expands to several."""
@@ -225,7 +225,7 @@ class WordReader(ABC):
         raise ShellSyntaxError("a variable is not closed")
 
     def _arithmetic(self) -> str | None:
-        """`$((…))` as written; None where it is a substitution that begins with a parenthesis."""
+        """`$((…))` as written; None if it is a substitution that begins with a parenthesis."""
         source, at, depth = self._source, self._at, 0
         for place in range(at + 1, min(len(source), at + _MOST_ARITHMETIC_CHARS)):
             depth += (source[place] == "(") - (source[place] == ")")
@@ -252,7 +252,7 @@ class WordReader(ABC):
         return unescaped(source[at:end])
 
     def _substitution(self) -> str:
-        """`$(…)`, `<(…)` or `>(…)`: as written, or the text that is known to be printed."""
+        """`$(…)`, `<(…)` or `>(…)`: its output if that is known, else as written."""
         begin, first = self._at, self._command_count()
         self._at += 2
         self._read_list(")")
@@ -296,14 +296,14 @@ def _expanded_braces(text: str) -> Sequence[str]:
     if "\x01" not in text or len(text) > _MOST_BRACED_CHARS:
         return (text.translate(_NO_BRACES) if "\x01" in text or "\x02" in text or "\x03" in text else text,)
     found, left = [text], _MOST_BRACES
-    while left and (at := next((i for i, one in enumerate(found) if _alternatives(one)), None)) is not None:
-        one, left = found[at], left - 1
-        match = _alternatives(one)
+    while left and (at := next((i for i, word in enumerate(found) if _alternatives(word)), None)) is not None:
+        word, left = found[at], left - 1
+        match = _alternatives(word)
         assert match is not None
-        found[at : at + 1] = [one[: match.start()] + piece + one[match.end() :] for piece in match[1].split("\x02")]
+        found[at : at + 1] = [word[: match.start()] + piece + word[match.end() :] for piece in match[1].split("\x02")]
         if len(found) > _MOST_BRACES:
             break
-    return [one.translate(_NO_BRACES) for one in found if one]
+    return [word.translate(_NO_BRACES) for word in found if word]
 
 
 def _alternatives(text: str) -> re.Match[str] | None:
@@ -311,7 +311,7 @@ def _alternatives(text: str) -> re.Match[str] | None:
 
 
 def _changed(value: str, rest: str) -> str:
-    """A value changed by the operator behind a variable's name, where that needs no patterns."""
+    """A value changed by the operator after a variable's name, if that needs no patterns; else the value."""
     if part := re.fullmatch(r":(\d{1,4})(?::(\d{1,4}))?", rest):
         return value[int(part[1]) :][: int(part[2]) if part[2] else None]
     if part := re.fullmatch(r"(//?)([^/*?\[]+)/?([^/]*)", rest):
@@ -330,7 +330,7 @@ def _ansi_sign(match: re.Match[str]) -> str:
 
 
 def printed_text(name: str, texts: list[str]) -> str | None:
-    """What a command prints, where that is just its words."""
+    """The output of `echo`, `print` or `printf`; None for other commands."""
     if name in ("echo", "print"):
         is_escaped = bool(texts) and texts[0].startswith("-") and "e" in texts[0]
         text = " ".join(texts[1:] if texts and re.fullmatch("-[neE]+", texts[0]) else texts)
@@ -342,7 +342,7 @@ def printed_text(name: str, texts: list[str]) -> str | None:
 
 
 def _formatted(form: str, values: list[str]) -> str:
-    """What `printf` prints for texts; the format is reused while values are left."""
+    """The output of `printf`; the format is reused while values are left."""
     left = list(values)
 
     def value(match: re.Match[str]) -> str:
@@ -357,7 +357,7 @@ def _formatted(form: str, values: list[str]) -> str:
 
 
 def decoded_text(texts: Sequence[str], fed: str) -> str | None:
-    """What `base64 -d` or `xxd -r -p` with these words prints of a text that it is fed; None for other programs."""
+    """The output of `base64 -d`, `xxd -r -p` and the like for the input `fed`; None for other programs."""
     options = " ".join(texts[1:])
     try:
         if texts[0] in ("base64", "gbase64") and re.search(r"(?:^| )(?:-\w*[dD]|--decode)", options):

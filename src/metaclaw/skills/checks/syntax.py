@@ -1,19 +1,19 @@
-"""The text of a check in a skill's front matter, and back.
+"""Parse and render the text of a check in a skill's front matter.
 
     pattern: \\d{4}-\\d{2}-\\d{2}               the answer's words must match
-    not: (?i)as an ai                        they must not
-    not in calls: git push .*\\bmain\\b        what it gave to any tool must not
-    pattern in calls of bash: ^set -e        what it gave to the tool `bash` must
+    not: (?i)as an ai                        they must not match
+    not in calls: git push .*\\bmain\\b        the arguments of any tool call must not match
+    pattern in calls of bash: ^set -e        the arguments of calls of `bash` must match
     schema: {"type": "object"}               JSON in the answer must satisfy this JSON Schema
-    schema in calls of save: {…}             the arguments of those calls must
+    schema in calls of save: {…}             the arguments of those calls must satisfy it
     program: |                               Python; reads the answer and the conversation as JSON from standard input, and prints
       import json, sys                       {"score": 0 to 1, "reason": "…"}, or exits with 0 (pass) or 1 (fail)
       …
 
-What does not pass may still earn a part of the reward: a pattern by its named groups, a schema by its required properties, a
-program by its score.
+An answer that does not pass may still earn a part of the reward: by the named groups of a pattern, the required properties of a
+schema, or the score of a program.
 
-In YAML a text with `: ` in it is put in quotes or below a `|`.
+In YAML, put a text with `: ` in quotes or below a `|`.
 """
 
 import json
@@ -39,7 +39,7 @@ def parse_check(text: str, *, approved: bool = True) -> Check:
     return _parsed(text, approved)
 
 
-@lru_cache(1024)  # rules are looked at with every answer
+@lru_cache(1024)  # the checks of rules are parsed for every answer
 def _parsed(text: str, approved: bool) -> Check:
     head = _HEAD.match(text)
     if head is None:
@@ -63,11 +63,11 @@ def _parsed(text: str, approved: bool) -> Check:
 
 
 def render_check(check: Check) -> str:
-    """The text of a check. `parse_check` gives the check back."""
+    """The text of a check, for `parse_check`."""
     match check:
         case PatternCheck():
             head = f"{'pattern' if check.must_match else 'not'}{_render_where(check.where)}: "
-            # A pattern that looks like the sign for lines below stands on such a line.
+            # A pattern that looks like the sign `|` is written on the line below.
             return head + (f"|\n  {check.pattern}" if _BLOCK_SIGN.match(check.pattern) else check.pattern)
         case SchemaCheck():
             return f"schema{_render_where(check.where)}: {json.dumps(dict(check.schema), ensure_ascii=False)}"
@@ -88,7 +88,7 @@ def check_of(skill: Skill) -> Check | None:
 
 
 def check_trouble(skill: Skill) -> str | None:
-    """Why the check that a skill carries cannot be read and is not run; None where it can be, or there is none."""
+    """Why the check of a skill cannot be read, so that it is not run; None if it can be, or if there is none."""
     text = skill.extra.get("check")
     if text is None:
         return None
@@ -107,7 +107,7 @@ def _text_trouble(text: str) -> str | None:
 
 
 def waits_for_person(skill: Skill) -> str | None:
-    """Why a person must agree before this skill's check may be run, or None where no person must."""
+    """Why a person must agree before this skill's check may be run, or None."""
     check = check_of(skill)
     if isinstance(check, ProgramCheck) and skill.author is Authorship.EVOLVER:
         return "its check is a program that a model wrote"
@@ -130,7 +130,7 @@ def _render_where(where: Where) -> str:
 
 
 def _text(rest: str) -> str:
-    """What follows the colon: the rest of the line, or the indented lines below a `|`."""
+    """The text after the colon: the rest of the line, or the indented lines below a `|`."""
     block = _BLOCK_SIGN.match(rest)
     if block is None:
         return rest.removeprefix(" ") if rest.strip() else ""
@@ -156,7 +156,7 @@ def _refuse_constant(word: str) -> None:
 
 
 def _refuse_far_references(value: object, depth: int = 0) -> None:
-    """A reference may only point into the schema itself: nothing is fetched."""
+    """Raise ValueError for a reference that points outside the schema, because nothing is fetched."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"the schema is nested more than {_MAX_DEPTH} deep")
     if isinstance(value, dict):
@@ -170,7 +170,7 @@ def _refuse_far_references(value: object, depth: int = 0) -> None:
 
 
 def _refuse_bad_schema(schema: dict[str, object]) -> None:
-    # Imported here: most skills carry no schema, and the library takes a sixth of a second to load.
+    # Imported here, because most skills have no schema, and the library takes a sixth of a second to load.
     import jsonschema
 
     try:

@@ -1,4 +1,4 @@
-"""The processes that try checks: started when needed, kept, and replaced when one was killed; at most one of a kind per core."""
+"""Worker processes that run checks: started when needed, reused, and replaced when they end; at most one of a kind per core."""
 
 import atexit
 import contextlib
@@ -34,7 +34,7 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: its exit status (negative for a signal), or None where it ran out of time, and what it printed."""
+    """How a program ended: its exit status (negative for a signal; None if it ran out of time), and what it printed."""
 
     status: int | None
     output: str
@@ -49,7 +49,7 @@ class Worker(Protocol):
 
 
 class Matcher:
-    """The process that looks for patterns and validates JSON."""
+    """The process that searches patterns and validates JSON."""
 
     def __init__(self) -> None:
         self._child = subprocess.Popen(
@@ -63,8 +63,8 @@ class Matcher:
         )
 
     def ask(self, task: dict[str, Json], limit_s: float) -> Json:
-        """What it finds. Raises TimeoutError if it takes too long, ValueError if the check is at fault, WorkerError if it ended.
-        Blocks."""
+        """Return the result of a task. Raises TimeoutError if it takes too long, ValueError if the check is invalid, WorkerError if
+        the process ended. Blocks."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
@@ -91,7 +91,7 @@ class Matcher:
 
 
 class ProgramServer:
-    """The process that runs programs, each in a fork of its own."""
+    """The process that runs programs, each in a separate fork."""
 
     def __init__(self, script: Path = PROGRAM_SERVER) -> None:
         self._control, theirs = socket.socketpair()
@@ -114,9 +114,9 @@ class ProgramServer:
         self._folder = Path(folder)
 
     def run(self, source: str, answer: dict[str, Json], limit_s: float) -> Ended:
-        """Run a program. Raises WorkerError where the server ended. Blocks."""
-        given = json.dumps({"source": source, "answer": answer}).encode()
-        with _memory_file(given) as task, _memory_file() as output, _memory_file() as errors:
+        """Run a program. Raises WorkerError if the server ended. Blocks."""
+        content = json.dumps({"source": source, "answer": answer}).encode()
+        with _memory_file(content) as task, _memory_file() as output, _memory_file() as errors:
             try:
                 request = program_server.REQUEST.pack(limit_s, _MEMORY_MIB)
                 socket.send_fds(self._control, [request], [task, output, errors])
@@ -130,11 +130,11 @@ class ProgramServer:
             return Ended(None if status == program_server.TIMED_OUT else status, _read(output), _read(errors))
 
     def close(self) -> None:
-        """End it; a run that is under way ends with it."""
+        """End the server and a run that is under way."""
         self._control.close()
         self._child.kill()
         self._child.wait()
-        with contextlib.suppress(OSError):  # the server removes it itself when it starts
+        with contextlib.suppress(OSError):  # the server removes the folder when it starts
             self._folder.rmdir()
 
 
@@ -142,7 +142,7 @@ W = TypeVar("W", bound=Worker)
 
 
 class Pool(Generic[W]):
-    """Workers of one kind. The one used last is used first, so that a quiet time needs only one."""
+    """Workers of one kind. The worker used last is used again first, so that no more are started than needed."""
 
     def __init__(self, start: Callable[[], W], most: int | None = None) -> None:
         self._start = start
@@ -156,9 +156,9 @@ class Pool(Generic[W]):
 
     @contextmanager
     def worker(self) -> Iterator[W]:
-        """A worker for one task. What raises WorkerError, or leaves the block before its worker has answered, costs the worker."""
+        """A worker for one task. Any error in the block except ValueError closes the worker, because its answer may still come."""
         if self._pid != os.getpid():
-            self._reset()  # a fork of us must not talk to our workers
+            self._reset()  # a forked process must not use the workers of its parent
         with self._places:
             try:
                 worker = self._idle.pop()
@@ -186,8 +186,8 @@ _programs: Final = Pool(ProgramServer)
 
 
 def ask_matcher(task: dict[str, Json], limit_s: float) -> Json:
-    """What a matcher finds; None if it takes too long. Raises ValueError if the check is at fault, OSError if no process can be
-    started, WorkerError if each ends at once. Blocks."""
+    """Return the result of a matcher, or None if it takes too long. Raises ValueError if the check is invalid, OSError if no
+    process can be started, WorkerError if each process ends at once. Blocks."""
 
     def ask() -> Json:
         with _matchers.worker() as matcher:
@@ -200,7 +200,7 @@ def ask_matcher(task: dict[str, Json], limit_s: float) -> Json:
 
 
 def run_program(source: str, answer: dict[str, Json], limit_s: float) -> Ended:
-    """Run a program in a fork of its own. Raises OSError where no process can be started, WorkerError where each ends at once."""
+    """Run a program in a separate fork. Raises OSError if no process can be started, WorkerError if each ends at once."""
 
     def run() -> Ended:
         with _programs.worker() as server:
@@ -211,7 +211,7 @@ def run_program(source: str, answer: dict[str, Json], limit_s: float) -> Ended:
 
 @atexit.register
 def close_workers() -> None:
-    """End what is idle."""
+    """End all idle workers."""
     _matchers.close()
     _programs.close()
 
@@ -220,7 +220,7 @@ T = TypeVar("T")
 
 
 def _again(task: Callable[[], T]) -> T:
-    """Run a task, again if its worker turns out to have ended before, such as one killed for its memory."""
+    """Run a task, and again if its worker has ended, for example because it was killed for its memory."""
     for _ in range(WORKERS):
         with contextlib.suppress(WorkerError):
             return task()

@@ -1,12 +1,12 @@
-"""Clashes: a candidate that repeats a skill in force, or contradicts it, is not a new skill.
+"""Clashes: find skills in force that a candidate repeats or contradicts.
 
-Compared with skills of the same scope and of wider ones; not with those of a narrower scope. A more specific skill
-may contradict a wider one: the most specific wins when skills are placed, so that is an override and no conflict.
+A candidate is compared with skills of the same scope and of wider scopes. A more specific skill may contradict a wider one, because
+only the most specific is placed: that is an override and not a conflict.
 
 The overlap of two texts is the share of their terms that both have (Jaccard). Two skills are duplicates if they are for the same
-situation *and* ask the same: steps that other skills have, too ("read the result once more"), and what they name as a mistake, are
-boilerplate and do not count. A skill is never a duplicate of a rule: a rule is what a person said, a skill how to go about it. Of a
-rule from an old home only the quoted words count (`> `): the rest is the same in all of them.
+situation *and* ask the same. Steps that other skills have, too ("read the result once more"), and lines that name a mistake do not
+count. A skill is never a duplicate of a rule. Of a rule from an old version only the quoted words (`> `) count, because the rest is
+the same in all of them.
 """
 
 import re
@@ -22,10 +22,10 @@ from metaclaw.skills.index import SkillIndex
 from metaclaw.text import list_terms
 
 DUPLICATE_OVERLAP = 0.6
-_SAME_INSTRUCTION = 0.9  # in a few words every one counts
+_SAME_INSTRUCTION = 0.9  # high, because rules have few words
 _SAME_SUBJECT = 0.5
 SAME_SITUATION = 0.34
-_LOOKED_AT = 24
+_MOST_COMPARED = 24
 _LIST_MARK = re.compile(r"^\s*(?:\d{1,2}[.)]|[-*+•>#]+)\s*")
 _MISTAKE = re.compile(r"anti-?pattern\b|(?:do not|don['’]t|never|avoid)\b", re.IGNORECASE)
 _VALUE = re.compile(r"\w*\d[\w:.,/+-]*\w|\d")
@@ -34,30 +34,27 @@ _WIDTH = {"team": _TEAM, "workspace": WORKSPACE, "user": PERSON}
 
 
 class IndexLibrary:
-    """The retrieval index as a library, so that only skills that share a telling word are compared. `scopes` are those the
-    candidate's person is in, beside its own."""
+    """The skills that are compared with a candidate: those that share a telling word with it, by the retrieval index. `scopes` are
+    the other scopes of the candidate's person."""
 
     def __init__(self, index: SkillIndex, scopes: frozenset[str] = frozenset()) -> None:
         self._index = index
         self._scopes = scopes
 
     def get(self, name: str) -> Skill | None:
-        """The skill of this name."""
         return self._index.get(name)
 
     def near(self, skill: Skill) -> Sequence[Skill]:
-        """Looked for by trigger and by the whole text: the one finds the same situation, the other the same advice."""
+        """Skills for the same situation, found by the trigger, and with the same advice, found by the whole text."""
         scopes = self._scopes | ({skill.scope} if skill.scope else frozenset())
         texts = (f"{skill.name} {skill.trigger}", f"{skill.trigger}\n{skill.body}")
-        found = [one.skill for text in texts for one in self._index.search(text, _LOOKED_AT, scopes)]
-        if skill.author is Authorship.INSTRUCTION:  # few, and what contradicts one need not share a telling word with it
-            found += [one for one in self._index.skills() if one.scope == skill.scope and one.author is skill.author]
-        return list({one.name: one for one in found}.values())
+        near = [hit.skill for text in texts for hit in self._index.search(text, _MOST_COMPARED, scopes)]
+        if skill.author is Authorship.INSTRUCTION:  # there are few rules, and rules that contradict need not share a telling word
+            near += [other for other in self._index.skills() if other.scope == skill.scope and other.author is skill.author]
+        return list({other.name: other for other in near}.values())
 
 
 class ClashKind(StrEnum):
-    """The kind of clash between a candidate and a skill."""
-
     DUPLICATE = "duplicate"
     CONFLICT = "conflict"
     OVERRIDE = "override"
@@ -65,7 +62,7 @@ class ClashKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """A skill that a candidate repeats, contradicts or overrides, and in what."""
+    """A skill that a candidate repeats, contradicts or overrides, and how."""
 
     kind: ClashKind
     other: Skill
@@ -83,7 +80,7 @@ def find_clashes(skill: Skill, library: IndexLibrary, replaces: Iterable[SkillNa
 
 
 def is_same_or_wider(scope: str | None, than: str | None) -> bool:
-    """Whether everyone who is in scope `than` may be in `scope` too: the same one, or one of a wider kind."""
+    """Whether `scope` is the same as `than` or of a wider kind."""
     return scope == than or width(scope) > width(than)
 
 
@@ -93,13 +90,13 @@ def width(scope: str | None) -> int:
 
 
 def overlap(one: Iterable[object], other: Iterable[object]) -> float:
-    """The share of all terms that both have; 0 where there are none."""
+    """The share of all terms that both have; 0 if there are none."""
     mine, theirs = set(one), set(other)
     return len(mine & theirs) / len(mine | theirs) if mine or theirs else 0.0
 
 
 def advice(skill: Skill) -> str:
-    """The instructions of a skill: its body, or for a person's words those words."""
+    """The instructions of a skill: its body, or the quoted words of a person's rule."""
     if skill.author is not Authorship.INSTRUCTION:
         return skill.body
     quoted = [line.lstrip("> ") for line in skill.body.splitlines() if line.startswith(">")]
@@ -107,7 +104,6 @@ def advice(skill: Skill) -> str:
 
 
 def text_terms(skill: Skill) -> frozenset[str]:
-    """The terms of a whole skill."""
     return frozenset(list_terms(f"{skill.trigger}\n{skill.body}"))
 
 
@@ -117,7 +113,7 @@ def situation_terms(skill: Skill) -> frozenset[str]:
 
 
 def is_same_situation(one: Skill, other: Skill) -> bool:
-    """Whether two skills apply to the same kind of request. Instructions do where they are about the same thing, or about all."""
+    """Whether two skills apply to the same kind of request. Two rules do if they have the same subject, or both apply always."""
     if one.author is other.author is Authorship.INSTRUCTION:
         mine, theirs = map(list_terms, without_choices(advice(one), advice(other)))
         return (one.applies_always and other.applies_always) or mine == theirs or overlap(mine, theirs) >= _SAME_SUBJECT
@@ -145,7 +141,7 @@ def _clash(skill: Skill, other: Skill, boilerplate: frozenset[str]) -> Clash | N
 
 
 def asks_the_same(one: Skill, other: Skill, boilerplate: frozenset[str] = frozenset()) -> bool:
-    """Whether the steps of two skills say the same, as far as they are their own."""
+    """Whether the steps of two skills, without boilerplate, say the same."""
     mine, theirs = (
         [term for step in _steps(skill) if step not in boilerplate for term in list_terms(step)] for skill in (one, other)
     )
@@ -160,19 +156,19 @@ def _steps(skill: Skill) -> list[str]:
 
 def _boilerplate(skills: Iterable[Skill]) -> frozenset[str]:
     """Steps that several skills for different situations have word for word."""
-    found: dict[str, list[Skill]] = {}
+    by_step: dict[str, list[Skill]] = {}
     for skill in skills:
         for step in set(_steps(skill)):
-            found.setdefault(step, []).append(skill)
+            by_step.setdefault(step, []).append(skill)
     return frozenset(
         step
-        for step, having in found.items()
+        for step, having in by_step.items()
         if len(having) > 1 and any(not is_same_situation(having[0], other) for other in having[1:])
     )
 
 
 def _other_values(one: str, other: str) -> str | None:
-    """In which values with digits two otherwise equal texts differ, in words; None if they do not."""
+    """How two texts differ, in words, if they differ only in values with digits; else None."""
     mine, theirs = (set(_VALUE.findall(text)) for text in (one, other))
     subjects = (list_terms(_VALUE.sub(" ", text)) for text in (one, other))
     if mine == theirs or not mine or not theirs or overlap(*subjects) < _SAME_INSTRUCTION:
@@ -200,7 +196,7 @@ _POLAR = frozenset(
 )
 _SHARED = 0.75
 
-# A line for each group of values that exclude one another, `value = pattern; value = pattern`; a value alone is its own pattern.
+# Each line is a group of values that exclude one another, `value = pattern; value = pattern`; a value alone is its own pattern.
 _EXCLUSIVE_VALUES = r"""
 tabs = tabs?; spaces = (?:\w+ )?spaces?
 json; yaml = ya?ml; toml; xml; csv
@@ -238,21 +234,21 @@ class _Clause(NamedTuple):
 
 
 def contrary(one: str, other: str, least_terms: int = 2) -> str | None:
-    """In words, how two texts about the same situation contradict each other, or None where they do not.
+    """How two texts about the same situation contradict each other, in words; None if they do not.
 
-    A text is read as clauses, each with a polarity (do it, do not do it) and the terms it is about. Two texts are contrary where
+    A text is read as clauses, each with a polarity (do it, do not do it) and its terms. Two texts are contrary if
 
-    - one says to do what the other says not to do: opposite polarity, and the smaller clause's terms nearly all among the other's;
-    - they choose different values where only one can hold (tabs or spaces, JSON or YAML);
+    - one says to do what the other says not to do: opposite polarity, and nearly all terms of the smaller clause are in the other;
+    - they choose different values that exclude one another (tabs or spaces, JSON or YAML);
     - they set different limits in the same unit (80 columns, 120 columns).
 
-    Clauses of fewer than `least_terms` terms are not compared: in a long text one word is too little to go by.
+    Clauses of fewer than `least_terms` terms are not compared, because in a long text one word proves too little.
     """
     return _opposed(one, other, least_terms) or _different_choice(one, other) or _different_limit(one, other)
 
 
 def without_choices(one: str, other: str) -> tuple[str, str]:
-    """What two texts are about, apart from the values they both choose: "YAML" in only one of them is its subject."""
+    """The two texts without values and limits that both choose. A value in only one of them stays: it is the subject."""
     for group in (*(_pattern(group) for group in _EXCLUSIVE), _LIMIT):
         if group.search(one) and group.search(other):
             one, other = group.sub(" ", one), group.sub(" ", other)
@@ -287,7 +283,7 @@ def _clause(does: bool, text: str) -> Iterator[_Clause]:
 
 
 def _about_the_same(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Nearly all terms of the smaller one, and half of the larger one's, are shared."""
+    """Whether nearly all terms of the smaller set, and half of those of the larger, are shared."""
     shared = len(one & other)
     return shared >= _SHARED * min(len(one), len(other)) and 2 * shared >= max(len(one), len(other))
 
@@ -324,5 +320,5 @@ def _limits(text: str) -> dict[str, set[int]]:
 
 def _positive(text: str) -> str:
     """A text without the clauses that say what not to do."""
-    kept = (_INSTEAD.sub(" ", part) for part in _CLAUSE.split(text) if not _NOT.match(part.strip()) and "never" not in part.lower())
-    return " . ".join(part for part in kept if part)
+    clauses = (clause for clause in _CLAUSE.split(text) if not _NOT.match(clause.strip()) and "never" not in clause.lower())
+    return " . ".join(filter(None, (_INSTEAD.sub(" ", clause) for clause in clauses)))

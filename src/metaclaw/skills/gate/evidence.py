@@ -1,26 +1,27 @@
 """Evidence for a candidate: replays of recorded turns before it is placed in a prompt, then a live trial.
 
-**Replays.** The outcome of a recorded turn is known: the failure that taught the skill, or a similar turn that passed. So only the
-turn *with* the skill is replayed, and the record stands for the turn without it. After each replay the expected losses decide:
+**Replays.** The outcome of a recorded turn is known: it is the failure that taught the skill, or a similar turn that passed. So
+only the turn *with* the skill is replayed, and the record counts as the turn without it. After each replay the expected losses
+decide:
 
-- keeping it costs little enough, and it was tried on a failure and on a passing turn if there is one: pass
-- doing without it costs little enough: reject
-- nothing is left to try that fits into the budget: the smaller loss decides
+- the loss of keeping it is small enough, and it was tried on a failure and, if there is one, on a passing turn: pass
+- the loss of rejecting it is small enough: reject
+- no further replay fits into the budget: the smaller loss decides
 - no model can be asked at the moment: wait, and continue later
 
-Earlier results are passed in (`earlier`), so that no replay is paid for twice. Where a live trial follows, one fixed failure is
-enough to start it; where none does (gate `shadow`), three are needed. A merge of skills must keep what its parents can do: each of
-their turns is replayed, and none may fail twice.
+Earlier results are passed in (`earlier`), so that no replay is paid for twice. If a live trial follows, one fixed failure is enough
+to start it; if none follows (gate `shadow`), three are needed. A merge of skills must keep what its parents can do: each of their
+turns is replayed, and none may fail twice.
 
-**Live trial.** A skill is placed on a random share of the tasks it matches. Its replays together count as half a task with the
+**Live trial.** A skill is placed in a random share of the tasks it matches. Its replays together count as half a task with the
 skill and half a task without it; every matching task with a known outcome adds to the belief. The trial ends
 
-- promoted, when the expected loss of keeping it is at most `KEEP_LOSS`,
-- withdrawn, when the expected loss of doing without it is at most `WITHDRAW_LOSS`,
+- with a promotion, when the expected loss of keeping it is at most `KEEP_LOSS`,
+- with a withdrawal, when the expected loss of withdrawing it is at most `WITHDRAW_LOSS`,
 - with the better of the two after `MOST_DECIDED` tasks with a known outcome, or `MOST_TASKS` in all.
 
-Withdrawing is quicker than promoting, because a bad skill that is promoted stays. The error rates are simulated in
-`benchmarks/gate.py`. A live skill is withheld now and then, and the same belief shows when it does harm (`is_harmful`).
+`WITHDRAW_LOSS` is larger than `KEEP_LOSS`, because a bad skill that is promoted stays. `benchmarks/gate.py` simulates the error
+rates. A live skill is withheld now and then, and the same belief shows whether it does harm (`is_harmful`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -36,13 +37,13 @@ from metaclaw.domain.verdict import Belief, Outcome, PassRate
 from metaclaw.ports import Replayer
 
 START_LOSS = 0.035
-"""Accepted expected loss where a live trial follows: one fixed failure, and one turn that still passes if there is any."""
+"""Accepted expected loss if a live trial follows: reached by one fixed failure and one turn that still passes."""
 LIVE_LOSS = 0.01
-"""Accepted expected loss where none follows: three fixed failures."""
+"""Accepted expected loss if no live trial follows: reached by three fixed failures."""
 REJECT_LOSS = 0.065
-"""Accepted expected loss of a rejection: a failure that three replays did not fix."""
+"""Accepted expected loss of a rejection: reached by a failure that three replays did not fix."""
 PLACING_COST = 0.02
-"""What a skill must be worth at least, in passes per task: it takes room in every prompt it matches."""
+"""The least benefit of a skill, in passes per task, because it takes room in every prompt it matches."""
 
 _SEEDS = 3
 _TURNS, _TURNS_A_LESSON = 4, 8
@@ -51,7 +52,7 @@ _WRITING_TOKENS, _LEAST_TOKENS = 3_500, 6_000
 
 @dataclass(frozen=True, slots=True)
 class ReplayBudget:
-    """Tokens that replays of one candidate and their judging may take; for failures it should fix, `least` if that is more."""
+    """Tokens that replays of one candidate and their judging may take; replays of failures may take `least` if that is more."""
 
     tokens: int
     least: int = 0
@@ -62,8 +63,8 @@ class ReplayBudget:
 
     @staticmethod
     def of_turn(tokens: int) -> "ReplayBudget":
-        """For a lesson from one turn: reading the correction, writing the skill and proving it take at most eight times the turn's
-        tokens."""
+        """The budget for a lesson from one turn: reading the correction, writing the skill and proving it together take at most
+        eight times the turn's tokens."""
         return ReplayBudget(min(_TURNS * tokens, _TURNS_A_LESSON * tokens - _WRITING_TOKENS), _LEAST_TOKENS)
 
 
@@ -85,7 +86,7 @@ class SkillProof:
 
 
 Paid = Callable[[Certificate], Awaitable[bool]]
-"""Told after each replay, to keep what was paid for; False where the candidate is no longer wanted."""
+"""Called after each replay to save it; returns False if the candidate is no longer wanted."""
 
 
 async def prove(
@@ -99,7 +100,7 @@ async def prove(
     earlier: Certificate | None = None,
     paid: Paid | None = None,
 ) -> SkillProof:
-    """Replay until the decision is clear or the budget is used. What was replayed before counts, in tokens too."""
+    """Replay until the decision is clear or the budget is used. Earlier replays count, also against the budget."""
     run = _Run(proposal, probes, START_LOSS if is_tried_live else LIVE_LOSS, model, [*(earlier.replays if earlier else ())])
     spent = sum(result.tokens for result in run.results)
     while not run.is_decided and (probe := run.next_probe()) is not None:
@@ -120,25 +121,26 @@ async def prove(
 
 
 def replay_belief(results: Iterable[ReplayResult], failures: int = 0) -> Belief:
-    """The belief after replays. The record of each replayed turn counts once as a task without the skill; without replays the
-    recorded `failures` do."""
-    found = [one for one in results if one.outcome is not Outcome.UNKNOWN]
-    belief = Belief() if found else Belief(without=PassRate(failed=min(failures, 1)))
-    for kind in {one.probe.turn: one.probe.kind for one in found}.values():
+    """The belief after replays. The record of each replayed turn counts once as a task without the skill; if nothing was replayed,
+    the recorded `failures` count as one."""
+    decided = [result for result in results if result.outcome is not Outcome.UNKNOWN]
+    belief = Belief() if decided else Belief(without=PassRate(failed=min(failures, 1)))
+    for kind in {result.probe.turn: result.probe.kind for result in decided}.values():
         belief = belief.plus(is_placed=False, passed=kind is ProbeKind.PASSING)
-    for one in found:
-        belief = belief.plus(is_placed=True, passed=one.outcome is Outcome.PASS)
+    for result in decided:
+        belief = belief.plus(is_placed=True, passed=result.outcome is Outcome.PASS)
     return belief
 
 
 def replays_in_words(results: Iterable[ReplayResult]) -> str:
     """For people: "fixed the failure in 3 of 3 replays and broke nothing"."""
-    found = list(results)
-    failing = [one.outcome for one in found if one.probe.kind is ProbeKind.FAILING and one.outcome is not Outcome.UNKNOWN]
-    passing = [one.outcome for one in found if one.probe.kind is ProbeKind.PASSING and one.outcome is not Outcome.UNKNOWN]
+    replays = list(results)
+    decided = [result for result in replays if result.outcome is not Outcome.UNKNOWN]
+    failing = [result.outcome for result in decided if result.probe.kind is ProbeKind.FAILING]
+    passing = [result.outcome for result in decided if result.probe.kind is ProbeKind.PASSING]
     broken = passing.count(Outcome.FAIL)
-    if not failing and not passing:
-        return "could not be replayed" if found else "was not replayed"
+    if not decided:
+        return "could not be replayed" if replays else "was not replayed"
     fixed = f"fixed the failure in {failing.count(Outcome.PASS)} of {len(failing)} replays" if failing else ""
     if not passing:
         return f"{fixed}; no similar turn that passed was there to try" if failing else ""
@@ -162,32 +164,34 @@ class _Run:
         if self._is_merge:
             return any(self._failed(probe) for probe in self.probes)
         belief = self._belief
-        is_tried = all(self._decided(one.kind) for one in self.probes if not self._is_hopeless(one))
+        is_tried = all(self._decided(probe.kind) for probe in self.probes if not self._is_hopeless(probe))
         if self._decided(ProbeKind.FAILING) and is_tried and belief.loss_if_kept <= self.accepted:
             return True
         return bool(self.results) and belief.loss_if_withdrawn <= REJECT_LOSS
 
     def tries(self, probe: Probe) -> int:
-        return sum(one.probe.turn == probe.turn for one in self.results)
+        return sum(result.probe.turn == probe.turn for result in self.results)
 
     def next_probe(self) -> Probe | None:
-        """Failures until one is fixed, then a turn that passed, then by turns; every turn once before any again."""
+        """The next turn to replay: failures until one is fixed, then passing and failing turns alternately; every turn once before
+        any is repeated."""
         if self._is_merge:
-            return next((one for one in self._open(2) if not self._passed(one)), None)
-        counts = {kind: sum(one.probe.kind is kind for one in self.results) for kind in ProbeKind}
-        is_fixed = any(one.probe.kind is ProbeKind.FAILING and one.outcome is Outcome.PASS for one in self.results)
+            return next((probe for probe in self._open(2) if not self._passed(probe)), None)
+        counts = {kind: sum(result.probe.kind is kind for result in self.results) for kind in ProbeKind}
+        is_fixed = any(result.probe.kind is ProbeKind.FAILING and result.outcome is Outcome.PASS for result in self.results)
         is_passing_next = is_fixed and counts[ProbeKind.PASSING] < counts[ProbeKind.FAILING]
         wanted = ProbeKind.PASSING if is_passing_next else ProbeKind.FAILING
-        return min(self._open(_SEEDS), key=lambda one: (one.kind is not wanted, self.tries(one)), default=None)
+        return min(self._open(_SEEDS), key=lambda probe: (probe.kind is not wanted, self.tries(probe)), default=None)
 
     def _open(self, tries: int) -> list[Probe]:
-        return [one for one in self.probes if self.tries(one) < tries and not self._is_hopeless(one)]
+        """The turns that may be replayed again, with less than `tries` replays."""
+        return [probe for probe in self.probes if self.tries(probe) < tries and not self._is_hopeless(probe)]
 
     def proof(self) -> SkillProof:
         certificate = self.certificate()
         if self._is_merge:
             return self._proof_of_merge(certificate)
-        if not any(one.kind is ProbeKind.FAILING for one in self.probes) and not self.results:
+        if not any(probe.kind is ProbeKind.FAILING for probe in self.probes) and not self.results:
             return SkillProof(Decision.REJECT, "there is no recorded failure of its kind to try it on", certificate)
         belief, words = self._belief, replays_in_words(self.results)
         if belief.loss_if_kept <= belief.loss_if_withdrawn - PLACING_COST:
@@ -196,47 +200,48 @@ class _Run:
         return SkillProof(Decision.REJECT, words, certificate)
 
     def certificate(self) -> Certificate:
-        failing = [one.outcome for one in self.results if one.probe.kind is ProbeKind.FAILING]
-        passing = [one.outcome for one in self.results if one.probe.kind is ProbeKind.PASSING]
-        notes = dict.fromkeys(one.note for one in self.results if one.note)
+        failing = [result.outcome for result in self.results if result.probe.kind is ProbeKind.FAILING]
+        passing = [result.outcome for result in self.results if result.probe.kind is ProbeKind.PASSING]
+        notes = dict.fromkeys(result.note for result in self.results if result.note)
         broken = passing.count(Outcome.FAIL)
         return Certificate(
             stage=SkillState.SHADOW,
-            probes=len({one.probe.turn for one in self.results}),
+            probes=len({result.probe.turn for result in self.results}),
             wins=failing.count(Outcome.PASS),
             losses=broken,
             ties=failing.count(Outcome.FAIL) + passing.count(Outcome.PASS),
-            undecided=sum(one.outcome is Outcome.UNKNOWN for one in self.results),
+            undecided=sum(result.outcome is Outcome.UNKNOWN for result in self.results),
             regressions=broken,
-            tokens=sum(one.tokens for one in self.results),
+            tokens=sum(result.tokens for result in self.results),
             model=self.model,
             notes=tuple(notes),
             expected_loss=self._belief.loss_if_kept,
-            replays=tuple(replace(one, note="") for one in self.results),
+            replays=tuple(replace(result, note="") for result in self.results),
         )
 
     @property
     def _belief(self) -> Belief:
-        return replay_belief(self.results, sum(one.kind is ProbeKind.FAILING for one in self.probes))
+        return replay_belief(self.results, sum(probe.kind is ProbeKind.FAILING for probe in self.probes))
 
     @property
     def _is_merge(self) -> bool:
         return self.proposal.change is Change.MERGE
 
     def _decided(self, kind: ProbeKind) -> bool:
-        return any(one.probe.kind is kind and one.outcome is not Outcome.UNKNOWN for one in self.results)
+        return any(result.probe.kind is kind and result.outcome is not Outcome.UNKNOWN for result in self.results)
 
     def _is_hopeless(self, probe: Probe) -> bool:
         """Whether a turn exceeds the budget or had an unknown outcome: it is not replayed again."""
-        return probe.turn in self.too_dear or any(
-            one.probe.turn == probe.turn and one.outcome is Outcome.UNKNOWN for one in self.results
-        )
+        return probe.turn in self.too_dear or self._count(probe, Outcome.UNKNOWN) > 0
 
     def _passed(self, probe: Probe) -> bool:
-        return any(one.probe.turn == probe.turn and one.outcome is Outcome.PASS for one in self.results)
+        return self._count(probe, Outcome.PASS) > 0
 
     def _failed(self, probe: Probe) -> bool:
-        return sum(one.probe.turn == probe.turn and one.outcome is Outcome.FAIL for one in self.results) >= 2
+        return self._count(probe, Outcome.FAIL) >= 2
+
+    def _count(self, probe: Probe, outcome: Outcome) -> int:
+        return sum(result.probe.turn == probe.turn and result.outcome is outcome for result in self.results)
 
     def _proof_of_merge(self, certificate: Certificate) -> SkillProof:
         if not self.probes:
@@ -272,13 +277,11 @@ class LiveTask:
 
     @staticmethod
     def of(draw: Draw, outcome: Outcome) -> "LiveTask":
-        """From a logged draw and a verdict."""
+        """The task of a recorded draw with this outcome."""
         return LiveTask(draw.placed, draw.propensity, outcome)
 
 
 class TrialDecision(StrEnum):
-    """The decision on a skill on trial."""
-
     PROMOTE = "promote"
     WITHDRAW = "withdraw"
     CONTINUE = "continue"
@@ -296,11 +299,10 @@ class TaskCounts:
 
     @staticmethod
     def of(tasks: Iterable[LiveTask]) -> "TaskCounts":
-        """Count tasks."""
         return reduce(TaskCounts.plus, tasks, TaskCounts())
 
     def plus(self, task: LiveTask) -> "TaskCounts":
-        """With one more. Tasks where the skill was placed for certain do not count."""
+        """The counts with one more task. Tasks in which the skill was placed for certain do not count."""
         if task.propensity == 1.0:
             return self
         if task.outcome is Outcome.UNKNOWN:
@@ -332,7 +334,7 @@ class TaskCounts:
         )
 
     def in_words(self) -> str:
-        """For people."""
+        """The counts in words, for people."""
         with_skill = f"with it {self.placed_passed} of {self.placed} tasks passed"
         without = f"without it {self.withheld_passed} of {self.withheld}"
         return f"{with_skill}, {without}" if self.withheld else with_skill
@@ -348,7 +350,7 @@ class TrialReport:
     counts: TaskCounts
 
     def certificate(self, model: str, notes: Iterable[str] = (), earlier: Certificate | None = None) -> Certificate:
-        """The trial as evidence: a task that passed with the skill or failed without it speaks for it."""
+        """The trial as evidence: a task that passed with the skill or failed without it counts as a win."""
         counts = self.counts
         return Certificate(
             stage=SkillState.CANARY,
@@ -370,12 +372,12 @@ def trial_prior(certificate: Certificate | None) -> Belief:
     """The belief from replays before the first live task: half a task with the skill and half a task without it."""
     if certificate is None or not certificate.replays:
         return Belief()
-    found = replay_belief(certificate.replays)
-    return Belief(_scaled(found.with_skill), _scaled(found.without))
+    belief = replay_belief(certificate.replays)
+    return Belief(_scaled(belief.with_skill), _scaled(belief.without))
 
 
 def judge_trial(tasks: Sequence[LiveTask], prior: Belief | None = None) -> TrialReport:
-    """The report on the tasks so far, oldest first. The first decision counts, however many tasks came later."""
+    """The report on the tasks so far, oldest first. The first decision counts; later tasks do not change it."""
     prior, counts = prior or Belief(), TaskCounts()
     for number, task in enumerate(tasks, 1):
         counts = counts.plus(task)
@@ -401,7 +403,7 @@ def _report(counts: TaskCounts, prior: Belief, *, is_over: bool) -> TrialReport:
 
 
 def is_harmful(counts: TaskCounts, prior: Belief) -> bool:
-    """Whether a live skill, seen often enough with and without, does harm."""
+    """Whether a live skill does harm, after enough tasks with and without it."""
     belief = counts.belief(prior)
     is_seen = counts.placed >= _HARM_PLACED and counts.withheld >= _HARM_WITHHELD
     return is_seen and belief.difference < 0 and belief.loss_if_withdrawn <= _HARM_LOSS
@@ -409,7 +411,7 @@ def is_harmful(counts: TaskCounts, prior: Belief) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where the effect lies with a probability of 90 %."""
+    """The range in which the effect is with a probability of 90 %."""
 
     low: float
     high: float
@@ -417,7 +419,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Uplift:
-    """The measured effect of a skill on matching tasks. The estimate is None where one side was never seen."""
+    """The measured effect of a skill on matching tasks. The estimate is None if there is no task with it, or none without it."""
 
     estimate: float | None
     interval: Interval | None

@@ -4,15 +4,15 @@
 |----------|------------------------------------------------------------------|--------------------------------|
 | `off`    | goes live                                                        | goes live                      |
 | `lint`   | draft checks, live                                               | draft checks, live             |
-| `shadow` | draft checks, replays, live; on trial where replays do not tell  | draft checks, live             |
+| `shadow` | draft checks, replays, live; on trial if replays do not decide   | draft checks, live             |
 | `full`   | draft checks, replays, live trial                                | draft checks, live             |
 
-A rule is what a person laid down: it is never replayed and never on trial. A newer rule takes the place of what it contradicts in
-its scope, except of a file a person wrote: then a person decides. A skill that a model wrote takes the place of no rule, in any
-mode, and one that contradicts a rule of a wider scope waits for a person.
+A person's rule is never replayed and never on trial. A newer rule replaces the rules and skills of its scope that it contradicts,
+except those in a file that a person wrote: then a person decides. A skill that a model wrote replaces no rule, in any mode; if it
+contradicts a rule of a wider scope, it waits for a person.
 
-The checks that are passed in (secrets, provenance, capabilities) are about safety, not quality: they run in every mode, `off` too.
-Each may object, or ask to wait for a person. All checks of the text come before anything is paid for.
+The checks that are passed in (secrets, provenance, capabilities) are for safety, so they run in every mode, including `off`. Each
+may object, or ask to wait for a person. All checks of the text run before anything is paid for.
 """
 
 import re
@@ -30,7 +30,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillKind, SkillState
 from metaclaw.ports import Replayer
 from metaclaw.skills.block import estimate_tokens
-from metaclaw.skills.fields import is_stated
+from metaclaw.skills.fields import is_stated, is_untouchable
 from metaclaw.skills.gate.clashes import Clash, ClashKind, IndexLibrary, find_clashes
 from metaclaw.skills.gate.evidence import LIVE_LOSS, Decision, Paid, ReplayBudget, SkillProof, prove
 from metaclaw.text import VERY_COMMON_WORDS, list_terms, stem
@@ -92,9 +92,9 @@ _ALLOWED = frozenset("\n\t\r\u200c\u200d\ufe0f")  # joiners that scripts and emo
 
 
 def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
-    """Objections to a skill's text, or to a revision of `before`. What an evolver writes must say when it applies, what to do and
-    what not to do, in few words and without leftovers of its session. Of a person's rule only size and hidden or withheld
-    characters count."""
+    """Objections to a skill's text, or to a revision of `before`. A skill of the evolver must say when it applies, what to do and
+    what not to do, in few words and without ids and paths of its session. A person's rule is only checked for its size, invisible
+    characters and places of removed secrets."""
     text = f"{skill.trigger}\n{skill.body}"
     objections = []
     if (tokens := estimate_tokens(text)) > MOST_TOKENS:
@@ -116,12 +116,12 @@ def lint(skill: Skill, before: Skill | None = None) -> tuple[str, ...]:
 
 
 def count_words(text: str) -> int:
-    """Words as a reader counts them; where a script has no spaces, two characters are a word."""
+    """The number of words; in a script without spaces, two characters count as a word."""
     return len(_WORD.findall(_CJK.sub(" ", text))) + (len(_CJK.findall(text)) + 1) // 2
 
 
 def changed_lines(before: str, after: str) -> int:
-    """How many lines a revision adds, drops or changes; a changed line counts once."""
+    """The number of lines that a revision adds, drops or changes; a changed line counts once."""
     old, new = ([line.rstrip() for line in text.splitlines() if line.strip()] for text in (before, after))
     return sum(max(b - a, d - c) for tag, a, b, c, d in SequenceMatcher(None, old, new, False).get_opcodes() if tag != "equal")
 
@@ -178,20 +178,21 @@ class GateMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why a proposal may not go on, or, where it `waits`, may go on only if a person says so."""
+    """Why a proposal is rejected, or, if it `waits`, why a person must decide."""
 
     reason: str
     waits: bool = False
 
 
 DraftCheck: TypeAlias = Callable[[Proposal], Sequence[Objection]]
-"""A safety check: the secret scan, where imperatives come from, what a skill could reach."""
+"""A safety check: for secrets, for the source of instructions, for what a skill could reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The gate's decision. `supersedes` are skills of the same scope that it replaces beside `replaces`; `overrides` skills of a
-    wider scope that it contradicts and must not be placed beside; `notice` is a message for the person, or empty."""
+    """The gate's decision. `supersedes` are skills of the same scope that it replaces in addition to `replaces`; `overrides` are
+    skills of a wider scope that it contradicts, which are not placed together with it; `notice` is a message for the person, or
+    empty."""
 
     standing: Standing
     state: SkillState
@@ -209,8 +210,8 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Replaying:
-    """The turns a proposal may be replayed on, and what was paid for earlier. `paid` is called after each replay and returns
-    whether the proposal is still wanted. Without a `budget`, replays may take a multiple of the first turn's tokens."""
+    """The turns on which a proposal may be replayed, and its earlier replays. `paid` is called after each replay and returns
+    whether to continue. Without a `budget`, replays may take a multiple of the first turn's tokens."""
 
     probes: Sequence[Probe]
     model: str = ""
@@ -221,8 +222,6 @@ class Replaying:
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """Decides about proposals."""
-
     mode: GateMode
     replayer: Replayer | None = None
     checks: Sequence[DraftCheck] = ()
@@ -232,8 +231,8 @@ class Gate:
         return self.mode in (GateMode.SHADOW, GateMode.FULL) and not proposal.is_rule
 
     async def admit(self, proposal: Proposal, library: IndexLibrary, replaying: Replaying | None = None) -> Admission:
-        """Take a proposal as far as the mode asks."""
-        # In a thread: the checks read turns and the whole library, while requests are served on this loop.
+        """Check, and if the mode says so replay, a proposal; return the decision."""
+        # In a thread, because the checks read turns and the whole library, and this loop serves requests.
         clashes, refused = await to_thread.run_sync(self._draft, proposal, library)
         admission = refused or await self._tested(proposal, replaying)
         if not admission.is_in_force:
@@ -242,7 +241,7 @@ class Gate:
         return replace(admission, supersedes=_superseded(proposal, clashes), overrides=overrides)
 
     def _draft(self, proposal: Proposal, library: IndexLibrary) -> tuple[tuple[Clash, ...], Admission | None]:
-        """The clashes of a proposal, and the refusal, if there is one."""
+        """The clashes of a proposal, and the refusal or None."""
         clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
         return clashes, self._refusal(proposal, library, clashes)
 
@@ -289,7 +288,7 @@ class Gate:
 
     def _refusal(self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]) -> Admission | None:
         objections = self._objections(proposal, library, clashes)
-        reason = "; ".join(objection.reason for objection in sorted(objections, key=lambda one: one.waits))
+        reason = "; ".join(objection.reason for objection in sorted(objections, key=lambda objection: objection.waits))
         if any(not objection.waits for objection in objections):
             return Admission(Standing.REJECTED, SkillState.DRAFT, reason)
         if objections:
@@ -303,7 +302,7 @@ def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Object
     if skill.author is not Authorship.EVOLVER:
         return []
     known = (library.get(name) for name in (skill.name, *proposal.replaces))
-    stated = dict.fromkeys(one.name for one in known if one is not None and is_stated(one))
+    stated = dict.fromkeys(rule.name for rule in known if rule is not None and is_stated(rule))
     objections = [Objection(f"{name} is what a person stated: only they may change it") for name in stated]
     if skill.kind is not SkillKind.SKILL:
         objections.append(Objection(f"a model wrote it as a {skill.kind}: only what a person says is one"))
@@ -311,18 +310,14 @@ def _stated_objections(proposal: Proposal, library: IndexLibrary) -> list[Object
 
 
 def _superseded(proposal: Proposal, clashes: Sequence[Clash]) -> tuple[SkillName, ...]:
-    """Skills that a newer rule supersedes: those it contradicts, and those an evolver wrote from the same lesson."""
+    """The skills that a newer rule replaces: those it contradicts, and those of the evolver that say the same."""
     if not proposal.is_rule:
         return ()
     scope = proposal.skill.scope
-    own = (
-        clash
-        for clash in clashes
-        if clash.other.scope == scope and clash.other.author is not Authorship.PERSON and not clash.other.pinned
-    )
+    in_scope = (clash for clash in clashes if clash.other.scope == scope and not is_untouchable(clash.other))
     return tuple(
         clash.other.name
-        for clash in own
+        for clash in in_scope
         if clash.kind is ClashKind.CONFLICT or (clash.kind is ClashKind.DUPLICATE and clash.other.author is Authorship.EVOLVER)
     )
 
@@ -341,5 +336,5 @@ def _clash_objections(proposal: Proposal, clashes: Sequence[Clash]) -> list[Obje
 
 
 def untested(model: str, note: str) -> Certificate:
-    """The certificate of what was not tried on anything."""
+    """The certificate of a skill that was not tried."""
     return Certificate(SkillState.DRAFT, 0, 0, 0, 0, 0, 0, 0, model, (note,) if note else ())

@@ -8,7 +8,6 @@ or failed step had sent is abandoned with the client it was sent through.
 import asyncio
 import logging
 import math
-import os
 import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
@@ -22,6 +21,7 @@ import msgspec
 
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
+from metaclaw.durable_files import BY_UMASK, replace_file
 from metaclaw.errors import TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends.blocking_calls import gather_all, ignore_failure
@@ -398,14 +398,9 @@ def _read_mark(folder: Path) -> RunMark | None:
 
 def write_mark(folder: Path, mark: RunMark) -> None:
     """Replace the mark; it is on disk when this returns. Raises TrainingError."""
-    draft = folder / f"{_MARK_FILE}.new"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            file.write(msgspec.json.encode(asdict(mark)))
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(folder / _MARK_FILE)
+        replace_file(folder / _MARK_FILE, msgspec.json.encode(asdict(mark)), mode=BY_UMASK)
     except OSError as error:
         raise TrainingError(f"cannot write {folder / _MARK_FILE}: {error}") from error
 

@@ -9,5 +9,3 @@ from metaclaw_bench.research.contracts.writing import WRITING
 from metaclaw_bench.research.stages import Stage
 
 CONTRACTS: Final[dict[Stage, Contract]] = {contract.stage: contract for contract in (*SCOPING, *EXPERIMENTS, *WRITING)}
-
-__all__ = ["CONTRACTS", "Broken", "Contract", "Files"]

@@ -9,5 +9,3 @@ from metaclaw_bench.workdays.words.spanish import SPANISH
 from metaclaw_bench.workdays.words.wording import Words
 
 LANGUAGES: Final[dict[str, Words]] = {"en": ENGLISH, "de": GERMAN, "fr": FRENCH, "es": SPANISH}
-
-__all__ = ["LANGUAGES", "Words"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Signal
 from metaclaw.skills import Failure, group_failures, is_learnable
-from metaclaw.skills.failures import CORRECTION_READ, is_on_users_word
+from metaclaw.skills.failure_groups import CORRECTION_READ, is_on_users_word
 from tests.skills.made_failures import make_failure, make_step, make_verdict, not_taught_by
 
 _TASKS = (

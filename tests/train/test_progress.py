@@ -5,8 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from metaclaw.train.records import GroupRecord, StepRecord
-from metaclaw.train.schedule import (
+from metaclaw.train.progress import (
     Phase,
     ScheduleRules,
     checkpoint_steps,
@@ -15,6 +14,7 @@ from metaclaw.train.schedule import (
     next_step,
     token_cap,
 )
+from metaclaw.train.records import GroupRecord, StepRecord
 
 RULES = ScheduleRules()
 
