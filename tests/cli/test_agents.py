@@ -55,6 +55,11 @@ def test_connect_shows_the_difference_and_asks_first(user: Path) -> None:
     assert KEY not in refused.out
 
 
+def test_connect_says_how_to_try_the_agent_also_where_it_cannot_run_unattended(user: Path) -> None:
+    assert "Try it: metaclaw agents test codex" in metaclaw("agents", "connect", "codex", "--yes").out
+    assert "Try it: ask it something, then: metaclaw sessions list" in metaclaw("agents", "connect", "nanoclaw", "--yes").out
+
+
 def test_a_connected_agent_is_listed_with_its_file_and_backup(user: Path) -> None:
     file = user / ".claude" / "settings.json"
     file.parent.mkdir()

@@ -146,6 +146,11 @@ def test_the_list_tells_state_author_and_scope(home: Path) -> None:
     assert all(word in shown for word in ("canary", "evolver", "alice"))
 
 
+def test_a_skill_is_shown_with_its_check(home: Path) -> None:
+    put(home, SKILL.replace("---\nCopy", "check: 'pattern: bak'\n---\nCopy"))
+    assert metaclaw("skills", "show", "backup-first").out.endswith("\nIts check:\npattern: bak\n")
+
+
 def test_a_skill_is_retired_and_comes_back_by_going_back_without_a_proxy(home: Path) -> None:
     put(home, SKILL)
     put(home, SKILL, "other")

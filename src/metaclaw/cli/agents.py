@@ -100,7 +100,9 @@ def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: 
     )
     if agent.after:
         click.echo(f"If it is running: {agent.after}")
-    click.echo(f"Try it: metaclaw agents test {agent.name}      Undo it: metaclaw agents disconnect {agent.name}")
+    is_testable = agent.question is not None
+    attempt = f"metaclaw agents test {agent.name}" if is_testable else "ask it something, then: metaclaw sessions list"
+    click.echo(f"Try it: {attempt}      Undo it: metaclaw agents disconnect {agent.name}")
 
 
 @agents.command(name="disconnect")

@@ -90,6 +90,8 @@ def show(home: Path, name: str, as_json: bool) -> None:
     pairs += [("check", f"is not run: {trouble}" if trouble else lenience_trouble(skill))]
     print_facts((label, value) for label, value in pairs if value is not None)
     click.echo(f"\n{plain_block(skill.body)}")
+    if check := skill.extra.get("check"):
+        click.echo(f"\nIts check:\n{plain_block(str(check))}")
 
 
 @skills.command()

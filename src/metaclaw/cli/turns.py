@@ -161,7 +161,7 @@ def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_jso
         if outcome == "fail" and not comment:
             click.echo('It learns more if you say what was wrong: metaclaw feedback --last fail "…"')
         elif outcome == "fail" and find(home) is not None:
-            click.echo("It is examined now; see metaclaw watch and metaclaw candidates for the results.")
+            click.echo("It is examined now; see metaclaw watch and metaclaw candidates list for the results.")
         elif outcome == "fail":
             click.echo("It is examined once a proxy runs: metaclaw start --detach")
 
