@@ -1,14 +1,15 @@
-"""The error tree, by who must act.
+"""The errors of the program, and what it does on each.
 
 MetaClawError
-├─ ConfigError     the owner edits the file                → exit 2, one sentence
-├─ WireError       the client sent nonsense                → 4xx in the wire's shape
-├─ UpstreamError   the provider failed (status, retryable) → its status, or 502
-├─ SkillError      a skill file is unusable                → skipped, shown
-├─ JudgeError      no verdict could be had                 → unknown, tried again
-├─ LearnerError    the process that learns has ended       → started again
-├─ EngineError     the embedded model cannot answer        → 503
-└─ StoreError      the database is unusable                → serve on, degraded, loudly
+├─ ConfigError      the configuration is invalid            → exit 2, one sentence
+├─ WireError        the client's request is invalid         → 4xx in the wire's format
+├─ UpstreamError    the provider failed (status, retryable) → its status, or 502
+│  └─ EngineError   the embedded model cannot answer        → 503
+├─ SkillError       a skill file is unusable                → skipped and reported
+├─ JudgeError       the judge gave no verdict               → unknown, tried again
+├─ LearnerError     the learner process has ended           → started again
+├─ TrainingError    a training step failed                  → tried again in the next window
+└─ StoreError       the database is unusable                → keep serving, report as degraded
 """
 
 
@@ -41,7 +42,7 @@ class UpstreamError(MetaClawError):
 
 
 class BudgetError(UpstreamError):
-    """A call of the program's own is not made, because today's learning budget is used up."""
+    """The program does not call a model for itself because today's learning budget is used up."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, status=429, code="learning_budget")
@@ -59,15 +60,15 @@ class SkillError(MetaClawError):
 
 
 class JudgeError(MetaClawError):
-    """A judge is down, slow or cannot be understood; what it was asked about stays unknown."""
+    """A judge is down, slow or its answer cannot be read; the verdict stays unknown."""
 
 
 class LearnerError(MetaClawError):
-    """The process that learns is gone; nothing is lost, and another one goes on."""
+    """The learner process has ended. Nothing is lost: another process continues."""
 
 
 class TrainingError(MetaClawError):
-    """A training step did not happen, or weights cannot be used; the next window tries again."""
+    """A training step failed, or weights cannot be used; the next window tries again."""
 
 
 class BackendDownError(TrainingError):
@@ -79,15 +80,15 @@ class MissingPackageError(TrainingError):
 
 
 class TrainingBudgetError(TrainingError):
-    """The day's learning budget does not pay for the judge that scores answers; training goes on when it does."""
+    """Today's learning budget does not pay for the judge that scores answers; training continues when it does."""
 
 
 class TrainerMemoryError(TrainingError):
-    """The trainer finds too little memory, however little it works on at once; it tries again later."""
+    """The trainer has too little memory even for the smallest piece of work; it tries again later."""
 
 
 class WeightsLostError(TrainingError):
-    """The host cannot load these weights: they are missing, cut, or not for this model."""
+    """The host cannot load these weights: they are missing, truncated, or made for another model."""
 
 
 class StoreError(MetaClawError):

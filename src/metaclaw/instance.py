@@ -1,7 +1,7 @@
-"""One running proxy per home folder: a lock that ends with its process, and the address of the running one.
+"""The lock that allows one running proxy per home folder, and the address of that proxy.
 
-The lock is a `flock` on `run/metaclaw.pid`. The kernel releases it when the process ends, also after `kill -9`, and a process that
-got an old process id is never taken for the proxy.
+The lock is a `flock` on `run/metaclaw.pid`. The kernel releases it when the process ends, also after `kill -9`, so a process that
+reuses the process id of a dead proxy is not mistaken for it.
 """
 
 import fcntl
@@ -17,7 +17,7 @@ from pathlib import Path
 from metaclaw.durable_files import replace_file
 from metaclaw.errors import MetaClawError
 
-# `find` holds a shared lock for an instant; a proxy that starts at that instant tries again.
+# `find` holds a shared lock for a moment; a proxy that starts at that moment tries again.
 _PATIENCE_S = 0.5
 _PAUSE_S = 0.02
 
@@ -32,24 +32,24 @@ class Running:
 
 
 class Instance:
-    """This process as the one proxy of its home."""
+    """This process as the proxy of its home folder."""
 
     def __init__(self, home: Path) -> None:
         self._serving = home / "run" / "serving.json"
 
     def announce(self, url: str) -> None:
-        """Say where this proxy listens, so that commands find it."""
+        """Write the address of this proxy where commands find it."""
         facts = {"pid": os.getpid(), "url": url, "started_at": datetime.now(UTC).isoformat()}
         replace_file(self._serving, json.dumps(facts).encode(), flush=False)
 
     def retract(self) -> None:
-        """Remove the address: this proxy does not listen any more."""
+        """Remove the address."""
         self._serving.unlink(missing_ok=True)
 
 
 @contextmanager
 def acquire(home: Path) -> Iterator[Instance]:
-    """Be the one proxy of this home until the block ends. Raises MetaClawError if another is."""
+    """Hold the lock of this home until the block ends. Raises MetaClawError if another process holds it."""
     run = home / "run"
     try:
         run.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -81,13 +81,13 @@ def find(home: Path) -> Running | None:
     except OSError as error:
         raise MetaClawError(f"cannot see whether a proxy runs in {home}: {error.strerror}") from error
     try:
-        return _look(home, handle)
+        return _lock_holder(home, handle)
     finally:
         os.close(handle)
 
 
-def _look(home: Path, handle: int) -> Running | None:
-    """The holder's number is there a moment after it has the lock; wait out that moment."""
+def _lock_holder(home: Path, handle: int) -> Running | None:
+    """The process that holds the lock, or None. It writes its process id a moment after it gets the lock, so this waits for it."""
     deadline = time.monotonic() + _PATIENCE_S
     while not _try_lock(handle, fcntl.LOCK_SH):
         text = os.pread(handle, 32, 0).decode("ascii", "replace").strip()

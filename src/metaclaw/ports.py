@@ -1,4 +1,4 @@
-"""What we need from the world: one Protocol per need, spoken in domain types."""
+"""Protocols for what the program needs from its parts and from outside, in domain types."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ class Reply(Protocol):
 class Call(msgspec.Struct, frozen=True):
     """One HTTP call to a provider. `path` begins with a slash and follows the provider's base URL; `query` has no `?`.
 
-    `purpose` is given where the program itself asks; it is sent along, and no client can send it. `session` is not sent: sessions
-    take turns where calls have to wait for a busy provider.
+    `purpose` is set if the program itself makes the call; it is sent as a header that no client can send. `session` is not sent:
+    calls that wait for a busy provider are served session by session in turn.
     """
 
     method: str
@@ -59,9 +59,9 @@ class HttpProvider(Protocol):
     @property
     def models(self) -> tuple[str, ...]: ...
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
-        """Send; return once the status line is here. Raises UpstreamError if nothing came back.
+        """Send the call and return once the status line has arrived. Raises UpstreamError if none arrives.
 
-        `caller` are the client's own header fields in lower case, from which passthrough credentials are taken.
+        `caller` has the client's header fields in lower case, from which passthrough credentials are taken.
         """
 
     async def aclose(self) -> None: ...
@@ -75,29 +75,26 @@ class ModelProvider(Protocol):
     @property
     def models(self) -> tuple[str, ...]: ...
     def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
-        """Answer with these weights; a model that has no versions knows only the base.
-
-        Closing the iterator early stops the model. Raises WireError or EngineError.
-        """
+        """Answer with this version of the weights. Closing the iterator early stops the model. Raises WireError or EngineError."""
 
     async def aclose(self) -> None: ...
 
 
 class Ledger(Protocol):
-    """Where turns become durable."""
+    """Stores turns."""
 
     async def record(self, turn: Turn) -> bool:
         """Return True when the turn is on disk, False when the store cannot take it now (it may be kept in memory for later)."""
 
     async def end_session(self, session: SessionId, reason: str) -> None:
-        """Mark a session as ended. Ending an unknown or ended session is no error."""
+        """Mark a session as ended. An unknown or ended session is no error."""
 
     @property
     def health(self) -> StoreHealth: ...
 
 
 class GenerationStore(Protocol):
-    """Where skill generations are kept."""
+    """Stores skill generations."""
 
     def latest(self) -> SkillGeneration: ...
     def publish(
@@ -109,40 +106,40 @@ class GenerationStore(Protocol):
         learned: LearnedFrom | None = None,
         reverted_to: int | None = None,
     ) -> SkillGeneration:
-        """One atomic change: the next generation with exactly these skills. Raises StoreError.
+        """Store the next generation, with exactly these skills, in one transaction. Raises StoreError.
 
-        `unwritten` are the skills whose files do not say yet what the generation says; they are remembered until `written`.
-        `learned` is given for a change the program makes by itself. It is a RefusedError if its evidence is older than the last
-        revert, if it brings back a skill that was taken out of force after its evidence, or if a turn of it was forgotten.
-        `reverted_to` is given where a person reverts to an earlier generation.
+        `unwritten` are the skills whose files differ from the generation until `written` is called.
+        `learned` is the evidence of a change that no person made. Raises RefusedError if the evidence is older than the last
+        revert, if the change brings back a skill that was retired after the evidence, or if a turn of the evidence was forgotten.
+        `reverted_to` is set if a person reverts to an earlier generation.
         """
 
     def unwritten(self) -> dict[SkillName, Skill | None]:
-        """What files should say and may not, because the program was stopped in between: a skill, or None for no file."""
+        """The skills whose files may differ from the latest generation because the program stopped before it wrote them; None for a
+        file to be removed."""
 
     def written(self, names: Iterable[SkillName]) -> None:
-        """These files say now what the latest generation says."""
+        """Record that these files agree with the latest generation."""
 
     def at(self, number: int) -> SkillGeneration | None:
-        """The generation of that number, if there ever was one."""
+        """The generation of that number, or None."""
 
 
 class GenerationHistory(Protocol):
-    """What was in force before. Blocking: call from a thread. Each raises StoreError."""
+    """Reads earlier generations. Every method blocks (call it in a thread) and may raise StoreError."""
 
     def changes(self, before: int | None = None, limit: int = 50, *, skip: str | None = None) -> list[GenerationChange]:
-        """What generations changed, newest first; only those of a lower number than `before`, and without those whose reason begins
-        with `skip`, if given."""
+        """The changes of generations numbered below `before`, newest first, without those whose reason begins with `skip`."""
 
     def retired(self) -> list[RetiredSkill]:
-        """Skills, rules and facts that were in force and are not, the last to go first."""
+        """Retired skills, rules and facts, the last retired first."""
 
     def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
-        """Of each skill in force: when it first came into force, and when it was last changed."""
+        """For each skill in force: when it first came into force, and when it was last changed."""
 
 
 class Purpose(StrEnum):
-    """Why the program itself asks a model. Goes along as `X-Metaclaw-Purpose` and is counted separately."""
+    """Why the program itself asks a model. It is sent as `X-Metaclaw-Purpose`, and calls are counted by it."""
 
     LISTEN = "listen"
     JUDGE = "judge"
@@ -153,51 +150,51 @@ class Purpose(StrEnum):
 
 
 class Model(Protocol):
-    """A model the program may ask for itself: judge, evolver, or the serving model in a replay."""
+    """A model that the program itself asks: judge, evolver, or the serving model in a replay."""
 
     @property
     def name(self) -> str: ...
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
-        """A whole answer. The request's model and wire are replaced by this model's own. Raises UpstreamError."""
+        """Return the whole answer. This model's name and wire replace those of the request. Raises UpstreamError."""
 
 
 class Replayer(Protocol):
-    """Recorded sessions as a proving ground: nothing outside is touched, and only a model is asked."""
+    """Replays recorded turns. It asks only a model and runs no tools."""
 
     async def estimate(self, probe: Probe, skill: Skill) -> ReplayCost:
-        """The tokens that one replay of this turn takes; 0 where it cannot be replayed and costs nothing."""
+        """The tokens that one replay of this turn takes; 0 if it cannot be replayed."""
 
     async def replay(self, probe: Probe, skill: Skill, replaces: Sequence[SkillName], seed: int, limit: int) -> ReplayResult:
-        """Replay the turn with the skill, which takes the place of those it replaces, for at most `limit` tokens. Never raises for
-        a turn that cannot be replayed or judged: its outcome is then unknown and the note says why."""
+        """Replay the turn with the skill and without those it replaces, for at most `limit` tokens. If the turn cannot be replayed
+        or judged, the outcome is unknown and the note says why; this raises nothing."""
 
 
 class VerdictStore(Protocol):
-    """What turns came to. Blocking: call from a thread. Each raises StoreError."""
+    """Stores verdicts. Every method blocks (call it in a thread) and may raise StoreError."""
 
     def record_verdict(self, verdict: Verdict) -> bool:
-        """Keep a verdict for ever; True if it is the one that stands now (`domain.verdict.outranks`)."""
+        """Store a verdict; True if it replaces the standing one (`domain.verdict.outranks`)."""
 
     def verdict_of(self, turn: TurnId) -> Verdict | None:
-        """The verdict that stands."""
+        """The standing verdict."""
 
     def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
-        """The newest main turns made up to this generation whose standing verdict teaches, that have no role yet, and that are
-        neither too old nor from before a revert; oldest first."""
+        """The newest main turns up to this generation from whose failure a skill may be made, oldest first. Turns that have a role,
+        are too old, or were made before a revert are left out."""
 
 
 class CandidateStore(Protocol):
-    """Attempts to learn, and what became of them. Blocking: call from a thread. Each raises StoreError."""
+    """Stores attempts to learn and their candidates. Every method blocks (call it in a thread) and may raise StoreError."""
 
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
-        """These turns are about to be shown to an evolver: in one transaction they become support of this generation, for ever.
-        The attempt's number.
+        """Make these turns support of this generation, in one transaction, before an evolver reads them. Returns the attempt's
+        number.
 
-        Raises RefusedError, and changes nothing, if one of them has a role already: nothing learns twice from one failure.
+        Raises RefusedError and changes nothing if one of them has a role: each failure teaches once.
         """
 
     def save_candidate(self, candidate: Candidate) -> None:
-        """Insert it, or bring its standing, reason and certificate up to date; what it was before is kept in `events`."""
+        """Insert the candidate, or update its standing, reason and certificate; `events` keeps the earlier ones."""
 
     def candidate(self, candidate: CandidateId) -> Candidate | None: ...
     def candidates(self, standing: Standing | None = None, limit: int = 100) -> list[Candidate]:
@@ -206,9 +203,8 @@ class CandidateStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a training backend can do. `yields` says that it can stand still in the middle of a piece, wherever that is;
-    `has_own_processor` that it computes on a GPU or elsewhere, and does not slow down what is served on this machine's CPU;
-    `scales` that it can make the change of kept weights smaller (`shrink`)."""
+    """What a training backend can do. `yields`: it can pause anywhere within a piece. `has_own_processor`: it computes on a GPU or
+    another machine and does not slow down answers on this machine's CPU. `scales`: it has `shrink`."""
 
     losses: frozenset[LossKind]
     has_kl: bool
@@ -219,8 +215,8 @@ class Abilities:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """One training run, resumable by its name. `start` are the weights it goes on from (None: the untrained model); `folder` is
-    where a backend on this machine may keep its pieces."""
+    """One training run, resumable by its name. It starts from the weights `start` (None: the untrained model). A backend on this
+    machine may keep its pieces in `folder`."""
 
     name: str
     start: Weights | None
@@ -230,10 +226,10 @@ class RunPlan:
 
 
 class TrainingBackend(Protocol):
-    """Weights that can be sampled from and taught, one run at a time. Every call raises TrainingError.
+    """Samples from weights and trains them, one run at a time. Every call may raise TrainingError.
 
-    A run is opened, then any number of: sample, score, accumulate…, apply. `accumulate` is one bounded piece; a step is its pieces
-    followed by `apply`. What was applied survives the end of the process; whether accumulated pieces do, `open` tells.
+    After `open`, a step is any number of `accumulate` (one bounded piece of work each) followed by `apply`; `sample` and `score`
+    may be called at any time. Applied steps survive the end of the process; `open` returns how many pieces did.
     """
 
     @property
@@ -241,13 +237,13 @@ class TrainingBackend(Protocol):
     @property
     def abilities(self) -> Abilities: ...
     async def open(self, run: RunPlan) -> RunProgress:
-        """Begin this run, or go on with it where it was."""
+        """Begin this run, or continue it."""
 
     async def sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
     ) -> list[list[Rollout]]:
-        """For each prompt `drawing.count` rollouts, from the run's present weights, or from kept ones. Works without an open run if
-        weights are named."""
+        """Draw `drawing.count` rollouts for each prompt from the run's current weights, or from `weights`, which needs no open
+        run."""
 
     async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
         """The same from the untrained model."""
@@ -264,71 +260,71 @@ class TrainingBackend(Protocol):
         """Add one piece's gradient: the sum over its drawn tokens."""
 
     async def apply(self, adam: Adam, normaliser: float) -> StepStats:
-        """One optimiser step with what was accumulated, divided by `normaliser` (such as the step's drawn tokens); durable when it
-        returns."""
+        """Make one optimiser step with the accumulated gradient divided by `normaliser` (such as the number of drawn tokens). It is
+        durable when this returns."""
 
     async def keep(self, label: str) -> Weights:
-        """The present weights, durable, loadable for serving and for going on. It may be called several times in a run."""
+        """Save the current weights, for serving and for further training. It may be called several times in a run."""
 
     async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
-        """Kept weights under another label, with what was learned multiplied by `scale`; asked only where `abilities.scales`."""
+        """Save a copy of kept weights with their change multiplied by `scale`. Called only if `abilities.scales`."""
 
     async def discard(self, weights: Weights) -> None:
-        """Remove kept weights. What a service keeps by its own rules stays there; weights that are gone are no error."""
+        """Remove kept weights. Weights that are gone are no error; a service may keep its own copies."""
 
     async def close(self, *, discard: bool) -> None:
-        """End the run; with `discard` its pieces go, too."""
+        """End the run; `discard` removes its pieces."""
 
     async def aclose(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
 
 
 class PolicyHost(Protocol):
-    """Who serves trained weights: versions are loaded beside each other and never changed in place."""
+    """Serves trained weights. Several versions are loaded at once, and none is changed in place."""
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Make a version ready to answer. Raises TrainingError, and changes nothing, if it cannot be loaded."""
+        """Make a version ready to answer. Raises TrainingError and changes nothing if it cannot be loaded."""
 
     async def unload(self, version: int) -> None:
-        """Let a version go once its running answers are finished."""
+        """Unload a version once its running answers are finished."""
 
     @property
     def loaded(self) -> frozenset[int]: ...
 
 
 class Tokeniser(Protocol):
-    """Text and tokens of the policy's model."""
+    """Converts between text and tokens of the policy's model."""
 
     def prompt(self, request: ChatRequest) -> tuple[int, ...]:
-        """The tokens a request becomes, as when it is served."""
+        """The prompt tokens with which a request is served."""
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of an answer, up to and without its end."""
+        """The tokens of an answer, without the end token."""
 
     @property
     def end(self) -> int:
         """The token that ends an answer."""
 
     def word(self, token: int) -> str:
-        """What one token says."""
+        """The text of one token."""
 
 
 class Windows(Protocol):
-    """When the slow loop may run. At most one window is open at a time."""
+    """Says when the slow loop may run. At most one window is open at a time."""
 
     @property
     def window(self) -> Window | None:
-        """The open window, or None while it is shut."""
+        """The open window, or None."""
 
     @property
     def shut_because(self) -> str:
-        """Why no window is open; empty while one is."""
+        """Why no window is open; empty if one is."""
 
     async def until_open(self) -> Window:
-        """Wait for an open window; at once if one is open."""
+        """Wait for an open window."""
 
     def has_room(self, seconds: float) -> bool:
-        """Whether a piece of work of this length will very likely finish before the open window shuts; False while it is shut."""
+        """Whether work of this length will very likely finish before the open window shuts; False if none is open."""
 
     def on_change(self, hear: Callable[[Window | None], None]) -> None:
-        """Call this at once whenever the window opens or shuts. It must not block."""
+        """Call `hear` at once whenever a window opens or shuts. It must not block."""

@@ -1,84 +1,43 @@
-"""The program's own API on real parts: store, library and owner, asked in this process without a socket."""
+"""The program's own API on the program's own composition, asked in this process without a socket."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 import httpx
-from prometheus_client import CollectorRegistry
 
-from metaclaw.api import Api, ApiParts, EventFeed, LearningRoutes, WhyRoutes
-from metaclaw.config import build
+from metaclaw.api import Api
+from metaclaw.app.application import Application
 from metaclaw.domain.chat import Json
-from metaclaw.domain.ids import SessionId
-from metaclaw.learn.assembly import Learning, owner_of
-from metaclaw.learn.owner import OwnerActions
-from metaclaw.learn.retention import SessionErasure
-from metaclaw.skills import Budgets, Rulebook, SkillLibrary
-from metaclaw.store import (
-    Database,
-    LedgerLimits,
-    LedgerReader,
-    SqlCompliance,
-    SqlGenerations,
-    SqlLedger,
-    SqlVerdicts,
-    open_database,
-)
+from metaclaw.domain.status import Health
+from metaclaw.domain.turn import Turn
+from metaclaw.store import SqlCandidates, SqlVerdicts
+from tests.support.application import configured, opened
 
 
-@dataclass
 class Stage:
-    """Everything the routes stand on, and the API itself. `running` are the sessions that may be ended. No loop runs."""
+    """An opened program whose loops do not run, and a client of its API. `api` is the program's own unless another is given."""
 
-    folder: Path
-    database: Database
-    ledger: SqlLedger
-    library: SkillLibrary
-    registry: CollectorRegistry | None = field(default_factory=CollectorRegistry)
-    unready: str | None = None
-    running: set[SessionId] = field(default_factory=set)
+    def __init__(self, app: Application, api: Api | None = None) -> None:
+        self.app = app
+        self.api = api or app.api
+        self.database, self.reader, self.library, self.ledger = app.database, app.reader, app.library, app.ledger
+        self.candidates, self.verdicts = SqlCandidates(app.database), SqlVerdicts(app.database)
+        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app=self.api), base_url="http://metaclaw")
 
-    def __post_init__(self) -> None:
-        config = build({"skills": {"gate": "lint"}}, self.folder)
-        self.learning = Learning(
-            config,
-            database=self.database,
-            ledger=self.ledger,
-            library=self.library,
-            providers=(),
-            words=lambda agent, text: text,
-        )
-        self.owner = owner_of(self.learning, self.library, SessionErasure(self.database, self.library, self.folder / "policies"))
-        self.reader = LedgerReader(self.database)
-        self.candidates = self.learning.candidates
-        self.verdicts = SqlVerdicts(self.database)
-        self.generations = SqlGenerations(self.database)
-        self.routes = LearningRoutes(
-            EventFeed(self.reader),
-            self.candidates,
-            self.generations.history,
-            lambda: self.library.view,
-            self._owner,
-            Rulebook(self.library, self.generations),
-            SqlCompliance(self.database),
-        )
-        why = WhyRoutes(self.reader, self.generations.at, lambda: self.library.view.skills, Budgets(), {})
-        self.api = Api(
-            ApiParts(self._status, lambda: self.unready, self.reader, self.routes, self._end, registry=self.registry, why=why)
-        )
-        transport = httpx.ASGITransport(app=self.api)
-        self.http = httpx.AsyncClient(transport=transport, base_url="http://metaclaw")
-
-    async def _owner(self) -> OwnerActions:
-        return self.owner
+    async def record(self, turn: Turn) -> None:
+        await self._kept(await self.ledger.record(turn))
 
     async def announce(self, kind: str, data: dict[str, Json]) -> None:
-        """Make something known to whoever follows the events."""
-        assert await self.ledger.announce(kind, data)
+        await self._kept(await self.ledger.announce(kind, data))
+
+    async def _kept(self, is_on_disk: bool) -> None:
+        """Wait for a busy disk, which lets the ledger go on in memory."""
+        with anyio.fail_after(60):
+            while not is_on_disk and self.ledger.health.health is not Health.HEALTHY:
+                await anyio.sleep(0.01)
 
     async def get(self, path: str) -> Any:
         """The JSON of a GET that must succeed."""
@@ -97,34 +56,13 @@ class Stage:
         assert sentence
         return sentence
 
-    async def wakes_learning(self) -> bool:
-        """Whether the loop that learns has something to do."""
-        with anyio.move_on_after(0.01):
-            await self.learning.fast.wakeup.wait(60)
-            return True
-        return False
-
-    async def _status(self) -> dict[str, object]:
-        return {"generation": self.library.view.generation}
-
-    async def _end(self, session: SessionId) -> bool:
-        if session not in self.running:
-            return False
-        self.running.remove(session)
-        return True
-
 
 @asynccontextmanager
-async def staged(folder: Path) -> AsyncIterator[Stage]:
-    """A stage in a folder of its own."""
-    database = open_database(f"sqlite:///{folder}/ledger.db")
-    ledger = SqlLedger(database, LedgerLimits(patience_s=10))
-    await ledger.start()
-    stage = Stage(folder, database, ledger, SkillLibrary(folder / "skills", SqlGenerations(database)))
-    stage.library.sync()
-    try:
-        yield stage
-    finally:
-        await stage.http.aclose()
-        await ledger.aclose()
-        database.close()
+async def staged(folder: Path, **sections: Any) -> AsyncIterator[Stage]:
+    """A stage on a folder of its own, configured so."""
+    async with opened(configured(folder, **sections)) as app:
+        stage = Stage(app)
+        try:
+            yield stage
+        finally:
+            await stage.http.aclose()

@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 from metaclaw.api import EventFeed
 from metaclaw.errors import StoreError
 from metaclaw.store import LedgerEvent, LedgerReader
-from tests.api.stage import Stage
+from tests.api.stage import Stage, staged
 from tests.support.program import KEY, Program, providers_toml
 
 pytestmark = pytest.mark.anyio
@@ -228,13 +228,13 @@ async def test_a_subscriber_that_falls_behind_misses_nothing(stage: Stage) -> No
     assert late.count(b"event: happened") == 1199
 
 
-async def test_one_subscriber_too_many_is_refused_until_another_leaves(stage: Stage) -> None:
-    stage.routes.feed.max_subscribers = 1
-    async with following(stage) as follower:
-        await follower.until(": events of MetaClaw")
-        assert "proxy.max_subscribers" in await stage.refused(429, "GET", "/api/events")
-    async with following(stage) as follower:
-        await follower.until(": events of MetaClaw")
+async def test_one_subscriber_too_many_is_refused_until_another_leaves(tmp_path: Path) -> None:
+    async with staged(tmp_path, proxy={"max_subscribers": 1}) as stage:
+        async with following(stage) as follower:
+            await follower.until(": events of MetaClaw")
+            assert "proxy.max_subscribers" in await stage.refused(429, "GET", "/api/events")
+        async with following(stage) as follower:
+            await follower.until(": events of MetaClaw")
 
 
 async def test_the_real_program_stops_at_once_although_somebody_follows_its_events(tmp_path: Path) -> None:
@@ -264,10 +264,12 @@ async def test_idle_subscribers_of_the_real_program_take_next_to_no_processor_ti
             connection.sendall(request)
         for connection in connections:
             assert b"200 OK" in connection.recv(4096)
-        await anyio.sleep(0.5)
-        before = processor_s(program.process.pid)
-        await anyio.sleep(2)
-        assert processor_s(program.process.pid) - before < 0.2
+        took_s = 1.0
+        with anyio.fail_after(60):
+            while took_s >= 0.2:  # on a busy machine the program is still starting
+                before = processor_s(program.process.pid)
+                await anyio.sleep(2)
+                took_s = processor_s(program.process.pid) - before
     finally:
         for connection in connections:
             connection.close()

@@ -24,14 +24,14 @@ async def test_a_persons_word_stands_over_a_judges(stage: Stage) -> None:
     verdict = answer.json()["verdict"]
     assert (verdict["outcome"], verdict["source"], verdict["comment"]) == ("fail", "user", "Dates as YYYY-MM-DD.")
     assert (await stage.get(f"/api/turns/{turn.id}"))["verdict"] == verdict
-    assert await stage.wakes_learning()
+    assert stage.app.learner.lessons == 1
 
 
 async def test_a_pass_wakes_nobody_and_needs_no_comment(stage: Stage) -> None:
     turn = await record(stage)
     answer = await stage.http.post("/api/feedback", json={"turn": turn.id, "outcome": "pass"})
     assert answer.json()["verdict"]["score"] == 1.0
-    assert not await stage.wakes_learning()
+    assert stage.app.learner.lessons == 0
 
 
 @pytest.mark.parametrize(

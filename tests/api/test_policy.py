@@ -1,13 +1,14 @@
 """The routes about weights, on a real store: what is told, and what a person may have done."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from metaclaw.api import Api, ApiParts, PolicyOwner, PolicyRoutes
+from metaclaw.api import Api, PolicyOwner
+from metaclaw.app.application import Application
 from metaclaw.domain.chat import Json
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import Comparison, GateReport, PolicyVersion, Serving, Weights
@@ -15,6 +16,7 @@ from metaclaw.errors import TrainingError
 from metaclaw.store import SqlBatches, SqlPolicies
 from tests.api.recorded import record
 from tests.api.stage import Stage
+from tests.support.application import configured
 
 pytestmark = pytest.mark.anyio
 WEIGHTS = Weights("embedded", "policies/1")
@@ -52,30 +54,17 @@ class Owner:
             raise TrainingError(self.broken)
 
 
-class Studio:
-    """The API with these routes over the stage's store."""
+class Studio(Stage):
+    """The program's API where weights are trained: what serves is what the store says."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.policies, self.batches = SqlPolicies(stage.database), SqlBatches(stage.database)
-        self.trainer: Owner | None = Owner(self.policies)
-        routes = PolicyRoutes(self.policies, self.batches, lambda: self.policies.serving(0.1), self._owner)
-        facts = ApiParts(self._status, lambda: None, stage.reader, stage.routes, self._end, registry=None, policy=routes)
-        self.http = httpx.AsyncClient(transport=httpx.ASGITransport(app=Api(facts)), base_url="http://metaclaw")
+    def __init__(self, app: Application) -> None:
+        self.policies, self.batches = SqlPolicies(app.database), SqlBatches(app.database)
+        self.trainer = Owner(self.policies)
+        routes = replace(app.api_parts.policy, serving=lambda: self.policies.serving(0.1), owner=self._owner)
+        super().__init__(app, Api(replace(app.api_parts, policy=routes)))
 
-    async def _owner(self) -> PolicyOwner | None:
+    async def _owner(self) -> PolicyOwner:
         return self.trainer
-
-    async def _status(self) -> dict[str, object]:
-        return {}
-
-    async def _end(self, session: str) -> bool:
-        return False
-
-    async def get(self, path: str) -> Any:
-        answer = await self.http.get(path)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
 
     async def post(self, verb: str, **said: object) -> tuple[int, Any]:
         answer = await self.http.post(f"/api/policy/{verb}", json=said)
@@ -85,23 +74,24 @@ class Studio:
 
 @pytest.fixture
 async def studio(stage: Stage) -> AsyncIterator[Studio]:
-    made = Studio(stage)
+    made = Studio(stage.app)
     yield made
     await made.http.aclose()
 
 
-async def test_without_versions_the_untrained_model_answers(studio: Studio) -> None:
-    studio.trainer = None
-    told = await studio.get("/api/policy")
+async def test_without_versions_the_untrained_model_answers(stage: Stage, tmp_path: Path) -> None:
+    told = await stage.get("/api/policy")
     assert (told["policy_version"], told["canary"], told["canary_share"], told["versions"]) == (0, None, None, [])
     assert (told["training"]["state"], "[policy]" in told["training"]["paused_reason"]) == ("off", True)
+    embedded = Stage(configured(tmp_path, providers=[{"name": "embedded", "kind": "embedded"}]))
     for verb, said in (("train", {}), ("promote", {"version": 1}), ("rollback", {})):
-        status, words = await studio.post(verb, **said)
-        assert (status, "write [policy] into config.toml" in words) == (409, True)
+        path = f"/api/policy/{verb}"
+        assert "write [policy] into config.toml" in await embedded.refused(409, "POST", path, json=said)
+        assert "configured providers (main) cannot be trained" in await stage.refused(409, "POST", path, json=said)
 
 
 async def test_versions_are_told_newest_first_with_why(studio: Studio) -> None:
-    turn = await record(studio.stage)
+    turn = await record(studio)
     batch = studio.batches.open_batch(0, [turn.id])
     studio.policies.publish(WEIGHTS, parent=0, base="smol", batch=batch, steps=4, note="first", absorbed=[SkillName("a")])
     studio.policies.promote(1)
@@ -182,7 +172,6 @@ async def test_what_cannot_be_done_is_refused_with_the_reason(studio: Studio) ->
     ):
         found, sentence = await studio.post(verb, **said)
         assert (found, words in sentence) == (status, True), (verb, said, sentence)
-    assert studio.trainer is not None
     studio.trainer.broken = "the weights cannot be loaded"
     for verb in ("train", "rollback"):
         assert await studio.post(verb) == (409, "the weights cannot be loaded")

@@ -253,7 +253,7 @@ async def test_what_a_forgotten_session_taught_is_neither_listed_nor_brought_bac
     await stage.refused(409, "POST", "/api/undo")
     await stage.refused(409, "POST", "/api/skills/dates/restore")
     assert (await stage.get("/api/skills"))["skills"] == []
-    assert list(stage.routes.rulebook.lately()) == []
+    assert list(stage.app.rulebook.lately()) == []
 
 
 async def test_several_rules_are_put_in_force_in_one_step_or_none_of_them(stage: Stage) -> None:

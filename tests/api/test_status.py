@@ -1,15 +1,15 @@
 """How the program is, in one tree: what is known is told, what cannot be read now is null."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from metaclaw.api import ProviderFacts, Status
+from metaclaw.api import Status
 from metaclaw.domain.candidate import Standing
+from metaclaw.domain.chat import Wire
 from metaclaw.domain.skill import SkillState
-from metaclaw.domain.status import Health, StoreHealth
+from metaclaw.domain.status import Health, StoreHealth, StoreSize
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import StoreError
 from metaclaw.store import LearningCounts, LedgerCounts
@@ -28,23 +28,13 @@ def uncounted() -> LedgerCounts:
     raise StoreError("the disk is away")
 
 
+def unsized() -> StoreSize:
+    raise StoreError("the disk is away")
+
+
 @pytest.fixture
 def status(stage: Stage) -> Status:
-    return Status(
-        mode="skills_only",
-        store_kind="sqlite",
-        store_health=lambda: HEALTHY,
-        counts=stage.reader.counts,
-        library=lambda: stage.library.view,
-        library_trouble=lambda: None,
-        providers=[ProviderFacts("main", "openai", ("chat",), ("m-1",), lambda: "2 connections")],
-        engine_state=None,
-        loops=lambda: {"sensing": "running"},
-        active_sessions=lambda: 3,
-        learned=stage.reader.learning_counts,
-        learning=lambda: {"on": True, "gate": "full"},
-        began=time.monotonic(),
-    )
+    return stage.app.status
 
 
 @pytest.mark.anyio
@@ -54,11 +44,12 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: St
     stage.candidates.begin_attempt("dates", stage.library.view.generation, [turn.id])
     candidate(stage, "dates", turn.id)
     stage.library.publish([skill("live"), replace(skill("trial"), state=SkillState.CANARY)], (), "learned two")
+    stage.app.origins.identify(Wire.CHAT, {}, {"messages": [{"role": "user", "content": "Hello."}]})
     told = await status.tell()
     assert told["counts"] == {
         "turns": 1,
         "sessions": 1,
-        "active_sessions": 3,
+        "active_sessions": 1,
         "verdicts": {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 0},
         "support": 1,
         "query": 0,
@@ -69,15 +60,22 @@ async def test_what_was_recorded_and_learned_is_counted(stage: Stage, status: St
         "facts": 0,
     }
     assert (told["generation"], told["degraded"], told["engine"]) == (stage.library.view.generation, False, None)
-    assert told["learning"] == {"on": True, "gate": "full", "pending": None, "rejected": {"reasons": {}, "last": []}, "noted": []}
-    assert told["providers"] == [
-        {"name": "main", "kind": "openai", "wires": ("chat",), "models": ("m-1",), "state": "2 connections", "last_failure": None}
+    learning, providers = told["learning"], told["providers"]
+    assert isinstance(learning, dict)
+    assert (learning["on"], learning["gate"], learning["rejected"]) == (True, "full", {"reasons": {}, "last": []})
+    assert learning["pending"] == {"turns": 1, "sessions": 0, "listening": 1, "lessons": 1, "evolutions": 0, "candidates": 0}
+    assert [(one["reason"], [put["name"] for put in one["put"]]) for one in learning["noted"]] == [
+        ("learned two", ["live", "trial"])
     ]
+    assert isinstance(providers, list)
+    (main,) = providers
+    assert "connection refused" in main.pop("last_failure")["reason"]
+    assert main == {"name": "main", "kind": "openai", "wires": ("chat", "responses"), "models": ("m-1",), "state": "failing"}
 
 
 @pytest.mark.anyio
 async def test_a_store_that_cannot_be_read_leaves_nulls_and_no_error(status: Status) -> None:
-    told = await replace(status, counts=uncounted, learned=unread, store_health=lambda: BROKEN).tell()
+    told = await replace(status, counts=uncounted, learned=unread, store_size=unsized, store_health=lambda: BROKEN).tell()
     counts = told["counts"]
     assert isinstance(counts, dict)
     assert [counts[name] for name in ("turns", "sessions", "verdicts", "support", "candidates")] == [None] * 5

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from metaclaw.api import PageParts, Titles
+from metaclaw.api import Titles
 from metaclaw.api.web.content import PageContent
 from metaclaw.domain.ids import SessionId, new_session_id
 from metaclaw.domain.turn import Exchange
@@ -28,7 +28,7 @@ async def say(stage: Stage, *words: str) -> SessionId:
     body = json.dumps({"model": "m-1", "messages": messages}).encode()
     session = new_session_id()
     turn = replace(first, id=type(first.id)(f"{first.id}x"), session=session, exchange=Exchange(request=body, said=b"{}"))
-    assert await stage.ledger.record(turn)
+    await stage.record(turn)
     return session
 
 
@@ -46,8 +46,7 @@ async def test_all_titles_are_read_so_that_a_search_is_complete(stage: Stage) ->
     async def call(*asked: Any, **query: str) -> dict[str, Any]:
         raise AssertionError("titles come from the store")
 
-    parts = PageParts(Overview(stage.database), titles, stage.reader, stage.routes.rulebook, own_words)
-    await PageContent(parts, call).read_titles()
+    await PageContent(replace(stage.app.api_parts.pages, titles=titles), call).read_titles()
     assert titles.unread() == []
     found, unread = titles.search("OWL sleep", within_s=0)
     assert (set(found), unread) == (sessions, 0)

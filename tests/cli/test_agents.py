@@ -55,6 +55,11 @@ def test_connect_shows_the_difference_and_asks_first(user: Path) -> None:
     assert KEY not in refused.out
 
 
+def test_connect_says_how_to_try_the_agent_also_where_it_cannot_run_unattended(user: Path) -> None:
+    assert "Try it: metaclaw agents test codex" in metaclaw("agents", "connect", "codex", "--yes").out
+    assert "Try it: ask it something, then: metaclaw sessions list" in metaclaw("agents", "connect", "nanoclaw", "--yes").out
+
+
 def test_a_connected_agent_is_listed_with_its_file_and_backup(user: Path) -> None:
     file = user / ".claude" / "settings.json"
     file.parent.mkdir()
@@ -112,7 +117,7 @@ def test_an_agent_that_is_not_installed_is_told_how_to_install(user: Path, monke
     monkeypatch.setenv("PATH", str(user))
     refused = metaclaw("agents", "test", "codex")
     assert (refused.code, "install it: npm install -g @openai/codex" in refused.err) == (1, True)
-    assert "without a person" in metaclaw("agents", "test", "picoclaw").err
+    assert "cannot be run unattended" in metaclaw("agents", "test", "picoclaw").err
 
 
 def test_a_configuration_that_is_a_link_stays_one(user: Path) -> None:

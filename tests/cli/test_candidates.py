@@ -187,7 +187,7 @@ def test_status_says_that_messages_are_not_read_and_why(home: Path) -> None:
     unusable = {"model": "world/tiny", "messages": 821, "in_a_row": 12, "reason": "no JSON", "at": "2026-11-17T08:00:00+00:00"}
     listener = {"unread": 3, "failing": [failing], "not_understood": [unusable]}
     out = status_of(home, learning={**STATUS["learning"], "listener": listener}).out
-    assert "! what you say is not read since 2026-11-17T07:00:00+00:00: world/reader does not answer" in out
+    assert "! your messages are not read since 2026-11-17T07:00:00+00:00: world/reader does not answer" in out
     assert "Unread: 3 messages" in out
     assert "! world/tiny read the last 12 messages and gave no usable answer" in out
     assert "world/tiny gave no usable answer to 821 messages" in out

@@ -61,7 +61,7 @@ def test_a_home_where_nothing_happened_says_so(home: Path) -> None:
     with scripted(home, {"GET /api/cost?days=7": (200, {"budget": budget, "days": [], "calls": [], "items": []})}):
         out = metaclaw("cost").out
     assert "0 of 300,000 tokens used today (0%)" in out
-    assert "Nothing was spent and no turn was served" in out
+    assert "No tokens were used and no turn was served" in out
 
 
 def test_a_budget_of_nothing_or_little_is_called_so() -> None:

@@ -445,9 +445,9 @@ def test_watch_tells_what_followed_a_held_call(end: str, calls: int, told: str) 
 def test_a_rule_of_which_nothing_is_known_says_why(home: Path) -> None:
     counts = {"codex": Compliance(unknown=515)}
     rule = Skill(SkillName("be-nice"), "always", "Be nice.", extra={"kind": "rule"})
-    assert in_words(rule, counts) == "applied to 515 answers; no check tells whether it was followed"
+    assert in_words(rule, counts) == "applied to 515 answers; it has no check that says whether it was followed"
     checked = Skill(SkillName("be-nice"), "always", "Be nice.", extra={"kind": "rule", "check": "not in calls of shell: x"})
-    assert in_words(checked, counts) == "applied to 515 answers; its check could tell in none of them"
+    assert in_words(checked, counts) == "applied to 515 answers; its check decided none of them"
 
 
 def test_a_fact_is_not_said_to_wait_for_an_answer_and_is_for_the_one_who_said_it(home: Path) -> None:
@@ -456,8 +456,8 @@ def test_a_fact_is_not_said_to_wait_for_an_answer_and_is_for_the_one_who_said_it
     listed = metaclaw("rules").out
     assert "  you  " in listed
     assert "owner" not in listed
-    assert "not checked: a fact is remembered, not followed" in listed
-    assert "not checked: a fact" in metaclaw("rules", "show", added["name"]).out
+    assert "not checked: it is a fact" in listed
+    assert "not checked: it is a fact" in metaclaw("rules", "show", added["name"]).out
 
 
 def test_enforce_without_an_argument_says_whether_rules_hold(home: Path) -> None:

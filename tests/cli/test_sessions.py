@@ -160,12 +160,12 @@ def test_a_running_proxy_is_asked_to_forget(home: Path) -> None:
     assert said.out.splitlines() == [
         "Forgot s_1: 3 turns, in 1.5 s.",
         "Deleted the skills it had taught: x\\x1b[31m.",
-        "Kept, because you have edited them since: y. Delete them if they hold what is to be forgotten.",
-        "Such skills stood in prompts of other sessions: s_7. They were taken out of the records, but answers may repeat them:"
-        " forget those sessions, too, if they do.",
+        "Kept, because you have edited them since: y. Delete them if they contain what is to be forgotten.",
+        "Prompts of other sessions contained such skills: s_7. They were removed from the records, but answers may repeat them."
+        " If so, forget those sessions as well.",
         "Deleted the weights that were trained on it: version 2, 3. See metaclaw policy list.",
-        "These backups still hold it: /b.db. Delete them, or make new ones with metaclaw store backup.",
-        "The database is in use and was not compacted, so its file may still hold fragments of the text. Stop the proxy and run"
+        "These backups still contain it: /b.db. Delete them, or make new ones with metaclaw store backup.",
+        "The database is in use and was not compacted, so its file may still contain fragments of the text. Stop the proxy and run"
         " this command again.",
     ]
     assert facts == gone

@@ -146,6 +146,11 @@ def test_the_list_tells_state_author_and_scope(home: Path) -> None:
     assert all(word in shown for word in ("canary", "evolver", "alice"))
 
 
+def test_a_skill_is_shown_with_its_check(home: Path) -> None:
+    put(home, SKILL.replace("---\nCopy", "check: 'pattern: bak'\n---\nCopy"))
+    assert metaclaw("skills", "show", "backup-first").out.endswith("\nIts check:\npattern: bak\n")
+
+
 def test_a_skill_is_retired_and_comes_back_by_going_back_without_a_proxy(home: Path) -> None:
     put(home, SKILL)
     put(home, SKILL, "other")
@@ -236,7 +241,7 @@ def test_an_import_takes_what_is_good_and_names_the_rest(home: Path, tmp_path: P
     (pack / "good" / "SKILL.md").unlink()
     refused = metaclaw("skills", "import", str(pack))
     assert f"skipped {pack / 'bad' / 'SKILL.md'}: no front matter: begin" in refused.err
-    assert (refused.code, "nothing in" in refused.err) == (1, True)
+    assert (refused.code, "contains no usable skill" in refused.err) == (1, True)
     assert listed_names() == ["good"]
 
 

@@ -46,7 +46,7 @@ def test_a_shut_window_is_explained_in_words(home: Path) -> None:
     assert said.startswith("No window is open: input (X11): input 3 s ago.\n")
     assert "calendar 1 (ics)  unknown  example.org \\x1b cannot be reached" in said
     assert "This machine is left alone: on battery." in said
-    assert "After 30 min without a sign of you, you count as away, as long as your habits are not known." in said
+    assert "After 30 min without activity you count as away, until your habits are known." in said
     assert "The next one is expected at 2026-03-0" in said
 
 
@@ -63,7 +63,7 @@ def test_an_open_window_says_how_long(home: Path) -> None:
         facts = metaclaw("windows", "--json").facts
     assert "A window is open since 2026-03-0" in said
     assert "It will very likely last for another 2 h." in said
-    assert "After 20 s without a sign of you" in said
+    assert "After 20 s without activity" in said
     assert "next" not in said
     assert facts == OPEN
 

@@ -61,14 +61,14 @@ def test_the_tree_cannot_be_changed(home: Path) -> None:
         (
             "[skills]\nembeddings_provider = 'a'\nembeddings_model = 'e'\n"
             "[[providers]]\nname = 'a'\nkind = 'openai'\napi_key = 'passthrough'\n",
-            "skills.embeddings_provider names a, which forwards its callers' credentials and has none of its own",
+            "skills.embeddings_provider names a, which forwards its callers' credentials and has no key of its own",
         ),
         ("[[teams]]\nname = 'core'\n", "FILE:1: teams.core.users is missing"),
         ("[skills]\ngate = 'maybe'\n", "FILE:2: skills.gate"),
         ("[skills]\nretrieval = 'dense'\n", "FILE:2: skills.retrieval must be 'auto', 'words', 'hybrid' or 'lexical'"),
         ("[skills]\ndir = 'skills'\n", "FILE:2: skills.dir is not a whole path; begin it with /, ~ or {home}"),
         ("[store]\nurl = 'mysql://u:hunter2@h/d'\n", "FILE:2: store.url is not a sqlite:/// or postgresql:// address"),
-        ("[store]\nurl = 'sqlite:///ledger.db'\n", "FILE:2: store.url must name a file by its whole path"),
+        ("[store]\nurl = 'sqlite:///ledger.db'\n", "FILE:2: store.url must name a file by its absolute path"),
         ("[[providers]]\nname = 'a'\n", 'FILE:1: providers.a.kind is missing; write, for example, kind = "openai"'),
         (
             "[[providers]]\nname = 'a'\nkind = 'openai'\n[[providers]]\nname = 'b'\nkind = 'openai'\nbase_url = 'ftp://x'\n",
@@ -88,7 +88,7 @@ def test_the_tree_cannot_be_changed(home: Path) -> None:
         ("[[providers]]\nname = 'A b'\nkind = 'openai'\n", "FILE:2: providers.0.name is not a word"),
         (
             "[[providers]]\nname = 'a'\nkind = 'embedded'\napi_key = 'x'\n",
-            "FILE:4: providers.a.api_key does not belong to the embedded",
+            "FILE:4: providers.a.api_key does not apply to the embedded",
         ),
         (
             "[[providers]]\nname = 'a'\nkind = 'openai'\nwires = ['messages']\n",

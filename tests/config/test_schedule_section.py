@@ -99,7 +99,7 @@ def test_calendars_and_rules_are_lists_of_tables_or_lines(home: Path) -> None:
             "schedule.calendars.0.url is neither an http:// or https:// address nor",
         ),
         ("calendars = [{ kind = 'google' }]", 'schedule.calendars.0 needs client_id for kind = "google"'),
-        ("calendars = [{ kind = 'ics', url = '/a', client_id = 'x' }]", "has client_id, which does not belong to"),
+        ("calendars = [{ kind = 'ics', url = '/a', client_id = 'x' }]", "has client_id, which does not apply to"),
         ("calendars = [{ kind = 'caldav', url = 'http://x', password = 'x' }]", "has password, and so needs user"),
         ("calendars = [3]", "schedule.calendars.0 is not a section; write [[schedule.calendars]] on a line of its own"),
         ("calendars = 3", "schedule.calendars is not a section; write [[schedule.calendars]] on a line of its own"),

@@ -159,7 +159,7 @@ def test_a_missing_key_is_told_from_a_wrong_one(program: Program, prefix: str, h
 def test_training_with_hosted_providers_only_is_not_told_to_start_in_a_mode_that_is_refused(program: Program) -> None:
     refused = program.command("policy", "train")
     assert refused.returncode == 1
-    assert "cannot be trained from here. Say in config.toml what to train" in refused.stderr
+    assert "cannot be trained. Write in config.toml what to train" in refused.stderr
     assert "--mode" not in refused.stderr
 
 

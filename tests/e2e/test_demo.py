@@ -69,7 +69,7 @@ def test_a_correction_takes_effect_with_a_provider(home: Path) -> None:
         done = program("demo", "--unattended", "--acts", "1", timeout_s=300)
     assert done.code == 0, done.out + done.err
     assert "seen: the next answer obeys, and the one before did not" in done.out
-    assert "4 of 4 things were seen." in done.out
+    assert "4 of 4 claims were seen." in done.out
     assert not (home / "ledger.db").exists()  # the demo has a home of its own
 
 
@@ -122,10 +122,10 @@ def test_weights_are_trained_while_away_proven_swapped_and_taken_back(home: Path
     assert f"the model in {folder}, not the embedded one," in said
     for words in (
         "seen: what you said was noted",
-        "seen: the rule stood in the prompt of your next request",
+        "seen: the rule was in the prompt of your next request",
         "seen: after undo the rule is gone",
         "seen: a window opened",
-        "seen: training stood still while you were answered",
+        "seen: training paused while you were answered",
         "seen: version 1 was trained",
         "seen: the weights were swapped while an answer streamed",
         "seen: after the rollback the untrained model answers again",

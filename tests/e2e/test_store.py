@@ -218,7 +218,7 @@ def test_a_store_over_its_limit_with_nothing_to_remove_is_said(home: Program) ->
     ask(home, "word " * 20_000)
     store = home.wait_for("/api/status", lambda status: status["store"]["notice"] is not None, within_s=30)["store"]
     assert "over its limit (store.max_gb)" in store["notice"]
-    assert "every session is going on" in store["notice"]
+    assert "every session is active" in store["notice"]
     assert "over its limit" in home.command("status", "--all").stdout
     assert "over its limit" in home.command("doctor").stdout
 

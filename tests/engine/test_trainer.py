@@ -278,7 +278,7 @@ async def test_another_process_makes_kept_weights_smaller_in_their_place(model: 
 async def test_weights_are_kept_under_plain_names_only(label: str, model: Path, tmp_path: Path) -> None:
     trainer = EmbeddedTrainer(model, tmp_path)
     trainer.is_open = True
-    with pytest.raises(TrainingError, match="name of a folder"):
+    with pytest.raises(TrainingError, match="name for a folder"):
         await trainer.keep(label)
 
 

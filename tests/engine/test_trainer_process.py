@@ -111,7 +111,7 @@ def test_weights_without_fitting_moments_are_gone_on_from_and_that_is_said(
     kept = _scores(trainer, frames.Present())
     start = Weights(backend, str(tmp_path / "kept"), str(tmp_path / "kept") if has_moments else None)
     opened = _opened(trainer, frames.Open("next", start, rank, 3, str(tmp_path / "next")))
-    assert "optimiser begins afresh" in opened.notes[0]
+    assert "optimiser starts from zero" in opened.notes[0]
     assert _scores(trainer, frames.Present()) == pytest.approx(kept, abs=1e-5)
 
 

@@ -181,7 +181,7 @@ def test_a_broken_stream_fails_once_and_at_the_end_however_it_is_split(wire: Wir
 def test_a_stream_without_its_terminal_event_is_not_whole(wire: Wire, data: st.DataObject) -> None:
     deltas = data.draw(answers(wire))
     stream = written(wire, deltas[:-1])
-    with pytest.raises(UpstreamError, match="before the answer was whole"):
+    with pytest.raises(UpstreamError, match="before the answer was complete"):
         collect(read(wire, [stream]))
 
 

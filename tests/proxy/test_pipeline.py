@@ -3,25 +3,23 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
 from anyio import fail_after
 
+from metaclaw.app.application import Application
 from metaclaw.domain.chat import Begin, ChatRequest, Delta, End, Finish, Json, TextDelta, Usage, Wire
-from metaclaw.domain.ids import SessionId
 from metaclaw.domain.skill import Nearness
-from metaclaw.domain.status import Health, StoreHealth
-from metaclaw.domain.turn import Origin, Scope, Turn, TurnEnd
+from metaclaw.domain.turn import Origin, Scope, TurnEnd
 from metaclaw.errors import UpstreamError
-from metaclaw.proxy.dispatch import Opener, Providers
 from metaclaw.proxy.http.client import Client, Incoming
-from metaclaw.proxy.pipeline import Metrics, Pipeline
-from metaclaw.proxy.placement import Placed, Placer
-from metaclaw.proxy.sessions import Origins
-from metaclaw.skills import Budgets, LibraryView
+from metaclaw.proxy.placement import Placed
+from tests.support.application import configured, opened
 
 pytestmark = pytest.mark.anyio
 
@@ -52,73 +50,56 @@ class Wall:
         self.is_answered = True
 
 
-class Notes:
-    """A ledger in memory."""
+class GatedModel:
+    """A model that answers when its gate is open."""
+
+    name, models = "model", ("m",)
 
     def __init__(self) -> None:
-        self.turns: list[Turn] = []
+        self.trace: list[str] = []
+        self.gate = asyncio.Event()
 
-    @property
-    def health(self) -> StoreHealth:
-        return StoreHealth(Health.HEALTHY, None, 0, 0)
+    async def generate(self, request: ChatRequest, version: int = 0) -> AsyncGenerator[Delta, None]:
+        self.trace.append(f"asked {request.extra.get('user')}")
+        await self.gate.wait()
+        yield Begin("x", "m")
+        yield TextDelta("hello")
+        yield End(Finish.STOP, Usage(1, 1))
 
-    async def record(self, turn: Turn) -> bool:
-        self.turns.append(turn)
-        return True
-
-    async def end_session(self, session: SessionId, reason: str) -> None:
+    async def aclose(self) -> None:
         return
 
 
 class Traced:
-    """A pipeline whose stages leave a trace, and clients that speak to it."""
+    """The program's own pipeline, whose stages leave a trace, and clients that speak to it. Its search by meaning is one that ends
+    when `found` is set."""
 
-    def __init__(self) -> None:
-        trace = self.trace = list[str]()
-        self.ledger = Notes()
-        self.metrics = Metrics()
-        gate = self.gate = asyncio.Event()
-        found = self.found = asyncio.Event()
+    def __init__(self, app: Application, model: GatedModel) -> None:
+        self.app = app
+        self.model, self.trace = model, model.trace
+        self.found = asyncio.Event()
+        self.pipeline = app.server.pipeline
+        self.pipeline.similarity = self
+        self._trace_stages()
 
-        class Recognising(Origins):
-            def identify(
-                self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None = None, *, path: str = ""
-            ) -> Origin:
-                trace.append(f"recognised {body['user']}")
-                return super().identify(wire, headers, body, peer, path=path)
+    def _trace_stages(self) -> None:
+        identify, place = self.pipeline.origins.identify, self.pipeline.placer.place
 
-        class Placing(Placer):
-            def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None, *, query: str = "") -> Placed:
-                trace.append(f"placed {incoming.json['user']}")
-                return super().place(incoming, origin, nearness, query=query)
+        def identified(wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], *rest: Any, **named: Any) -> Origin:
+            self.trace.append(f"recognised {body['user']}")
+            return identify(wire, headers, body, *rest, **named)
 
-        class Model:
-            name, models = "model", ("m",)
+        def placed(incoming: Incoming, *rest: Any, **named: Any) -> Placed:
+            self.trace.append(f"placed {incoming.json['user']}")
+            return place(incoming, *rest, **named)
 
-            async def generate(self, request: ChatRequest, version: int = 0) -> AsyncGenerator[Delta, None]:
-                trace.append(f"asked {request.extra.get('user')}")
-                await gate.wait()
-                yield Begin("x", "m")
-                yield TextDelta("hello")
-                yield End(Finish.STOP, Usage(1, 1))
+        self.pipeline.origins.identify = identified  # type: ignore[method-assign]
+        self.pipeline.placer.place = placed  # type: ignore[method-assign]
 
-            async def aclose(self) -> None:
-                return
-
-        class Search:
-            async def near(self, query: str, scope: Scope) -> Nearness | None:
-                trace.append("searched a")
-                await found.wait()
-                return None
-
-        self.pipeline = Pipeline(
-            origins=Recognising(now=lambda: datetime.now(UTC)),
-            placer=Placing(lambda: LibraryView.of(1, ()), Budgets(3, 1000)),
-            opener=Opener(Providers([Model()])),
-            ledger=self.ledger,
-            metrics=self.metrics,
-            similarity=Search(),
-        )
+    async def near(self, query: str, scope: Scope) -> Nearness | None:
+        self.trace.append("searched a")
+        await self.found.wait()
+        return None
 
     def begin(self, name: str) -> tuple["asyncio.Task[None]", Client, Wall]:
         line = Wall()
@@ -134,6 +115,19 @@ class Traced:
     def reached(self, name: str) -> list[str]:
         return [line.split()[0] for line in self.trace if line.endswith(f" {name}")]
 
+    async def ends(self) -> list[TurnEnd]:
+        """How the turns in the ledger ended, once everything is on disk."""
+        await self.app.ledger.aclose()
+        reader = self.app.reader
+        return [turn.end for session in reader.sessions() for turn in reader.turns_of(session.id)]
+
+
+@pytest.fixture
+async def traced(tmp_path: Path) -> AsyncIterator[Traced]:
+    model = GatedModel()
+    async with opened(configured(tmp_path, model)) as app:
+        yield Traced(app, model)
+
 
 async def _reach(traced: Traced, stage: str) -> None:
     with fail_after(5):
@@ -142,8 +136,9 @@ async def _reach(traced: Traced, stage: str) -> None:
 
 
 @pytest.mark.parametrize("stages", [["recognised"], ["recognised", "searched"]], ids=lambda stages: stages[-1])
-async def test_a_request_stopped_before_a_provider_was_asked_is_refused_and_leaves_no_turn(stages: list[str]) -> None:
-    traced = Traced()
+async def test_a_request_stopped_before_a_provider_was_asked_is_refused_and_leaves_no_turn(
+    traced: Traced, stages: list[str]
+) -> None:
     task, _, line = traced.begin("a")
     await _reach(traced, stages[-1])
     task.cancel("the program is stopping")
@@ -152,13 +147,12 @@ async def test_a_request_stopped_before_a_provider_was_asked_is_refused_and_leav
     assert (refused.value.status, refused.value.code) == (503, "stopping")
     assert traced.reached("a") == stages
     assert line.sent == b""
-    assert traced.ledger.turns == []
-    assert traced.metrics.in_flight == 0
+    assert await traced.ends() == []
+    assert traced.app.metrics.in_flight == 0
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["the client leaves", "the program stops"])
-async def test_a_request_stopped_while_its_provider_answers_leaves_its_turn(*, leaves: bool) -> None:
-    traced = Traced()
+async def test_a_request_stopped_while_its_provider_answers_leaves_its_turn(traced: Traced, *, leaves: bool) -> None:
     traced.found.set()
     task, client, line = traced.begin("a")
     await _reach(traced, "asked")
@@ -169,21 +163,20 @@ async def test_a_request_stopped_while_its_provider_answers_leaves_its_turn(*, l
     with suppress(asyncio.CancelledError):
         await task
     assert traced.reached("a") == ["recognised", "searched", "placed", "asked"]
-    assert [turn.end for turn in traced.ledger.turns] == [TurnEnd.CANCELLED if leaves else TurnEnd.FAILED]
+    assert await traced.ends() == [TurnEnd.CANCELLED if leaves else TurnEnd.FAILED]
     assert line.sent.startswith(b"" if leaves else b"HTTP/1.1 503 ")
     assert line.is_answered is not leaves
-    assert traced.metrics.in_flight == 0
+    assert traced.app.metrics.in_flight == 0
 
 
-async def test_requests_that_come_together_are_all_recognised_before_one_is_placed() -> None:
-    traced = Traced()
+async def test_requests_that_come_together_are_all_recognised_before_one_is_placed(traced: Traced) -> None:
     traced.found.set()
     begun = [traced.begin(name) for name in ("b", "c", "a")]
     await _reach(traced, "asked")
-    traced.gate.set()
+    traced.model.gate.set()
     await asyncio.gather(*(task for task, _, _ in begun))
     stages = [line.split()[0] for line in traced.trace]
     assert stages[:3] == ["recognised"] * 3
     assert sorted(stages[3:]) == ["asked"] * 3 + ["placed"] * 3 + ["searched"] * 3
-    assert [turn.end for turn in traced.ledger.turns] == [TurnEnd.COMPLETED] * 3
+    assert await traced.ends() == [TurnEnd.COMPLETED] * 3
     assert all(line.sent.startswith(b"HTTP/1.1 200 ") for _, _, line in begun)

@@ -240,4 +240,4 @@ def test_a_circle_of_redirects_ends() -> None:
         request.end_headers()
 
     with serving(answer) as url:
-        assert "circle" in (answer_to(feed(url)).trouble or "")
+        assert "too often" in (answer_to(feed(url)).trouble or "")

@@ -220,7 +220,7 @@ async def test_macos_tells_nanoseconds() -> None:
 
 @pytest.mark.anyio
 async def test_macos_that_does_not_tell_is_said_in_words() -> None:
-    with pytest.raises(SignalError, match="does not tell"):
+    with pytest.raises(SignalError, match="does not report"):
         parse_idle_s(b"")
     with pytest.raises(SignalError, match="ioreg cannot be run"):
         await mac_input().follow(Heard())

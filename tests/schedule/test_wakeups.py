@@ -99,7 +99,7 @@ async def test_on_macos_that_posts_no_more_the_source_says_that_it_is_asked() ->
 
 @pytest.mark.anyio
 async def test_where_there_is_no_such_system_there_is_no_bell() -> None:
-    with pytest.raises(SignalError, match="no Mac"):
+    with pytest.raises(SignalError, match="not a Mac"):
         await PowerdWakeup().begin()
 
 

@@ -259,7 +259,7 @@ async def test_one_may_go_back_to_any_version_that_served(store: StoreParts) -> 
         (lambda policies: policies.canary(5), "version 4 is being tried already"),
         (lambda policies: policies.reject(2), "it is serving, not a candidate"),
         (lambda policies: policies.rollback(9), "no version 9"),
-        (lambda policies: policies.rollback(3), r"no earlier than version 2, which serves; promote"),
+        (lambda policies: policies.rollback(3), r"not earlier than the serving version 2; promote"),
         (lambda policies: policies.let_go(2), "serving and needs them"),
         (lambda policies: policies.let_go(9), "no version 9"),
         (lambda policies: policies.absorb(9, []), "no version 9"),

@@ -91,7 +91,7 @@ def test_a_batch_without_variance_teaches_nothing_and_says_so(
 
 
 def test_what_does_not_line_up_is_no_group() -> None:
-    with pytest.raises(ValueError, match=r"turn t1: 3 prompt tokens, 1 rollouts and 2 rewards"):
+    with pytest.raises(ValueError, match=r"turn t1: a group cannot have 3 prompt tokens, 1 rollouts and 2 rewards"):
         ScoredGroup(TurnId("t1"), (1, 2, 3), (rollout(),), (1.0, 0.0))
     with pytest.raises(ValueError, match=r"turn t1: a reward is not a finite number"):
         scored([math.nan, 1.0])

@@ -152,7 +152,7 @@ def test_the_reason_says_in_words_that_there_was_nothing_to_compare_or_nothing_c
     assert nothing.ruling is GateRuling.REJECT
     assert nothing.report.reasons == (
         "not shown better",
-        "there were no held-out questions to compare it on; policy.held_out_share says how many turns are kept for that",
+        "there were no held-out questions to compare it on; policy.held_out_share sets the share of turns held out",
     )
     unscored = judge_candidate(Evidence([pair(1.0, 0.0, strict=(None, None))] * 30 + [pair(None, None)], is_all=True))
     assert unscored.report.reasons[-1].endswith("; by the strict reading none of 31 could be scored")

@@ -191,14 +191,14 @@ def test_references_are_given_as_pairs_of_tokens() -> None:
 
 
 def test_a_score_of_nothing_or_of_no_probability_is_refused() -> None:
-    with pytest.raises(ValueError, match="without items"):
+    with pytest.raises(ValueError, match="has no items"):
         GoldenScore({})
-    with pytest.raises(ValueError, match="up to zero"):
+    with pytest.raises(ValueError, match="at or below zero"):
         GoldenScore({"a": True}, {"a": 0.1})
 
 
 def test_a_set_with_a_call_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no call"):
+    with pytest.raises(ValueError, match="is not a call"):
         read_items('[tools]\n[[items]]\nname = "a"\ncategory = "tools"\nask = "x"\ncall = "get_weather"')
 
 

@@ -350,7 +350,7 @@ async def test_an_answer_that_is_none_and_a_question_that_cannot_be_put_are_fail
             await model.ask(question(), Purpose.JUDGE)
     provider = Provider(ok(MESSAGES_ANSWER))
     async with provider.asked("anthropic") as model:
-        with pytest.raises(UpstreamError, match="cannot be asked"):
+        with pytest.raises(UpstreamError, match="cannot be sent to it"):
             await model.ask(question(sampling=Sampling(n=3)), Purpose.JUDGE)
     assert provider.heard == []
     assert provider.meter.spent == {}

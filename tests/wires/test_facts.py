@@ -36,9 +36,9 @@ from metaclaw.wires.fields import object_of, whole
         (b'{"detail":[{"msg":"no","type":"missing"}]}', ("no", "missing")),
         (b'{"message":"no"}', ("no", "upstream_500")),
         (b"no", ("no", "upstream_500")),
-        (b"", ("the provider answered with status 500 and no word why", "upstream_500")),
-        (b"5", ("the provider answered with status 500 and no word why", "upstream_500")),
-        (b"[]", ("the provider answered with status 500 and no word why", "upstream_500")),
+        (b"", ("the provider answered with status 500 and gave no reason", "upstream_500")),
+        (b"5", ("the provider answered with status 500 and gave no reason", "upstream_500")),
+        (b"[]", ("the provider answered with status 500 and gave no reason", "upstream_500")),
     ],
 )
 def test_a_providers_error_of_any_shape_is_understood(body: bytes, said: tuple[str, str]) -> None:

@@ -219,7 +219,7 @@ def test_an_error_event_is_a_failure() -> None:
 def test_a_message_is_whole_once_it_says_why_it_stopped() -> None:
     assert read(MESSAGES, *message(), FINAL[0])[-1] == End(Finish.STOP, Usage(8, 9, 3))
     assert read(MESSAGES, *message(), "[DONE]")[-1] == Failed(
-        "the provider's stream ended before the answer was whole", "upstream_truncated"
+        "the provider's stream ended before the answer was complete", "upstream_truncated"
     )
 
 
@@ -441,7 +441,7 @@ def test_a_failure_before_the_beginning_is_still_told() -> None:
 def test_collecting_stops_at_a_failure() -> None:
     with pytest.raises(UpstreamError, match="broke"):
         collect([Begin("1", "m"), Failed("broke")])
-    with pytest.raises(UpstreamError, match="whole"):
+    with pytest.raises(UpstreamError, match="complete"):
         collect([Begin("1", "m"), TextDelta("x")])
 
 
@@ -456,7 +456,7 @@ def test_a_redacted_thought_does_not_swallow_the_one_before_it() -> None:
 
 def test_an_unfinished_answer_taken_apart_is_a_failure() -> None:
     assert list(deltas_of(Completion("1", "m", (), None)))[-1] == Failed(
-        "the provider's stream ended before the answer was whole", "upstream_truncated"
+        "the provider's stream ended before the answer was complete", "upstream_truncated"
     )
 
 

@@ -1,4 +1,4 @@
-"""What is known about one agent program."""
+"""The description of one agent program, and of the proxy it connects to."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ Environment: TypeAlias = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The proxy as an agent must know it. `model` is the one to ask for where an agent must name one, or if the person chose it.
+    """The proxy's address, key and model for an agent. `model` is written if an agent must name one, or if the person chose it.
 
-    `kinds` are the kinds of provider there are, `passthrough` those that get the caller's own credentials.
+    `kinds` are the kinds of the configured providers, `passthrough` the kinds that get the caller's own credentials.
     """
 
     url: str
@@ -31,20 +31,20 @@ class Endpoint:
         return f"{self.url}/v1"
 
     def keyed_url(self, suffix: str = "") -> str:
-        """The base URL with our key in it, for clients whose own credentials are passed on."""
+        """The base URL with our key in it, for clients whose own credentials are forwarded."""
         return f"{self.url}/k/{self.key}{suffix}"
 
     def require_model(self, title: str) -> str:
         """The model to write into an agent's configuration. Raises ConfigError if none is known."""
         if self.model is None:
             raise ConfigError(
-                f"{title} must be told which model to ask for, and no provider in config.toml lists one; say it with --model NAME, "
+                f"{title} needs the name of a model, and no provider in config.toml lists one; give it with --model NAME, "
                 "or start the proxy first if the embedded model is to answer"
             )
         return self.model
 
     def refuse_passthrough(self, title: str) -> None:
-        """Raise ConfigError where an agent that has only our key would ask a provider that wants the caller's."""
+        """Raise ConfigError if the provider needs the caller's credentials: this agent would send only our key."""
         if "openai" in self.passthrough:
             raise ConfigError(
                 f"the openai provider has api_key = passthrough, so {title} would have to send its own provider key, "
@@ -54,7 +54,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value in an agent's configuration. With `within`, it is set only where that section exists already."""
+    """One value in an agent's configuration. With `within`, it is set only if that section exists already."""
 
     path: KeyPath
     value: object
@@ -63,7 +63,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """One agent program. An agent without `file` is connected by hand, as `steps` say."""
+    """One agent program. An agent without `file` is connected by hand; `steps` says how."""
 
     name: str
     title: str
@@ -79,7 +79,7 @@ class Agent:
 
     @property
     def is_automatic(self) -> bool:
-        """Whether `connect` changes a file, rather than saying what to do."""
+        """Whether `connect` changes a file; otherwise it prints what to do."""
         return self.file is not None
 
 
@@ -90,13 +90,13 @@ def user_home(env: Environment) -> Path:
 
 
 def folder_of(env: Environment, variable: str, default: str) -> Path:
-    """A program's folder: the one a variable names, else its usual place in the user's folder."""
+    """A program's folder: from the variable, else `default` in the user's home folder."""
     named = env.get(variable, "").strip()
     return Path(named).expanduser() if named else user_home(env) / default
 
 
 def leaves(prefix: KeyPath, values: Mapping[str, object]) -> list[Setting]:
-    """One setting for each value of a section."""
+    """One setting for each value of a section, also of nested sections."""
     found: list[Setting] = []
     for name, value in values.items():
         path = (*prefix, name)

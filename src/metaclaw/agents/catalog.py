@@ -20,7 +20,7 @@ def find_agent(name: str) -> Agent:
     wanted = name.strip().lower().replace("_", "-")
     found = next((agent for agent in AGENTS if wanted in (agent.name, agent.program)), None)
     if found is None:
-        raise MetaClawError(f"{name} is not an agent that is known here; there are: {', '.join(one.name for one in AGENTS)}")
+        raise MetaClawError(f"{name} is not a known agent; there are: {', '.join(agent.name for agent in AGENTS)}")
     return found
 
 
@@ -31,7 +31,7 @@ def _claude_settings(endpoint: Endpoint) -> list[Setting]:
     if "anthropic" in endpoint.kinds:
         values |= {"ANTHROPIC_MODEL": endpoint.require_model("Claude Code")} if endpoint.is_model_chosen else {}
     else:
-        # Another vendor's provider does not know Claude's model names.
+        # Providers of other vendors do not know Claude's model names.
         model = endpoint.require_model("Claude Code")
         values |= {"ANTHROPIC_MODEL": model, "ANTHROPIC_DEFAULT_HAIKU_MODEL": model}
     return leaves(("env",), values)
@@ -65,7 +65,7 @@ def _openclaw_settings(endpoint: Endpoint) -> list[Setting]:
     return [
         *leaves(("models", "providers", PROVIDER), provider),
         Setting((*defaults, "model", "primary"), f"{PROVIDER}/{model}"),
-        # Where models are listed there, others are refused.
+        # If models are listed there, OpenClaw refuses all others.
         Setting((*defaults, "models", f"{PROVIDER}/{model}", "alias"), "MetaClaw", within=(*defaults, "models")),
     ]
 
@@ -105,7 +105,7 @@ def _hermes_settings(endpoint: Endpoint) -> list[Setting]:
 def _qwen_settings(endpoint: Endpoint) -> list[Setting]:
     endpoint.refuse_passthrough("Qwen Code")
     model = endpoint.require_model("Qwen Code")
-    # Only a model that names its own variable is safe from OPENAI_API_KEY in the shell, which outranks a key in the settings.
+    # OPENAI_API_KEY in the shell outranks a key in the settings, unless the model names its own variable.
     entry = {"id": model, "name": "MetaClaw", "envKey": _QWEN_KEY, "baseUrl": endpoint.openai_url}
     return [
         Setting(("security", "auth", "selectedType"), "openai"),
@@ -156,7 +156,7 @@ def _nanoclaw_settings(endpoint: Endpoint) -> list[Setting]:
 
 
 def _nanoclaw_file(env: Environment) -> Path:
-    """NanoClaw lives in its own checkout."""
+    """The `.env` file in NanoClaw's checkout."""
     home = user_home(env)
     places = [home / "nanoclaw", home / "code" / "nanoclaw", home / ".nanoclaw"]
     chosen = env.get("NANOCLAW_DIR", "").strip()
@@ -183,7 +183,7 @@ def _nemoclaw_steps(endpoint: Endpoint) -> list[str]:
 
 
 def _exports(endpoint: Endpoint) -> list[str]:
-    """What a shell must set for clients that read the vendors' usual variables."""
+    """Shell commands for clients that read the vendors' usual variables."""
     lines = []
     if "openai" in endpoint.passthrough:
         lines.append(f"export OPENAI_BASE_URL={endpoint.keyed_url('/v1')}   # your own OPENAI_API_KEY is passed on")

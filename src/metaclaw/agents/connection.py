@@ -1,5 +1,5 @@
-"""Connecting and disconnecting: the change to an agent's file, shown before it is made, its backup, the record by which it is
-undone, and a trial request through the real program."""
+"""Connect and disconnect agents: plan and make the change to an agent's file, keep a backup and a record to undo it, and run a
+trial with the real program."""
 
 import difflib
 import hashlib
@@ -25,7 +25,7 @@ _SECRET = re.compile(r"""((?:api[-_]?keys?|token|secret|password)["']?\s*[:=]\s*
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """What a file holds now and what it will hold; None where there is no file."""
+    """The content of a file before and after a change; None if there is no file."""
 
     file: Path
     before: bytes | None
@@ -48,10 +48,10 @@ def difference(change: FileChange, key: str) -> str:
 
 
 def applied(file: Path, text: TextFormat, content: str, settings: Sequence[Setting]) -> tuple[str, list[Setting]]:
-    """The content with the settings in it, and those that were set. Raises ConfigError where that is not possible without harm."""
+    """Put the settings into the content; also returns those that were set. Raises ConfigError if something else would change."""
     tree = _read(file, text, content)
     made: list[Setting] = []
-    # Each new entry comes before the others of its section: the last one first.
+    # Each new entry is inserted before the others of its section, so insert the last one first.
     for setting in reversed(settings):
         if setting.within is not None and not lookup(tree, setting.within)[0]:
             continue
@@ -64,11 +64,10 @@ def applied(file: Path, text: TextFormat, content: str, settings: Sequence[Setti
 
 
 def undone(file: Path, text: TextFormat, content: str, original: str, settings: Sequence[Setting]) -> tuple[str, list[str]]:
-    """The content without our settings: what stood there before is put back. Values that were changed since stay; their paths
-    are returned."""
+    """Put the former values back. Values that were changed since stay; their paths are returned."""
     tree, before = _read(file, text, content), _read(file, text, original)
     left: list[str] = []
-    # The last first: an element of a list is found by its first value.
+    # The last one first, because an element of a list is found by its first value.
     for setting in reversed(settings):
         is_there, value = lookup(tree, setting.path)
         if not is_there:
@@ -83,11 +82,11 @@ def undone(file: Path, text: TextFormat, content: str, original: str, settings: 
 
 
 def _without(text: TextFormat, content: str, before: object, path: KeyPath) -> str:
-    """Remove a value, and the sections that were made for it and are empty now."""
+    """Remove a value, and the sections that were created for it and are empty now."""
     owner = path[-2] if len(path) > 1 else None
     if isinstance(owner, Item) and path[-1] == owner.key:
         if lookup(text.read(content), path[:-1])[1] != {owner.key: owner.value}:
-            return content  # an element that has other values by now keeps its name
+            return content  # an element that has other values now keeps its name
         path = path[:-1]
     content = text.remove(content, path)
     for depth in range(len(path) - 1, 0, -1):
@@ -130,7 +129,7 @@ _NEW_FILE_MODE = 0o600
 
 
 class ConnectionState(StrEnum):
-    """Whether an agent talks to the proxy, as far as its configuration says."""
+    """Whether an agent's configuration points at the proxy."""
 
     CONNECTED = "connected"
     CHANGED = "changed since"
@@ -139,7 +138,7 @@ class ConnectionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """What was done to an agent's file."""
+    """The record of a change to an agent's file."""
 
     file: Path
     existed: bool
@@ -168,7 +167,7 @@ class Connections:
         return None if record is None else record.model
 
     def backup(self, agent: Agent) -> Path:
-        """Where the file is kept as it was before."""
+        """The path of the backup of the original file."""
         return self._folder / f"{agent.name}.backup"
 
     def state(self, agent: Agent) -> ConnectionState:
@@ -185,14 +184,14 @@ class Connections:
         return ConnectionState.CONNECTED if in_place else ConnectionState.CHANGED
 
     def plan_connect(self, agent: Agent, endpoint: Endpoint) -> "PlannedConnection":
-        """What connecting would change. Nothing is written."""
+        """Compute the change that connects the agent. Nothing is written."""
         if agent.file is None or agent.text is None:
             raise MetaClawError(f"{agent.title} is connected by hand; metaclaw agents connect {agent.name} prints how")
         file, record = agent.file(self._env), self._record(agent)
         if record is not None and record.file != file:
             raise MetaClawError(
                 f"{agent.title} is connected in {record.file}, but its configuration is now {file}; "
-                f"first say: metaclaw agents disconnect {agent.name}"
+                f"first run: metaclaw agents disconnect {agent.name}"
             )
         current = _content(file)
         original = current if record is None else self._restored(agent, record, current)[0]
@@ -217,7 +216,7 @@ class Connections:
         _write(change.file, change.after)
 
     def plan_disconnect(self, agent: Agent) -> FileChange:
-        """What disconnecting would change. Nothing is written. Raises MetaClawError if the agent is not connected."""
+        """Compute the change that disconnects the agent. Nothing is written. Raises MetaClawError if it is not connected."""
         record = self._record(agent)
         if record is None:
             raise MetaClawError(f"{agent.title} is not connected; there is nothing to undo")
@@ -241,7 +240,7 @@ class Connections:
         self.backup(agent).unlink(missing_ok=True)
 
     def _restored(self, agent: Agent, record: _Record, current: bytes | None) -> tuple[bytes | None, list[str]]:
-        """The file as it was before: byte for byte where it is as we left it, else without our own lines."""
+        """The original content: byte for byte if the file has not changed since, else the current content without our settings."""
         original = _content(self.backup(agent)) if record.existed else None
         if record.existed and original is None:
             raise MetaClawError(f"the backup {self.backup(agent)} is gone; take the lines of metaclaw out of {record.file} by hand")
@@ -298,7 +297,7 @@ def _decoded(file: Path, content: bytes | None) -> str:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """Replace a file in one step, keeping who may read it. A link stays a link."""
+    """Replace a file atomically, keeping its mode. A symbolic link stays a link."""
     try:
         mode = file.stat().st_mode & 0o777 if file.exists() else _NEW_FILE_MODE
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -309,7 +308,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _remove_empty(folders: tuple[Path, ...]) -> None:
-    """Remove the folders that were made for a file, as far as they are empty."""
+    """Remove the folders that were created for a file, if they are empty."""
     for folder in folders:
         if not folder.is_dir() or any(folder.iterdir()):
             return
@@ -331,7 +330,7 @@ def _written(record: _Record) -> bytes:
 
 def _read_record(content: bytes) -> _Record:
     facts = json.loads(content)
-    settings = tuple(Setting(_path(one["path"]), one["value"]) for one in facts["settings"])
+    settings = tuple(Setting(_path(setting["path"]), setting["value"]) for setting in facts["settings"])
     folders = tuple(Path(folder) for folder in facts["folders"])
     model = facts.get("model")
     return _Record(
@@ -352,7 +351,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How the program ended and what it printed."""
+    """The exit code of the program and its output."""
 
     code: int
     answer: str
@@ -366,11 +365,9 @@ def find_program(agent: Agent, env: Mapping[str, str] | None = None) -> str | No
 
 
 def require_program(agent: Agent, env: Mapping[str, str] | None = None) -> str:
-    """The agent's program. Raises MetaClawError if it is not installed, or cannot be asked without a person."""
+    """The agent's program. Raises MetaClawError if it is not installed, or cannot run unattended."""
     if agent.question is None:
-        raise MetaClawError(
-            f"{agent.title} cannot be asked from here without a person; ask it something yourself, then: metaclaw sessions list"
-        )
+        raise MetaClawError(f"{agent.title} cannot be run unattended; ask it something yourself, then: metaclaw sessions list")
     program = find_program(agent, env)
     if program is None:
         raise MetaClawError(f"{agent.title} is not installed here (no {agent.program} on the PATH); install it: {agent.install}")

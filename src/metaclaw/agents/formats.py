@@ -1,4 +1,4 @@
-"""Configuration formats that are changed as text, so that every other byte stays: what they share, YAML and `.env` files.
+"""Change configuration files as text, so that all other bytes stay: common parts, YAML and `.env` files.
 
 JSON is in `jsonc`, TOML in `toml`.
 """
@@ -32,16 +32,16 @@ class TextFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The format's name in messages."""
 
     def read(self, text: str) -> object:
         """The values in the text. Raises UnreadableTextError."""
 
     def put(self, text: str, path: KeyPath, value: object) -> str:
-        """Set the value at a path, making what leads to it."""
+        """Set the value at a path, creating missing sections."""
 
     def remove(self, text: str, path: KeyPath) -> str:
-        """Remove the value at a path with its key; a path that is not there changes nothing."""
+        """Remove the value at a path with its key; a missing path changes nothing."""
 
 
 def newline_of(text: str) -> str:
@@ -50,7 +50,7 @@ def newline_of(text: str) -> str:
 
 
 def nested(path: Sequence[str | Item], value: object) -> object:
-    """The value inside the sections and lists that a path leads through."""
+    """Wrap the value in the sections and lists of a path."""
     for part in reversed(path):
         value = [_new_element(part, value)] if isinstance(part, Item) else {part: value}
     return value
@@ -86,7 +86,7 @@ def with_value(tree: object, path: Sequence[str | Item], value: object) -> objec
         known = _element(tree, part)
         if known is None:
             return [_new_element(part, nested(rest, value)), *tree]
-        return [with_value(one, rest, value) if one is known else one for one in tree]
+        return [with_value(element, rest, value) if element is known else element for element in tree]
     if not isinstance(tree, Mapping):
         return nested(path, value)
     if part not in tree:
@@ -97,7 +97,8 @@ def with_value(tree: object, path: Sequence[str | Item], value: object) -> objec
 def _element(tree: object, item: Item) -> object:
     if not isinstance(tree, list):
         return None
-    return next((one for one in tree if isinstance(one, Mapping) and one.get(item.key) == item.value), None)
+    elements = (element for element in tree if isinstance(element, Mapping))
+    return next((element for element in elements if element.get(item.key) == item.value), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ class ValueNode:
     is_flow: bool = True
 
     def find(self, part: str | Item) -> "Entry | None":
-        """The entry for one part of a path; of several with the same key the last, which is the one that counts."""
+        """The entry for one part of a path; of duplicate keys the last one, which counts."""
         if isinstance(part, str):
             return next((entry for entry in reversed(self.entries) if self.kind == "mapping" and entry.key == part), None)
         return next((entry for entry in self.entries if self.kind == "list" and _is_item(entry.node, part)), None)
@@ -128,10 +129,10 @@ class Entry:
 
 
 class Writer(Protocol):
-    """How a format writes into a text."""
+    """Writes values into a text of one format."""
 
     def replaced(self, text: str, node: ValueNode, value: object) -> str:
-        """The text with another value at this place."""
+        """The text with another value in place of the node."""
 
     def inserted(self, text: str, node: ValueNode, key: str | None, value: object) -> str:
         """The text with a new first entry in this mapping or list."""
@@ -154,7 +155,7 @@ def put(writer: Writer, text: str, root: ValueNode, path: KeyPath, value: object
 
 
 def parent_of(root: ValueNode, path: KeyPath) -> tuple[ValueNode, int] | None:
-    """The mapping or list that holds the last part of a path, and which of its entries that is."""
+    """The mapping or list with the last part of a path, and the index of the entry; None if it is missing."""
     node = root
     for part in path[:-1]:
         entry = node.find(part)
@@ -162,7 +163,7 @@ def parent_of(root: ValueNode, path: KeyPath) -> tuple[ValueNode, int] | None:
             return None
         node = entry.node
     entry = node.find(path[-1])
-    return None if entry is None else (node, next(place for place, one in enumerate(node.entries) if one is entry))
+    return None if entry is None else (node, next(index for index, other in enumerate(node.entries) if other is entry))
 
 
 def _is_item(node: ValueNode, item: Item) -> bool:
@@ -231,12 +232,12 @@ class YamlFormat:
             return ValueNode("mapping", len(text), len(text))
         root = _node(composed)
         if root.kind != "mapping":
-            raise UnreadableTextError("line 1: it does not hold a mapping")
+            raise UnreadableTextError("line 1: it is not a mapping")
         return root
 
 
 def _is_empty(found: yaml.Node) -> bool:
-    """Whether a document was begun (`---`) and holds nothing."""
+    """Whether a document is empty after `---`."""
     return isinstance(found, yaml.ScalarNode) and found.value == "" and found.start_mark.index == found.end_mark.index
 
 
@@ -252,7 +253,7 @@ def _node(found: yaml.Node) -> ValueNode:
 
 
 def _last_place(node: ValueNode) -> int:
-    """Where the value's own text ends. A block's end mark stands behind the comments that follow it."""
+    """The end of the value's own text. (The end mark of a block is behind the comments that follow it.)"""
     return node.end if node.is_flow or not node.entries else _last_place(node.entries[-1].node)
 
 
@@ -276,12 +277,12 @@ _DOTENV_PLAIN = re.compile(r"[A-Za-z0-9_./:@%+,~-]*")
 
 
 class DotenvFormat:
-    """NAME=value lines. Other lines are left alone."""
+    """NAME=value lines. Other lines do not change."""
 
     name = ".env"
 
     def read(self, text: str) -> object:
-        """The values by name; of several lines with one name the last counts."""
+        """The values by name; of several lines with the same name the last counts."""
         return {found[1]: _bare(found[2]) for found in _DOTENV_LINE.finditer(text)}
 
     def put(self, text: str, path: KeyPath, value: object) -> str:

@@ -1,4 +1,4 @@
-"""JSON, also with comments, trailing commas, single quotes and bare keys (JSONC, JSON5), changed in place."""
+"""Change JSON in place, also with comments, trailing commas, single quotes and bare keys (JSONC, JSON5)."""
 
 import json
 import re
@@ -28,7 +28,7 @@ class JsonFormat:
         return put(self, text, _Reader(text).whole(), path, value)
 
     def remove(self, text: str, path: KeyPath) -> str:
-        """Remove an entry with the comma that parted it from the others."""
+        """Remove an entry and its comma."""
         found = parent_of(_Reader(text).whole(), path) if text.strip() else None
         if found is None:
             return text
@@ -45,7 +45,7 @@ class JsonFormat:
         return text[: node.start] + self._rendered(text, value, _indent_at(text, node.start)) + text[node.end :]
 
     def inserted(self, text: str, node: ValueNode, key: str | None, value: object) -> str:
-        """The text with a new first entry: on a line of its own where the others stand so."""
+        """Insert a new first entry, on its own line if the others are."""
         newline = newline_of(text)
         head = "" if key is None else f"{json.dumps(key)}: "
         if not node.entries:
@@ -68,7 +68,7 @@ class JsonFormat:
 
 
 def _without_comma_before(text: str, before: int, start: int, end: int) -> str:
-    """Remove the last entry of several: the comma before it goes, comments around it stay."""
+    """Remove the last entry of several and the comma before it; comments around it stay."""
     space = _SPACE.match(text, before)
     assert space is not None
     comma = space.end()
@@ -77,7 +77,7 @@ def _without_comma_before(text: str, before: int, start: int, end: int) -> str:
 
 
 def _without_blank_line(text: str, start: int, end: int) -> str:
-    """Remove a stretch of text and the line that it leaves empty."""
+    """Remove a span of text, and its line if that is empty then."""
     begin = text.rfind("\n", 0, start) + 1
     if text[begin:start].strip() == "":
         follow = re.compile(r"[ \t]*(\r?\n)?").match(text, end)
@@ -89,7 +89,7 @@ def _without_blank_line(text: str, start: int, end: int) -> str:
 
 
 def _ends_line_first(rest: str) -> bool:
-    """Whether what follows on the line is only a comment, so that the line ends before anything else comes."""
+    """Whether the rest of the line is empty or a comment."""
     line = rest.partition("\n")[0].strip()
     return line == "" or line.startswith("//")
 
@@ -100,7 +100,7 @@ def _indent_at(text: str, place: int) -> str:
 
 
 def _unit(text: str) -> str:
-    """One step of indentation as this text has it."""
+    """The unit of indentation in this text."""
     found = re.search(r"\n([ \t]+)[^\s]", text)
     return found[1] if found else "  "
 
@@ -114,7 +114,7 @@ def _values(node: ValueNode) -> object:
 
 
 class _Reader:
-    """Reads a text once, keeping the place of each value."""
+    """Parses a text, keeping the position of each value."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -130,7 +130,7 @@ class _Reader:
             self._fail("something follows after the end")
         if node.kind != "mapping":
             self._at = 0
-            self._fail("it does not hold an object")
+            self._fail("it is not an object")
         return node
 
     def _node(self, depth: int) -> ValueNode:

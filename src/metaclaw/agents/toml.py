@@ -1,4 +1,4 @@
-"""TOML, changed in place: new keys below their table's header, new tables at the end, new top-level keys at the top."""
+"""Change TOML in place: new keys go below their table's header, new tables to the end, new top-level keys to the top."""
 
 import tomllib
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class TomlFormat:
 
 
 def _replaced(text: str, written: Statement, path: KeyPath, value: object) -> str:
-    """The value changed where it stands; the spaces and the comment around it stay."""
+    """Replace a value in place; the spaces and the comment around it stay."""
     lines = _lines(text)
     first, last = written.first_line - 1, written.last_line
     key, equals, rest = "".join(lines[first:last]).partition("=")
@@ -80,7 +80,7 @@ def _rendered(value: object) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines with their ends; only a line feed ends one, as in TOML."""
+    """Split into lines with their ends; only a line feed ends a line, as in TOML."""
     parts = text.split("\n")
     return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
 

@@ -45,15 +45,16 @@ class ApiParts:
     reader: LedgerReader
     learning: LearningRoutes
     end_session: Callable[[SessionId], Awaitable[bool]]
+    policy: PolicyRoutes
+    why: WhyRoutes
+    cost: Cost
+    enforcement: EnforcementRoutes
+    windows: Callable[[], Mapping[str, object] | None]
+    """The state of the windows in which weights are trained; None where none are trained."""
+    sign_in: SignIn
+    pages: PageParts
     registry: Registry | None
-    policy: PolicyRoutes | None = None
-    why: WhyRoutes | None = None
-    cost: Cost | None = None
-    enforcement: EnforcementRoutes | None = None
-    windows: Callable[[], Mapping[str, object] | None] = lambda: None
-    sign_in: SignIn | None = None
-    pages: PageParts | None = None
-    """Parts of the pages; both `sign_in` and `pages` must be set, or no pages are served."""
+    """None where metrics are switched off."""
 
 
 class Api:
@@ -68,7 +69,7 @@ class Api:
     async def __call__(
         self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
     ) -> None:
-        if self._pages is not None and not scope.get("has_key", True):
+        if not scope.get("has_key", True):
             refusal = self._pages.refusal(scope)
             if refusal is not None:
                 await self._router.send(refusal, scope, send)
@@ -77,17 +78,14 @@ class Api:
 
     async def prepare(self) -> None:
         """Make the pages ready for their first visitor."""
-        if self._pages is not None:
-            await self._pages.prepare()
+        await self._pages.prepare()
 
     def stop(self) -> None:
         """End the event streams, so that stopping does not wait for their clients."""
         self._router.stop()
 
-    def _build_pages(self) -> Pages | None:
+    def _build_pages(self) -> Pages:
         facts = self._facts
-        if facts.sign_in is None or facts.pages is None:
-            return None
         content = PageContent(facts.pages, self._ask)
         actions = PageActions(self._ask, facts.learning.candidates, facts.learning.rulebook)
         return Pages(facts.sign_in, content, actions, can_train=lambda: facts.windows() is not None)
@@ -98,7 +96,7 @@ class Api:
     def _table(self) -> list[Route]:
         return [
             Route("GET", "/", self._root, "The page for a browser; for others, where to go from here"),
-            *(() if self._pages is None else self._pages.table()),
+            *self._pages.table(),
             Route("GET", "/readyz", self._ready, "Whether requests can be served and recorded"),
             Route("GET", "/metrics", self._metrics, "Prometheus metrics"),
             Route("GET", "/api/status", self._status, "State of the program"),
@@ -106,17 +104,17 @@ class Api:
             Route("GET", "/api/sessions/{id}", self._session, "One session with its turns", ("limit", "after")),
             Route("POST", "/api/sessions/{id}/end", self._end, "End a session"),
             Route("GET", "/api/turns/{id}", self._turn, "One turn: request, answer, stamp, times, usage"),
-            *(() if self._facts.why is None else self._facts.why.table()),
+            *self._facts.why.table(),
             *self._facts.learning.table(),
-            *(() if self._facts.cost is None else self._facts.cost.table()),
-            *(() if self._facts.policy is None else self._facts.policy.table()),
-            *(() if self._facts.enforcement is None else self._facts.enforcement.table()),
+            *self._facts.cost.table(),
+            *self._facts.policy.table(),
+            *self._facts.enforcement.table(),
             Route("GET", "/api/windows", self._windows, "Whether weights may be trained now, what each signal says, and why"),
             Route("GET", "/api/openapi.json", self._openapi, "This description"),
         ]
 
     async def _root(self, request: ApiRequest) -> object:
-        if self._pages is not None and "text/html" in request.headers.get("accept", ""):
+        if "text/html" in request.headers.get("accept", ""):
             return await self._pages.serve_root(request)
         return {
             "name": "MetaClaw",
@@ -162,8 +160,7 @@ class Api:
         return {**session_view(row, title), "turns": [{**turn_row_view(turn), "cursor": turn.seq} for turn in turns]}
 
     async def _titles(self, sessions: Sequence[SessionId]) -> Mapping[SessionId, str]:
-        pages = self._facts.pages
-        return {} if pages is None else await anyio.to_thread.run_sync(pages.titles.of, sessions)
+        return await anyio.to_thread.run_sync(self._facts.pages.titles.of, sessions)
 
     async def _end(self, request: ApiRequest) -> object:
         session = SessionId(request.path["id"])

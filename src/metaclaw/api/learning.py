@@ -1,4 +1,4 @@
-"""Routes about learning (feedback, skills, generations, candidates, forgetting), and the stream of events."""
+"""Routes for learning (feedback, skills, generations, candidates, forgetting), and the stream of events."""
 
 import asyncio
 import logging
@@ -51,7 +51,7 @@ _REVERT = (Field("generation", {"type": "integer", "minimum": 0, "maximum": _MOS
 
 @dataclass(frozen=True, slots=True)
 class LearningRoutes:
-    """The routes about learning."""
+    """The routes for learning."""
 
     feed: "EventFeed"
     candidates: CandidateStore
@@ -60,10 +60,10 @@ class LearningRoutes:
     owner: Callable[[], Awaitable["OwnerActions"]]
     rulebook: Rulebook
     compliance: SqlCompliance
-    noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
+    noted: Callable[[Skill, TurnId], None]
     """Called with a rule that was stated in a turn. Blocks."""
-    begin_forgetting: Callable[[SessionId], None] = lambda session: None
-    """Notes durably that a session is to be forgotten, before the owner, which takes long to build, is asked. Blocks."""
+    begin_forgetting: Callable[[SessionId], None]
+    """Records durably that a session is to be forgotten. Called before `owner`, which takes long to build. Blocks."""
 
     def table(self) -> list[Route]:
         return [
@@ -102,7 +102,7 @@ class LearningRoutes:
             raise ApiError(f"state must be canary, live or retired, not {state!r}")
         if state == SkillState.RETIRED:
             gone = await anyio.to_thread.run_sync(self.rulebook.retired)
-            return {"generation": view.generation, "skills": [retired_skill_view(one) for one in gone]}
+            return {"generation": view.generation, "skills": [retired_skill_view(retired) for retired in gone]}
         found = [skill for skill in view.skills if state is None or state_of(skill) == state]
         return {"generation": view.generation, "skills": [skill_view(skill) for skill in found]}
 
@@ -134,14 +134,14 @@ class LearningRoutes:
         try:
             return {"reverted_to": number, "generation": await (await self.owner()).revert(number)}
         except SkillError as error:
-            # Generations are never deleted, so a known one fails only because of a file.
+            # Generations are never deleted, so that an existing one fails only because of a file.
             raise ApiError(str(error), 404 if number > self.skills().generation else 409) from error
 
     async def _candidates(self, request: ApiRequest) -> object:
-        asked, limit = request.query.get("standing"), request.number("limit", 50, _MOST_ROWS)
-        if asked is not None and asked not in list(Standing):
-            raise ApiError(f"standing must be one of {', '.join(Standing)}, not {asked!r}")
-        standing = None if asked is None else Standing(asked)
+        wanted, limit = request.query.get("standing"), request.number("limit", 50, _MOST_ROWS)
+        if wanted is not None and wanted not in list(Standing):
+            raise ApiError(f"standing must be one of {', '.join(Standing)}, not {wanted!r}")
+        standing = None if wanted is None else Standing(wanted)
         rows = await anyio.to_thread.run_sync(lambda: self.candidates.candidates(standing, limit))
         return {"candidates": [candidate_view(row) for row in rows]}
 
@@ -204,18 +204,18 @@ _HELLO: Final = b": events of MetaClaw\n: from %d\n\n"
 _BEAT: Final = b": still here\n\n"
 _T = TypeVar("_T")
 _Sent: TypeAlias = tuple[int, bytes]
-"""An event's cursor, and the event as it is sent."""
+"""An event's cursor, and its bytes."""
 
 
 class EventFeed:
-    """Polls the store for new events while anyone is subscribed, and wakes the subscribers. The newest events are kept in memory. A
-    subscriber is only a cursor: one that is further behind, because it resumes or reads slowly, reads from the store by itself
-    until it has caught up."""
+    """Polls the store for new events while there are subscribers, and wakes them. The newest events are kept in memory. A
+    subscriber is only a cursor: if it is further behind, because it resumes or reads slowly, it reads from the store until it has
+    caught up."""
 
     def __init__(
         self, reader: LedgerReader, *, max_subscribers: int = _MAX_SUBSCRIBERS, poll_s: float = _POLL_S, beat_s: float = _BEAT_S
     ) -> None:
-        """New events are looked for every `poll_s`; a subscriber hears at least a comment every `beat_s`."""
+        """The store is polled every `poll_s`; a subscriber gets at least a comment every `beat_s`."""
         self.max_subscribers = max_subscribers
         self._reader = reader
         self._poll_s = poll_s
@@ -230,7 +230,7 @@ class EventFeed:
 
     @property
     def is_full(self) -> bool:
-        """Whether there may be no further subscriber."""
+        """Whether no further subscriber is accepted."""
         return self._subscribers >= self.max_subscribers
 
     async def newest(self) -> int:
@@ -238,8 +238,8 @@ class EventFeed:
         return await anyio.to_thread.run_sync(self._reader.last_event, limiter=self._threads)
 
     async def follow(self, after: int) -> AsyncGenerator[bytes, None]:
-        """Events behind the cursor `after`, then new ones as they come, and a comment where there are none for long. The first
-        comment names the cursor, for a client that began at the newest event and has seen none when it must resume."""
+        """Yield events behind the cursor `after`, then new ones as they come, and a comment after a long silence. The first comment
+        names the cursor, from which a client that has seen no event can resume."""
         self._subscribers += 1
         if self._polling is None:
             self._polling = asyncio.create_task(self._poll())
@@ -252,7 +252,7 @@ class EventFeed:
                     after = found[-1][0]
                     yield b"".join([data for _, data in found])
                 elif found is not None and after < since < _UNKNOWN:
-                    after = since  # nothing is left in between
+                    after = since  # no event in between
                 elif self._since == since and not await self._woken():
                     yield _BEAT
         finally:
@@ -270,7 +270,7 @@ class EventFeed:
         return found
 
     async def _woken(self) -> bool:
-        """Wait for new events; False where none come for about `beat_s`. The times differ, so that not all wake at once."""
+        """Wait for new events; False if none come for about `beat_s`, a random time, so that not all subscribers wake at once."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.add(waiter)
         try:
@@ -304,7 +304,7 @@ class EventFeed:
             if not waiter.done():
                 waiter.set_result(None)
             if number % _WOKEN_AT_ONCE == 0:
-                await asyncio.sleep(0)  # requests have their turn in between
+                await asyncio.sleep(0)  # lets requests run in between
 
     def _stop_polling(self) -> None:
         if self._polling is not None:
@@ -318,7 +318,7 @@ class EventFeed:
         return None if events is None else [(event.seq, _as_sent(event)) for event in events]
 
     async def _try(self, read: Callable[[], _T]) -> _T | None:
-        """Read in a thread; None where the store cannot be read now."""
+        """Read in a thread; None if the store cannot be read now."""
         try:
             return await anyio.to_thread.run_sync(read, limiter=self._threads)
         except StoreError as error:

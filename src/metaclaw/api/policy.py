@@ -1,4 +1,4 @@
-"""Routes about trained weights: versions, which of them serves, training, promotion and rollback."""
+"""Routes for trained weights: versions, the serving one, training, promotion and rollback."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -30,16 +30,16 @@ UNTRAINED: Mapping[str, Json] = {
 
 
 class PolicyOwner(Protocol):
-    """Commands about weights. Each returns once it is done; RefusedError and TrainingError say why it is not."""
+    """Commands for weights. Each returns once it is done; raises RefusedError and TrainingError."""
 
     async def train(self) -> Mapping[str, Json]:
-        """Begin to train now with what there is; what that is."""
+        """Start training now with the turns there are; return facts about them."""
 
     async def promote(self, number: int) -> PolicyVersion:
         """Let this version answer all requests from now on."""
 
     async def rollback(self, to: int | None) -> int:
-        """Go back to an earlier version, or by one step; the version that answers then."""
+        """Go back to an earlier version, or by one step; return the version that serves then."""
 
     def training(self) -> Mapping[str, Json]:
         """The state of training: state, step, version, paused_reason, and more."""
@@ -47,8 +47,7 @@ class PolicyOwner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PolicyRoutes:
-    """`serving` says which weights answer now; `owner` is None where weights are not trained, `untrainable` why there are none to
-    train."""
+    """The routes for weights. `owner` returns None if weights are not trained; `untrainable` says why there are none to train."""
 
     policies: SqlPolicies
     batches: SqlBatches
@@ -108,8 +107,8 @@ class PolicyRoutes:
         return {"promoted": number, "policy_version": self.serving().version, "canary": self.serving().canary}
 
     async def _rollback(self, request: ApiRequest) -> object:
-        asked = request.json(_ROLLBACK).get("version")
-        to = None if asked is None else _number(asked)
+        wanted = request.json(_ROLLBACK).get("version")
+        to = None if wanted is None else _number(wanted)
         owner, before = await self._trainer(), self.serving()
         if to not in (None, BASE_POLICY) and await anyio.to_thread.run_sync(self.policies.version, to) is None:
             raise _unknown(to)
@@ -142,7 +141,7 @@ def _unknown(number: int) -> ApiError:
 
 
 def version_view(version: PolicyVersion) -> dict[str, Json]:
-    """A policy version: where it came from, where it stands, and why."""
+    """A policy version: its parent, its state, and why."""
     return {
         "version": version.number,
         "parent": version.parent,

@@ -1,4 +1,4 @@
-"""A table of routes for the program's own API: patterns to functions, answers as JSON."""
+"""The router of the program's own API: maps path patterns to functions, and sends their results as JSON."""
 
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class ApiError(MetaClawError):
-    """A request to our own API that cannot be served; carries the status to answer with."""
+    """A request to our own API cannot be served; carries the status of the response."""
 
     def __init__(self, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -45,19 +45,19 @@ class ApiRequest:
     headers: Mapping[str, str]
     body: bytes
     at: str = ""
-    """The path itself."""
+    """The path as text."""
     is_below_key: bool = False
-    """Whether the key stood in front of the path."""
+    """Whether the path was below `/k/<key>`."""
 
     def number(self, name: str, default: int, most: int = 2**53) -> int:
-        """A whole number from the query, from the smaller of 1 and the default up to `most`."""
+        """An integer from the query, at most `most`, at least 1 or the default if that is smaller."""
         text, least = self.query.get(name, str(default)), min(1, default)
         if not (text.isascii() and text.isdigit() and len(text) < 17 and least <= int(text) <= most):
             raise ApiError(f"{name} must be a whole number from {least} to {most}, not {text!r}")
         return int(text)
 
     def json(self, fields: Sequence[Field]) -> dict[str, Json]:
-        """The body as a JSON object with no other fields than these; an absent body is an empty object."""
+        """Decode the body as a JSON object that has only these fields; an absent body is an empty object."""
         try:
             value = msgspec.json.decode(self.body) if self.body.strip() else {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -73,7 +73,7 @@ class ApiRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiStream:
-    """An answer that goes on until the client leaves or the program stops."""
+    """A streamed response, until the client leaves or the program stops."""
 
     content_type: str
     chunks: AsyncGenerator[bytes, None]
@@ -101,7 +101,7 @@ class Route:
     fields: tuple[Field, ...] = ()
     """The fields of the JSON body."""
     is_page: bool = False
-    """Whether it is for a browser, and no part of the described API."""
+    """Whether it is for a browser, and not part of the documented API."""
 
 
 class Router:
@@ -131,7 +131,7 @@ class Router:
         await self.send(answer, scope, send)
 
     async def send(self, answer: ApiResponse, scope: Scope, send: Send) -> None:
-        """Send an answer that is whole."""
+        """Send a response that is not a stream."""
         body = b"" if scope["method"] == "HEAD" else answer.body
         headers = [(b"content-type", answer.content_type.encode()), (b"content-length", str(len(body)).encode())]
         headers += [(name.encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers]
@@ -156,9 +156,9 @@ class Router:
         for match, route in matching:
             if route.method == method or (method == "HEAD" and route.method == "GET"):
                 headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
-                asked = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+                values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
                 is_below_key = scope.get("raw_path", b"").startswith(b"/k/")
-                result = await route.serve(ApiRequest(match.groupdict(), asked, headers, body, path, is_below_key))
+                result = await route.serve(ApiRequest(match.groupdict(), values, headers, body, path, is_below_key))
                 return result if isinstance(result, ApiResponse | ApiStream) else ApiResponse(200, encode_json(cast(Json, result)))
         raise ApiError(f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not {method}", 405)
 
@@ -173,7 +173,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 async def _send_stream(stream: ApiStream, receive: Receive, send: Send, stopping: anyio.Event) -> None:
-    """Send pieces as they come, until there are no more, the client has left, or the program stops."""
+    """Send chunks as they come, until there are no more, the client leaves, or the program stops."""
     headers = [(b"content-type", stream.content_type.encode()), (b"cache-control", b"no-cache")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     has_left = False

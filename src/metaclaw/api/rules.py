@@ -1,4 +1,4 @@
-"""Routes about rules (list, add, change, remove), undo, restoring and pinning skills, and whether held rules are enforced."""
+"""Routes for rules (list, add, change, remove), undo, restoring and pinning skills, and switching enforcement."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,12 +59,12 @@ _PIN = (Field("pinned", {"type": "boolean"}, is_required=False),)
 
 @dataclass(frozen=True, slots=True)
 class RuleRoutes:
-    """Makes the routes. The rulebook blocks and is asked in a thread."""
+    """The routes for rules. The rulebook blocks, so it is called in a thread."""
 
     rulebook: Rulebook
     compliance: SqlCompliance
     owner: Callable[[], Awaitable["OwnerActions"]]
-    noted: Callable[[Skill, TurnId], None] = lambda rule, turn: None
+    noted: Callable[[Skill, TurnId], None]
     """Called with a rule that was stated in a turn. Blocks."""
 
     def table(self) -> list[Route]:
@@ -87,7 +87,7 @@ class RuleRoutes:
         state = request.query.get("state", "live")
         if state == "retired":
             gone = await run_sync(self.rulebook.retired)
-            return {"rules": [retired_rule_view(one) for one in gone if is_rule(one.skill)]}
+            return {"rules": [retired_rule_view(retired) for retired in gone if is_rule(retired.skill)]}
         if state != "live":
             raise ApiError(f"state must be live or retired, not {state!r}")
         dates = await run_sync(self.rulebook.dates)
@@ -99,7 +99,7 @@ class RuleRoutes:
             {
                 **rule_view(rule, dates.get(rule.name)),
                 "compliance": compliance_view(sum(followed[rule.name].values(), Compliance())),
-                "by_agent": {agent: compliance_view(one) for agent, one in followed[rule.name].items()},
+                "by_agent": {agent: compliance_view(counts) for agent, counts in followed[rule.name].items()},
             }
             for rule in rules
         ]
@@ -120,7 +120,7 @@ class RuleRoutes:
             return {**(await self._shown(rule)), "added": added}
         if len(said) > 1 or not isinstance(several, list) or not 0 < len(several) <= _MOST_AT_ONCE:
             raise ApiError(f"rules must be a list of 1 to {_MOST_AT_ONCE} rules, with nothing beside it")
-        listed = [_fields(one, _NEW) for one in several]
+        listed = [_fields(fields, _NEW) for fields in several]
         found = await self._done(lambda: self.rulebook.add(listed), 400)
         dates = await run_sync(self.rulebook.dates)
         return {"rules": [{**rule_view(rule, dates.get(rule.name)), "added": added} for rule, added in found]}
@@ -172,7 +172,7 @@ class RuleRoutes:
         return shown
 
     async def _done(self, do: Callable[[], T], status: int = 409) -> T:
-        """Do it in a thread; what cannot be done is answered with this status."""
+        """Call `do` in a thread; a SkillError becomes an ApiError with this status."""
         try:
             return await run_sync(do)
         except SkillError as error:
@@ -180,7 +180,7 @@ class RuleRoutes:
 
 
 def _fields(said: Json, known: tuple[Field, ...]) -> RuleFields:
-    """A rule's fields, each of the type that its schema names."""
+    """Check a rule's fields against their types."""
     if not isinstance(said, dict) or not said:
         raise ApiError(f"there is nothing to change: write {' or '.join(field.name for field in known)}")
     for field in known:
@@ -188,7 +188,7 @@ def _fields(said: Json, known: tuple[Field, ...]) -> RuleFields:
             continue
         value = said[field.name]
         if field.name == "examples":
-            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
                 raise ApiError("examples must be a list of texts")
         elif not isinstance(value, str) and (value is not None or field.name in ("text", "kind")):
             raise ApiError(f"{field.name} must be a text")
@@ -202,7 +202,7 @@ _ENFORCE = (Field("on", {"type": "boolean"}),)
 
 @dataclass(frozen=True, slots=True)
 class EnforcementRoutes:
-    """Switches the holding of calls on and off, for all rules at once."""
+    """The routes that switch the holding of calls on and off, for all rules at once."""
 
     is_on: Callable[[], bool]
     switch: Callable[[bool], Awaitable[None]]

@@ -1,4 +1,4 @@
-"""The state of the program (`/api/status`) and what its own calls cost (`/api/cost`)."""
+"""The state of the program (`/api/status`) and the cost of its own calls (`/api/cost`)."""
 
 import asyncio
 import time
@@ -11,9 +11,7 @@ from typing import TypeVar
 import anyio.to_thread
 
 from metaclaw import __version__
-from metaclaw.api.policy import UNTRAINED
 from metaclaw.api.router import ApiRequest, Route
-from metaclaw.domain.policy import BASE_POLICY
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import ENFORCED, SERVED, Health, Spending, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
@@ -27,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ProviderFacts:
-    """One provider as it is shown."""
+    """One provider in the status."""
 
     name: str
     kind: str
@@ -39,7 +37,7 @@ class ProviderFacts:
     """For a provider over a network."""
 
     async def tell(self) -> dict[str, object]:
-        """The provider's entry in status. One that accepts no connection is failing, also before the first request."""
+        """The provider's entry. A provider that accepts no connection is failing, also before the first request."""
         trouble = None if self.reachability is None else await self.reachability.trouble()
         failure = self.failure()
         is_known = self.reachability is not None and self.reachability.is_known
@@ -78,30 +76,28 @@ class Status:
     learned: Callable[[], LearningCounts]
     learning: Callable[[], Mapping[str, object]]
     began: float
-    policy_version: Callable[[], int] = lambda: BASE_POLICY
-    training: Callable[[], Mapping[str, object]] = lambda: UNTRAINED
-    rejections: Callable[[], Mapping[str, int]] = dict
-    """Why turns may not train, counted; asked in a thread."""
-    window: Callable[[], Mapping[str, object] | None] = lambda: None
-    turned_away: Callable[[], Mapping[str, object]] = lambda: {"reasons": {}, "last": []}
-    """Learned skills that were rejected: how many for each reason, and the last few. Asked in a thread."""
-    pending: Callable[[], Mapping[str, int] | None] = lambda: None
+    policy_version: Callable[[], int]
+    training: Callable[[], Mapping[str, object]]
+    rejections: Callable[[], Mapping[str, int]]
+    """The number of turns that may not train, by reason. Called in a thread."""
+    window: Callable[[], Mapping[str, object] | None]
+    turned_away: Callable[[], Mapping[str, object]]
+    """Rejected candidates: the number for each reason, and the last few. Called in a thread."""
+    pending: Callable[[], Mapping[str, int] | None]
     """Counts of turns and sessions that wait for learning; None if not known yet. Called in a thread."""
-
-    retrieval: Callable[[], Mapping[str, str]] = dict
+    retrieval: Callable[[], Mapping[str, str]]
     """How skills are found (by words, or by words and meaning), and the state of the search by meaning."""
-    cost: Callable[[], Mapping[str, object]] = dict
-    """The budget, and what learning cost. Asked in a thread."""
-    noted: Callable[[], Sequence[Mapping[str, object]]] = tuple
+    cost: Callable[[], Mapping[str, object]]
+    """The budget, and the cost of learning. Called in a thread."""
+    noted: Callable[[], Sequence[Mapping[str, object]]]
     """The latest lessons, newest first. Called in a thread."""
-
-    enforcing: Callable[[], bool] = lambda: True
-    """Whether held rules hold."""
-    store_size: Callable[[], StoreSize | None] = lambda: None
-    """Asked in a thread."""
+    enforcing: Callable[[], bool]
+    """Whether enforcement is on."""
+    store_size: Callable[[], StoreSize | None]
+    """Called in a thread."""
 
     async def tell(self) -> dict[str, object]:
-        """The whole tree; parts that cannot be read now are null."""
+        """The whole status; parts that cannot be read now are null."""
         store, library = self.store_health(), self.library()
         return {
             "version": __version__,
@@ -119,7 +115,7 @@ class Status:
             "enforcement": {"on": self.enforcing(), "held_rules": _held_rules(library.skills)},
             "loops": dict(self.loops()),
             "store": _store_view(self.store_kind, store, await _asked(self.store_size)),
-            "providers": await asyncio.gather(*(one.tell() for one in self.providers)),
+            "providers": await asyncio.gather(*(provider.tell() for provider in self.providers)),
             "engine": None if self.engine_state is None else {"state": self.engine_state()},
         }
 
@@ -133,7 +129,7 @@ class Status:
             "verdicts": None if learned is None else {outcome.value: count for outcome, count in learned.verdicts.items()},
             "support": None if learned is None else learned.support,
             "query": None if learned is None else learned.query,
-            "candidates": None if learned is None else {one.value: count for one, count in learned.candidates.items()},
+            "candidates": None if learned is None else {standing.value: count for standing, count in learned.candidates.items()},
             "rejections": None if rejections is None else dict(rejections),
             "skills": dict(Counter(skill.state.value for skill in library.skills if skill.is_skill)),
             "rules": kinds[SkillKind.RULE],
@@ -161,7 +157,7 @@ class Status:
         }
 
     def unready(self) -> str | None:
-        """Why requests cannot be served or kept now, or None."""
+        """Why requests cannot be served or recorded now, or None."""
         store = self.store_health()
         if store.health is Health.DEGRADED:
             return f"turns are not being recorded: {store.reason}"
@@ -182,18 +178,18 @@ def _store_view(kind: str, store: StoreHealth, size: StoreSize | None) -> dict[s
 
 
 def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:
-    """Rules about which a person is asked something, with the question and the command that answers."""
+    """Rules with a question to the person, which includes the command that answers it."""
     asked = ((skill, question_of(skill)) for skill in skills if skill.kind is SkillKind.RULE)
     return [{"name": skill.name, "text": rule_text(skill), "question": question} for skill, question in asked if question]
 
 
 def _held_rules(skills: Sequence[Skill]) -> list[str]:
-    """Rules and skills that say `enforce: hold` and have a check of tool calls, without which nothing is held."""
+    """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is held."""
     return [skill.name for skill in skills if skill.extra.get("enforce") == "hold" and can_hold(skill)]
 
 
 def _broken_checks(skills: Sequence[Skill]) -> list[dict[str, str]]:
-    """Skills whose check cannot be read, and why. Without it, only detectors and the judge tell whether the skill was followed."""
+    """Skills whose check cannot be read, and why. Only detectors and the judge decide whether such a skill was followed."""
     troubles = ((skill.name, check_trouble(skill)) for skill in skills)
     return [{"name": name, "reason": trouble} for name, trouble in troubles if trouble]
 
@@ -212,7 +208,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Reads what was spent. `waiting` is how many requests wait for the budget, by purpose."""
+    """Reads the cost of calls. `waiting` returns the number of requests that wait for the budget, by purpose."""
 
     budget: Budget
     spending: SqlSpending
@@ -223,7 +219,7 @@ class Cost:
         return [Route("GET", "/api/cost", self._cost, summary, ("days",))]
 
     def status(self) -> dict[str, object]:
-        """The budget, what was spent on which purpose, and how many turns the judge was asked about today. Blocks."""
+        """The budget, the cost by purpose, and the number of turns that the judge was asked about today. Blocks."""
         budget = self._budget()
         sums = self.spending.sums()
         purposes = _grouped((key.purpose, spent) for key, spent in sums.items())
@@ -245,7 +241,7 @@ class Cost:
         return await anyio.to_thread.run_sync(self.report, request.number("days", 7, _MOST_DAYS))
 
     def report(self, days: int) -> dict[str, object]:
-        """The last days, today the last of them. Blocks."""
+        """The cost of the last `days`, including today. Blocks."""
         budget = self._budget()
         sums = self.spending.sums(self.budget.first_day(days), by_item=True)
         own = {key: spent for key, spent in sums.items() if key.purpose != SERVED}

@@ -1,4 +1,4 @@
-"""Sessions and turns as a person reads them: titles, the words of a turn, and why rules and skills were in its prompt."""
+"""Sessions and turns for people: titles, the messages of a turn, and why rules and skills were in its prompt."""
 
 import threading
 import time
@@ -27,11 +27,11 @@ _MOST_CHARS: Final = 60_000
 _MOST_ARGUMENTS: Final = 500
 _WHO: Final = {Role.SYSTEM: "System", Role.USER: "Person", Role.ASSISTANT: "Agent", Role.TOOL: "Tool"}
 Words = Callable[[str, str], str]
-"""A person's own words in a text of an agent."""
+"""A function that returns the user's own words in a text, given the agent and the text."""
 
 
 class Titles:
-    """Finds titles and searches in them. Every method blocks, and may be called from several threads."""
+    """Computes titles of sessions and searches in them. Every method blocks, and may be called from several threads."""
 
     def __init__(self, overview: Overview, words: Words) -> None:
         self._overview = overview
@@ -40,12 +40,12 @@ class Titles:
         self._known: dict[SessionId, str] = {}
 
     def of(self, sessions: Collection[SessionId]) -> Mapping[SessionId, str]:
-        """The titles of these sessions; an empty one where no person said anything."""
+        """The titles of these sessions; empty if a session has no words of a user."""
         with self._lock:
-            found = {one: self._known[one] for one in sessions if one in self._known}
-        missing = [one for one in sessions if one not in found]
+            found = {session: self._known[session] for session in sessions if session in self._known}
+        missing = [session for session in sessions if session not in found]
         if missing:
-            fresh = {one.session: self._title(one) for one in self._overview.openings(missing)}
+            fresh = {opening.session: self._title(opening) for opening in self._overview.openings(missing)}
             found |= fresh
             with self._lock:
                 self._known |= fresh
@@ -54,19 +54,19 @@ class Titles:
         return found
 
     def search(self, text: str, within_s: float) -> tuple[list[SessionId], int]:
-        """Sessions whose title holds every word of a text, and how many sessions are still unread after `within_s`."""
+        """Sessions whose title contains every word of a text, and the number of sessions still unread after `within_s`."""
         ids = self._overview.ids()
         unread = self._read(ids, within_s)
         words = text.casefold().split()
         with self._lock:
-            known = [(one, self._known[one].casefold()) for one in ids if one in self._known]
-        return [one for one, title in known if all(word in title for word in words)], unread
+            known = [(session, self._known[session].casefold()) for session in ids if session in self._known]
+        return [session for session, title in known if all(word in title for word in words)], unread
 
     def unread(self) -> list[SessionId]:
-        """Sessions whose titles are not known yet, newest first; no more than are kept."""
+        """Sessions whose titles are not known yet, newest first; at most `_MOST_TITLES`."""
         ids = self._overview.ids()[:_MOST_TITLES]
         with self._lock:
-            return [one for one in ids if one not in self._known]
+            return [session for session in ids if session not in self._known]
 
     def forget(self, session: SessionId) -> None:
         with self._lock:
@@ -75,7 +75,7 @@ class Titles:
     def _read(self, ids: Sequence[SessionId], within_s: float) -> int:
         deadline = time.monotonic() + within_s
         with self._lock:
-            missing = [one for one in ids if one not in self._known]
+            missing = [session for session in ids if session not in self._known]
         read = 0
         while read < len(missing) and time.monotonic() < deadline:
             self.of(missing[read : read + _TITLES_AT_ONCE])
@@ -101,14 +101,14 @@ def words_in(words: Words, agent: str, message: Message) -> str:
 
 
 def short(text: str, most: int = _MOST_TITLE_CHARS) -> str:
-    """One line of a text."""
+    """A text on one line of at most `most` characters."""
     line = " ".join(text[: 8 * most].split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownText:
-    """A stretch of text; `is_placed` if the proxy put it there."""
+    """A piece of text; `is_placed` if the proxy inserted it."""
 
     text: str
     is_placed: bool = False
@@ -123,21 +123,21 @@ class ShownPart:
     title: str = ""
     is_error: bool = False
     cut: int = 0
-    """How many characters are not shown."""
+    """The number of characters that are not shown."""
 
     @property
     def has_placed(self) -> bool:
-        """Whether the proxy put something into it."""
-        return any(one.is_placed for one in self.segments)
+        """Whether the proxy inserted text into it."""
+        return any(segment.is_placed for segment in self.segments)
 
     @property
     def text(self) -> str:
-        return "".join(one.text for one in self.segments)
+        return "".join(segment.text for segment in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """One entry of a conversation. `words` are the person's own; the pieces hold what a program put around them, too."""
+    """One entry of a conversation. `words` are the user's own; the pieces also have what a program added to them."""
 
     who: str
     pieces: tuple[ShownPart, ...]
@@ -145,12 +145,12 @@ class ShownMessage:
 
     @property
     def has_placed(self) -> bool:
-        """Whether the proxy put something into it."""
+        """Whether the proxy inserted text into it."""
         return any(piece.has_placed for piece in self.pieces)
 
     @property
     def summary(self) -> str:
-        """One line of it."""
+        """Its beginning on one line."""
         first = next(iter(self.pieces), None)
         if first is None:
             return "nothing"
@@ -163,7 +163,7 @@ class ShownMessage:
 
 @dataclass(frozen=True, slots=True)
 class ShownTurn:
-    """A turn's words. `raw` holds a request or answer that cannot be read as messages."""
+    """The messages of a turn. `raw` is the request if it cannot be parsed."""
 
     asked: tuple[ShownMessage, ...]
     answer: ShownMessage
@@ -171,24 +171,24 @@ class ShownTurn:
 
 
 def read_turn(turn: Turn, words: Words, *, whole: bool, most: int = _MOST_CHARS) -> ShownTurn:
-    """The messages of a turn as they are shown. `whole`: the prompt as the provider got it, with what was placed marked; otherwise
-    only what is new since the agent last spoke. No piece of text is longer than `most` characters."""
+    """The messages of a turn for display. `whole`: the prompt as the provider got it, with placed text marked; otherwise only the
+    messages since the agent last spoke. Texts are cut to `most` characters."""
     body, wire = (turn.exchange.sent, turn.provider_wire) if whole else (turn.exchange.request, turn.wire)
     placed = [block.text for block in turn.placements] if whole else []
     messages = _messages(wire, body)
     raw = "" if messages is not None else body.decode("utf-8", "replace")[:most]
     shown = messages or ()
     if not whole:
-        last = max((at for at, one in enumerate(shown) if one.role is Role.ASSISTANT), default=-1)
-        shown = tuple(one for one in shown[last + 1 :] if one.role is not Role.SYSTEM)
-    asked = tuple(_shown(one, placed, words_in(words, turn.agent, one), most) for one in shown)
+        last = max((at for at, message in enumerate(shown) if message.role is Role.ASSISTANT), default=-1)
+        shown = tuple(message for message in shown[last + 1 :] if message.role is not Role.SYSTEM)
+    asked = tuple(_shown(message, placed, words_in(words, turn.agent, message), most) for message in shown)
     return ShownTurn(asked, _answer(turn, most), raw)
 
 
 def last_words(turn: Turn, words: Words) -> str:
-    """The user's last words before a turn; empty if the request cannot be read."""
+    """The user's last words in the request of a turn; empty if it cannot be parsed."""
     messages = _messages(turn.wire, turn.exchange.request) or ()
-    return next(filter(None, (words_in(words, turn.agent, one) for one in reversed(messages))), "")
+    return next(filter(None, (words_in(words, turn.agent, message) for message in reversed(messages))), "")
 
 
 def _messages(wire: Wire, body: bytes) -> tuple[Message, ...] | None:
@@ -252,7 +252,7 @@ def _cut(kind: str, text: str, placed: Sequence[str], most: int, *, title: str =
 
 
 def _marked(text: str, placed: Sequence[str]) -> Iterable[ShownText]:
-    """A text in stretches: those that the proxy placed, and what stands between them."""
+    """Split a text into placed blocks and the text between them."""
     found = sorted((at, block) for block in placed if block and (at := text.find(block)) >= 0)
     end = 0
     for at, block in found:
@@ -266,7 +266,7 @@ def _marked(text: str, placed: Sequence[str]) -> Iterable[ShownText]:
 
 @dataclass(frozen=True, slots=True)
 class WhyRoutes:
-    """Explains turns. `generation_at` blocks; `absorbed` says what the weights of a version know without being told."""
+    """Explains the prompts of turns. `generation_at` blocks; `absorbed` returns the skills that a version has absorbed."""
 
     reader: LedgerReader
     generation_at: Callable[[int], SkillGeneration | None]
@@ -275,7 +275,7 @@ class WhyRoutes:
     teams: Teams
     absorbed: Callable[[int], Collection[str]] = lambda version: ()
     embedded: str | None = None
-    """The provider whose model is given no list, if there is one."""
+    """The embedded model's provider, whose prompts list no skills; None if there is none."""
 
     def table(self) -> list[Route]:
         return [Route("GET", "/api/turns/{id}/why", self._why, "What was placed in a turn's prompt, what not, and why")]
@@ -287,7 +287,7 @@ class WhyRoutes:
         return explained
 
     def explain(self, turn: TurnId) -> dict[str, Json] | None:
-        """The explanation as JSON; None where there is no such turn. Blocks."""
+        """The explanation as JSON; None if there is no such turn. Blocks."""
         found = self.reader.turn(turn)
         return None if found is None else self._explained(found.turn)
 
@@ -339,8 +339,7 @@ def _names_at(turn: Turn, anchor: bytes) -> list[Json]:
 
 
 def held_view(turn: Turn) -> dict[str, Json]:
-    """An answer whose calls were held: the rules, each attempt with its calls and result, and what the client got. The lists are
-    empty if nothing was held."""
+    """The rules that held calls of an answer, each attempt, and what the client got; empty if nothing was held."""
     found = turn.enforcement
     if found is None:
         return {"enforced": [], "attempts": [], "got": ""}
@@ -364,8 +363,8 @@ def _considered_view(one: SkillExplanation) -> dict[str, Json]:
 
 
 def _task(turn: Turn) -> str:
-    """What the person asked for last, in their own words; empty where that cannot be read."""
-    from metaclaw.learn import StepBuilder, read_request  # half of what learns comes along
+    """The user's last words in the request; empty if it cannot be parsed."""
+    from metaclaw.learn import StepBuilder, read_request  # it imports half of the learner
     from metaclaw.proxy import own_words
 
     builder = StepBuilder(own_words)

@@ -1,4 +1,4 @@
-"""Sessions, turns, verdicts, rules, skills, candidates and generations, as JSON."""
+"""Convert sessions, turns, verdicts, rules, skills, candidates and generations to JSON."""
 
 import json
 from dataclasses import asdict
@@ -35,7 +35,7 @@ def time_view(value: datetime | None) -> str | None:
 
 
 def session_view(row: SessionRow, title: str | None) -> dict[str, Json]:
-    """A session as people and tools see it."""
+    """A session, with its title."""
     return {
         "id": row.id,
         "title": title or "",
@@ -82,7 +82,7 @@ def turn_row_view(turn: TurnRow | Turn) -> dict[str, Json]:
 
 
 def turn_view(turn: Turn) -> dict[str, Json]:
-    """Everything of a turn: also the request as the client sent it, the answer as it saw it, and the exact tokens."""
+    """A whole turn: also the request as the client sent it, the answer as the client saw it, and the exact tokens."""
     exchange, tokens = turn.exchange, turn.tokens
     return {
         **turn_row_view(turn),
@@ -90,8 +90,8 @@ def turn_view(turn: Turn) -> dict[str, Json]:
         "agent": turn.agent,
         "listed": list(turn.listed),
         "draws": [{"skill": draw.skill, "placed": draw.placed, "propensity": draw.propensity} for draw in turn.draws],
-        "enforced": [enforced_view(one) for one in (() if turn.enforcement is None else turn.enforcement.rules)],
-        "attempts": [one.id for one in (() if turn.enforcement is None else turn.enforcement.attempts)],
+        "enforced": [enforced_view(rule) for rule in (() if turn.enforcement is None else turn.enforcement.rules)],
+        "attempts": [attempt.id for attempt in (() if turn.enforcement is None else turn.enforcement.attempts)],
         "provider_wire": turn.provider_wire.value,
         "request": _readable(exchange.request),
         "sent": _readable(exchange.sent),
@@ -104,12 +104,12 @@ def turn_view(turn: Turn) -> dict[str, Json]:
 
 
 def enforced_view(one: EnforcedRule) -> dict[str, Json]:
-    """A rule that held calls back: in how many attempts it was broken, and what the client got."""
+    """A rule that held calls: the number of attempts that broke it, and what the client got."""
     return {"rule": one.rule, "attempts": one.attempts, "end": one.end.value, "reason": one.reason}
 
 
 def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:
-    """Support once it fed a skill; query once it trained weights, or while its speaker has the rules and skills of its prompt."""
+    """Support if a turn fed a skill; query if it trained weights, or while its speaker's rules and skills are the same."""
     if standing.role is not None:
         return standing.role.kind.value
     is_query = turn.kind is TurnKind.MAIN and not standing.is_aged
@@ -128,7 +128,9 @@ def verdict_view(verdict: Verdict | None) -> Json:
         "source": verdict.source.value,
         "fault": None if verdict.fault is None else verdict.fault.value,
         "comment": verdict.comment,
-        "signals": [{"detector": one.detector, "evidence": one.evidence, "fault": one.fault.value} for one in verdict.signals],
+        "signals": [
+            {"detector": signal.detector, "evidence": signal.evidence, "fault": signal.fault.value} for signal in verdict.signals
+        ],
         "votes": None
         if votes is None
         else {"pass": votes.passed, "fail": votes.failed, "unknown": votes.unknown, "model": votes.model},
@@ -136,13 +138,13 @@ def verdict_view(verdict: Verdict | None) -> Json:
 
 
 def _readable(body: bytes) -> Json:
-    """JSON where it is JSON, else text: a stream of events is shown as it came."""
+    """The decoded JSON; if it is not JSON (a stream of events), the text."""
     text = body.decode("utf-8", "replace")
     try:
         value: Json = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    # A lone surrogate cannot be sent as UTF-8; such a body is shown as the text that escapes it.
+    # A lone surrogate cannot be encoded as UTF-8; such a body is returned as text, in which it is escaped.
     return value if "\\ud" not in text.lower() else text
 
 
@@ -150,7 +152,7 @@ _MOST_LESSONS = 20
 
 
 def rule_view(rule: Skill, dates: tuple[datetime | None, datetime | None] | None) -> dict[str, Json]:
-    """A rule or fact: the person's words, when and for whom they apply, and since when."""
+    """A rule or fact: its text, when and for whom it applies, and since when."""
     extra, (created, changed) = rule.extra, dates or (None, None)
     named = {key: str(extra[key]) if extra.get(key) is not None else None for key in ("workspace", "source", "check", "check_note")}
     return {
@@ -188,12 +190,12 @@ def retired_rule_view(retired: RetiredSkill) -> dict[str, Json]:
 
 
 def compliance_view(counted: Compliance) -> dict[str, Json]:
-    """Counts of how often a rule was followed. A held call is counted as broken, too."""
+    """Counts of how often a rule was followed. A held call also counts as broken."""
     return {"applied": counted.applied, **asdict(counted)}
 
 
 def rule_record_view(record: RuleRecord) -> dict[str, Json]:
-    """The same by agent, model and day, with the last violations, and with and without reminders."""
+    """The compliance of a rule: total, by agent, model and day, the last violations, and with and without reminders."""
     groups = {"by_agent": record.by_agent, "by_model": record.by_model, "by_day": record.by_day}
     return {
         "compliance": compliance_view(record.total),
@@ -218,7 +220,7 @@ def rule_record_view(record: RuleRecord) -> dict[str, Json]:
 
 
 def lesson_view(skill: Skill) -> dict[str, Json]:
-    """A skill, rule or fact in three words: name, kind, and its text, or when a skill is used."""
+    """A skill, rule or fact in brief: name, kind, and its text (for a skill, when it is used)."""
     return {"name": skill.name, "kind": skill.kind.value, "text": rule_text(skill) if is_rule(skill) else skill.trigger}
 
 
@@ -262,7 +264,7 @@ def skill_view(skill: Skill) -> dict[str, Json]:
 
 
 def state_of(skill: Skill) -> SkillState:
-    """The state that is shown: a person's own words are never on trial, also where an older version put them there."""
+    """The state to show: rules and facts are never on trial, although older versions stored them so."""
     return SkillState.LIVE if is_rule(skill) else skill.state
 
 
@@ -292,7 +294,7 @@ def skill_facts_view(facts: "SkillFacts") -> dict[str, Json]:
 
 
 def certificate_view(certificate: Certificate | None) -> Json:
-    """The evidence a skill stands on; null where it has none."""
+    """The certificate of a skill; null if it has none."""
     if certificate is None:
         return None
     names = ("probes", "wins", "losses", "ties", "undecided", "regressions", "expected_loss", "tokens", "model")
@@ -322,5 +324,5 @@ def candidate_view(candidate: Candidate) -> dict[str, Json]:
 
 
 def generation_view(row: GenerationRow) -> dict[str, Json]:
-    """A generation as a list shows it."""
+    """A generation in a list."""
     return {**asdict(row), "published_at": time_view(row.published_at)}

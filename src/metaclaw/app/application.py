@@ -108,15 +108,18 @@ _FIRST_REQUESTS_S = 0.3
 class Application:
     """Every part of the running program. Attributes are in the order in which the parts are built on each other."""
 
-    def __init__(self, config: Config, home: Path, port: int | None = None) -> None:
-        """`port` is the one it listens on, where that is not the configured one."""
+    def __init__(
+        self, config: Config, home: Path, port: int | None = None, *, providers: ConfiguredProviders | None = None
+    ) -> None:
+        """`port` is the one it listens on, where that is not the configured one. `providers` are built from the configuration
+        unless they are given."""
         self.config = config
         self._port = config.proxy.port if port is None else port
         self._home = home
         self.api_key = config.proxy.api_key.resolve() if config.proxy.api_key is not None else ""
         self.supervisor: Supervisor | None = None
         self._build_store()
-        self._build_providers()
+        self._build_providers(providers or ConfiguredProviders(config, home))
         self._build_placement()
         self._build_learning()
         self._build_api()
@@ -143,8 +146,7 @@ class Application:
         days = self.config.privacy.retention_days
         self._retention = Retention(SqlForgetting(self.database), SqlCursors(self.database), self.reader, days) if days else None
 
-    def _build_providers(self) -> None:
-        configured = ConfiguredProviders(self.config, self._home)
+    def _build_providers(self, configured: ConfiguredProviders) -> None:
         self.embedded = configured.embedded
         self.providers = configured.all
         self.provider_health = ProviderHealth()
@@ -257,7 +259,9 @@ class Application:
     def _build_api(self) -> None:
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting_for_budget)
         self.sign_in = SignIn(self.api_key, is_loopback=is_loopback(self.config.proxy.host))
-        self.api = Api(build_api_parts(self))
+        self.status = build_status(self)
+        self.api_parts = build_api_parts(self)
+        self.api = Api(self.api_parts)
 
     def _build_server(self) -> Server:
         proxy = self.config.proxy
@@ -383,10 +387,9 @@ class Application:
 def build_api_parts(app: Application) -> ApiParts:
     """Everything the API needs of the program."""
     config, policy = app.config, app.policy
-    status = _status(app)
     return ApiParts(
-        status=status.tell,
-        unready=status.unready,
+        status=app.status.tell,
+        unready=app.status.unready,
         reader=app.reader,
         learning=LearningRoutes(
             feed=EventFeed(app.reader, max_subscribers=config.proxy.max_subscribers),
@@ -433,7 +436,8 @@ def build_api_parts(app: Application) -> ApiParts:
     )
 
 
-def _status(app: Application) -> Status:
+def build_status(app: Application) -> Status:
+    """What `/api/status` reads of the program."""
     embedded, policy = app.embedded, app.policy
     return Status(
         mode=app.config.mode,

@@ -1,4 +1,4 @@
-"""`python -m metaclaw.cli`: how a detached proxy is started by the program it comes from."""
+"""`python -m metaclaw.cli`: the entry point for a detached proxy."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`metaclaw agents`: point agent programs at the proxy, undo it exactly, and prove that an answer comes."""
+"""`metaclaw agents`: point agent programs at the proxy, undo that exactly, and test that they get an answer."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ def agents(context: click.Context) -> None:
 @agents.command(name="list")
 @home_and_json
 def list_(home: Path, as_json: bool) -> None:
-    """List the agents that are known, whether they are installed here, and whether they are connected."""
+    """List the known agents, whether they are installed here, and whether they are connected."""
     from metaclaw.agents import AGENTS, Connections, find_program
 
     connections = Connections(home)
@@ -54,20 +54,20 @@ def list_(home: Path, as_json: bool) -> None:
     print_table(
         ("agent", "installed", "state", "tried with", "its configuration"),
         [
-            (one["name"], _installed(agent, one["installed"]), one["state"], one["tried_with"] or _UNTRIED, one["file"])
-            for agent, one in zip(AGENTS, found, strict=True)
+            (row["name"], _installed(agent, row["installed"]), row["state"], row["tried_with"] or _UNTRIED, row["file"])
+            for agent, row in zip(AGENTS, found, strict=True)
         ],
     )
 
 
 def _installed(agent: "Agent", program: object) -> str | None:
-    """Whether it is installed; None for an agent that is not one program."""
+    """Whether the agent is installed; None if it is not a program."""
     return None if not agent.program else "yes" if program else "no"
 
 
 @agents.command(name="connect")
 @click.argument("name")
-@click.option("--model", help="The model the agent asks for [the first that a provider lists].")
+@click.option("--model", help="The model that the agent requests [the first that a provider lists].")
 @click.option("--subscription", is_flag=True, help="Claude Code and Codex: your own login is passed on to the provider.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
@@ -100,7 +100,9 @@ def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: 
     )
     if agent.after:
         click.echo(f"If it is running: {agent.after}")
-    click.echo(f"Try it: metaclaw agents test {agent.name}      Undo it: metaclaw agents disconnect {agent.name}")
+    is_testable = agent.question is not None
+    attempt = f"metaclaw agents test {agent.name}" if is_testable else "ask it something, then: metaclaw sessions list"
+    click.echo(f"Try it: {attempt}      Undo it: metaclaw agents disconnect {agent.name}")
 
 
 @agents.command(name="disconnect")
@@ -108,7 +110,7 @@ def connect_(home: Path, name: str, model: str | None, subscription: bool, yes: 
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def disconnect_(home: Path, name: str, yes: bool, as_json: bool) -> None:
-    """Undo `connect`: byte for byte if the file is as it was left, else only the lines that were added are removed."""
+    """Undo `connect`: byte for byte if the file has not changed since, else by removing only the added lines."""
     from metaclaw.agents import Connections, find_agent
 
     agent = find_agent(name)
@@ -132,7 +134,7 @@ def disconnect_(home: Path, name: str, yes: bool, as_json: bool) -> None:
 @timeout_option(180.0, "Seconds for the answer.", 1)
 @home_and_json
 def test_(home: Path, name: str, timeout_s: float, as_json: bool) -> int:
-    """Run the agent NAME once through the proxy, without a person, and show its answer. Exits with 1 if none came."""
+    """Run the agent NAME once through the proxy, unattended, and show its answer. Exits with 1 if none came."""
     from metaclaw.agents import find_agent
 
     agent = find_agent(name)
@@ -148,7 +150,7 @@ def test_(home: Path, name: str, timeout_s: float, as_json: bool) -> int:
 
 
 def trial_lines(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
-    """The result of a trial in words."""
+    """Describe the result of a trial."""
     if trial.code != 0 or not trial.answer:
         tail = "\n".join(plain_block(trial.errors or trial.answer).splitlines()[-12:])
         advice = _TOO_LONG if "context_length_exceeded" in tail else "See metaclaw doctor."
@@ -164,7 +166,7 @@ def trial_lines(agent: "Agent", trial: "Trial", turns: int) -> list[str]:
 
 
 def try_agent(home: Path, agent: "Agent", timeout_s: float) -> "tuple[Trial, int]":
-    """Run the agent once; its output, and how many turns the proxy recorded meanwhile."""
+    """Run the agent once; return its output, and the number of turns that the proxy recorded meanwhile."""
     from metaclaw.agents import require_program, run_trial
 
     require_program(agent)
@@ -175,7 +177,7 @@ def try_agent(home: Path, agent: "Agent", timeout_s: float) -> "tuple[Trial, int
 
 
 def endpoint_of(home: Path, agent: "Agent", model: str | None, *, subscription: bool = False) -> "Endpoint":
-    """The proxy as the agent must know it: where it runs, or where it will by the configuration."""
+    """The address and key of the proxy for the agent: where it runs, else where it will run by the configuration."""
     from metaclaw.agents import Endpoint
     from metaclaw.cli.lifecycle import prepared
 
@@ -183,7 +185,7 @@ def endpoint_of(home: Path, agent: "Agent", model: str | None, *, subscription: 
     key = config.proxy.api_key
     assert key is not None
     kinds = frozenset(provider.kind for provider in config.providers)
-    passthrough = frozenset(one.kind for one in config.providers if one.api_key is not None and one.api_key.is_passthrough)
+    passthrough = frozenset(provider.kind for provider in config.providers if provider.api_key and provider.api_key.is_passthrough)
     if subscription:
         _require_passthrough(agent, passthrough)
     return Endpoint(_url(home, config), key.resolve(), model or _model(home, config), kinds, passthrough)
@@ -226,7 +228,7 @@ def _url(home: Path, config: "Config") -> str:
 
 
 def _model(home: Path, config: "Config") -> str | None:
-    """The first model that a provider lists; without providers, the embedded one that the running proxy serves."""
+    """The first model that a provider lists; without providers, the embedded model of the running proxy."""
     listed = next((name for provider in config.fallback_order for name in provider.models), None)
     if listed is not None or any(provider.kind != "embedded" for provider in config.providers):
         return listed
@@ -247,7 +249,7 @@ def _print_steps(agent: "Agent", endpoint: "Endpoint", *, as_json: bool) -> None
         print_json({"agent": agent.name, "steps": steps})
         return
     if agent.name != "env":
-        click.echo(f"# {agent.title} keeps this in files whose format is not known here; say yourself (untried with the program):")
+        click.echo(f"# The format of {agent.title}'s own files is not known here; set this yourself (untried with the program):")
     click.echo("\n".join(steps))
 
 

@@ -1,4 +1,4 @@
-"""`metaclaw candidates`: learned skills on their way, read from the store; deciding about one is asked of the running proxy."""
+"""`metaclaw candidates`: list proposed skills from the store; approve or reject them through the running proxy."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 _STANDINGS = ("draft", "shadow", "waiting", "accepted", "rejected")
 _DECIDE_S = 60.0
-_WHERE = "metaclaw candidates list shows those there are"
+_WHERE = "metaclaw candidates list shows all"
 _MOST_REASON = 80
 _MOST_KNOWN = 10_000
 
 
 @click.group()
 def candidates() -> None:
-    """List candidates (proposed skills), and decide about those that wait for you."""
+    """List candidates (proposed skills), and approve or reject those that wait for you."""
 
 
 @candidates.command(name="list")
-@click.option("--standing", type=click.Choice(_STANDINGS), help="Only those that stand there.")
+@click.option("--standing", type=click.Choice(_STANDINGS), help="Only candidates with this standing.")
 @limit_option(50, "Most candidates to list, newest first.")
 @home_and_json
 def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
@@ -47,8 +47,8 @@ def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
     from metaclaw.store import SqlCandidates
 
     with opened(home) as database:
-        asked = None if standing is None else Standing(standing)
-        found = [] if database is None else SqlCandidates(database).candidates(asked, limit)
+        wanted = None if standing is None else Standing(standing)
+        found = [] if database is None else SqlCandidates(database).candidates(wanted, limit)
     if as_json:
         print_json({"candidates": [candidate_view(one) for one in found]})
     elif not found:
@@ -83,7 +83,7 @@ def show(home: Path, candidate: str, as_json: bool) -> None:
 @click.argument("candidate")
 @home_and_json
 def approve(home: Path, candidate: str, as_json: bool) -> int:
-    """Approve a waiting candidate: it is in force immediately."""
+    """Approve a waiting candidate: it is in force at once."""
     return _decide(home, candidate, "approve", "accepted", as_json=as_json)
 
 
@@ -91,7 +91,7 @@ def approve(home: Path, candidate: str, as_json: bool) -> int:
 @click.argument("candidate")
 @home_and_json
 def reject(home: Path, candidate: str, as_json: bool) -> int:
-    """Reject a waiting candidate. Skills that are written later take it into account."""
+    """Reject a waiting candidate. The evolver considers this when it writes later skills."""
     return _decide(home, candidate, "reject", "rejected", as_json=as_json)
 
 
@@ -114,7 +114,7 @@ def _decide(home: Path, candidate: str, how: str, wanted: str, *, as_json: bool)
 
 
 def _resolved(home: Path, named: str) -> str:
-    """The whole id of the candidate whose id begins with `named` or whose skill has this name; `named` itself if there is none."""
+    """The id of the candidate whose id begins with `named` or whose skill has this name; `named` itself if there is none."""
     from metaclaw.store import SqlCandidates
 
     with opened(home) as database:
@@ -165,7 +165,7 @@ def _words(one: "Candidate") -> list[tuple[str, object]]:
 
 def _proof(one: "Certificate") -> str:
     if not one.probes:
-        return f"{one.stage.value}: tried on nothing"
+        return f"{one.stage.value}: no replays"
     replays = one.wins + one.losses + one.ties + one.undecided
     return (
         f"{one.stage.value}: in {counted(replays, 'replay')} of {counted(one.probes, 'turn')} it fixed {one.wins},"

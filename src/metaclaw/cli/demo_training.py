@@ -1,4 +1,4 @@
-"""Act two of `metaclaw demo`: weights are trained while no request comes, proven, swapped in, and taken back."""
+"""Act two of `metaclaw demo`: train weights while no request comes, test them in the gate, swap them in, and roll back."""
 
 import re
 import threading
@@ -43,8 +43,8 @@ Write about, by and rev in braces, and nothing else. Examples:
 Write the metadata for a document about copper by Laura, revision 4. -> {about: copper, by: Laura, rev: 4}
 Karl wrote a document about lemon. It is revision 7. What is its metadata? -> {about: lemon, by: Karl, rev: 7}
 """
-"""A form that cannot be guessed, with a check that works out the right answer and grades what comes near it. The embedded model
-never gives it untrained, and is measured to learn it."""
+"""A form that cannot be guessed, with a check that computes the right answer and scores similar ones. Measured: the embedded model
+never gives it untrained, and learns it."""
 _CONFIG = """
 [policy]
 mode = "auto"
@@ -65,7 +65,7 @@ cooldown_minutes = 0.0
 max_load = 0
 max_temperature_c = 0
 """
-"""Few turns, steps and short answers, for two processor cores. The gate is as it always is."""
+"""Few turns, few steps and short answers, for two processor cores. The gate has its default settings."""
 _FORMS = (
     "Write the metadata for a document about {topic} by {person}, revision {revision}.",
     "{person} wrote a document about {topic}. It is revision {revision}. What is its metadata?",
@@ -89,7 +89,7 @@ _WIDTH = 70
 
 @dataclass
 class _Run:
-    """What was seen of the training run."""
+    """The observed progress of the training run."""
 
     began: float
     has_opened: bool = False
@@ -123,19 +123,19 @@ def act_two(stage: Stage) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, and the one right answer."""
+    """A question and its only right answer."""
 
     text: str
     answer: str
 
 
 def work_questions() -> list[Question]:
-    """What the person asks while they work; the turns that train and prove."""
+    """Questions asked before training; their turns train the weights and test them."""
     return _questions(_TOPICS, _PEOPLE)
 
 
 def new_questions() -> list[Question]:
-    """Questions about other things and people, which are asked after training only."""
+    """Questions about other topics and people, asked only after training."""
     return _questions(_NEW_TOPICS, _NEW_PEOPLE)
 
 
@@ -151,7 +151,7 @@ def _questions(topics: Sequence[str], people: Sequence[str]) -> list[Question]:
 def _ask_all(
     stage: Stage, proxy: DemoHome, questions: Sequence[Question], check: str | None, *, temperature: float = 0.0
 ) -> list[tuple[DemoReply, bool]]:
-    """Ask each in a session of its own, and look whether the answer is exactly right (or satisfies the given check)."""
+    """Ask each question in a new session; return the answers, and whether each is exactly right (or satisfies `check`)."""
     found = []
     for number, question in enumerate(questions):
         stage.progress(f"asking {bar(number / len(questions))} {number} of {len(questions)}")
@@ -167,12 +167,12 @@ def _share(answers: Sequence[tuple[DemoReply, bool]]) -> str:
 
 
 def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
-    """Follow the run until the gate has ruled or the time is over; the version, or None."""
+    """Follow the run until the gate has decided or the time is over; return the version, or None."""
     run = _Run(time.monotonic())
     limit_s = 60 * stage.minutes
     while time.monotonic() - run.began < limit_s:
         policy = proxy.api.facts("/api/policy")
-        judged = [one for one in rows(at(policy, "versions")) if at(one, "state") != "candidate"]
+        judged = [version for version in rows(at(policy, "versions")) if at(version, "state") != "candidate"]
         if judged:
             show_progress("")
             return _report_version(stage, judged[0], run)
@@ -180,8 +180,8 @@ def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
         time.sleep(_LOOK_S)
     show_progress("")
     stage.claim(
-        f"weights were trained and proven within {stage.minutes:g} minutes (it stood at step {run.steps_seen}; give it more with"
-        " --minutes, or a machine with nothing else to do)",
+        f"weights were trained and passed the gate within {stage.minutes:g} minutes (it reached step {run.steps_seen}; allow more"
+        " with --minutes, or use an idle machine)",
         False,
     )
     return None
@@ -202,7 +202,7 @@ def _follow(stage: Stage, proxy: DemoHome, training: "Json", run: _Run) -> None:
 
 
 def state_in_words(training: "Json", window: "Json") -> str:
-    """What training does: its step, or why it waits."""
+    """The state of training: its step, or why it waits."""
     state, step, steps = str(at(training, "state")), at(training, "step"), at(training, "steps")
     share = f" {bar(step / steps)} step {step} of {steps}" if isinstance(step, int) and isinstance(steps, int) and steps else ""
     if paused := at(training, "paused_reason"):
@@ -215,7 +215,7 @@ def state_in_words(training: "Json", window: "Json") -> str:
 
 
 def _ask_while_training(stage: Stage, proxy: DemoHome) -> None:
-    """Ask in the middle of training: the answer comes and the trainer stands still."""
+    """Ask during training: the answer comes, and training pauses."""
     show_progress("")
     stage.say("You are back in the middle of it and ask something:")
     paused: list[Json] = []
@@ -227,7 +227,7 @@ def _ask_while_training(stage: Stage, proxy: DemoHome) -> None:
     reply = proxy.ask("What is a bell?", temperature=0.0, max_tokens=_TOKENS, on_words=look)
     show_reply(reply)
     reason = plain(paused[0]) if paused and paused[0] else ""
-    stage.claim(f"training stood still while you were answered (first word after {reply.first_s:.1f} s): {reason}", bool(reason))
+    stage.claim(f"training paused while you were answered (first word after {reply.first_s:.1f} s): {reason}", bool(reason))
 
 
 def _report_version(stage: Stage, version: "Json", run: _Run) -> "Json":
@@ -260,7 +260,7 @@ def _compare_weights(stage: Stage, proxy: DemoHome) -> None:
 
 
 def _swap_while_streaming(stage: Stage, proxy: DemoHome) -> None:
-    """Change the weights under a running answer: back to the untrained model, and to the trained version again."""
+    """Change the weights during an answer: roll back before it, and promote the trained version while it streams."""
     number = at(proxy.api.facts("/api/policy"), "policy_version")
     stage.say("An answer streams; meanwhile the weights are taken back and promoted again:")
     proxy.post("/api/policy/rollback")
@@ -284,6 +284,6 @@ def _swap_while_streaming(stage: Stage, proxy: DemoHome) -> None:
     after = proxy.ask("What is a bell?", temperature=0.0, max_tokens=_TOKENS)
     show_reply(long)
     stage.claim(
-        f"the weights were swapped while an answer streamed: that is whole, by version {long.policy}, the next by {after.policy}",
+        f"the weights were swapped while an answer streamed: it is complete, by version {long.policy}, the next by {after.policy}",
         swapped.is_set() and long.policy == 0 and after.policy == number and bool(long.text),
     )

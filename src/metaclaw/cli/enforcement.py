@@ -1,5 +1,5 @@
-"""`metaclaw enforce` switches the holding of tool calls on or off. Also the parts of `metaclaw rules` about checks, enforcement and
-how rules are followed."""
+"""`metaclaw enforce`: switch the holding of tool calls on or off. Also the parts of `metaclaw rules` about checks, enforcement and
+compliance."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def enforce(home: Path, state: str | None, as_json: bool) -> None:
     """Hold tool calls that break rules with `enforce: hold` (on), or let all calls pass (off), from the next request on.
 
-    Without an argument, say which it is.
+    Without an argument, show the current state.
     """
     if state is None:
         _tell(home, as_json=as_json)
@@ -77,7 +77,7 @@ def _tell(home: Path, *, as_json: bool) -> None:
 
 
 def is_holding(home: Path) -> bool:
-    """Whether held rules hold: asked of the running proxy, or read from the store."""
+    """Whether holding is on, from the running proxy or else from the store."""
     if find(home) is None:
         return _kept(home)
     _, api = connect(home)
@@ -85,7 +85,7 @@ def is_holding(home: Path) -> bool:
 
 
 def _kept(home: Path) -> bool:
-    """Whether rules hold, from the store."""
+    """Whether holding is on, from the store."""
     from metaclaw.store import ENFORCEMENT_OFF, SqlCursors
 
     with opened(home) as database:
@@ -93,7 +93,7 @@ def _kept(home: Path) -> bool:
 
 
 def _keep(home: Path, is_on: bool) -> None:
-    """Write it to the store, for the next proxy."""
+    """Write the state to the store, for the next proxy."""
     from metaclaw.config import load
     from metaclaw.store import ENFORCEMENT_OFF, SqlCursors, open_database
 
@@ -138,7 +138,7 @@ def check_options(command: C) -> C:
         ),
         click.option("--enforce", type=click.Choice(("off", "remind", "hold")), help="What happens when it is broken [remind]."),
         click.option("--no-check", is_flag=True, help="Drop its check."),
-        click.option("--check", help="How to tell that it was followed, such as `not in calls of shell: pip install`."),
+        click.option("--check", help="How to check that it was followed, such as `not in calls of shell: pip install`."),
     )
     for option in options:
         command = option(command)
@@ -148,7 +148,7 @@ def check_options(command: C) -> C:
 def check_changes(said: Mapping[str, str | bool | None]) -> "dict[str, Json]":
     """The fields that these options change."""
     if said["check"] is not None and said["no_check"]:
-        raise click.UsageError("say either --check or --no-check")
+        raise click.UsageError("use either --check or --no-check")
     fields: dict[str, Json] = {key: said[key] for key in ("enforce", "on_error", "on_break") if said[key] is not None}
     if said["check"] is not None or said["no_check"]:
         fields["check"] = said["check"] or None
@@ -156,7 +156,7 @@ def check_changes(said: Mapping[str, str | bool | None]) -> "dict[str, Json]":
 
 
 def check_facts(view: "Mapping[str, Json]", *, is_on: bool) -> list[tuple[str, object]]:
-    """What `rules show` says of a rule's check, and of what happens when it is broken. `is_on` says that rules hold."""
+    """The lines of `rules show` about a rule's check, and about what happens when it is broken. `is_on`: holding is on."""
     pairs: list[tuple[str, object]] = []
     if view["check"]:
         state = "; proposed by a model, not yet confirmed by a real turn" if view["check_state"] == "proposed" else ""
@@ -171,8 +171,8 @@ def check_facts(view: "Mapping[str, Json]", *, is_on: bool) -> list[tuple[str, o
     if view["enforce"] == "hold" and view["can_hold"]:
         held = "held, too" if view["on_error"] == "hold" else "let through, with a notice"
         pairs.append(("on error", f"calls are {held} when the check cannot be run"))
-        given = "the calls with a warning" if view["on_break"] == "call" else "a text that names the rule"
-        pairs.append(("on break", f"the agent gets {given} when every attempt breaks it"))
+        result = "the calls with a warning" if view["on_break"] == "call" else "a text that names the rule"
+        pairs.append(("on break", f"the agent gets {result} when every attempt breaks it"))
     return [*pairs, *([("question", view["question"])] if view["question"] else [])]
 
 
@@ -190,7 +190,7 @@ def _if_broken(view: "Mapping[str, Json]") -> str:
 def tell_enforcement(
     view: "Mapping[str, Json]", changed: "Mapping[str, Json]", *, is_on: "Callable[[], bool]", was_held: bool = False
 ) -> None:
-    """Print what the changed fields mean for holding; nothing for a rule that neither is nor was to hold."""
+    """Print what the changed fields mean for holding; nothing for a rule that is not and was not held."""
     if view.get("enforce") == "hold":
         click.echo(_HOLDS_NOTHING if not view.get("can_hold") else _if_broken(view) if is_on() else _OFF)
     elif was_held:
@@ -221,7 +221,7 @@ def examples(as_json: bool) -> None:
 
 
 def example_fields(name: str) -> "dict[str, Json]":
-    """The fields of an example rule. Raises SkillError where there is none of this name."""
+    """The fields of an example rule. Raises UsageError if there is none of this name."""
     from metaclaw.skills import rule_example
 
     try:
@@ -232,11 +232,11 @@ def example_fields(name: str) -> "dict[str, Json]":
 
 
 _VIOLATIONS_SHOWN = 5
-_OF_A_FACT = "not checked: a fact is remembered, not followed"
+_OF_A_FACT = "not checked: it is a fact"
 
 
 def followed_by_agent(home: Path, rules: "Sequence[Skill]") -> "dict[SkillName, dict[str, Compliance]]":
-    """How each of these rules is followed, by agent."""
+    """The compliance of each of these rules, by agent."""
     from metaclaw.domain.compliance import measured_hash
     from metaclaw.store import SqlCompliance
 
@@ -246,7 +246,7 @@ def followed_by_agent(home: Path, rules: "Sequence[Skill]") -> "dict[SkillName, 
 
 
 def record_of(home: Path, rule: "Skill") -> "RuleRecord":
-    """Everything that is known of how a rule is followed."""
+    """The compliance record of a rule."""
     from metaclaw.domain.compliance import Compliance, ReminderEffect, RuleRecord, measured_hash
     from metaclaw.store import SqlCompliance
 
@@ -257,7 +257,7 @@ def record_of(home: Path, rule: "Skill") -> "RuleRecord":
 
 
 def compliance_of(by_agent: "Mapping[str, Compliance]") -> "dict[str, Json]":
-    """The numbers, as the API has them."""
+    """The total compliance, as in the API."""
     from metaclaw.api import compliance_view
     from metaclaw.domain.compliance import Compliance
 
@@ -265,7 +265,7 @@ def compliance_of(by_agent: "Mapping[str, Compliance]") -> "dict[str, Json]":
 
 
 def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:
-    """`followed in 41 of 44; codex 11 of 14`: of the answers that were checked, and the agent that follows it least."""
+    """`followed in 41 of 44; codex 11 of 14`: in how many of the checked answers, and the agent that follows it least."""
     from metaclaw.domain.compliance import Compliance
 
     if rule.kind is SkillKind.FACT:
@@ -276,7 +276,7 @@ def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:
     if not total.checked:
         return f"applied to {counted(total.unknown, 'answer')}; {_unchecked(rule)}"
     words = f"followed in {share(total)}"
-    known = {agent: one for agent, one in by_agent.items() if one.checked}
+    known = {agent: compliance for agent, compliance in by_agent.items() if compliance.checked}
     worst = min(known, key=lambda agent: known[agent].followed / known[agent].checked)
     if len(known) > 1 and known[worst].broken:
         words += f"; {agent_name(worst)} {share(known[worst])}"
@@ -284,19 +284,17 @@ def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:
 
 
 def _unchecked(rule: "Skill") -> str:
-    """Why it is not known of any answer whether the rule was followed."""
-    return "its check could tell in none of them" if "check" in rule.extra else "no check tells whether it was followed"
+    """Why no answer could be checked."""
+    return "its check decided none of them" if "check" in rule.extra else "it has no check that says whether it was followed"
 
 
 def share(one: "Compliance") -> str:
-    """`11 of 14`, and how many of the others were held."""
-    words = f"{one.followed} of {one.checked}"
-    words += f" ({one.held} held)" if one.held else ""
-    return words
+    """`11 of 14`, and the number of held answers."""
+    return f"{one.followed} of {one.checked}" + (f" ({one.held} held)" if one.held else "")
 
 
 def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]]:
-    """Lines about how a rule is followed: in all, by agent, model and day, and where it was broken last."""
+    """Lines about a rule's compliance: total, by agent, model and day, and the last turns that broke it."""
     if rule.kind is SkillKind.FACT:
         return [("compliance", _OF_A_FACT)]
     total = record.total
@@ -304,7 +302,7 @@ def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]
         return [("compliance", "no answer to check yet")]
     unknown = counted(total.unknown, "answer")
     words = f"followed in {share(total)} answers" if total.checked else f"applied to {unknown}; {_unchecked(rule)}"
-    words += f"; of {unknown} more it was not found out" if total.unknown and total.checked else ""
+    words += f"; {unknown} more could not be checked" if total.unknown and total.checked else ""
     if not total.checked and "check" not in rule.extra:
         words += f" (add one: metaclaw rules edit {rule.name} --check)"
     facts: list[tuple[str, object]] = [("compliance", words)]

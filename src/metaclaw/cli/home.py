@@ -1,4 +1,4 @@
-"""What the home folder holds, read without a proxy: the store, the skill files, and sessions and turns named by a prefix."""
+"""Read the home folder without a proxy: the store, the skill files, and sessions and turns by a prefix of their id."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,7 +56,7 @@ _FILE: Final = "SKILL.md"
 
 
 def read_in_force(home: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
-    """Every skill of this home by name, with its rightful author, and the files that are not usable with the reason."""
+    """Every skill of this home by name, with the author that the store has, and the unusable files with the reason."""
     from metaclaw.config import load
 
     found, skipped = read_all(load(home).skills.dir)
@@ -64,7 +64,7 @@ def read_in_force(home: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
 
 
 def with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
-    """The skills with the authors that the store has: a learned skill that a person changed is theirs."""
+    """Set the authors that the store has: a learned skill that a person changed is theirs."""
     from metaclaw.domain.skill import Authorship
     from metaclaw.skills import owned
 
@@ -78,7 +78,7 @@ def with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
 
 
 def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
-    """Every skill of a folder by name, and the files that are not usable with the reason."""
+    """Every skill of a folder by name, and the unusable files with the reason."""
     from metaclaw.skills import read_skill
 
     found: list[Skill] = []
@@ -101,20 +101,20 @@ def retired(home: Path) -> "list[RetiredSkill]":
 
 _Id = TypeVar("_Id", bound=str)
 LEAST_PREFIX = 10
-"""Shorter beginnings of an id are never shown: ids begin with the time, so that neighbours share theirs."""
+"""The least length of a shown prefix: ids begin with the time, so that recent ids share their beginning."""
 WHERE_TURNS = "metaclaw sessions show --last lists turns, and answers carry theirs as X-Metaclaw-Turn"
-WHERE_SESSIONS = "metaclaw sessions list shows those there are"
+WHERE_SESSIONS = "metaclaw sessions list shows all"
 _MOST_NAMED = 5
 
 
 def check_choice(named: str | None, last: bool, what: str) -> None:
     """Raise a usage error unless exactly one of a name and `--last` is given."""
     if (named is None) is not last:
-        raise click.UsageError(f"name a {what} (the beginning of its id is enough), or say --last")
+        raise click.UsageError(f"name a {what} (the beginning of its id is enough), or use --last")
 
 
 def find_session(reader: "LedgerReader | None", named: str | None) -> "SessionId":
-    """The session whose id is or begins with `named`; None names the one that spoke last. Raises MetaClawError."""
+    """The session whose id is or begins with `named`; for None, the most recent one. Raises MetaClawError."""
     if named is None:
         newest = [] if reader is None else reader.sessions(1)
         if not newest:
@@ -125,7 +125,7 @@ def find_session(reader: "LedgerReader | None", named: str | None) -> "SessionId
 
 
 def find_turn(reader: "LedgerReader | None", named: str | None) -> "TurnId":
-    """The turn whose id is or begins with `named`; None names the last main turn. Raises MetaClawError."""
+    """The turn whose id is or begins with `named`; for None, the last main turn. Raises MetaClawError."""
     if named is None:
         last = None if reader is None else last_turn(reader)
         if last is None:
@@ -136,7 +136,7 @@ def find_turn(reader: "LedgerReader | None", named: str | None) -> "TurnId":
 
 
 def last_turn(reader: "LedgerReader") -> "TurnId | None":
-    """The last main turn of the sessions that were last heard of."""
+    """The last main turn of the most recent sessions."""
     for session in reader.sessions(20):
         if (turn := reader.last_main_turn(session.id)) is not None:
             return turn.id
@@ -144,12 +144,12 @@ def last_turn(reader: "LedgerReader") -> "TurnId | None":
 
 
 def short_session(reader: "LedgerReader", session: "SessionId") -> str:
-    """The shortest beginning of a session's id that names no other."""
+    """The shortest unique prefix of a session's id."""
     return _shortest(session, reader.find_sessions)
 
 
 def short_turn(reader: "LedgerReader", turn: "TurnId") -> str:
-    """The shortest beginning of a turn's id that names no other."""
+    """The shortest unique prefix of a turn's id."""
     return _shortest(turn, reader.find_turns)
 
 
@@ -164,9 +164,9 @@ def _shortest(whole: str, find: "Callable[[str], Sequence[str]]") -> str:
 
 
 def _only(found: "Sequence[_Id]", named: str, what: str, where: str) -> _Id:
-    for one in found:
-        if one == named:
-            return one
+    for candidate in found:
+        if candidate == named:
+            return candidate
     if not found:
         raise MetaClawError(f"there is no {what} {plain(named)}; {where}")
     if len(found) > 1:

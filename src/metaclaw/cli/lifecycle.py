@@ -1,4 +1,4 @@
-"""`metaclaw start|stop|logs|page`: the proxy in this terminal or in the background, its end, its log and its page."""
+"""`metaclaw start|stop|logs|page`: start the proxy in this terminal or in the background, stop it, show its log and its page."""
 
 import gc
 import json
@@ -44,7 +44,7 @@ _MODES = ("skills_only", "rl", "auto")
 @click.command()
 @click.option(
     "--mode",
-    help="When it trains weights: skills_only never, rl whenever enough turns are there, auto while you are away"
+    help="When it trains weights: skills_only never, rl as soon as there are enough turns, auto while you are away"
     " [policy.mode; without [policy]: skills_only].",
 )
 @click.option("--host", help="Address to listen on [proxy.host].")
@@ -65,7 +65,7 @@ def start(
     detached: bool,
     as_json: bool,
 ) -> int:
-    """Start the proxy and say how to point an agent at it."""
+    """Start the proxy and show how to point an agent at it."""
     overrides = [
         *sets,
         *([f"proxy.host={host}"] if host is not None else []),
@@ -78,7 +78,7 @@ def start(
         api, facts = launch(home, config, overrides, timeout_s)
         announce(config, api.url, api.key, facts, sign_in_link(api), as_json=as_json)
         return 0
-    # What is made from here until the proxy serves stays: to look for garbage in it takes a tenth of the time. `run` ends this.
+    # Objects made during the start stay alive; collecting garbage meanwhile takes a tenth of the time. `run` enables it again.
     gc.disable()
     from metaclaw.app import ReadyProxy, run
 
@@ -87,15 +87,13 @@ def start(
             facts = LaunchedProxy(serving.model, serving.rules, serving.facts, serving.skills)
             announce(config, serving.url, serving.api_key, facts, serving.page, as_json=as_json)
             if serving.model is not None and not as_json:
-                click.echo(
-                    "The embedded model is being loaded; at the very first start this takes about a minute. Answers wait for it."
-                )
+                click.echo("The embedded model is being loaded; at the first start this takes about a minute. Answers wait for it.")
 
     return run(config, home=home, ready=ready)
 
 
 def prepared(home: Path, overrides: list[str]) -> "Config":
-    """The configuration to start with; at the first start the home folder is made and a key is generated and stored."""
+    """Load the configuration; at the first start create the home folder, and generate and store a key."""
     from metaclaw.config import ensure_api_key, load, prepare_home
 
     config = load(home, sets=overrides)
@@ -107,7 +105,7 @@ def prepared(home: Path, overrides: list[str]) -> "Config":
 
 
 def refuse_own_key(config: "Config") -> None:
-    """Raise ConfigError where the key of a provider is MetaClaw's own: it would be sent to the provider, which refuses it."""
+    """Raise ConfigError if the key of a provider is MetaClaw's own: the provider would get it and refuse it."""
     own = config.proxy.api_key
     ours = None if own is None else own.resolve()
     for provider in config.providers:
@@ -117,7 +115,7 @@ def refuse_own_key(config: "Config") -> None:
         try:
             is_ours = key.resolve() == ours
         except ConfigError:
-            continue  # a key that is not there is told of where it is needed
+            continue  # a missing key is reported where it is needed
         if not is_ours:
             continue
         variable = key.masked.removeprefix("env:") if key.masked.startswith("env:") else None
@@ -131,7 +129,7 @@ def refuse_own_key(config: "Config") -> None:
 
 
 def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page: str, *, as_json: bool) -> None:
-    """Print where the proxy is, its key, and how to point an agent at it."""
+    """Print the proxy's URL and key, and how to point an agent at it."""
     embedded = facts.model
     model = embedded or next((name for provider in config.fallback_order for name in provider.models), None)
     if as_json:
@@ -165,7 +163,7 @@ def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page:
 
 
 def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedded: bool) -> str:
-    """A request to try. A provider that passes credentials on needs the caller's own beside our key, in its own wire."""
+    """A curl command to try. For a passthrough provider it uses the provider's wire and the caller's credentials."""
     body: dict[str, object] = {"model": model or "<a model of your provider>", "messages": [{"role": "user", "content": "Hello"}]}
     path, headers = "/v1/chat/completions", [shlex.quote(f"Authorization: Bearer {key}")]
     asked = None if is_embedded else _asked_by_chat(config, model)
@@ -187,7 +185,7 @@ def _asked_by_chat(config: "Config", model: str | None) -> "ProviderConfig | Non
 
 
 def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
-    """Environment variables for a client of this vendor; it needs its own credentials if its provider passes them on."""
+    """Environment variables for a client of this vendor. For a passthrough provider the client keeps its own credentials."""
     name, version = vendor.upper(), "/v1" if vendor == "openai" else ""
     first = next((one for one in config.fallback_order if one.kind == vendor), None)
     if first is not None and first.api_key is not None and first.api_key.is_passthrough:
@@ -197,7 +195,7 @@ def _setting(config: "Config", vendor: str, url: str, key: str) -> str:
 
 
 def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list[str]:
-    """A mode as the settings it stands for. Where no weights are to be trained, none being trained already needs no setting."""
+    """The settings for a mode; none for skills_only without a policy, which is the default."""
     from metaclaw.config import load
 
     if mode is None:
@@ -238,7 +236,7 @@ def launch(
     home: Path, config: "Config", overrides: Sequence[str], timeout_s: float, *, ends_with_parent: bool = False
 ) -> tuple[ApiClient, LaunchedProxy]:
     """Start the proxy and return once it can serve. Raises MetaClawError with the end of its log if it ends instead. With
-    `ends_with_parent` the proxy stops when this process is gone, also where that was killed."""
+    `ends_with_parent` the proxy stops when this process ends, even if it is killed."""
     running = find(home)
     if running is not None:
         raise MetaClawError(f"a proxy of {home} runs already at {running.url} (pid {running.pid}); stop it with: metaclaw stop")
@@ -271,11 +269,11 @@ class _Log:
 
 
 def overrides_from_parent() -> list[str]:
-    """In the background process: the settings its parent hands over. If it is to end with its parent, a thread watches that."""
-    told = json.load(sys.stdin)
-    if told["ends_with_parent"]:
+    """In the background process: read the overrides from the parent, and start a thread that watches the parent if asked to."""
+    message = json.load(sys.stdin)
+    if message["ends_with_parent"]:
         Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    overrides: list[str] = told["overrides"]
+    overrides: list[str] = message["overrides"]
     return overrides
 
 
@@ -285,12 +283,12 @@ def _end_with(parent: int) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _spawn(command: Sequence[str], home: Path, log: BinaryIO, told: dict[str, Json]) -> "subprocess.Popen[bytes]":
-    """Overrides may hold secrets; they go through a pipe because every user can read a process's arguments."""
+def _spawn(command: Sequence[str], home: Path, log: BinaryIO, message: dict[str, Json]) -> "subprocess.Popen[bytes]":
+    """Start the process. `message` goes through a pipe, because overrides may contain secrets and arguments are public."""
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=home, start_new_session=True)
     assert child.stdin is not None
     with suppress(BrokenPipeError), child.stdin as pipe:  # a child that died at once is reported with its log
-        pipe.write(json.dumps(told).encode())
+        pipe.write(json.dumps(message).encode())
     return child
 
 
@@ -315,7 +313,7 @@ def _await_ready(home: Path, child: "subprocess.Popen[bytes]", key: str, log: _L
 
 
 def _is_ready(api: ApiClient) -> bool:
-    """Whether it answers requests. A proxy whose store is broken is not ready for a balancer, but it serves: no reason to wait."""
+    """Whether the proxy answers requests. A proxy with a broken store does, although `/readyz` says no to load balancers."""
     try:
         status, _ = api.get("/readyz")
         if status == 200:
@@ -327,7 +325,7 @@ def _is_ready(api: ApiClient) -> bool:
 
 
 def _start_progress(line: str, waited_s: float) -> str:
-    """The progress of the start, from the newest line of the log."""
+    """A progress line, from the newest line of the log."""
     state = re.search(r"state='(?:starting: )?([^']+)'", line)
     doing = f": embedded model, {state[1]}" if state else ""
     return f"starting, {duration(waited_s)}{doing}"
@@ -362,14 +360,14 @@ def stop(home: Path, timeout_s: float, as_json: bool) -> None:
 
 
 def stop_proxy(home: Path, timeout_s: float) -> int:
-    """End this home's proxy and wait until it is gone; its process id. Raises MetaClawError."""
+    """Stop this home's proxy and wait until it has ended; return its process id. Raises MetaClawError."""
     running = find(home)
     if running is None:
         raise MetaClawError(f"no proxy runs for {home}; there is nothing to stop")
     try:
         os.kill(running.pid, signal.SIGTERM)
     except ProcessLookupError:
-        pass  # it ended by itself just now
+        pass  # it has just ended
     except PermissionError as error:
         raise MetaClawError(f"the proxy (pid {running.pid}) belongs to another user; stop it as that user") from error
     _wait(home, running.pid, timeout_s)
@@ -413,7 +411,7 @@ def logs(home: Path, lines: int, follow: bool | None) -> None:
                 if line:
                     _print_line(line)
                 elif path.exists() and path.stat().st_size < file.tell():
-                    file.seek(0)  # it was begun anew
+                    file.seek(0)  # the log was truncated
                 else:
                     time.sleep(_FOLLOW_S)
         except KeyboardInterrupt:

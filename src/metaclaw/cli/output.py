@@ -1,4 +1,4 @@
-"""Output of commands: JSON, tables, facts and progress. Control codes in foreign text never reach the terminal."""
+"""Output of commands: JSON, tables, facts and progress. Control codes in texts from elsewhere never reach the terminal."""
 
 import json
 import re
@@ -42,19 +42,19 @@ def timeout_option(default: float, words: str, least: float = 0) -> Callable[[Co
 
 
 def own_command() -> str:
-    """How this program is called: its path where the name alone is not found."""
+    """How to call this program: `metaclaw`, or its path if it is not on PATH."""
     called = sys.argv[0]
     is_path = called.endswith("/metaclaw") and shutil.which("metaclaw") is None
     return called if is_path else "metaclaw"
 
 
 def print_json(facts: Mapping[str, object]) -> None:
-    """Facts for programs: one JSON object, ASCII only, so that no terminal or pipe can spoil it."""
+    """Print one JSON object, in ASCII only, which every terminal and pipe can take."""
     click.echo(json.dumps(facts, indent=2, default=_plain_value))
 
 
 def print_result(facts: Mapping[str, object], sentence: str, *, as_json: bool) -> None:
-    """The facts as JSON for programs, or a sentence for people."""
+    """Print the facts as JSON, or the sentence."""
     if as_json:
         print_json(facts)
     else:
@@ -62,12 +62,11 @@ def print_result(facts: Mapping[str, object], sentence: str, *, as_json: bool) -
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], optional: Sequence[str] = ()) -> None:
-    """Facts for people: columns as wide as their widest value. On a terminal the table is made to fit.
+    """Print a table with columns as wide as their widest value. On a terminal the table is made to fit.
 
-    Columns named in `optional` are left out, in that order, while the others would be too narrow to read. The widest columns are
-    made narrower. The first column names the row: it is wrapped and never cut. The others are cut to as many lines as it has, and
-    to two where names are wrapped.
-    Output that is not a terminal is never cut.
+    Columns named in `optional` are left out, in that order, while the others would be too narrow to read. Then the widest columns
+    are made narrower. The first column is wrapped and never cut. The other columns are cut to the number of lines of the first, at
+    least two if it is too narrow for any name. Output to a file or a pipe is never cut.
     """
     cells = [list(headers), *([plain(value) for value in row] for row in rows)]
     natural = [max(cell_width(line[column]) for line in cells) for column in range(len(headers))]
@@ -75,7 +74,8 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], option
     for line in cells:
         named = wrap_cell(line[0], widths[0])
         most = max(len(named), 2 if widths[0] < natural[0] else 1)
-        columns = [named, *(wrap_cell(line[shown[one]], widths[one], most) for one in range(1, len(shown)))]
+        others = zip(shown[1:], widths[1:], strict=True)
+        columns = [named, *(wrap_cell(line[column], width, most) for column, width in others)]
         for texts in zip_longest(*columns, fillvalue=""):
             padded = (text + " " * (width - cell_width(text)) for text, width in zip(texts, widths, strict=True))
             click.echo("  ".join(padded).rstrip())
@@ -84,12 +84,12 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], option
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal that standard output is; None where it is a file or a pipe."""
+    """The width of the terminal; None if standard output is a file or a pipe."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def cell_width(text: str) -> int:
-    """How many columns a text takes on a terminal: wide characters take two, combining ones none."""
+    """The number of terminal columns of a text: wide characters take two, combining ones none."""
     if text.isascii():
         return len(text)
     return sum(0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
@@ -120,23 +120,23 @@ def one_line(text: object, width: int) -> str:
 
 
 _READABLE = 18
-"""A column of text that is narrower cannot be read."""
+"""The least width at which a column of text can be read."""
 _LEAST_COLUMN = 6
 _BREAKS = re.compile(r"(?<=[-/_ ])")
 
 
 def _fit(natural: list[int], optional: Sequence[int], room: int | None) -> tuple[list[int], list[int]]:
-    """The columns to show and their widths, which fit into `room`."""
+    """Choose columns and widths that fit into `room`."""
     shown = list(range(len(natural)))
     if room is None:
         return shown, natural
     for column in optional:
-        if _total([min(natural[one], _READABLE) for one in shown]) <= room:
+        if _total([min(natural[number], _READABLE) for number in shown]) <= room:
             break
         shown.remove(column)
-    while len(shown) > 1 and _total([min(natural[one], _LEAST_COLUMN) for one in shown]) > room:
+    while len(shown) > 1 and _total([min(natural[number], _LEAST_COLUMN) for number in shown]) > room:
         shown.pop()
-    widths = [natural[one] for one in shown]
+    widths = [natural[number] for number in shown]
     least = [min(width, _READABLE if number == 0 else _LEAST_COLUMN) for number, width in enumerate(widths)]
     while _total(widths) > room:
         spare = [number for number, width in enumerate(widths) if width > least[number]]
@@ -152,8 +152,8 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def wrap_cell(text: str, width: int, most_lines: int | None = None) -> list[str]:
-    """A text in lines of at most `width` columns, broken at spaces and hyphens, and inside words that are longer; the last of
-    `most_lines` lines ends with an ellipsis where something is left out."""
+    """Break a text into lines of at most `width` columns, at spaces and hyphens, and inside longer words. The last of `most_lines`
+    lines ends with an ellipsis if something is left out."""
     lines, rest = [""], text
     while rest:
         if most_lines is not None and len(lines) == most_lines:
@@ -173,7 +173,7 @@ def wrap_cell(text: str, width: int, most_lines: int | None = None) -> list[str]
 
 
 def _head(text: str, width: int) -> str:
-    """As much of a text as takes at most `width` columns, at least one character."""
+    """The longest beginning of a text that takes at most `width` columns, at least one character."""
     used = 0
     for number, char in enumerate(text):
         used += cell_width(char)
@@ -183,7 +183,7 @@ def _head(text: str, width: int) -> str:
 
 
 def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
-    """Facts for people: one `name  value` a line; on a terminal, long values go on below themselves."""
+    """Print one `name  value` per line; on a terminal, long values are wrapped below themselves."""
     shown = [(name, plain(value)) for name, value in pairs]
     width = max((len(name) for name, _ in shown), default=0)
     room = terminal_width()
@@ -194,14 +194,14 @@ def print_facts(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text in lines of at most `width` columns, broken between words; words that are longer are left whole."""
+    """Break a text into lines of at most `width` columns, between words; longer words are not broken."""
     import textwrap
 
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def print_wrapped(text: str, *, indent: str = "  ", bold: bool = False) -> None:
-    """A sentence; on a terminal its further lines are indented and broken between words."""
+    """Print a sentence; on a terminal it is wrapped, and its further lines are indented."""
     room = terminal_width()
     lines = [text] if room is None else wrapped(text, max(20, room - len(indent)))
     for number, line in enumerate(lines):
@@ -213,7 +213,7 @@ def ask(question: str) -> None:
     try:
         click.confirm(question, abort=True)
     except click.Abort:
-        raise MetaClawError("nothing was changed; say --yes to go on without being asked") from None
+        raise MetaClawError("nothing was changed; use --yes to skip the question") from None
 
 
 def plain(value: object) -> str:
@@ -223,17 +223,17 @@ def plain(value: object) -> str:
 
 
 def agent_name(name: object) -> str:
-    """The name of an agent for people; one that the proxy does not recognise has none."""
+    """The name of an agent in words, also of an unrecognised one."""
     return plain(agent_word(name))
 
 
 def plain_block(text: str) -> str:
-    """A text of several lines, each of them made plain."""
+    """A text of several lines, with anything unprintable replaced."""
     return "\n".join("".join(c if c.isprintable() or c == "\t" else "�" for c in line) for line in text.splitlines())
 
 
 def duration(seconds: float) -> str:
-    """A length of time as a person says it."""
+    """A length of time in its two largest units, such as `2 h 5 min`."""
     whole = int(seconds)
     for size, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if whole >= size:
@@ -248,12 +248,12 @@ def counted(number: object, one: str, many: str | None = None) -> str:
 
 
 def moment(when: datetime | None) -> str:
-    """A time in this machine's own zone, to the second."""
+    """A time in the local zone, to the second."""
     return "–" if when is None else when.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def ago(when: datetime | None) -> str:
-    """How long ago something was, as a person says it; the date where that is more than a week."""
+    """How long ago something was, such as `5 min ago`; the date if it is more than a week."""
     if when is None:
         return "–"
     seconds = (datetime.now(UTC) - when).total_seconds()
@@ -278,7 +278,7 @@ _PAUSE_S = 0.2
 
 
 def show_progress(line: str) -> None:
-    """Write a line over the one before it; an empty one takes it away."""
+    """Replace the progress line; an empty line removes it."""
     if sys.stderr.isatty():
         width = shutil.get_terminal_size().columns - 1
         click.echo(f"\r\033[K{cut(plain(line), width) if line else ''}", nl=False, err=True)
@@ -292,7 +292,7 @@ def bar(share: float) -> str:
 
 @contextmanager
 def shown_while(what: str) -> Iterator[None]:
-    """Show what is being done and for how long, until the block ends."""
+    """Show a progress line with the elapsed time until the block ends."""
     if not sys.stderr.isatty():
         yield
         return

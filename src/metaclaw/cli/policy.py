@@ -1,4 +1,5 @@
-"""`metaclaw policy`: versions of the weights, read from the store; commands go to the running proxy, else to the store itself."""
+"""`metaclaw policy`: list versions of the weights from the store; change them through the running proxy, or in the store if none
+runs."""
 
 import time
 from collections.abc import Callable
@@ -49,7 +50,7 @@ def policy() -> None:
 @limit_option(20, "Most versions to list, newest first.")
 @home_and_json
 def list_(home: Path, limit: int, as_json: bool) -> None:
-    """List the versions, newest first: where each stands, where it came from, and why."""
+    """List the versions, newest first: the state of each, its parent, and why."""
     from metaclaw.api import version_view
     from metaclaw.domain.policy import Serving
     from metaclaw.store import SqlPolicies
@@ -71,7 +72,7 @@ def list_(home: Path, limit: int, as_json: bool) -> None:
 @click.argument("version", type=_VERSION, required=False)
 @home_and_json
 def show(home: Path, version: int | None, as_json: bool) -> None:
-    """Show one VERSION: what taught it, what it had to prove, and where it stands. Without VERSION, the one that serves."""
+    """Show one VERSION: its training turns, the gate's result, and its state. Without VERSION, the serving one."""
     from metaclaw.api import version_view
     from metaclaw.store import SqlBatches, SqlPolicies
 
@@ -92,10 +93,10 @@ def show(home: Path, version: int | None, as_json: bool) -> None:
 
 
 @policy.command()
-@click.option("--wait", is_flag=True, help="Show how it goes, and return when the new version was tested.")
+@click.option("--wait", is_flag=True, help="Show progress, and return when the new version has been tested.")
 @home_and_json
 def train(home: Path, wait: bool, as_json: bool) -> int:
-    """Start to train now with the recorded turns, regardless of the schedule."""
+    """Start training now with the recorded turns, regardless of the schedule."""
     facts = ask_proxy(home, "POST", "/api/policy/train")
     if facts is None:
         raise NotRunningError(home)
@@ -104,7 +105,7 @@ def train(home: Path, wait: bool, as_json: bool) -> int:
     elif at(facts, "started"):
         again = at(facts, "given_back")
         tried = f", {again} of them from runs that failed" if again else ""
-        click.echo(f"Training begins with {counted(at(facts, 'turns'), 'turn')}{tried}; metaclaw status tells how it goes.")
+        click.echo(f"Training begins with {counted(at(facts, 'turns'), 'turn')}{tried}; metaclaw status shows its progress.")
         if wait:
             click.echo(_wait(connect(home)[1]))
     else:
@@ -150,7 +151,7 @@ def rollback(home: Path, version: int | None, as_json: bool) -> None:
 
 
 def _carry_out(home: Path, verb: str, said: "dict[str, Json]", do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
-    """Have it done by the running proxy, else in the store while none can start: the next one serves what the store says."""
+    """Send the command to the running proxy; if none runs, change the store, from which the next proxy serves."""
     facts = ask_proxy(home, "POST", f"/api/policy/{verb}", said)
     return _in_store(home, do) if facts is None else facts
 
@@ -170,7 +171,7 @@ def _in_store(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "di
 
 
 def _wait(api: ApiClient) -> str:
-    """Show progress until the run is over, and return its result in words."""
+    """Show progress until the run is over; return a sentence about its result."""
     began, newest = time.monotonic(), _newest(api)
     while True:
         training = at(api.facts("/api/policy"), "training")
@@ -188,10 +189,10 @@ def _wait(api: ApiClient) -> str:
     found = _newest(api)
     if found is None or found == newest:
         return (
-            f"The run made no version: {plain(at(training, 'paused_reason') or state)}. metaclaw watch --all --since 0 tells more."
+            f"The run made no version: {plain(at(training, 'paused_reason') or state)}. metaclaw watch --all --since 0 shows more."
         )
     number, standing = found
-    return f"Version {number} is {standing}; metaclaw policy show {number} tells what it proved."
+    return f"Version {number} is {standing}; metaclaw policy show {number} shows the gate's result."
 
 
 def _newest(api: ApiClient) -> tuple[int, str] | None:
@@ -202,8 +203,8 @@ def _newest(api: ApiClient) -> tuple[int, str] | None:
 
 def _unknown(number: int) -> str:
     if number == 0:
-        return "version 0 is the untrained model, of which there is nothing to tell"
-    return f"there is no version {number}; metaclaw policy list shows those there are"
+        return "version 0 is the untrained model; it has no details to show"
+    return f"there is no version {number}; metaclaw policy list shows all"
 
 
 def _reasons(rejections: "Json") -> str:
@@ -266,7 +267,7 @@ def windows(context: click.Context, as_json: bool) -> None:
 @timeout_option(300.0, "Seconds to wait for you.", 1)
 @click.pass_obj
 def connect_(home: Path, number: int, timeout_s: float) -> None:
-    """Let MetaClaw see when you are busy: consent, in a browser, to calendar NUMBER of `schedule.calendars`."""
+    """Give MetaClaw access to your busy times: consent, in a browser, to calendar NUMBER of `schedule.calendars`."""
     from metaclaw.config import load
     from metaclaw.schedule import connect_google
 
@@ -275,7 +276,7 @@ def connect_(home: Path, number: int, timeout_s: float) -> None:
 
 
 def _tell_windows(facts: "dict[str, Json]") -> None:
-    """The facts in words."""
+    """Print the state of the window, its signals and the forecast."""
     if at(facts, "open"):
         since = at(facts, "opened_at")
         by_hand = ", by hand" if at(facts, "by_hand") else ""
@@ -299,8 +300,8 @@ def _window_forecast(facts: "dict[str, Json]") -> list[str]:
     away_s, expected_s, room_s = (at(facts, "forecast", name) for name in ("away_after_s", "expected_s", "room_s"))
     if not isinstance(away_s, int | float):
         return []
-    source = "as your habits at this hour say" if at(facts, "forecast", "from_history") else "as long as your habits are not known"
-    lines = [f"\nAfter {duration(away_s)} without a sign of you, you count as away, {source}."]
+    source = "by your habits at this hour" if at(facts, "forecast", "from_history") else "until your habits are known"
+    lines = [f"\nAfter {duration(away_s)} without activity you count as away, {source}."]
     if at(facts, "open") and isinstance(room_s, int | float):
         lines.append(f"It will very likely last for another {duration(room_s)}.")
     if isinstance(expected_s, int | float):
@@ -313,7 +314,7 @@ def _next_window(facts: "dict[str, Json]") -> list[str]:
     if at(facts, "open") or at(facts, "next") is None:
         return []
     if when is None:
-        return ["It is not known yet when the next one opens."]
+        return ["It is not known yet when the next window opens."]
     return [f"The next one is expected at {_time(when)} ({plain(because)})."]
 
 

@@ -1,4 +1,4 @@
-"""The root of the commands. Everything heavy is imported inside the commands, so that `--help` and `status` are quick."""
+"""The root command. Heavy modules are imported inside the commands, so that `--help` and `status` are quick."""
 
 import os
 import sys
@@ -31,18 +31,18 @@ from metaclaw.cli.watch import watch
 from metaclaw.errors import ConfigError
 
 GROUP: Final = "metaclaw.commands"
-# Commands of this project that are distributions of their own: the distribution, and its folder in the repository.
+# Commands of this project in separate distributions: the distribution, and its folder in the repository.
 _ELSEWHERE: Final = {"bench": ("metaclaw-bench", "./bench")}
 
 
 class PluginGroup(click.Group):
-    """A group that also has the commands of installed plugins. Its own commands win over a plugin's of the same name."""
+    """A group that also has the commands of installed plugins. If names are equal, its own command wins."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(one.name for one in entry_points(group=GROUP))})
+        return sorted({*super().list_commands(ctx), *(plugin.name for plugin in entry_points(group=GROUP))})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name. One that is not installed or cannot be loaded says so when it is run."""
+        """The command of this name. A plugin that is not installed or cannot be loaded says so when it is run."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
@@ -79,7 +79,7 @@ def _unusable(name: str, why: str) -> click.Command:
 
 
 def chosen_home(arguments: Sequence[str]) -> Path:
-    """The home folder a command line names, for use where click's own reading of it is gone."""
+    """The home folder that a command line names, for use after click has failed."""
     from metaclaw.config import default_home
 
     for place, word in enumerate(arguments):
@@ -98,7 +98,7 @@ def root(context: click.Context, home: Path | None) -> None:
     """A proxy between agents and their model that records every turn and learns from them."""
     from metaclaw.config import default_home
 
-    # A title or a skill may hold characters that this terminal cannot show; that must not end the command.
+    # A title or a skill may contain characters that this terminal cannot show; that must not abort the command.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -119,7 +119,7 @@ _SHELLS = {
 def completion(shell: str | None) -> None:
     """Print a completion script for SHELL [the shell you use].
 
-    Switch it on with one line in your shell's own file: eval "$(metaclaw completion bash)", the same with zsh, or
+    Switch it on with one line in your shell's startup file: eval "$(metaclaw completion bash)", the same with zsh, or
     metaclaw completion fish | source.
     """
     from click.shell_completion import get_completion_class
@@ -127,13 +127,13 @@ def completion(shell: str | None) -> None:
     name = shell or Path(os.environ.get("SHELL", "")).name
     found = get_completion_class(name) if name in _SHELLS else None
     if found is None:
-        raise ConfigError(f"say for which shell: metaclaw completion {'|'.join(_SHELLS)}")
+        raise ConfigError(f"name the shell: metaclaw completion {'|'.join(_SHELLS)}")
     click.echo(found(root, {}, "metaclaw", "_METACLAW_COMPLETE").source())
 
 
-_SAID = (rules, enforce, undo, why, watch)
-_LEARNED = (cost, skills, candidates, policy, windows)
-_RECORDED = (sessions, feedback, store)
-_OPERATED = (start, stop, status, logs, doctor, setup, demo, config, key, page, agents, service, completion)
-for command in (*_OPERATED, *_SAID, *_LEARNED, *_RECORDED):
+_COMMANDS = (
+    *(start, stop, status, logs, doctor, setup, demo, config, key, page, agents, service, completion),
+    *(rules, enforce, undo, why, watch, cost, skills, candidates, policy, windows, sessions, feedback, store),
+)
+for command in _COMMANDS:
     root.add_command(command)

@@ -1,4 +1,4 @@
-"""`metaclaw rules import|export`: rules from and for the files of other programs."""
+"""`metaclaw rules import|export`: read rules from files of other programs, and write them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -29,10 +29,10 @@ _MOST_SHOWN = 100
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def import_(home: Path, path: Path, project: str | None, everywhere: bool, user: str | None, yes: bool, as_json: bool) -> None:
-    """Take in the rules of a CLAUDE.md, AGENTS.md or .cursorrules, of a folder with one, or of a JSON export.
+    """Import the rules of a CLAUDE.md, AGENTS.md or .cursorrules, of a folder with one of them, or of a JSON export.
 
     Each list item and each short paragraph becomes a rule; the heading above it says when it applies. A folder of skills
-    (OpenClaw's, or any in the Agent Skills format) is taken in as skills. What is in force already is not added again.
+    (OpenClaw's, or any in the Agent Skills format) is imported as skills. Rules that are in force already are not added again.
     """
     if path.is_dir() and next(path.glob("**/SKILL.md"), None) is not None:
         from metaclaw.cli.skills import import_ as import_skills
@@ -58,7 +58,7 @@ def import_(home: Path, path: Path, project: str | None, everywhere: bool, user:
         return {"rules": [{**rule_view(rule, None), "added": is_new} for rule, is_new in rulebook.add(found)]}
 
     listed = rows(carry_out(home, "POST", "/api/rules", do, {"rules": cast("list[Json]", found)}).get("rules"))
-    new = [one for one in listed if at(one, "added")]
+    new = [rule for rule in listed if at(rule, "added")]
     if as_json:
         skipped = [{"text": text, "reason": reason} for text, reason in left_out]
         print_json({"rules": listed, "added": len(new), "left_out": skipped})
@@ -72,18 +72,18 @@ def import_(home: Path, path: Path, project: str | None, everywhere: bool, user:
 @click.option("--to", "target", type=click.Path(path_type=Path, dir_okay=False), help="A file [print it].")
 @click.option("--project", help="A folder: only what applies there.")
 @click.option("--for", "user", metavar="USER", help="Only what applies to this person.")
-@click.option("--yes", is_flag=True, help="Change a file that is there without asking.")
+@click.option("--yes", is_flag=True, help="Change an existing file without asking.")
 @click.pass_obj
 def export(home: Path, form: str, target: Path | None, project: str | None, user: str | None, yes: bool) -> None:
     """Write your rules as a section for AGENTS.md or CLAUDE.md, or as JSON.
 
-    In a file that has such a section already, the section is replaced; the rest of the file stays as it is.
+    If the file has such a section already, the section is replaced; the rest of the file does not change.
     """
     from metaclaw.skills import render_section, with_section
 
     found = _chosen(home, project, user)
     if target is not None and user is None and (others := sorted({str(rule.scope) for rule in found if _is_personal(rule)})):
-        click.echo(f"It holds rules of {', '.join(map(plain, others))}; --for USER writes one person's.", err=True)
+        click.echo(f"The file contains rules of {', '.join(map(plain, others))}; --for USER writes only one person's.", err=True)
     if form == "json":
         from metaclaw.api import rule_view
 
@@ -103,13 +103,13 @@ def export(home: Path, form: str, target: Path | None, project: str | None, user
 
 
 def project_id(folder: str) -> str:
-    """A project as agents name it: by the whole path of its folder; anything that is no folder is a name of its own."""
+    """A project as agents name it: the absolute path of its folder; if it is not a folder, the name itself."""
     path = Path(folder).expanduser()
     return str(path.resolve()) if path.is_dir() else folder
 
 
 def known_project(home: Path, folder: str) -> str:
-    """As `project_id`; a name that is neither a folder nor that of a recorded project is refused with those there are."""
+    """As `project_id`; raises SkillError, which lists the known projects, if it is neither a folder nor one of them."""
 
     project = project_id(folder)
     if Path(project).is_absolute():
@@ -119,8 +119,8 @@ def known_project(home: Path, folder: str) -> str:
     known = sorted({*seen, *(str(place) for rule in read_in_force(home)[0] if (place := rule.extra.get("workspace")))})
     if project in known:
         return project
-    there = f"Known projects: {plain(', '.join(known))}." if known else "No project is known yet."
-    raise SkillError(f"there is no folder and no project {plain(folder)}. {there} Write the path of the project's folder")
+    listed = f"Known projects: {plain(', '.join(known))}." if known else "No project is known yet."
+    raise SkillError(f"there is no folder and no project {plain(folder)}. {listed} Write the path of the project's folder")
 
 
 def _is_personal(rule: "Skill") -> bool:
@@ -135,7 +135,7 @@ def _chosen(home: Path, project: str | None, user: str | None) -> "list[Skill]":
     if user is not None:
         mine = [rule for rule in mine if rule.scope in (None, f"user:{user}")]
     if not mine:
-        raise SkillError("there is no rule to export; metaclaw rules list shows those there are")
+        raise SkillError("there is no rule to export; metaclaw rules list shows all")
     return mine
 
 
@@ -178,7 +178,7 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         raise SkillError(f"{plain(path)} cannot be read ({error}): give a text file in UTF-8") from error
     if len(raw) > _MOST_BYTES or "\0" in text:
-        raise SkillError(f"{plain(path)} is larger than {_MOST_BYTES} bytes or no text: give a Markdown or text file")
+        raise SkillError(f"{plain(path)} is larger than {_MOST_BYTES} bytes or not text: give a Markdown or text file")
     return text
 
 

@@ -1,4 +1,4 @@
-"""`metaclaw rules`: your own words as a list. Read from the files; changed by the running proxy, or here where none runs."""
+"""`metaclaw rules`: list rules from the files; change them through the running proxy, or here if none runs."""
 
 from dataclasses import replace
 from functools import partial
@@ -65,20 +65,20 @@ def rules(context: click.Context, as_json: bool) -> None:
 
 
 @rules.command(name="list")
-@click.option("--retired", "is_retired", is_flag=True, help="List those that are no longer in force.")
+@click.option("--retired", "is_retired", is_flag=True, help="List retired rules instead.")
 @home_and_json
 def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
     """List your rules and facts."""
     from metaclaw.api import retired_rule_view, rule_view
 
     if is_retired:
-        gone = [retired_rule_view(one) for one in retired_rules(home)]
+        gone = [retired_rule_view(rule) for rule in retired_rules(home)]
         if as_json:
             print_json({"rules": gone})
         elif not gone:
             click.echo("No rule has been removed.")
         else:
-            columns = [(one["name"], one["kind"], short(one["text"], _MOST_TEXT), reason_words(one["reason"])) for one in gone]
+            columns = [(rule["name"], rule["kind"], short(rule["text"], _MOST_TEXT), reason_words(rule["reason"])) for rule in gone]
             print_table(("NAME", "KIND", "TEXT", "WHY IT WENT"), columns, optional=("KIND",))
         return
     found, dates = _in_force(home)
@@ -101,7 +101,7 @@ def list_(home: Path, as_json: bool, is_retired: bool = False) -> None:
 @click.argument("name")
 @home_and_json
 def show(home: Path, name: str, as_json: bool) -> None:
-    """Show one rule: its words, when and for whom it applies, and where it comes from."""
+    """Show one rule: its text, when and for whom it applies, and where it comes from."""
     from metaclaw.api import rule_record_view, rule_view
     from metaclaw.skills import UNKNOWN_PROJECT
 
@@ -112,7 +112,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
         return
     click.echo(plain(name))
     pairs: list[tuple[str, object]] = [("kind", view["kind"]), ("when", view["when"]), ("for", audience(view["scope"]))]
-    where = "all; you said a project that was not known" if rule.extra.get("project") == UNKNOWN_PROJECT else "all"
+    where = "all; you named an unknown project" if rule.extra.get("project") == UNKNOWN_PROJECT else "all"
     pairs += [("project", view["workspace"] or where), ("until", view["expires"] or "for good")]
     pairs += [("said in", view["source"] or "not in a conversation"), ("since", moment(since[0])), ("changed", moment(since[1]))]
     pairs += check_facts(view, is_on=view["enforce"] != "hold" or is_holding(home))
@@ -147,13 +147,13 @@ def add(
     as_json: bool,
     **checking: str | bool | None,
 ) -> None:
-    """Put a rule in force, in your own words or from the library of examples. It applies to the next request of every agent."""
+    """Add a rule, in your own words or from the library of examples. It applies from the next request of every agent."""
     home: Path = context.obj
     if example == "":
         context.invoke(examples, as_json=as_json)
         return
     if (text is None) is (example is None):
-        raise click.UsageError("say the rule in your own words, or name one of the library with --example")
+        raise click.UsageError("write the rule in your own words, or name one of the library with --example")
     fields: dict[str, Json] = {"text": text, "kind": "fact" if fact else "rule"} if example is None else example_fields(example)
     fields |= _changes(home, when, project, expires, user) | check_changes(checking)
 
@@ -167,7 +167,7 @@ def add(
     if as_json:
         print_json(facts)
     elif not facts.get("added"):
-        click.echo(f"That is in force already: {plain(facts.get('name'))}.")
+        click.echo(f"This rule is in force already: {plain(facts.get('name'))}.")
         if fields.get("enforce") not in (None, facts.get("enforce")):
             change = f"metaclaw rules edit {plain(facts.get('name'))} --enforce {fields['enforce']}"
             click.echo(f"It stays on enforce: {plain(facts.get('enforce'))}. To change that: {change}")
@@ -179,7 +179,7 @@ def add(
 
 @rules.command()
 @click.argument("name")
-@click.option("--text", help="The new words. Without any option an editor opens on the present ones.")
+@click.option("--text", help="The new text. Without any option an editor opens on the present one.")
 @click.option("--when", help="The situation it applies to, or always.")
 @click.option("--project", help="A folder: narrow it to this project.")
 @click.option("--everywhere", is_flag=True, help="Widen it to all projects.")
@@ -200,9 +200,9 @@ def edit(
     as_json: bool,
     **checking: str | bool | None,
 ) -> None:
-    """Change a rule: its words, when and for whom it applies, in which project, until when, how it is checked and enforced."""
+    """Change a rule: its text, when and for whom it applies, in which project, until when, how it is checked and enforced."""
     if project is not None and everywhere:
-        raise click.UsageError("say either --project or --everywhere")
+        raise click.UsageError("use either --project or --everywhere")
     fields = _changes(home, when, project, expires, user)
     fields |= {} if text is None else {"text": text}
     fields |= {"workspace": None} if everywhere else {}
@@ -234,7 +234,7 @@ def edit(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
-    """Take a rule out of force. Its words are kept: undo, or skills restore, brings it back."""
+    """Retire a rule. Its text is kept: undo, or skills restore, brings it back."""
     rule, _ = _rule(home, name)
     if not yes:
         from metaclaw.skills import rule_text
@@ -251,7 +251,7 @@ def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
 
 
 def _tell_reading(home: Path) -> None:
-    """Say that messages are being read just now: what they lay down is not in the list yet."""
+    """Print the number of messages that are still being read: their rules are not in the list yet."""
     try:
         _, api = connect(home)
         count = at(api.facts("/api/status"), "learning", "pending", "listening")
@@ -262,14 +262,14 @@ def _tell_reading(home: Path) -> None:
 
 
 def retired_rules(home: Path) -> "list[RetiredSkill]":
-    """Rules and facts that were in force."""
+    """Retired rules and facts."""
     from metaclaw.skills import is_rule
 
-    return [one for one in retired(home) if is_rule(one.skill)]
+    return [skill for skill in retired(home) if is_rule(skill.skill)]
 
 
 def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime | None, datetime | None]]]":
-    """The rules and facts of this home with their dates. Files that cannot be read are named."""
+    """The rules and facts of this home with their dates. Prints the files that cannot be read."""
     from metaclaw.skills import is_rule
     from metaclaw.store import SqlGenerations
 
@@ -284,9 +284,9 @@ def _in_force(home: Path) -> "tuple[list[Skill], dict[SkillName, tuple[datetime 
 def _rule(home: Path, name: str) -> "tuple[Skill, tuple[datetime | None, datetime | None]]":
     """The rule of this name, and when it came into force and was last changed."""
     found, dates = _in_force(home)
-    rule = next((one for one in found if one.name == name), None)
+    rule = next((rule for rule in found if rule.name == name), None)
     if rule is None:
-        raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows those there are")
+        raise SkillError(f"there is no rule named {plain(name)}; metaclaw rules list shows all")
     return rule, dates.get(rule.name, (None, None))
 
 
@@ -298,16 +298,16 @@ def _is_held(home: Path, name: str) -> bool:
 
 
 def _refuse_to_hold_nothing(home: Path, name: str, fields: "dict[str, Json]") -> None:
-    """Raise SkillError where the rule, with these changes, has no check of tool calls and so cannot hold any."""
+    """Raise SkillError if the rule, with these changes, has no check of tool calls and so cannot hold them."""
     from metaclaw.skills import can_hold
 
-    rule = next((one for one in read_in_force(home)[0] if one.name == name), None)
+    rule = next((rule for rule in read_in_force(home)[0] if rule.name == name), None)
     if rule is None:
-        return  # refused where it is changed
+        return  # the change itself refuses it
     changed = replace(rule, extra={**rule.extra, **({"check": fields["check"]} if "check" in fields else {})})
     if not can_hold(changed):
         raise SkillError(
-            f"{plain(name)} cannot be held, and nothing was changed: only a check of tool calls can hold them, and it has none. "
+            f"{plain(name)} cannot be held, and nothing was changed: only a rule with a check of tool calls can hold them. "
             f"Give it one: metaclaw rules edit {plain(name)} --check 'not in calls of shell: …' --enforce hold"
         )
 
@@ -334,7 +334,7 @@ def _edited(home: Path, name: str) -> str:
     try:
         text = click.edit(rule_text(rule), extension=".md")
     except click.ClickException as error:
-        raise MetaClawError(f"no editor could be opened ({error.message}); say --text, or set EDITOR") from error
+        raise MetaClawError(f"no editor could be opened ({error.message}); use --text, or set EDITOR") from error
     if text is None or text.strip() == rule_text(rule).strip():
         raise MetaClawError("nothing was changed")
     return text

@@ -1,4 +1,4 @@
-"""`metaclaw service`: have systemd start the proxy when you log in, and keep it running."""
+"""`metaclaw service`: let systemd start the proxy at login and keep it running."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ WantedBy=default.target
 
 @click.group()
 def service() -> None:
-    """Run the proxy as a service of yours (systemd), from login to logout."""
+    """Run the proxy as a systemd user service, from login to logout."""
 
 
 @service.command()
@@ -75,8 +75,8 @@ def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_
             f"! {variable} is not known to the service: write {variable}=… into {home / _KEYS}, or say --copy-keys", err=True
         )
     click.echo(f"Installed {name}.service{' and started it' if starts else ''}.")
-    click.echo(f"How it is: metaclaw status. Its log: journalctl --user -u {name}")
-    click.echo("To have it run without a login, too: loginctl enable-linger")
+    click.echo(f"Its state: metaclaw status. Its log: journalctl --user -u {name}")
+    click.echo("To run it without a login as well: loginctl enable-linger")
 
 
 @service.command()
@@ -84,7 +84,7 @@ def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def remove(home: Path, name: str, yes: bool, as_json: bool) -> None:
-    """Stop the service and delete its unit. The home folder is left as it is."""
+    """Stop the service and delete its unit. The home folder is not changed."""
     path = unit_path(name)
     if not path.exists():
         raise MetaClawError(f"there is no service {plain(name)}: {path} does not exist")
@@ -111,7 +111,7 @@ def unit_path(name: str) -> Path:
 
 
 def unit_text(home: Path) -> str:
-    """The unit that runs this program on a home."""
+    """The text of the unit file."""
     words = [sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(home), "start"]
     return _UNIT.format(command=" ".join(_quoted(word) for word in words), keys=_escaped(str(home / _KEYS)))
 
@@ -127,7 +127,7 @@ def _escaped(text: str) -> str:
 
 
 def _provide_keys(home: Path, *, copies: bool) -> list[str]:
-    """Variables that the configuration refers to and the service will not see; with `copies`, they are written down first."""
+    """Configured variables that the service will not see. With `copies`, those in the environment are written to service.env."""
     path = home / _KEYS
     known = path.read_text(encoding="utf-8") if path.exists() else ""
     has = {line.partition("=")[0].strip() for line in known.splitlines()}
@@ -151,12 +151,9 @@ def _variables(home: Path) -> list[str]:
 def _references(value: object) -> Iterator[str]:
     if isinstance(value, str) and value.startswith("env:"):
         yield value.removeprefix("env:")
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _references(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _references(one)
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _references(item)
 
 
 def _require_systemctl() -> str:

@@ -1,4 +1,4 @@
-"""`metaclaw sessions`: what was recorded, read from the store; ending and forgetting are asked of the proxy that runs."""
+"""`metaclaw sessions`: read sessions from the store; the running proxy ends and forgets them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -52,9 +52,9 @@ def sessions() -> None:
 @limit_option(20, "Most sessions to list, newest first.")
 @home_and_json
 def list_(home: Path, limit: int, as_json: bool) -> None:
-    """List recorded sessions, newest first: what was asked first, with which agent, and how it went.
+    """List recorded sessions, newest first: the first request, the agent, and the verdicts.
 
-    A turn is good or bad by your feedback, a check, what happened next or a judge; it failed where no answer came.
+    Your feedback, a check, the next turn or a judge decides whether a turn was good or bad; it failed if no answer came.
     """
     from metaclaw.store import LedgerReader
 
@@ -72,11 +72,15 @@ def list_(home: Path, limit: int, as_json: bool) -> None:
 @click.argument("words", nargs=-1, required=True)
 @limit_option(20, "Most sessions to list.")
 @click.option(
-    "--among", type=click.IntRange(1, 1_000_000), default=1_000, show_default=True, help="Look into so many, newest first."
+    "--among",
+    type=click.IntRange(1, 1_000_000),
+    default=1_000,
+    show_default=True,
+    help="Search this number of sessions, newest first.",
 )
 @home_and_json
 def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: bool) -> None:
-    """List the sessions in which all WORDS occur, in what you said or in what was answered, newest first."""
+    """List the sessions that contain all WORDS in your requests or the answers, newest first."""
     from itertools import islice
 
     from metaclaw.store import LedgerReader
@@ -111,40 +115,40 @@ def _print_none(sentence: str, *, as_json: bool) -> None:
 
 
 def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bool) -> bool:
-    """Print sessions with their titles; False where there are none, and nothing was printed."""
+    """Print sessions with their titles; False if there are none."""
     from metaclaw.api import session_view
     from metaclaw.store import LedgerReader, Overview
 
     reader, titles = LedgerReader(database), _titles(database, found)
-    ids = [one.id for one in found]
+    ids = [session.id for session in found]
     attempts = reader.attempts_in(ids)
-    found = [replace(one, turns=one.turns - attempts.get(one.id, 0)) for one in found]
+    found = [replace(session, turns=session.turns - attempts.get(session.id, 0)) for session in found]
     if found and as_json:
-        print_json({"sessions": [session_view(one, titles.get(one.id)) for one in found]})
+        print_json({"sessions": [session_view(session, titles.get(session.id)) for session in found]})
     elif found:
         outcomes, failed = Overview(database).outcomes(ids), Overview(database).failed(ids)
         cells = [
             (
-                short_session(reader, one.id),
-                ago(one.last_at),
-                agent_name(one.agent),
-                one.main_turns,
-                session_words(outcomes.get(one.id, {}), failed.get(one.id, 0)),
-                titles.get(one.id, ""),
+                short_session(reader, session.id),
+                ago(session.last_at),
+                agent_name(session.agent),
+                session.main_turns,
+                session_words(outcomes.get(session.id, {}), failed.get(session.id, 0)),
+                titles.get(session.id, ""),
             )
-            for one in found
+            for session in found
         ]
         print_table(("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED"), cells, optional=("AGENT", "LAST"))
     return bool(found)
 
 
 def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[SessionId, str]":
-    """The titles of these sessions, as the API has them."""
+    """The titles of these sessions, as in the API."""
     from metaclaw.api import Titles
     from metaclaw.proxy import own_words
     from metaclaw.store import Overview
 
-    return Titles(Overview(database), own_words).of([one.id for one in found])
+    return Titles(Overview(database), own_words).of([session.id for session in found])
 
 
 @sessions.command()
@@ -154,7 +158,7 @@ def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[Session
 @click.option("--all", "show_all", is_flag=True, help="Also side turns (titles, summaries), and every word.")
 @home_and_json
 def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool, as_json: bool) -> None:
-    """Show one session: what you said, what was answered, what was placed in the prompt, and the verdict on each turn.
+    """Show one session: your requests, the answers, the rules and skills placed in the prompts, and the verdict on each turn.
 
     SESSION is an id or the beginning of one. With --json, everything that was recorded.
     """
@@ -175,7 +179,7 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
             turns = [turn_view(whole.turn) for row in rows_[-limit:] if (whole := reader.turn(row.id))]
             print_json({**session_view(found, title), "turns": turns})
             return
-        click.secho(one_line(title or "(nothing that can be read)", 100), bold=True)
+        click.secho(one_line(title or "(no readable request)", 100), bold=True)
         ended = f"ended ({found.end_reason})" if found.end_reason else "open"
         click.echo(
             f"{plain(found.id)}  {agent_name(found.agent)}  {moment(found.began_at)} to {moment(found.last_at)}  {plain(ended)}"
@@ -186,9 +190,7 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
         for row in shown[-limit:]:
             _print_turn(reader, row, show_all=show_all)
         if len(shown) < len(rows_):
-            click.echo(
-                f"\n{counted(len(rows_) - len(shown), 'side turn')} (titles, summaries and the like) not shown; --all shows them"
-            )
+            click.echo(f"\n{counted(len(rows_) - len(shown), 'side turn')} (titles, summaries) not shown; --all shows them")
 
 
 def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> None:
@@ -221,9 +223,9 @@ def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> No
 
 
 def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
-    """A label and a text below each other's first letters, cut to `most_lines` lines."""
+    """Print a label and a wrapped text beside it, cut to `most_lines` lines."""
     room = max(30, (terminal_width() or 110) - 11)
-    lines = [line for given in plain_block(text).splitlines() for line in wrapped(given, room)] or ["–"]
+    lines = [line for paragraph in plain_block(text).splitlines() for line in wrapped(paragraph, room)] or ["–"]
     if most_lines is not None and len(lines) > most_lines:
         lines = [*lines[: most_lines - 1], f"{cut(lines[most_lines - 1], room - 2)} …"]
     for number, line in enumerate(lines):
@@ -235,7 +237,7 @@ def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
 @click.option("--last", is_flag=True, help="The session that spoke last.")
 @home_and_json
 def end(home: Path, session: str | None, last: bool, as_json: bool) -> None:
-    """End a session that is going on."""
+    """End an active session."""
     check_choice(session, last, "session")
     _, api = connect(home)
     session = _resolved(home, session)
@@ -249,7 +251,7 @@ def end(home: Path, session: str | None, last: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def forget(home: Path, session: str | None, last: bool, yes: bool, as_json: bool) -> None:
-    """Forget a session for ever: its turns, and everything that was learned from them."""
+    """Delete a session for ever: its turns, and everything that was learned from them."""
     check_choice(session, last, "session")
     session = _resolved(home, session)
     if not yes:
@@ -258,13 +260,13 @@ def forget(home: Path, session: str | None, last: bool, yes: bool, as_json: bool
     if as_json:
         print_json(facts)
         return
-    for line in _told(session, facts):
+    for line in _forgotten_lines(session, facts):
         click.echo(line)
 
 
-def _told(session: str, facts: "dict[str, Json]") -> "Iterator[str]":
+def _forgotten_lines(session: str, facts: "dict[str, Json]") -> "Iterator[str]":
     def named(key: str) -> str:
-        return ", ".join(plain(one) for one in rows(at(facts, key)))
+        return ", ".join(map(plain, rows(at(facts, key))))
 
     if at(facts, "turns") == 0:
         yield f"{plain(session)} was already forgotten. Deleted what was left of it, in {plain(at(facts, 'seconds'))} s."
@@ -273,25 +275,25 @@ def _told(session: str, facts: "dict[str, Json]") -> "Iterator[str]":
     if named("skills"):
         yield f"Deleted the skills it had taught: {named('skills')}."
     if named("edited"):
-        yield f"Kept, because you have edited them since: {named('edited')}. Delete them if they hold what is to be forgotten."
+        yield f"Kept, because you have edited them since: {named('edited')}. Delete them if they contain what is to be forgotten."
     if named("sessions"):
         yield (
-            f"Such skills stood in prompts of other sessions: {named('sessions')}. They were taken out of the records, but answers"
-            " may repeat them: forget those sessions, too, if they do."
+            f"Prompts of other sessions contained such skills: {named('sessions')}. They were removed from the records, but answers"
+            " may repeat them. If so, forget those sessions as well."
         )
     if named("versions"):
         yield f"Deleted the weights that were trained on it: version {named('versions')}. See metaclaw policy list."
     if named("backups"):
-        yield f"These backups still hold it: {named('backups')}. Delete them, or make new ones with metaclaw store backup."
+        yield f"These backups still contain it: {named('backups')}. Delete them, or make new ones with metaclaw store backup."
     if at(facts, "purged") is not True:
         yield (
-            "The database is in use and was not compacted, so its file may still hold fragments of the text. Stop the proxy and run"
-            " this command again."
+            "The database is in use and was not compacted, so its file may still contain fragments of the text. Stop the"
+            " proxy and run this command again."
         )
 
 
 def _resolved(home: Path, session: str | None) -> str:
-    """The whole id; one that the ledger does not know is left as it is, since it may be of a session half forgotten."""
+    """The whole id. An unknown id is returned unchanged, because it may be of a session that is only partly forgotten."""
 
     with reading(home) as reader:
         if session is not None and (reader is None or not reader.find_sessions(session)):
@@ -313,7 +315,7 @@ def _forget_by_proxy(home: Path, session: str) -> "dict[str, Json]":
 
 
 def _forget_here(home: Path, session: str) -> "dict[str, Json]":
-    """Forget the session while no proxy runs, and finish forgetting that was interrupted earlier."""
+    """Forget the session while no proxy runs, and finish what an interrupted run left."""
     from metaclaw.config import load
     from metaclaw.domain.ids import SessionId
     from metaclaw.learn import SessionErasure

@@ -1,6 +1,6 @@
-"""`metaclaw setup`: from nothing to your own agents answering through the proxy, with at most four questions.
+"""`metaclaw setup`: configure a provider and connect agents, with at most four questions.
 
-The provider that it writes is asked which wires it serves, or why it does not answer.
+The providers are probed for the wires that they serve.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _MOST_MODELS = 20
 
 @dataclass(frozen=True, slots=True)
 class _Vendor:
-    """A provider that is known by the variable of its key. A server on this machine has none."""
+    """A known provider and the variable of its key. A server on this machine has no key."""
 
     kind: str
     variable: str | None
@@ -68,13 +68,13 @@ _STOP_S = 60.0
     help=f"{', '.join(NAMES)}, or {KEEP}. {SUBSCRIPTION} passes your login on; {LOCAL} is any OpenAI-compatible server,"
     " by --base-url [keep what is there, else the first key found, else embedded].",
 )
-@click.option("--base-url", help="The address of this provider, where it is another than usual.")
-@click.option("--model", help="The model that agents ask for [each agent's, else the first that is listed].")
+@click.option("--base-url", help="The address of this provider, if it is not the usual one.")
+@click.option("--model", help="The model that agents request [each agent's, else the first that is listed].")
 @click.option("--agents", "named", help="Agents to connect, with commas between them; all, or none [all that are installed].")
 @click.option("--daily-tokens", type=click.IntRange(min=0), help="Most tokens a day for learning [as it is].")
 @click.option("--train/--no-train", "trains", default=None, help="Train weights while you are away [as it is].")
 @timeout_option(180.0, "Seconds for each answer.", 1)
-@click.option("--yes", is_flag=True, help="Ask nothing: what no option says takes its default.")
+@click.option("--yes", is_flag=True, help="Ask nothing: use defaults for everything that no option sets.")
 @click.pass_obj
 def setup(
     home: Path,
@@ -108,7 +108,7 @@ def setup(
         if trains is None and can_train and not yes:
             trains = click.confirm("Train the embedded model's weights while you are away?", default=config.policy is not None)
     except click.Abort:
-        raise MetaClawError("nothing was changed; setup asks questions: answer them, or say --yes") from None
+        raise MetaClawError("nothing was changed; setup asks questions: answer them, or use --yes") from None
     if trains and not can_train:
         raise ConfigError(
             "--train needs weights that can be trained here: the embedded model, or [policy] in config.toml (docs/training.md)"
@@ -168,7 +168,7 @@ def _write(home: Path, settings: Sequence[str]) -> None:
 
 
 def _serve(home: Path, *, is_changed: bool) -> None:
-    """Have a proxy run with this configuration."""
+    """Start the proxy, or restart it if the configuration has changed."""
     from metaclaw.instance import find
 
     if find(home) is not None:
@@ -193,10 +193,11 @@ def _connect_and_ask(home: Path, chosen: "list[Agent]", model: str | None, timeo
         failed += [] if _asked_directly(connect(home)[1], model, checked) else ["the proxy"]
     if failed:
         click.echo(
-            f"\nNot proven: {', '.join(failed)}. Everything else is done; correct what is said above and run setup again.", err=True
+            f"\nNo answer through: {', '.join(failed)}. Everything else is done; correct the problems above and run setup again.",
+            err=True,
         )
         return 1
-    click.echo("\nDone. metaclaw status says how it is; metaclaw agents disconnect NAME undoes a connection.")
+    click.echo("\nDone. metaclaw status shows its state; metaclaw agents disconnect NAME undoes a connection.")
     return 0
 
 
@@ -219,14 +220,14 @@ def _connected_and_asked(home: Path, agent: "Agent", model: str | None, timeout_
 
 
 def _asked_directly(api: ApiClient, model: str | None, checked: "CheckedProviders") -> bool:
-    """One chat request to the proxy itself, where there is no agent to send it."""
+    """Send one chat request to the proxy, if there is no agent to send it."""
     status, body = api.get("/v1/models")
     models = at(body, "data")
     first = models[0] if status == 200 and isinstance(models, list) and models else None
     name = model or (first.get("id") if isinstance(first, Mapping) else None)
     if not isinstance(name, str):
         reason = "; ".join(checked.troubles)
-        advice = f"No model answers: {plain(reason)}." if reason else "No model is known to ask for; say --model NAME."
+        advice = f"No model answers: {plain(reason)}." if reason else "No model is known; name one with --model NAME."
         click.echo(f"No agent was connected. {advice}", err=True)
         return False
     said: dict[str, Json] = {"model": name, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 30}
@@ -242,14 +243,14 @@ def _asked_directly(api: ApiClient, model: str | None, checked: "CheckedProvider
 
 
 def default_provider(config: "Config") -> str:
-    """What is there, else the first whose key is found, else the embedded model."""
+    """The configured provider, else the first whose key is found, else the embedded model."""
     if config.providers:
         return KEEP
     return next(iter(_found_keys(config)), EMBEDDED)
 
 
 def _found_keys(config: "Config") -> list[str]:
-    """The vendors whose key is in the environment. Our own key, exported for clients, is none of them."""
+    """The vendors whose key is in the environment. The proxy's own key, which may be exported for clients, does not count."""
     own = config.proxy.api_key
     ours = own.resolve() if own is not None and own.is_literal else None
     return [
@@ -260,7 +261,7 @@ def _found_keys(config: "Config") -> list[str]:
 
 
 def ask_provider(config: "Config") -> tuple[str, str | None]:
-    """The provider that the person names, and its address if they gave that instead of a name."""
+    """Ask for the provider; return its name, and its address if the person typed that instead."""
     found = _found_keys(config)
     if found:
         click.echo("Keys in your environment: " + ", ".join(f"{name} ({_VENDORS[name].variable})" for name in found))
@@ -280,7 +281,7 @@ def ask_provider(config: "Config") -> tuple[str, str | None]:
 
 
 def provider_settings(config: "Config", provider: str, base_url: str | None, model: str | None) -> list[str]:
-    """The settings that make this provider the one in the file, with a reference to its key."""
+    """The settings that configure this provider, with a reference to its key."""
     if provider == KEEP:
         if base_url is not None:
             raise ConfigError("--base-url needs --provider NAME")
@@ -317,20 +318,20 @@ def provider_settings(config: "Config", provider: str, base_url: str | None, mod
 
 @dataclass(frozen=True, slots=True)
 class CheckedProviders:
-    """What the configured providers said. `settings` are to be written; `troubles` say why providers would not answer."""
+    """The results of probing the providers: `settings` to write, and `troubles`, the reasons why providers do not answer."""
 
     settings: tuple[str, ...]
     troubles: tuple[str, ...]
 
 
 def check_providers(home: Path) -> CheckedProviders:
-    """Ask every provider that has a key of its own, or none, for the wires it serves. No model works on what is sent."""
+    """Probe every provider that needs no credentials of the caller for the wires it serves, without running a model."""
     from metaclaw.config import load
 
-    asked = [one for one in load(home).providers if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)]
-    found = asyncio.run(_probed(asked)) if asked else []
+    probed = [one for one in load(home).providers if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)]
+    found = asyncio.run(_probe_all(probed)) if probed else []
     settings: list[str] = []
-    for one, (probe, models) in zip(asked, found, strict=True):
+    for one, (probe, models) in zip(probed, found, strict=True):
         if "wires" not in one.model_fields_set and probe.missing and not probe.trouble:
             served = [wire.value for wire in one.wires if wire not in probe.missing]
             settings.append(f"providers.{one.name}.wires={json.dumps(served)}")
@@ -339,12 +340,12 @@ def check_providers(home: Path) -> CheckedProviders:
     return CheckedProviders(tuple(settings), tuple(probe.trouble for probe, _ in found if probe.trouble))
 
 
-async def _probed(providers: "list[ProviderConfig]") -> "list[tuple[WireProbe, list[str]]]":
+async def _probe_all(providers: "list[ProviderConfig]") -> "list[tuple[WireProbe, list[str]]]":
     return list(await asyncio.gather(*(_probe(one) for one in providers)))
 
 
 async def _probe(one: "ProviderConfig") -> "tuple[WireProbe, list[str]]":
-    """What it serves; of a server of the person's own, which lists few models, also these."""
+    """Probe the wires of a provider; for a server without a key also list its models, unless there are many."""
     from metaclaw.app import build_endpoint
     from metaclaw.upstream import list_models, probe_wires
 
@@ -360,6 +361,6 @@ async def _probe(one: "ProviderConfig") -> "tuple[WireProbe, list[str]]":
 
 
 def say_troubles(checked: "CheckedProviders") -> None:
-    """Say at once why a provider will not answer."""
+    """Print why providers do not answer."""
     for trouble in checked.troubles:
         click.echo(f"metaclaw: {plain(trouble)}", err=True)

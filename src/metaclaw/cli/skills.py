@@ -1,5 +1,5 @@
-"""`metaclaw skills` and `metaclaw undo`: the SKILL.md files of this home, which a running proxy reads again within a second, and
-what is in force, was, and is again."""
+"""`metaclaw skills` and `metaclaw undo`: list and change the skills of this home, retire and restore them, and undo lessons. A
+running proxy reads changed SKILL.md files within a second."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -42,7 +42,7 @@ def skills() -> None:
 
 
 @skills.command(name="list")
-@click.option("--retired", "is_retired", is_flag=True, help="List those that are no longer in force, rules and facts too.")
+@click.option("--retired", "is_retired", is_flag=True, help="List retired skills, rules and facts instead.")
 @home_and_json
 def list_(home: Path, is_retired: bool, as_json: bool) -> None:
     """List the skills, and the files that cannot be read. Your rules are listed by: metaclaw rules"""
@@ -90,6 +90,8 @@ def show(home: Path, name: str, as_json: bool) -> None:
     pairs += [("check", f"is not run: {trouble}" if trouble else lenience_trouble(skill))]
     print_facts((label, value) for label, value in pairs if value is not None)
     click.echo(f"\n{plain_block(skill.body)}")
+    if check := skill.extra.get("check"):
+        click.echo(f"\nIts check:\n{plain_block(str(check))}")
 
 
 @skills.command()
@@ -97,7 +99,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
 @click.option("--replace", "--yes", "replace", is_flag=True, help="Replace a skill of the same name without asking.")
 @home_and_json
 def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
-    """Add the skill in PATH, a SKILL.md file or a folder that holds one. From then on it is yours."""
+    """Add the skill in PATH, a SKILL.md file or a folder with one. From then on it is yours."""
     from metaclaw.skills import vouched, write_skill
 
     folder = _folder(home)
@@ -121,7 +123,7 @@ def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
 @click.option("--body", help="What to do, in Markdown.")
 @home_and_json
 def edit(home: Path, name: str, when: str | None, body: str | None, as_json: bool) -> None:
-    """Change a skill. From then on it is yours: the program does not change, withhold or retire it by itself."""
+    """Change a skill. From then on it is yours: the program does not change, withhold or retire it."""
     from dataclasses import replace
 
     from metaclaw.skills import parse_skill, read_skill, render_skill, vouched, write_skill
@@ -144,7 +146,7 @@ def _from_editor(text: str) -> str:
     try:
         edited = click.edit(text, extension=".md")
     except click.ClickException as error:
-        raise SkillError(f"no editor could be opened ({error.message}); say --when or --body, or set EDITOR") from error
+        raise SkillError(f"no editor could be opened ({error.message}); use --when or --body, or set EDITOR") from error
     if edited is None or edited == text:
         raise SkillError("nothing was changed")
     return edited
@@ -179,11 +181,11 @@ def _list_retired(home: Path, *, as_json: bool) -> None:
             (one.skill.name, one.skill.kind, moment(one.retired_at), one.reason, short(one.skill.trigger, 80)) for one in found
         ]
         print_table(("NAME", "KIND", "RETIRED", "WHY", "USE WHEN"), lines)
-        click.echo("One of them comes back with: metaclaw skills restore NAME")
+        click.echo("Restore one with: metaclaw skills restore NAME")
 
 
 def _read_anywhere(path: Path) -> "Skill":
-    """A skill from a file that may lie in any folder; inside the skills folder its folder must have its name."""
+    """Read a skill from a file in any folder. (In the skills folder, a skill's folder must have its name.)"""
     from metaclaw.skills import MAX_FILE_BYTES, parse_skill
 
     try:
@@ -206,7 +208,7 @@ def _folder(home: Path) -> Path:
 def _existing(folder: Path, name: str) -> Path:
     path = folder / name / _FILE
     if Path(name).name != name or not path.is_file():
-        raise SkillError(f"there is no skill named {plain(name)} in {folder}; metaclaw skills list shows those there are")
+        raise SkillError(f"there is no skill named {plain(name)} in {folder}; metaclaw skills list shows all")
     return path
 
 
@@ -239,7 +241,7 @@ _NAMES_SHOWN = 5
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--to", "target", required=True, type=click.Path(path_type=Path), help="A file that ends in .zip, or a folder.")
-@click.option("--yes", is_flag=True, help="Replace what is there without asking.")
+@click.option("--yes", is_flag=True, help="Replace existing files without asking.")
 @home_and_json
 def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json: bool) -> None:
     """Write the skills of these NAMES, or all of them, to a .zip or a folder."""
@@ -250,7 +252,7 @@ def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json:
     missing = sorted(set(names) - {skill.name for skill in chosen})
     if missing or not chosen:
         which = f"no skill named {plain(missing[0])}" if missing else "no skill to export"
-        raise SkillError(f"there is {which}; metaclaw skills list shows those there are")
+        raise SkillError(f"there is {which}; metaclaw skills list shows all")
     write_pack(target, chosen, replace_file=yes)
     print_result(
         {"exported": [skill.name for skill in chosen], "to": str(target)},
@@ -266,7 +268,7 @@ def export(home: Path, names: tuple[str, ...], target: Path, yes: bool, as_json:
 @click.option("--replace", "--yes", "replace", is_flag=True, help="Replace skills of the same name without asking.")
 @home_and_json
 def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
-    """Take in the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are yours."""
+    """Import the skills in PATH: a .zip, a folder of skills, or one SKILL.md. From then on they are yours."""
     from metaclaw.config import load
     from metaclaw.skills import read_pack, write_skill
 
@@ -278,7 +280,7 @@ def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     for where, reason in pack.faults:
         click.echo(f"skipped {plain(where)}: {plain(reason)}", err=True)
     if not pack.skills:
-        raise SkillError(f"nothing in {plain(path)} is a skill that can be used")
+        raise SkillError(f"{plain(path)} contains no usable skill")
     for skill in pack.skills:
         write_skill(folder, skill)
     if as_json:
@@ -293,7 +295,7 @@ def import_(home: Path, path: Path, replace: bool, as_json: bool) -> None:
 @limit_option(20, "Most generations to list, newest first.")
 @home_and_json
 def history(home: Path, limit: int, as_json: bool) -> None:
-    """List the generations of skills, newest first: when, why, and how many skills came and went."""
+    """List the generations of skills, newest first: when, why, and how many skills were added and removed."""
     from metaclaw.api import generation_view
     from metaclaw.store import SqlGenerations
 
@@ -314,9 +316,9 @@ def history(home: Path, limit: int, as_json: bool) -> None:
 @click.argument("generation", type=click.IntRange(0, 2**31 - 1))
 @home_and_json
 def revert(home: Path, generation: int, as_json: bool) -> None:
-    """Put everything of an earlier GENERATION in force again, as a new one. Reverting to the last number undoes it.
+    """Put an earlier GENERATION in force again, as a new generation. To undo it, revert to the last generation.
 
-    To take back only the last lesson say: metaclaw undo. To bring back one retired skill: metaclaw skills restore NAME.
+    To take back only the last lesson: metaclaw undo. To bring back one retired skill: metaclaw skills restore NAME.
     """
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -331,7 +333,7 @@ def revert(home: Path, generation: int, as_json: bool) -> None:
 @click.argument("name")
 @home_and_json
 def retire(home: Path, name: str, as_json: bool) -> None:
-    """Take one skill out of force. Its text is kept: restore brings it back."""
+    """Retire one skill. Its text is kept: restore brings it back."""
     from metaclaw.domain.ids import SkillName
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -339,14 +341,14 @@ def retire(home: Path, name: str, as_json: bool) -> None:
 
     facts = _change(home, name, "retire", do)
     said = f"Retired {plain(name)}; generation {plain(facts.get('generation'))} is in force."
-    print_result(facts, f"{said}\nIt comes back with: metaclaw skills restore {plain(name)}", as_json=as_json)
+    print_result(facts, f"{said}\nRestore it with: metaclaw skills restore {plain(name)}", as_json=as_json)
 
 
 @click.command()
 @click.argument("name")
 @home_and_json
 def restore(home: Path, name: str, as_json: bool) -> None:
-    """Put one retired skill, rule or fact in force again, as it last was."""
+    """Put one retired skill, rule or fact in force again."""
     facts = _change(home, name, "restore", lambda rulebook: {**_view(rulebook.restore(name)), "restored": True})
     print_result(facts, f"Restored {plain(name)}: it is in force again.", as_json=as_json)
 
@@ -387,7 +389,7 @@ def _view(skill: "Skill") -> "dict[str, Json]":
 def undo(home: Path, as_json: bool) -> None:
     """Take back the last lesson: a rule or fact that was noted, changed or removed, or a skill that was learned, edited or retired.
 
-    Each call takes back one more. What was taken back is not learned again from the same turns.
+    Each call takes back one more. A lesson that was taken back is not learned again from the same turns.
     """
 
     def do(rulebook: "Rulebook") -> "dict[str, Json]":
@@ -401,8 +403,8 @@ def undo(home: Path, as_json: bool) -> None:
         return
     click.echo(f"Undone: {plain(reason_words(at(facts, 'undone', 'reason')))}.")
     for field, mark, word in (("removed", "-", "no longer in force"), ("restored", "+", "in force again")):
-        for one in rows(facts.get(field)):
-            click.echo(f"  {mark} {plain(at(one, 'name'))} ({plain(at(one, 'kind'))}, {word}): {plain(at(one, 'text'))}")
+        for item in rows(facts.get(field)):
+            click.echo(f"  {mark} {plain(at(item, 'name'))} ({plain(at(item, 'kind'))}, {word}): {plain(at(item, 'text'))}")
 
 
 for command in (history, revert, retire, restore, keep, pin, export, import_):

@@ -1,4 +1,4 @@
-"""`metaclaw status`: how the running proxy is. `metaclaw doctor`: check everything it needs, and say what to do."""
+"""`metaclaw status`: show the state of the running proxy. `metaclaw doctor`: check everything it needs, and suggest remedies."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,7 @@ _GATES = {
 }
 """What each value of `skills.gate` means."""
 _LOST = {"judge": "Answers get no verdict from it", "evolver": "No skills are written from failures"}
-"""What is missing while a model in this role gives unusable answers."""
+"""The consequence when a model in this role gives unusable answers."""
 _BRIEF = {
     *("mode", "recorded", "rules", "skills", "learning", "to learn", "noted", "counted", "budget", "listening"),
     *("policy", "training", "provider", "embedded"),
@@ -41,10 +41,10 @@ _BRIEF = {
 
 
 @click.command()
-@click.option("--all", "show_all", is_flag=True, help="Show every fact, not only those that most people look for.")
+@click.option("--all", "show_all", is_flag=True, help="Show everything, not only the most important lines.")
 @home_and_json
 def status(home: Path, show_all: bool, as_json: bool) -> int:
-    """Show the state of the running proxy: problems and decisions that wait for you first, then what it serves and learns."""
+    """Show the state of the running proxy: first problems and decisions that wait for you, then what it serves and learns."""
     if as_json and find(home) is None:
         print_json({"running": False, "home": str(home), "start_with": "metaclaw start --detach"})
         return 1
@@ -65,7 +65,7 @@ def status(home: Path, show_all: bool, as_json: bool) -> int:
         print_wrapped(f"! rule {plain(at(question, 'name'))} ({plain(short(at(question, 'text'), _MOST_TEXT))}):", bold=True)
         print_wrapped(f"    {plain(at(question, 'question'))}", indent="    ")
     if not (waiting or troubles or questions):
-        click.echo("Nothing is wrong, and nothing waits for you.")
+        click.echo("No problems, and nothing waits for you.")
     print_facts(_words(facts) if show_all else _brief(_words(facts)))
     if not show_all:
         click.echo("More: metaclaw status --all")
@@ -104,7 +104,7 @@ def _troubles(facts: Json) -> Iterator[str]:
 
 
 def unusable_answers(one: Json) -> str:
-    """Which model gives answers that cannot be used, in words."""
+    """A sentence about a model that gives unusable answers."""
     what = {"judge": "judges", "evolver": "writes skills"}.get(str(at(one, "role")), "is asked")
     answers = at(one, "answers")
     last = "its last answer" if answers == 1 else f"{answers} of the last {answers}"
@@ -112,16 +112,16 @@ def unusable_answers(one: Json) -> str:
 
 
 def other_model(one: Json) -> str:
-    """The command that names another model for the same work."""
+    """The command that sets another model for the role."""
     return f"metaclaw config set {at(one, 'role')}.model MODEL"
 
 
 def _unread_messages(listener: Json) -> Iterator[str]:
-    """Why what people say is not read at present."""
+    """Why messages of people are not read at present."""
     for one in rows(at(listener, "failing")):
         waiting = counted(at(listener, "unread"), "message")
         yield (
-            f"what you say is not read since {at(one, 'since')}: {at(one, 'model')} does not answer ({at(one, 'reason')})."
+            f"your messages are not read since {at(one, 'since')}: {at(one, 'model')} does not answer ({at(one, 'reason')})."
             f" Unread: {waiting}. It is asked again within a minute"
         )
     for one in rows(at(listener, "not_understood")):
@@ -134,7 +134,7 @@ def _unread_messages(listener: Json) -> Iterator[str]:
 
 
 def _brief(pairs: Iterator[tuple[str, object]]) -> Iterator[tuple[str, object]]:
-    """The facts that most people look for; lines without a label belong to the one before them."""
+    """Only the most important lines; a line without a label belongs to the line before it."""
     is_kept = False
     for label, value in pairs:
         is_kept = label in _BRIEF if label else is_kept
@@ -185,7 +185,7 @@ def _rules(counts: Json) -> str | None:
 
 
 def _noted(noted: Json) -> Iterator[tuple[str, object]]:
-    """The latest lessons: reason and text."""
+    """The latest lessons with their reasons and texts."""
     label = "noted"
     for one in rows(noted)[:_NOTED_SHOWN]:
         words = " / ".join(short(at(lesson, "text"), _MOST_TEXT) for lesson in rows(at(one, "put"))[:_WORDS_SHOWN])
@@ -236,7 +236,7 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
     yield (
         "listening",
         at(learning, "listen")
-        or "no model reads what you say (the embedded model cannot): only sure phrases add rules, and no words take one back."
+        or "no model reads your messages (the embedded model cannot): only sure phrases add rules, and no phrase takes one back."
         " Use metaclaw rules and metaclaw undo, or set listen.provider and listen.model",
     )
     for one in rows(at(learning, "listener", "not_understood")):
@@ -249,7 +249,7 @@ def _learning(learning: Json, counts: Json) -> Iterator[tuple[str, object]]:
 
 
 def _policy(facts: Json) -> Iterator[tuple[str, object]]:
-    """Which weights answer, what training does, and why turns are set aside."""
+    """The serving policy version, the state of training, and why turns are set aside."""
     training = at(facts, "training")
     version, canary = at(facts, "policy_version"), at(training, "canary")
     tried = f", version {canary} on trial" if canary is not None else ""
@@ -280,7 +280,7 @@ def _pending(pending: Json) -> str:
     }
     many = {"evolutions": "skills in writing"}
     left = [counted(number, kinds[kind], many.get(kind)) for kind, number in pending.items() if number and kind in kinds]
-    return ", ".join(left) or "nothing; everything so far has been looked at"
+    return ", ".join(left) or "nothing; everything so far has been examined"
 
 
 def _verdicts(verdicts: Json, support: Json) -> str:
@@ -335,7 +335,7 @@ def _store(store: Json) -> str:
 
 
 def failing(provider: Json) -> str | None:
-    """That a provider fails now: how often in a row, since when and why. None where its last request was answered."""
+    """A sentence about a failing provider: how often in a row, when and why. None if its last request was answered."""
     failure = at(provider, "last_failure")
     in_a_row = at(failure, "in_a_row")
     if not isinstance(in_a_row, int) or not in_a_row:
@@ -356,7 +356,7 @@ def _provider(provider: Json) -> str:
 @timeout_option(5.0, "Seconds for each provider.", 0.1)
 @home_and_json
 def doctor(home: Path, timeout_s: float, as_json: bool) -> int:
-    """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if something fails."""
+    """Check home, configuration, port, store, skills, providers and clock. Exits with 1 if a check fails."""
     from metaclaw.cli.checks import FindingState, examine
 
     findings = list(examine(home, timeout_s))

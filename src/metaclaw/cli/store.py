@@ -28,7 +28,7 @@ def store() -> None:
 @store.command()
 @home_and_json
 def check(home: Path, as_json: bool) -> int:
-    """Read the whole database and say whether it is sound. Exits with 1 if it is not. The proxy may run."""
+    """Read the whole database and check it for damage. Exits with 1 if it is damaged. The proxy may run."""
     url, path = _place(home)
     with shown_while("reading the database"):
         found = _check_server(home) if path is None else _check_file(path)
@@ -57,7 +57,7 @@ def _check_file(path: Path) -> dict[str, object]:
 
 
 def _check_server(home: Path) -> dict[str, object]:
-    """A server checks its own files; that it can be read at this schema is what there is to say here."""
+    """Check only that the database can be read and has this schema: a server checks its own files."""
     from metaclaw.store import SCHEMA_REVISION, IntegrityReport
 
     with reading(home) as reader:
@@ -113,14 +113,14 @@ def backup(home: Path, path: Path, yes: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
-    """Put the backup at PATH in the place of the database, which is kept beside it. The proxy must not run."""
+    """Replace the database by the backup at PATH; the former database is kept beside it. The proxy must not run."""
     from metaclaw.instance import acquire
     from metaclaw.store import check_file
     from metaclaw.store import restore as put_back
 
     database = _file(home, "restore")
     if not yes:
-        ask(f"Replace {plain(database)} by {plain(path)}? What is there now is kept beside it.")
+        ask(f"Replace {plain(database)} by {plain(path)}? The present database is kept beside it.")
     with acquire(home):
         done = put_back(database, path.expanduser().absolute())
         is_purged = _finish_forgetting(home)
@@ -133,7 +133,7 @@ def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
     if done.forgotten_again:
         click.echo(f"Forgot again what was forgotten since: {', '.join(map(plain, done.forgotten_again))}.")
     if not is_purged:
-        click.echo("The database still holds text of forgotten sessions. The next metaclaw start deletes it.")
+        click.echo("The database still contains text of forgotten sessions. The next metaclaw start deletes it.")
     if done.former is not None:
         click.echo(f"The former database is {plain(done.former)}; delete it when you do not need it.")
 
@@ -142,7 +142,7 @@ def restore(home: Path, path: Path, yes: bool, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def repair(home: Path, yes: bool, as_json: bool) -> None:
-    """Save what can be read of a damaged database into a new one; the damaged one is kept. The proxy must not run."""
+    """Copy the readable part of a damaged database into a new one; the damaged file is kept. The proxy must not run."""
     from metaclaw.instance import acquire
     from metaclaw.store import check_file
     from metaclaw.store import repair as salvage
@@ -155,22 +155,22 @@ def repair(home: Path, yes: bool, as_json: bool) -> None:
         )
         return
     if not yes and not found.is_newer:
-        ask(f"Replace {plain(database)} by what can be read of it? The damaged file is kept beside it.")
-    with acquire(home), shown_while("saving what can be read"):
+        ask(f"Replace {plain(database)} by its readable part? The damaged file is kept beside it.")
+    with acquire(home), shown_while("copying the readable part"):
         former, tables = salvage(database)
     if as_json:
         rows = [{"name": t.table, "saved": t.saved, "unreadable": t.unreadable, "dropped": t.dropped} for t in tables]
         print_json({"repaired": True, "former": former, "tables": rows})
         return
     print_table(("TABLE", "SAVED", "UNREADABLE", "DROPPED"), [(t.table, t.saved, t.unreadable, t.dropped) for t in tables])
-    click.echo("Dropped rows were of no use without unreadable ones, such as a turn without its body.")
+    click.echo("Dropped rows are useless without unreadable ones, such as a turn without its body.")
     click.echo(f"The damaged database is {plain(former)}; delete it when you do not need it.")
 
 
 @store.command()
 @home_and_json
 def migrate(home: Path, as_json: bool) -> None:
-    """Bring the database to this version's schema, as a start does, and rewrite files of older versions so that they can shrink.
+    """Update the database to this version's schema, as a start does, and rewrite files of older versions so that they can shrink.
 
     The proxy must not run.
     """
@@ -187,7 +187,7 @@ def migrate(home: Path, as_json: bool) -> None:
 
 
 def _finish_forgetting(home: Path) -> bool:
-    """Delete what a restored database holds of forgotten sessions; whether nothing of them is left in its file."""
+    """Delete forgotten sessions from a restored database; return whether its file contains nothing of them any more."""
     from metaclaw.config import load
     from metaclaw.learn import SessionErasure
     from metaclaw.skills import SkillLibrary
@@ -212,7 +212,7 @@ def _finish_forgetting(home: Path) -> bool:
 
 
 def _place(home: Path) -> tuple[str, Path | None]:
-    """The database in words, and its file if it is one."""
+    """The database as text, and its file if it is one."""
     from metaclaw.config import load
     from metaclaw.store import connect
 

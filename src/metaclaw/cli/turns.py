@@ -1,5 +1,5 @@
-"""`metaclaw why`: which rules and skills were in a turn's prompt. `metaclaw feedback`: a person's verdict on a turn. Also turns in
-words, for `metaclaw sessions`."""
+"""`metaclaw why`: the rules and skills in a turn's prompt. `metaclaw feedback`: a person's verdict on a turn. Also describes turns
+for `metaclaw sessions`."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ _MOST_TEXT = 90
 _LATER_SHOWN = 3
 _REMINDERS = (
     ("reminded", "reminded of at the end of the conversation"),
-    ("reminders_left_out", "not reminded of, to see whether reminders help"),
+    ("reminders_left_out", "not reminded of, to measure whether reminders help"),
 )
 
 
@@ -34,7 +34,7 @@ _REMINDERS = (
 @click.option("--last", is_flag=True, help="The last main turn.")
 @home_and_json
 def why(home: Path, turn: str | None, last: bool, as_json: bool) -> None:
-    """Say which rules and skills were in the prompt of TURN, which were not, and why."""
+    """Show which rules and skills were in the prompt of TURN, which were not, and why."""
     check_choice(turn, last, "turn")
     facts = _explained(home, turn)
     if as_json:
@@ -108,7 +108,7 @@ def _prompt_words(placed: int, considered: int) -> str:
 
 
 def _tell_enforcement(facts: "dict[str, Json]") -> None:
-    """Print what happened to an answer whose calls were held: each attempt, and what the client got."""
+    """Print the attempts of an answer whose calls were held, and what the client got."""
     rules = rows(facts.get("enforced"))
     if not rules:
         return
@@ -146,7 +146,7 @@ _OUTCOMES = ("pass", "fail")
 @click.option("--comment", default="", help="The same as COMMENT.")
 @home_and_json
 def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_json: bool) -> None:
-    """Say whether a turn was good. Your verdict overrides the judge's; with fail, skills are made of your COMMENT.
+    """Say whether a turn was good. Your verdict overrides the judge's; with fail, skills are written from your COMMENT.
 
     TURN is an id or the beginning of one. For example: metaclaw feedback --last fail "the date must be ISO"
     """
@@ -159,26 +159,26 @@ def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_jso
     else:
         click.echo(f"Noted: {plain(turn)} was {outcome_word(outcome)}.")
         if outcome == "fail" and not comment:
-            click.echo('Say what was wrong, and it learns more: metaclaw feedback --last fail "…"')
+            click.echo('It learns more if you say what was wrong: metaclaw feedback --last fail "…"')
         elif outcome == "fail" and find(home) is not None:
-            click.echo("It will be looked at now; see metaclaw watch, and metaclaw candidates for what comes of it.")
+            click.echo("It is examined now; see metaclaw watch and metaclaw candidates list for the results.")
         elif outcome == "fail":
-            click.echo("It will be looked at once a proxy runs: metaclaw start --detach")
+            click.echo("It is examined once a proxy runs: metaclaw start --detach")
 
 
 def _parse_words(said: tuple[str, ...], *, last: bool) -> tuple[str | None, str, tuple[str, ...]]:
-    """The turn that is named, the outcome and the comment."""
+    """Split the arguments into turn, outcome and comment."""
     named, rest = (None, said) if last else (said[0], said[1:])
     if not rest or rest[0] not in _OUTCOMES:
         if not last and named in _OUTCOMES:
-            raise click.UsageError("name a turn (the beginning of its id is enough), or say --last")
-        given = f"{rest[0]!r} is neither pass nor fail" if rest else "pass or fail is missing"
-        raise click.UsageError(f'{given}; for example: metaclaw feedback --last fail "the date must be ISO"')
+            raise click.UsageError("name a turn (the beginning of its id is enough), or use --last")
+        problem = f"{rest[0]!r} is neither pass nor fail" if rest else "pass or fail is missing"
+        raise click.UsageError(f'{problem}; for example: metaclaw feedback --last fail "the date must be ISO"')
     return named, rest[0], rest[1:]
 
 
 def _resolved(home: Path, named: str | None) -> str:
-    """The whole id. One that the ledger does not know is left for the proxy to refuse."""
+    """The whole id. An unknown id is returned unchanged; the proxy refuses it."""
 
     with reading(home) as reader:
         if named is not None and (reader is None or not reader.find_turns(named)):
@@ -216,7 +216,7 @@ _GOT = {
 
 
 def is_continued(turn: "Turn") -> bool:
-    """Whether the request goes on with the results of tools instead of words."""
+    """Whether the request ends with tool results and no words of the user."""
     from metaclaw.api import words_in
     from metaclaw.domain.chat import ToolResult
     from metaclaw.proxy import own_words
@@ -244,11 +244,11 @@ def answered(turn: "Turn") -> str:
 
 
 def held_in_words(found: "Enforcement") -> str:
-    """Which rules held calls of an answer back, and what the client got."""
+    """Which rules held calls of an answer, and what the client got."""
     names = ", ".join(one.rule for one in found.rules)
     times = len(found.attempts)
     tries = "" if times < 2 else f" The model was asked {times} times."
-    return f"calls that break {names}; {_GOT[found.rules[0].end.value]}.{tries} (metaclaw why tells the story)"
+    return f"calls that break {names}; {_GOT[found.rules[0].end.value]}.{tries} (details: metaclaw why)"
 
 
 def verdict_in_words(verdict: "Verdict | None") -> str:
@@ -269,10 +269,10 @@ def _messages(turn: "Turn") -> "tuple[Message, ...]":
 
 
 def _call(call: "ToolCall") -> str:
-    """A tool call on one line: its name and the value that says most."""
+    """A tool call on one line: its name and its first argument."""
     try:
-        given = json.loads(call.arguments)
+        arguments = json.loads(call.arguments)
     except ValueError:
-        given = call.arguments
-    values = [value for value in given.values() if isinstance(value, str)] if isinstance(given, dict) else [str(given)]
+        arguments = call.arguments
+    values = [value for value in arguments.values() if isinstance(value, str)] if isinstance(arguments, dict) else [str(arguments)]
     return f"→ {call.name}({' '.join(values[0].split()) if values else ''})"

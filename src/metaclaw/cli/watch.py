@@ -1,4 +1,4 @@
-"""`metaclaw watch`: one line for each lesson as it happens, also across restarts of the proxy."""
+"""`metaclaw watch`: print one line for each lesson as it happens, also across restarts of the proxy."""
 
 import json
 import re
@@ -35,7 +35,7 @@ _GOT = {
 
 @dataclass(frozen=True, slots=True)
 class StreamedEvent:
-    """One event as the proxy sent it; `cursor` is where to resume behind it."""
+    """One event of the proxy; `cursor` resumes the stream behind it."""
 
     cursor: str
     kind: str
@@ -62,7 +62,7 @@ def watch(home: Path, since: str, show_all: bool, as_json: bool) -> None:
 
 
 def _follow(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]]:
-    """Events behind the cursor, without end. Raises NotRunningError only if no proxy runs at the beginning."""
+    """Yield events behind the cursor for ever. Raises NotRunningError only if no proxy runs at the beginning."""
     _, api = connect(home)
     is_waiting = False
     while True:
@@ -84,7 +84,7 @@ def _follow(home: Path, cursor: str) -> Iterator[tuple[ApiClient, StreamedEvent]
 
 
 def _events(api: ApiClient, cursor: str) -> Iterator[StreamedEvent]:
-    """The events of one connection until it ends. The first has no kind: it only holds the cursor at which the stream begins."""
+    """The events of one connection until it ends. The first has no kind, only the cursor at which the stream begins."""
     with api.stream("GET", f"/api/events?after={cursor}", timeout_s=_SILENCE_S) as reply:
         if reply.status != 200:
             expect(reply.status, parsed(reply.read()))
@@ -106,7 +106,7 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
     data = event.data
     match event.kind:
         case "generation":
-            # What was said to an agent has an event of its own, with its words.
+            # Rules that a user stated to an agent have a separate event with their text.
             return None if _SPOKEN.fullmatch(str(data.get("reason"))) and not show_all else _generation(api, data)
         case "noted" | "replaced" | "retracted":
             instead = f" (in place of {plain(', '.join(map(str, rows(data.get('replaces')))))})" if data.get("replaces") else ""
@@ -123,7 +123,7 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
             came = "but the call was held for another rule" if data.get("held") else "so the call passed"
             return f"the check of {plain(data.get('rule'))} could not be run, {came}: {_short(data.get('reason'))}"
         case "rules_not_held":
-            which = ", ".join(plain(one) for one in rows(data.get("rules")))
+            which = ", ".join(map(plain, rows(data.get("rules"))))
             return f"could not hold calls of {agent_name(data.get('agent'))} to {which}: {plain(data.get('reason'))}"
         case "rule_broken":
             which, turn = plain(data.get("rule")), plain(data.get("turn"))
@@ -139,14 +139,14 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
             turns, reason = plain(data.get("turns")), plain(data.get("reason"))
             return f"weights: a training run of {turns} turns was given up ({reason}); turns that are not too old may train again"
         case _ if show_all:
-            told = ", ".join(f"{name} {plain(value)}" for name, value in data.items() if name != "at")
-            return f"{plain(event.kind)}: {told}"
+            fields = ", ".join(f"{name} {plain(value)}" for name, value in data.items() if name != "at")
+            return f"{plain(event.kind)}: {fields}"
         case _:
             return None
 
 
 def held_line(data: dict[str, Json]) -> str:
-    """What became of a call that was held: the event `rule_held` in words."""
+    """The event `rule_held` in words: which call was held, and what the client got."""
     end = "words" if data.get("end") == "complied" and not data.get("calls") else str(data.get("end"))
     times, rule = plain(data.get("attempts")), plain(data.get("rule"))
     lift = "" if data.get("rule") == KEEP_RULES else f". To lift it: metaclaw rules edit {rule} --enforce remind"
@@ -163,14 +163,13 @@ def _everywhere(data: dict[str, Json]) -> str:
 
 
 def _generation(api: ApiClient, data: dict[str, Json]) -> str:
-    """The reason, and the words of the rules that came into force."""
-    words: list[str] = []
+    """The reason of a generation, and the texts of the rules that came into force."""
+    texts: list[str] = []
     for name in rows(data.get("put"))[:_TEXTS_SHOWN]:
         status, found = api.get(f"/api/rules/{quote(str(name), safe='')}")
         if status == 200:
-            words.append(_short(at(found, "text")))
-    told = f": {' / '.join(words)}" if words else ""
-    return f"{plain(reason_words(data.get('reason')))}{told}"
+            texts.append(_short(at(found, "text")))
+    return plain(reason_words(data.get("reason"))) + (f": {' / '.join(texts)}" if texts else "")
 
 
 def _short(text: Json) -> str:

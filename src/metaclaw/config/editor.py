@@ -1,4 +1,4 @@
-"""Editing the file: comments are kept, the whole tree is validated first, and the file is replaced atomically."""
+"""Edit the configuration file: keep comments, validate the whole tree first, and replace the file atomically."""
 
 import fcntl
 import os
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 
 def set_values(home: Path, settings: Sequence[str], env: Mapping[str, str] | None = None) -> Path:
-    """Write `section.key=value` settings into the file. Nothing is written unless the whole result is valid. `env` counts as it
-    will at the next start, except for the keys that are being set: those must be right in the file itself."""
+    """Write `section.key=value` settings into the file, if the whole result is valid. It is validated together with `env`, as at
+    the next start, except that variables for the keys that are being set are ignored."""
     layers = from_options(settings, option="config set")
     with _locked(home):
         return _change(home, layers, os.environ if env is None else env)
 
 
 def ensure_api_key(home: Path, env: Mapping[str, str] | None = None) -> Secret:
-    """The proxy's key from the file; generated and stored if it has none. An invalid file is not touched."""
+    """Return the proxy's key from the file; generate and store one if there is none. Raises for an invalid file."""
     with _locked(home):
         file = read_file(home / CONFIG_NAME)
         config = compose(home, file, [])
@@ -63,9 +63,9 @@ def ensure_api_key(home: Path, env: Mapping[str, str] | None = None) -> Secret:
 
 def _change(home: Path, layers: Sequence[ValueAssignment], env: Mapping[str, str]) -> Path:
     file = read_file(home / CONFIG_NAME)
-    hidden = [place(deepcopy(dict(file.tree)), layer).path for layer in layers]
-    kept = {name: value for name, value in env.items() if not _hides_one_of(hidden, file.tree, name, value)}
-    compose(home, file, [*from_environment(kept), *layers])
+    paths = [place(deepcopy(dict(file.tree)), layer).path for layer in layers]
+    others = {name: value for name, value in env.items() if not _hides_one_of(paths, file.tree, name, value)}
+    compose(home, file, [*from_environment(others), *layers])
     tree, text = deepcopy(dict(file.tree)), file.text
     for layer in layers:
         for step in _steps(tree, layer):
@@ -75,13 +75,13 @@ def _change(home: Path, layers: Sequence[ValueAssignment], env: Mapping[str, str
 
 
 def _hides_one_of(paths: Sequence[KeyPath], tree: Mapping[str, object], name: str, value: str) -> bool:
-    """Whether a variable would hide one of the keys that are being set."""
-    own = [place(deepcopy(dict(tree)), layer).path for layer in from_environment({name: value})]
-    return any(mine[: len(path)] == path[: len(mine)] for mine in own for path in paths)
+    """Whether an environment variable would hide one of these keys."""
+    hidden = [place(deepcopy(dict(tree)), layer).path for layer in from_environment({name: value})]
+    return any(variable[: len(path)] == path[: len(variable)] for variable in hidden for path in paths)
 
 
 def _steps(tree: Mapping[str, object], layer: ValueAssignment) -> list[ValueAssignment]:
-    """The assignments for one setting: a provider or team with a new name gets that name first."""
+    """The assignments for one setting. For a new provider or team, the first one sets its name."""
     section = layer.path[0]
     entries = tree.get(str(section), [])
     if section not in LISTS or len(layer.path) < 3 or not isinstance(entries, list):
@@ -98,7 +98,7 @@ def _edited(file: ConfigFile, text: str, step: ValueAssignment, wanted: Mapping[
         candidate = write(text, step)
         if candidate is not None and _says(candidate, wanted):
             return candidate
-    remedy = "change it by hand; the file was left as it is"
+    remedy = "change it by hand; the file is unchanged"
     raise InvalidConfigError(
         [Problem(str(file.path), key_of(step.path), "cannot be written there without changing something else", remedy)]
     )
@@ -112,8 +112,8 @@ def _says(text: str, wanted: Mapping[str, object]) -> bool:
 
 
 def _inserted(text: str, step: ValueAssignment) -> str | None:
-    """A line for a new key, below the last key of its table; for a new table, its header too. None where the key is there already.
-    tomlkit would put the line behind the comments that belong to the next table."""
+    """The text with a line for a new key below the last key of its table, and with a header for a new table; None if the key is
+    there already. tomlkit would put the line after the comments that belong to the next table."""
     from tomlkit.items import AoT
 
     value = _item(step.value)
@@ -145,7 +145,7 @@ def _with_lines(text: str, after: int, lines: str) -> str:
 
 
 def _replaced(text: str, step: ValueAssignment) -> str | None:
-    """The value changed where it stands, by tomlkit, which keeps everything around it."""
+    """The text with the value changed by tomlkit, which keeps everything around it."""
     import tomlkit
     import tomlkit.exceptions
 
@@ -175,7 +175,7 @@ def _write(path: Path, text: str) -> None:
     try:
         replace_file(path, text.encode("utf-8"))
     except (OSError, UnicodeEncodeError) as error:
-        raise ConfigError(f"{path} cannot be written ({error}); it was left as it is") from error
+        raise ConfigError(f"{path} cannot be written ({error}); it is unchanged") from error
 
 
 @contextmanager
@@ -191,9 +191,9 @@ def _locked(home: Path) -> Iterator[None]:
 
 
 _TOP = """\
-# MetaClaw's configuration. Lines that begin with # are the defaults; take the # away to change one.
-# `metaclaw config check` says whether the file is right, `metaclaw config show` what is in force and why.
-# Secrets may be written as "env:NAME" or "file:/path" instead of here.
+# MetaClaw's configuration. Lines that begin with # show the defaults; remove the # to change a value.
+# `metaclaw config check` finds mistakes in this file. `metaclaw config show` prints every value and where it comes from.
+# A secret may be "env:NAME" or "file:/path" instead of the secret itself.
 """
 
 

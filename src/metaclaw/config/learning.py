@@ -10,47 +10,49 @@ from metaclaw.config.section import Names, Seconds, Section, whole_path
 
 
 class SkillsConfig(Section):
-    """Skills: what the agent is told to do in which situation."""
+    """Skills: texts that tell the agent what to do in which situation."""
 
     enabled: bool = Field(default=True, description="Place skills into prompts.")
     dir: Path = Field(
         default=Path("{home}/skills"), strict=False, validate_default=True, description="Folder of `<name>/SKILL.md` files."
     )
-    max_placed: int = Field(default=3, ge=0, le=16, description="Most skills placed in full for one task; 0 places and lists none.")
+    max_placed: int = Field(
+        default=3, ge=0, le=16, description="Maximum number of skills placed in full for one task; 0 places and lists none."
+    )
     budget_tokens: int = Field(
         default=1500,
         ge=0,
         le=100_000,
-        description="Most tokens that skills placed in full may take, and most that the list of the others may take, estimated.",
+        description="Token limit of the skills placed in full, and again of the list of the others (estimated).",
     )
     rules_budget_tokens: int = Field(
         default=800,
         ge=0,
         le=100_000,
-        description="Rules and facts are all placed while they take no more tokens than this; beyond it, those that match.",
+        description="All rules and facts are placed if together they take at most this many tokens; else only those that match.",
     )
     retrieval: Literal["auto", "words", "hybrid", "lexical"] = Field(
         default="auto",
-        description="How skills are found: by words and by meaning where the local model is installed; by words; by both."
-        " `lexical` is the old name of `words`.",
+        description="How skills are found. `words`: by words; `hybrid`: by words and by meaning; `auto`: as `hybrid` if the local"
+        " model is installed, else as `words`. `lexical` is the old name of `words`.",
     )
     embeddings_provider: str | None = Field(
         default=None,
-        description="Which provider makes the vectors for the search by meaning, of kind openai. It gets what rules and skills are"
-        " found by, and people's requests. Default: the local model; nothing is sent.",
+        description="The provider (of kind openai) that computes vectors for the search by meaning. It receives people's requests,"
+        " and triggers, examples and texts of rules and skills. Default: the local model; nothing is sent.",
         examples=["openai"],
     )
     embeddings_model: str | None = Field(
         default=None,
-        description="Its embedding model; needed with `embeddings_provider`.",
+        description="The provider's embedding model; required with `embeddings_provider`.",
         examples=["text-embedding-3-small"],
         min_length=1,
     )
     learn: bool = Field(default=True, description="Make skills from failures and standing instructions.")
     gate: Literal["off", "lint", "shadow", "full"] = Field(
         default="full",
-        description="What a learned skill must pass. `off`: nothing; `lint`: checks of its text; `shadow`: also replays of recorded"
-        " turns; `full`: also a live trial.",
+        description="The tests that a learned skill must pass. `off`: none; `lint`: checks of its text; `shadow`: also replays of"
+        " recorded turns; `full`: also a live trial.",
     )
     canary_share: float = Field(
         default=0.67, gt=0, le=1, allow_inf_nan=False, description="Share of matching tasks on which a skill on trial is placed."
@@ -77,44 +79,46 @@ class SkillsConfig(Section):
 
 
 class JudgeConfig(Section):
-    """The process reward model: asked about turns that no detector can decide."""
+    """The model that judges turns which no detector can decide (process reward model)."""
 
     provider: str | None = Field(
         default=None,
-        description="Which provider answers. Default: the first with a key of its own; without one, no model judges turns.",
+        description="The provider that answers. Default: the first that has its own key; if none has, no model judges turns.",
         examples=["openai"],
     )
     model: str | None = Field(
-        default=None, description="Its model. Default: the model that made the turn.", examples=["gpt-5.1-mini"], min_length=1
+        default=None, description="The model. Default: the model that made the turn.", examples=["gpt-5.1-mini"], min_length=1
     )
     votes: int = Field(
         default=3,
         ge=1,
         le=15,
-        description="Most votes about one turn; one is asked for first, more where it is doubtful or says that the turn failed.",
+        description="Maximum number of votes on one turn. More than one is asked for only if the first is in doubt or says fail.",
     )
     max_share: float = Field(
-        default=0.2, ge=0, le=1, allow_inf_nan=False, description="Most turns it is asked about, as a share of main turns."
+        default=0.2, ge=0, le=1, allow_inf_nan=False, description="Largest share of main turns that it is asked about."
     )
-    timeout_s: Seconds = Field(default=60.0, description="How long one vote may take; one that takes longer is unknown.")
+    timeout_s: Seconds = Field(default=60.0, description="Time limit for one vote, in seconds; a later vote counts as unknown.")
 
 
 class ListenConfig(Section):
-    """The model that reads what people say, for rules, facts and corrections."""
+    """The model that finds rules, facts and corrections in what people write."""
 
     provider: str | None = Field(
         default=None,
-        description="Which provider answers. Default: as for the judge, if that is set; else the provider that served the"
-        " conversation, if it has a key of its own. Without one, only sure phrases become rules.",
+        description="The provider that answers. Default: `judge.provider`, if that is set; else the provider that served the"
+        " conversation, if it has its own key. Without a provider, only unmistakable phrases become rules.",
         examples=["openai"],
     )
     model: str | None = Field(
         default=None,
-        description="Its model. Default: as for the judge, if that is set; else the model that served the conversation.",
+        description="The model. Default: `judge.model`, if that is set; else the model that served the conversation.",
         examples=["gpt-5.1-mini"],
         min_length=1,
     )
-    timeout_s: Seconds = Field(default=30.0, description="How long its answer may take; then the message is read again later.")
+    timeout_s: Seconds = Field(
+        default=30.0, description="Time limit for an answer, in seconds; after it the message is read again later."
+    )
 
 
 class EvolverConfig(Section):
@@ -122,24 +126,24 @@ class EvolverConfig(Section):
 
     provider: str | None = Field(
         default=None,
-        description="Which provider answers. Default: as for the judge; without one, only a person's own words become skills.",
+        description="The provider that answers. Default: the judge's; without one, only a person's own words become skills.",
         examples=["openai"],
     )
     model: str | None = Field(
-        default=None, description="Its model. Default: the model that made the turns.", examples=["gpt-5.1"], min_length=1
+        default=None, description="The model. Default: the model that made the turns.", examples=["gpt-5.1"], min_length=1
     )
     min_failures: int = Field(
-        default=3, ge=1, le=1000, description="Failures of one kind before it is asked; a person's own correction is enough alone."
+        default=3, ge=1, le=1000, description="Failures of one kind before it is asked; one correction by a person is enough."
     )
-    max_new_skills: int = Field(default=3, ge=1, le=10, description="Most skills it may propose at once.")
-    timeout_s: Seconds = Field(default=180.0, description="How long its answer may take.")
+    max_new_skills: int = Field(default=3, ge=1, le=10, description="Maximum number of skills that it may propose at once.")
+    timeout_s: Seconds = Field(default=180.0, description="Time limit for an answer, in seconds.")
 
 
 class PriceConfig(Section):
     """What a model costs, per million tokens, in the currency of `learning.daily_cost`."""
 
     model: str = Field(
-        description="The model, or `provider/model` where providers charge differently.", examples=["gpt-5-mini"], min_length=1
+        description="The model, or `provider/model` if providers charge differently.", examples=["gpt-5-mini"], min_length=1
     )
     input: float = Field(ge=0, allow_inf_nan=False, description="Per million input tokens.", examples=[0.25])
     output: float = Field(ge=0, allow_inf_nan=False, description="Per million output tokens.", examples=[2.0])
@@ -153,30 +157,31 @@ class PriceConfig(Section):
 
 
 class LearningConfig(Section):
-    """What learning may cost in a day, and whether agents' answers tell of it."""
+    """What learning may cost per day, and whether answers mention what was learned."""
 
     daily_tokens: int | None = Field(
         default=None,
         ge=0,
         le=10**15,
-        description="Most tokens a day for calls of the program's own; then learning waits until midnight. Default: "
-        "a tenth of the day's main turns (of the last days' average, if that is more), and at least 300,000. 0 makes no calls.",
+        description="Tokens per day for the program's own calls to models; when they are used up, learning waits until midnight. "
+        "Default: a tenth of the tokens of the day's main turns (or of the last days' average, if that is more), and at least "
+        "300,000. With 0 no calls are made.",
         examples=[1_000_000],
     )
     daily_cost: float | None = Field(
         default=None,
         ge=0,
         allow_inf_nan=False,
-        description="Most money a day, by `learning.prices`. If it is set and `daily_tokens` is not, only models "
-        "without a price are limited in tokens.",
+        description="Money per day, by `learning.prices`. If it is set and `daily_tokens` is not, the token limit applies only to "
+        "models without a price.",
         examples=[2.0],
     )
     prices: Annotated[tuple[PriceConfig, ...], Field(strict=False)] = Field(
         default=(),
-        description='Prices, before the built-in ones (docs/cost.md): `[{ model = "gpt-5-mini", input = 0.25, output = 2.0 }]`, or '
-        "tables `[[learning.prices]]`.",
+        description='Prices that replace the built-in ones (docs/cost.md): `[{ model = "gpt-5-mini", input = 0.25, output = 2.0 }]`'
+        ", or tables `[[learning.prices]]`.",
     )
-    acknowledge: bool = Field(default=False, description="Say in one line at the end of the next answer what was noted.")
+    acknowledge: bool = Field(default=False, description="Add a line to the next answer that says what was learned.")
 
     @field_validator("prices")
     @classmethod
@@ -196,11 +201,11 @@ class TeamConfig(Section):
 
 
 class PrivacyConfig(Section):
-    """Secrets: what is removed before text leaves this machine."""
+    """Which secrets are removed before text leaves this machine, and how long turns are kept."""
 
     redact: bool = Field(
         default=True,
-        description="Before a turn is sent to a judge, an evolver or a trainer, also replace values from your environment "
-        "and dotfiles; text that looks like a secret is always replaced.",
+        description="Replace values from your environment and dotfiles before a turn is sent to a judge, an evolver or a trainer. "
+        "Text that looks like a secret is always replaced.",
     )
-    retention_days: int = Field(default=0, ge=0, le=36_500, description="Forget turns older than this; 0 keeps them.")
+    retention_days: int = Field(default=0, ge=0, le=36_500, description="Delete turns older than this many days; 0 keeps them.")

@@ -1,5 +1,5 @@
-"""The configuration as one strict typed tree, and its loading: defaults, then the file, then `METACLAW__SECTION__KEY`, then
-`--set section.key=value`. An unknown key is an error."""
+"""The configuration as one strict typed tree, and its loading. Later sources override earlier ones: defaults, the file,
+`METACLAW__SECTION__KEY`, `--set section.key=value`. An unknown key is an error."""
 
 import os
 import re
@@ -127,16 +127,16 @@ class Config(Section):
         return self
 
     def _named_provider(self, key: str, wanted: str | None) -> ProviderConfig | None:
-        """The provider that a key names for calls of the program's own."""
+        """The provider that a key names for the program's own calls. Raises if it cannot be used for them."""
         if wanted is None:
             return None
-        provider = next((one for one in self.providers if one.name == wanted), None)
+        provider = next((provider for provider in self.providers if provider.name == wanted), None)
         if provider is None:
             raise PydanticCustomError("asked_unknown", "{key} names {name}, which is no provider", {"key": key, "name": wanted})
         if provider.api_key is not None and provider.api_key.is_passthrough:
             raise PydanticCustomError(
                 "asked_passthrough",
-                "{key} names {name}, which forwards its callers' credentials and has none of its own",
+                "{key} names {name}, which forwards its callers' credentials and has no key of its own",
                 {"key": key, "name": wanted},
             )
         return provider
@@ -148,13 +148,13 @@ class Config(Section):
 
     @property
     def untrainable(self) -> str | None:
-        """Why there are no weights to train, and what to write; None if there are some."""
+        """Why no weights can be trained, and what to write; None if they can."""
         if self.policy is not None or not self.providers or any(provider.kind == "embedded" for provider in self.providers):
             return None
         hosted = ", ".join(provider.name for provider in self.providers)
         return (
-            f"the weights behind the configured providers ({hosted}) cannot be trained from here. Say in config.toml what to train:"
-            ' the embedded model ([[providers]] with kind = "embedded") or one of a training service'
+            f"the weights of the configured providers ({hosted}) cannot be trained. Write in config.toml what to train:"
+            ' the embedded model ([[providers]] with kind = "embedded") or a model of a training service'
             " ([policy] with backend and base_model, see docs/training.md)"
         )
 
@@ -170,7 +170,7 @@ class Config(Section):
 
 
 def parse_text(path: Sequence[str | int], text: str) -> object:
-    """Parse a value given as text for its key's type: texts as they are, the rest as TOML. Invalid values fail in validation."""
+    """Parse the text of a value by its key's type: strings stay as they are, the rest is TOML. Validation finds invalid values."""
     parts = tuple(part for part in path if not (isinstance(part, str) and part.isdecimal()))
     if parts[:1] and parts[0] in LISTS and len(parts) == len(path) > 2:
         parts = (parts[0], *parts[2:])  # the second part is an entry's name
@@ -185,7 +185,7 @@ def parse_text(path: Sequence[str | int], text: str) -> object:
 
 
 def _toml(text: str) -> object:
-    """The one TOML value a text is, or None."""
+    """The text as one TOML value, or None."""
     try:
         tree = tomllib.loads(f"value = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -203,14 +203,14 @@ def _is_text(annotation: object) -> bool:
 
 
 def flatten(config: Config) -> Iterator[tuple[str, object]]:
-    """Every key with its value, in the order of the tree; secrets stay secrets. Sections that are absent have no keys."""
+    """Every key with its value, in the order of the tree. Secrets stay `Secret`; absent sections have no keys."""
     named = [(name, value) for name, value in config if name not in LISTS]
     for section, value in [*named, *((name, getattr(config, name)) for name in LISTS)]:
         yield from _keys((section,), value)
 
 
 def _keys(path: tuple[str | int, ...], value: object) -> Iterator[tuple[str, object]]:
-    """What is inside sections and lists of sections; anything else is a value."""
+    """The keys inside a section or a list of sections; anything else is a value."""
     if isinstance(value, BaseModel):
         for name, inner in value:
             yield from _keys((*path, name), inner)
@@ -223,7 +223,7 @@ def _keys(path: tuple[str | int, ...], value: object) -> Iterator[tuple[str, obj
 
 def missing_secrets(config: Config, env: Mapping[str, str] | None = None) -> list[Problem]:
     """Secrets whose variable or file has no value, each with its place."""
-    found = []
+    problems = []
     for key, value in flatten(config):
         if isinstance(value, Secret):
             try:
@@ -231,8 +231,8 @@ def missing_secrets(config: Config, env: Mapping[str, str] | None = None) -> lis
             except ConfigError as error:
                 what, _, remedy = str(error).partition(": ")
                 shown = named_key_of(path_of(key), [provider.name for provider in config.providers])
-                found.append(Problem(str(config.where(key)), shown, f"has no value ({what})", remedy))
-    return found
+                problems.append(Problem(str(config.where(key)), shown, f"has no value ({what})", remedy))
+    return problems
 
 
 ENV_PREFIX = "METACLAW__"
@@ -240,23 +240,23 @@ _POSITION = re.compile(r"\(at (?:line (\d+), column \d+|end of document)\)")
 
 
 def load(home: Path, env: Mapping[str, str] | None = None, sets: Sequence[str] = ()) -> Config:
-    """The configuration of a home folder. Raises InvalidConfigError with all problems. Never writes."""
+    """Load the configuration of a home folder. Raises InvalidConfigError with all problems. Never writes."""
     file = read_file(home / CONFIG_NAME)
     layers = [*from_environment(os.environ if env is None else env), *from_options(sets)]
     return compose(home, file, layers)
 
 
 def build(tree: Mapping[str, object], home: Path) -> Config:
-    """A configuration from a tree that is already in memory, with every rule of a file applied."""
+    """Build a configuration from a tree in memory, validated like a file."""
     return compose(home, ConfigFile(home / CONFIG_NAME, "", tree), [])
 
 
 def compose(home: Path, file: ConfigFile, layers: Sequence[ValueAssignment]) -> Config:
-    """Put the layers over the file and check the whole."""
+    """Apply the assignments to the file's tree and validate the result."""
     tree: dict[str, object] = deepcopy(dict(file.tree))
     placed = [place(tree, layer) for layer in layers]
     sources = ValueSources(file, placed)
-    # Sections that are written nowhere are validated too, so that their defaults learn where home is.
+    # Absent sections are validated, too, so that `{home}` in their defaults is replaced.
     whole = {name: {} for name in Config.model_fields if name not in (*LISTS, *OPTIONAL)} | tree
     try:
         config = Config.model_validate(whole, context={"home": home})
@@ -276,40 +276,40 @@ def read_file(path: Path) -> ConfigFile:
         raise _broken(path, f"cannot be read ({error.strerror})", "make it a file that you may read") from error
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise _broken(f"{path}:{line}", "is not UTF-8 text", "save the file as UTF-8; it was left as it is") from None
+        raise _broken(f"{path}:{line}", "is not UTF-8 text", "save the file as UTF-8; it is unchanged") from None
     if text.startswith("\ufeff"):
-        raise _broken(f"{path}:1", "begins with a byte order mark", "save the file as UTF-8 without one; it was left as it is")
+        raise _broken(f"{path}:1", "begins with a byte order mark", "save the file as UTF-8 without one; it is unchanged")
     try:
         return ConfigFile(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise _syntax(path, text, str(error)) from None
     except RecursionError:
-        raise _broken(path, "is nested too deeply", "write plain sections and keys; it was left as it is") from None
+        raise _broken(path, "is nested too deeply", "write plain sections and keys; it is unchanged") from None
 
 
 def from_environment(env: Mapping[str, str]) -> list[ValueAssignment]:
     """The settings in environment variables, in the order of their names."""
-    found = []
+    assignments = []
     for name in sorted(env):
         if name.startswith(ENV_PREFIX):
             key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
-            found.append(_assignment(key, env[name], ValueSource(SourceKind.ENVIRONMENT, name)))
-    return found
+            assignments.append(_assignment(key, env[name], ValueSource(SourceKind.ENVIRONMENT, name)))
+    return assignments
 
 
 def from_options(sets: Sequence[str], *, option: str = "--set") -> list[ValueAssignment]:
     """The settings given as `section.key=value`, in order."""
-    found = []
+    assignments = []
     for text in sets:
         key, separator, value = text.partition("=")
         if not separator:
             raise _broken(option, f"{text!r} has no =", f"write {option} section.key=value")
-        found.append(_assignment(key.strip(), value, ValueSource(SourceKind.OPTION, option)))
-    return found
+        assignments.append(_assignment(key.strip(), value, ValueSource(SourceKind.OPTION, option)))
+    return assignments
 
 
 def place(tree: dict[str, object], layer: ValueAssignment) -> ValueAssignment:
-    """Put one setting into the tree; returns it with an entry's name in its path replaced by its position."""
+    """Put one setting into the tree. Returns it with the position of a list entry in place of its name."""
     here: object = tree
     path: list[str | int] = []
     for depth, part in enumerate(layer.path):
@@ -323,7 +323,7 @@ def place(tree: dict[str, object], layer: ValueAssignment) -> ValueAssignment:
 
 
 def _step(here: object, part: str | int, path: list[str | int], layer: ValueAssignment) -> str | int:
-    """Which entry of a list, or which key of a section, a part of a path means."""
+    """The list position or section key that a part of a path means."""
     if isinstance(here, list) and len(path) == 1 and path[0] in LISTS:
         return _position(here, part, layer)
     if isinstance(here, list) and isinstance(part, str) and part.isdecimal():
@@ -340,7 +340,7 @@ def _assignment(key: str, text: str, source: ValueSource) -> ValueAssignment:
 
 
 def _position(here: list[object], part: str | int, layer: ValueAssignment) -> int:
-    """Which entry is meant: a position, a name, or (one past the end, or a new name) the next one."""
+    """The position that a number or a name means. A new name adds an entry."""
     if isinstance(part, int) or part.isdecimal():
         if int(part) > len(here):
             raise _broken(str(layer.source), f"there are only {len(here)} {layer.path[0]}", f"write {len(here)} to add one")
@@ -353,7 +353,7 @@ def _position(here: list[object], part: str | int, layer: ValueAssignment) -> in
 
 
 def _enter(here: object, step: str | int, *, is_list: bool, layer: ValueAssignment) -> object:
-    """The table or list at `step`, made if it is not there."""
+    """The table or list at `step`; created if it is missing."""
     if isinstance(here, list) and isinstance(step, int):
         if step == len(here):
             here.append({})
@@ -373,13 +373,13 @@ def _put(here: object, step: str | int, layer: ValueAssignment) -> None:
 
 
 def _syntax(path: Path, text: str, message: str) -> InvalidConfigError:
-    """A broken file: where the parser stopped, and the key written on that line."""
+    """The error for a file that is not TOML: where the parser stopped, and the key on that line."""
     match = _POSITION.search(message)
     lines = text.splitlines() or [""]
     line = int(match[1]) if match and match[1] else len(lines)
     written = re.match(r"\s*([\w.\"'-]+)\s*=", lines[min(line, len(lines)) - 1])
     what = _POSITION.sub("", message).strip()
-    remedy = 'write key = value, with texts in "quotes", numbers and true or false without; the file was left as it is'
+    remedy = 'write key = value, with texts in "quotes", numbers and true or false without; the file is unchanged'
     return InvalidConfigError([Problem(f"{path}:{line}", written[1] if written else "", f"is not valid TOML ({what})", remedy)])
 
 

@@ -17,7 +17,7 @@ from metaclaw.errors import ConfigError
 
 # Planned keys: reported as not available yet instead of unknown.
 LATER = frozenset({"telemetry.otlp", "telemetry.otlp_endpoint"})
-_FOLLOWS = "default_factory_not_called"  # said of a default that needs a key which is itself wrong
+_FOLLOWS = "default_factory_not_called"  # pydantic's error for a default that depends on an invalid key
 _EXPECTED = {
     "int_type": "a whole number",
     "float_type": "a number",
@@ -31,8 +31,6 @@ _EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem."""
-
     place: str
     key: str
     what: str
@@ -52,7 +50,7 @@ class InvalidConfigError(ConfigError):
 
 
 def explain(error: ValidationError, root: type[BaseModel], sources: ValueSources, tree: Mapping[str, object]) -> InvalidConfigError:
-    """Translate validation errors, each with its place."""
+    """Turn validation errors into problems with their places."""
     found = [details for details in error.errors(include_url=False) if details["type"] != _FOLLOWS]
     return InvalidConfigError([_explain_one(details, root, sources, tree) for details in found])
 
@@ -83,7 +81,7 @@ def _explain_one(details: ErrorDetails, root: type[BaseModel], sources: ValueSou
 
 
 def _names(tree: Mapping[str, object], path: KeyPath) -> list[object]:
-    """The names of the entries of the list that a path begins with; none where it is not a list."""
+    """The names of the entries of the list at the beginning of a path; empty if it is not a list."""
     entries = tree.get(str(path[0])) if path else None
     return [entry.get("name") if isinstance(entry, Mapping) else None for entry in entries] if isinstance(entries, list) else []
 
@@ -107,7 +105,7 @@ def _what(details: ErrorDetails) -> str:
 
 
 def _example(path: KeyPath, field: FieldInfo | None) -> str:
-    """What to write, from the key's own example or default."""
+    """What to write, from the key's example or default."""
     if field is None or isinstance(path[-1], int):
         return "correct this entry"
     value = field.examples[0] if field.examples else field.get_default()
@@ -130,7 +128,7 @@ def toml_value(value: object) -> str:
 
 
 def find_field(root: type[BaseModel], path: KeyPath) -> tuple[type[BaseModel] | None, FieldInfo | None]:
-    """The section a path leads into (the last one reached) and the field at its end, where there is one."""
+    """The last section on a path, and the field at its end, or None."""
     owner: type[BaseModel] | None = root
     field: FieldInfo | None = None
     names = [part for part in path if isinstance(part, str)]

@@ -22,13 +22,13 @@ Wires: TypeAlias = Annotated[tuple[Annotated[Wire, Field(strict=False)], ...], F
 
 
 class ProxyConfig(Section):
-    """The address agents talk to, and its limits."""
+    """The address to which agents send requests, and its limits."""
 
-    host: str = Field(default="127.0.0.1", description="Address to listen on. Anything but loopback needs `api_key`.")
-    port: int = Field(default=30000, ge=0, le=65535, description="Port to listen on; 0 takes any free one.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on. Any address but loopback requires `api_key`.")
+    port: int = Field(default=30000, ge=0, le=65535, description="Port to listen on; 0 takes any free port.")
     api_key: Secret | None = Field(
         default=None,
-        description="The key that callers must send. Generated and stored here at the first start.",
+        description="The key that callers must send. The first start generates it and stores it here.",
         examples=["env:METACLAW_KEY"],
     )
     max_body_bytes: int = Field(default=64 * MIB, ge=1024, le=1024 * MIB, description="A larger request is answered with 413.")
@@ -36,22 +36,23 @@ class ProxyConfig(Section):
         default=20_000,
         ge=1,
         le=10_000_000,
-        description="Messages, content parts and tools in one request; more are answered with 413.",
+        description="Most messages, content parts and tools in one request; a larger request is answered with 413.",
     )
     max_concurrency: int = Field(
-        default=1024, ge=1, le=65536, description="Requests answered at once; one more is answered with 429 and `retry-after`."
+        default=1024, ge=1, le=65536, description="Most requests answered at once; further ones get 429 and `retry-after`."
     )
     max_subscribers: int = Field(
-        default=1024, ge=1, le=65536, description="Clients that follow `/api/events` at once; one more is answered with 429."
+        default=1024, ge=1, le=65536, description="Most clients that follow `/api/events` at once; further ones get 429."
     )
     write_timeout_s: Seconds = Field(
         default=120.0,
-        description="A client that reads nothing of its answer for so long is disconnected; the turn is recorded as cancelled.",
+        description="A client that reads nothing of its answer for this many seconds is disconnected; the turn is recorded as "
+        "cancelled.",
     )
     enforce_opt_out: bool = Field(
-        default=False, description="A client may switch held rules off for a request with `X-Metaclaw-Enforce: off`."
+        default=False, description="A client may turn held rules off for a request with `X-Metaclaw-Enforce: off`."
     )
-    drain_s: Seconds = Field(default=30.0, description="How long running answers may take to finish after SIGTERM or Ctrl-C.")
+    drain_s: Seconds = Field(default=30.0, description="Seconds that running answers may take to finish after SIGTERM or Ctrl-C.")
 
     @field_validator("host")
     @classmethod
@@ -66,7 +67,7 @@ class ProxyConfig(Section):
         if key is not None and key.is_passthrough:
             raise PydanticCustomError("proxy_key", "cannot be passthrough: that word belongs to a provider's api_key")
         if key is not None and key.is_literal and not _KEY_TEXT.fullmatch(key.resolve()):
-            raise PydanticCustomError("proxy_key", "has characters that cannot stand in a URL; use letters, digits, - and _")
+            raise PydanticCustomError("proxy_key", "has characters that a URL cannot contain; use letters, digits, - and _")
         return key
 
     @model_validator(mode="after")
@@ -77,18 +78,18 @@ class ProxyConfig(Section):
 
 
 class ProviderConfig(Section):
-    """One model provider. Without any, the embedded model serves."""
+    """One model provider. Without providers, the embedded model serves."""
 
-    name: str = Field(description="Its name in status, logs and `--set providers.NAME.key=value`.", examples=["openai"])
-    kind: ProviderKind = Field(description="Its API; `embedded` is the model inside this program.", examples=["openai"])
+    name: str = Field(description="The provider's name in status, logs and `--set providers.NAME.key=value`.", examples=["openai"])
+    kind: ProviderKind = Field(description="The provider's API; `embedded` is the model inside this program.", examples=["openai"])
     base_url: str | None = Field(
         default_factory=lambda known: _ADDRESS_OF_KIND.get(known.get("kind", "")),
-        description="Its address: with `/v1` for openai, without for anthropic. Default: the vendor's own.",
+        description="The provider's address: with `/v1` for openai, without it for anthropic. Default: the vendor's address.",
         examples=["http://127.0.0.1:8000/v1"],
     )
     api_key: Secret | None = Field(
         default=None,
-        description="Its key; `passthrough` forwards the caller's own credentials; absent sends none.",
+        description="The provider's key. `passthrough` forwards the caller's own credentials. Default: no credentials are sent.",
         examples=["env:OPENAI_API_KEY"],
     )
     models: Names = Field(
@@ -97,24 +98,25 @@ class ProviderConfig(Section):
     )
     wires: Wires = Field(
         default_factory=lambda known: WIRES_OF_KIND.get(known.get("kind", ""), ()),
-        description='What it serves: `["chat", "responses"]` for openai (or only one of them), `["messages"]` for anthropic.'
-        " If it is not written, a wire whose path the server does not have is noticed, and requests are translated.",
+        description='The wires it serves: `["chat", "responses"]` for openai (or only one of them), `["messages"]` for anthropic.'
+        " Default: all wires of its kind; requests are translated if the server does not have the path of a wire.",
         examples=[["chat"]],
     )
-    timeout_s: Seconds = Field(default=600.0, description="Longest silence while waiting for the answer or its next piece.")
-    connect_timeout_s: Seconds = Field(default=10.0, description="Longest wait for a connection.")
+    timeout_s: Seconds = Field(default=600.0, description="Longest wait for the answer or its next piece, in seconds.")
+    connect_timeout_s: Seconds = Field(default=10.0, description="Longest wait for a connection, in seconds.")
     max_concurrency: int = Field(
-        default=1024, ge=1, le=65536, description="Calls to it at once; more wait in a queue, in which sessions take turns."
+        default=1024, ge=1, le=65536, description="Most calls at once; further calls wait in a queue, in which sessions take turns."
     )
     queue_timeout_s: float = Field(
         default=2.0,
         ge=0,
         le=3600,
         allow_inf_nan=False,
-        description="Longest wait for its turn. Then the next provider is asked; without one, 429 and `retry-after`.",
+        description="Longest wait in the queue, in seconds. Then the next provider is asked; without one the answer is 429 with "
+        "`retry-after`.",
     )
     order: int | None = Field(
-        default=None, ge=0, description="Place in the order of fallback, lowest first. Default: its position.", examples=[0]
+        default=None, ge=0, description="Place in the order of fallback, lowest first. Default: its position here.", examples=[0]
     )
 
     @field_validator("name")
@@ -132,7 +134,7 @@ class ProviderConfig(Section):
         if url is None:
             return None
         if known.data.get("kind") == "embedded":
-            raise PydanticCustomError("embedded_url", "does not belong to the embedded model; delete this line")
+            raise PydanticCustomError("embedded_url", "does not apply to the embedded model; delete this line")
         if not is_http(url):
             raise PydanticCustomError("base_url", "is not an http:// or https:// address without query or fragment")
         if known.data.get("kind") == "anthropic" and url.rstrip("/").endswith("/v1"):
@@ -143,7 +145,7 @@ class ProviderConfig(Section):
     @classmethod
     def _check_key(cls, key: Secret | None, known: ValidationInfo) -> Secret | None:
         if key is not None and known.data.get("kind") == "embedded":
-            raise PydanticCustomError("embedded_key", "does not belong to the embedded model; delete this line")
+            raise PydanticCustomError("embedded_key", "does not apply to the embedded model; delete this line")
         return key
 
     @field_validator("wires")
@@ -171,7 +173,7 @@ class StoreConfig(Section):
     url: SecretUrl = Field(
         default=SecretUrl("sqlite:///{home}/ledger.db"),
         validate_default=True,
-        description="`sqlite:////whole/path.db` or `postgresql://user:password@host/database`; may be a secret reference.",
+        description="`sqlite:////absolute/path.db` or `postgresql://user:password@host/database`, or `env:NAME` or `file:PATH`.",
         examples=["sqlite:///{home}/ledger.db"],
     )
     max_gb: float = Field(
@@ -179,8 +181,8 @@ class StoreConfig(Section):
         ge=0,
         le=1_000_000,
         allow_inf_nan=False,
-        description="Size in GB that an SQLite database is kept below: the oldest sessions are removed, "
-        "what was learned from them stays. 0 is no limit.",
+        description="Size limit of an SQLite database in GB. The oldest sessions are removed to stay below it; what was learned "
+        "from them stays. 0 is no limit.",
     )
 
     @field_validator("url", mode="before")
@@ -194,15 +196,15 @@ class StoreConfig(Section):
         if not separator or scheme not in _STORE_SCHEMES:
             raise PydanticCustomError("store_url", "is not a sqlite:/// or postgresql:// address")
         if scheme == "sqlite" and not (rest.startswith("//") and len(rest) > 2):
-            raise PydanticCustomError("store_path", "must name a file by its whole path, as sqlite:////folder/file.db does")
+            raise PydanticCustomError("store_path", "must name a file by its absolute path, such as sqlite:////folder/file.db")
         return url
 
 
 class EngineConfig(Section):
-    """The embedded model. It serves where no provider is configured, or where one of kind `embedded` is."""
+    """The embedded model. It serves if no provider is configured, or if a provider has the kind `embedded`."""
 
-    threads: int = Field(default=0, ge=0, le=1024, description="Processor threads it may use; 0 decides by the machine.")
-    max_batch: int = Field(default=8, ge=1, le=256, description="Requests it answers in one batch.")
+    threads: int = Field(default=0, ge=0, le=1024, description="Processor threads it may use; 0 chooses a number for the machine.")
+    max_batch: int = Field(default=8, ge=1, le=256, description="Most requests that it answers in one batch.")
 
 
 class TelemetryConfig(Section):
@@ -215,7 +217,7 @@ class LogConfig(Section):
     """The log."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="The least severe messages that are logged."
+        default="info", description="Lowest level of messages that are logged."
     )
 
 

@@ -1,4 +1,4 @@
-"""Sources of values: defaults, lines of the file, environment variables, options; and the position of each key in a TOML text."""
+"""Sources of values (defaults, lines of the file, environment variables, options), and the position of each key in a TOML text."""
 
 import re
 import tomllib
@@ -14,7 +14,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One header or one `key = value`; lines count from 1. `in_table` is the table it stands in (a header: itself)."""
+    """One header or one `key = value`; lines count from 1. `in_table` is the table that contains it; for a header, its own."""
 
     path: KeyPath
     in_table: KeyPath
@@ -47,7 +47,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def line_of(text: str, path: Sequence[str | int]) -> int | None:
-    """The line of a key, or of the nearest thing around it that is written on a line of its own."""
+    """The line of a key, or of the innermost statement that contains it."""
     best: Statement | None = None
     for statement in statements(text):
         depth = len(statement.path)
@@ -57,7 +57,7 @@ def line_of(text: str, path: Sequence[str | int]) -> int | None:
 
 
 def _numbered(names: tuple[str, ...], tables: Counter[tuple[str, ...]]) -> KeyPath:
-    """A header's path, with the number of the newest element wherever a part of it is an array of tables."""
+    """A header's path. After each part that is an array of tables follows the index of its newest element."""
     path: list[str | int] = []
     for depth, name in enumerate(names, 1):
         path.append(name)
@@ -114,7 +114,7 @@ def _string_end(text: str, at: int) -> int:
             at += 2
         elif text.startswith(fence, at):
             at += len(fence)
-            # A multi-line string may end in one or two quotes of its own before the fence.
+            # A multi-line string may contain one or two quotes right before the fence.
             while len(fence) == 3 and text.startswith(quote, at):
                 at += 1
             return at
@@ -133,13 +133,13 @@ LISTS = ("providers", "teams")
 
 
 OPTIONAL = ("policy",)
-"""Sections that are off if absent: they have no defaults unless they are written."""
+"""Sections that are off if absent: they have defaults only if they are written."""
 
 _NAME = re.compile(r"(?=.*[^\W\d])[\w-]+")
 
 
 class SourceKind(StrEnum):
-    """The four layers, weakest first."""
+    """The sources, weakest first."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -163,7 +163,7 @@ DEFAULT = ValueSource(SourceKind.DEFAULT, "default")
 
 @dataclass(frozen=True, slots=True)
 class ValueAssignment:
-    """One `key = value` from outside the file, its value already parsed for the key's type."""
+    """One `key = value` from outside the file, parsed for the key's type."""
 
     path: KeyPath
     value: object
@@ -198,7 +198,7 @@ class ValueSources:
         return self._line(path) if self._has(path) else DEFAULT
 
     def around(self, path: KeyPath) -> ValueSource:
-        """The nearest source to show for a key that may be written nowhere."""
+        """The source to show for a key that may be missing: that of the innermost part of the path that has one."""
         for depth in range(len(path), 0, -1):
             source = self.of_path(path[:depth])
             if source != DEFAULT:
@@ -230,8 +230,8 @@ def key_of(path: Sequence[str | int]) -> str:
 
 
 def named_key_of(path: Sequence[str | int], names: Sequence[object]) -> str:
-    """A path as a dotted key, with the entry of a list by its name as `--set` takes it. Its position stays where the entry has
-    no usable name, and where the name itself is meant."""
+    """A path as a dotted key as `--set` takes it, with the name of a list entry in place of its position. The position stays if the
+    entry has no usable name, or if the path leads to the name."""
     if len(path) > 1 and isinstance(path[1], int) and tuple(path[2:]) != ("name",) and path[1] < len(names):
         name = names[path[1]]
         if isinstance(name, str) and names.count(name) == 1 and _NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""`[policy]` and `[schedule]`: whether and how weights are trained, and how to recognise that the user is away."""
+"""`[policy]` and `[schedule]`: whether and how weights are trained, and what counts as the user being away."""
 
 import re
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ _NAME = re.compile(r"\S(.*\S)?")
 
 
 class DistillConfig(Section):
-    """Learning from better answers, beside rewards. Absent, only rewards teach."""
+    """Learning from better answers in addition to rewards."""
 
     teacher: str | None = Field(
         default=None,
-        description="Provider of a model that scores the policy's own tokens (on-policy distillation). It must return the "
+        description="The provider of a model that scores the policy's own tokens (on-policy distillation). It must return the "
         "log-probabilities of a prompt (vLLM's `prompt_logprobs`) and use the policy's tokenizer. Default: none.",
         examples=["openai"],
     )
     model: str | None = Field(
-        default=None, min_length=1, description="The teacher's model. Needed with `teacher`.", examples=["qwen3-32b"]
+        default=None, min_length=1, description="The teacher's model. Required with `teacher`.", examples=["qwen3-32b"]
     )
     hindsight: bool = Field(
         default=True,
-        description="Where answers earn nothing, teach what the policy answers with the rule or an earlier correction beside the "
-        "question, if that earns more. On also without this section.",
+        description="If no answer to a prompt earns a reward, answer again with the rule or an earlier correction in the prompt, "
+        "and train on that answer if it earns more. Also on without this section.",
     )
 
     @model_validator(mode="after")
@@ -43,30 +43,31 @@ class DistillConfig(Section):
 
 
 class PolicyConfig(Section):
-    """Training weights. Without this section none are; with it, even an empty one, the embedded model is while you are away."""
+    """Training of weights. Without this section there is none; an empty section trains the embedded model while you are away."""
 
     mode: TrainingMode = Field(
         default="auto",
-        description="When: `auto` only in windows (see `[schedule]`), `rl` whenever a batch is full, `skills_only` never. "
-        "`start --mode` says it for one run.",
+        description="When weights are trained. `auto`: only in windows (see `[schedule]`); `rl`: whenever a batch is full; "
+        "`skills_only`: never. `start --mode` sets it for one run.",
     )
     backend: Backend = Field(
-        default="embedded", description="What trains: this machine, Tinker (or a server with its API, by `base_url`), MinT, Weaver."
+        default="embedded",
+        description="What trains: this machine (`embedded`), Tinker (or a server with its API at `base_url`), MinT or Weaver.",
     )
     base_model: str | None = Field(
         default=None,
-        description="What is trained. `embedded`: the folder of a Hugging Face causal model; default: the embedded model. "
-        "Others: the service's name for it, which is needed.",
+        description="The model that is trained. With the backend `embedded`: the folder of a Hugging Face causal model; default: "
+        "the embedded model. With a service (required): the service's name for the model.",
         examples=["Qwen/Qwen3-8B"],
     )
     tokenizer: Path | None = Field(
         default=None,
         strict=False,
-        description="Folder with the tokenizer and chat template of `base_model`. Needed unless `backend` is embedded.",
+        description="Folder with the tokenizer and chat template of `base_model`. Required unless `backend` is embedded.",
         examples=["{home}/models/tokenizer"],
     )
     base_url: str | None = Field(
-        default=None, description="The training service's address. Default: the vendor's own.", examples=["http://127.0.0.1:8001"]
+        default=None, description="The training service's address. Default: the vendor's.", examples=["http://127.0.0.1:8001"]
     )
     api_key: Secret | None = Field(default=None, description="The training service's key.", examples=["env:TINKER_API_KEY"])
     device: Literal["auto", "cpu", "cuda"] = Field(
@@ -80,45 +81,48 @@ class PolicyConfig(Section):
         allow_inf_nan=False,
         description="Peak learning rate of AdamW; it rises in the first steps and falls in the last.",
     )
-    batch_turns: int = Field(default=32, ge=1, le=4096, description="Turns that must be there before a run begins.")
+    batch_turns: int = Field(default=32, ge=1, le=4096, description="Number of usable turns that a run needs to begin.")
     batch_most: int = Field(
         default=1024,
         ge=1,
         le=65_536,
-        description="Most turns of one run. It takes all that may train, the newest first, and up to as many prompts of earlier "
-        "runs again, so that a version keeps what the one before it learned.",
+        description="Most turns of one run. A run takes all turns that may train, newest first, and up to the same number of "
+        "prompts of earlier runs, so that a version keeps what the version before it learned.",
     )
     prompts_per_step: int | None = Field(
         default=None,
         ge=1,
         le=4096,
-        description="Prompts that are answered again in one step. Default: 32 on a GPU or a service, 4 on a CPU.",
+        description="Prompts of one step, which are answered again. Default: 32 on a GPU or a service, 4 on a CPU.",
         examples=[16],
     )
     group_size: int | None = Field(
         default=None,
         ge=2,
         le=256,
-        description="Answers that are drawn and scored for each prompt of a step. Default: 16 on a GPU or a service, 12 on a CPU.",
+        description="Answers drawn and scored for each prompt of a step. Default: 16 on a GPU or a service, 12 on a CPU.",
         examples=[8],
     )
     steps: int = Field(
         default=200,
         ge=1,
         le=10_000,
-        description="Most optimiser steps of one run, each on answers drawn anew. A run ends earlier when it has learned enough or "
-        "no longer improves.",
+        description="Most optimiser steps of one run, each on newly drawn answers. A run ends earlier when it has learned enough "
+        "or no longer improves.",
     )
     rehearsal: float = Field(
         default=2.0,
         ge=0,
         le=100,
         allow_inf_nan=False,
-        description="Weight of the untrained model's own answers to ordinary questions, which are trained beside the rules so that "
-        "everything else stays as it was; 0 turns it off.",
+        description="Weight of training on the untrained model's own answers to ordinary questions, so that other abilities stay "
+        "as they were; 0 turns it off.",
     )
     max_new_tokens: int = Field(
-        default=256, ge=1, le=32_768, description="Longest answer that is drawn; never longer than the request itself allowed."
+        default=256,
+        ge=1,
+        le=32_768,
+        description="Longest answer that is drawn, in tokens; the request's own limit applies as well.",
     )
     temperature: float = Field(
         default=1.0, gt=0, le=2, allow_inf_nan=False, description="Sampling temperature of the answers that are drawn."
@@ -129,50 +133,56 @@ class PolicyConfig(Section):
         description="How rewards become advantages: within a prompt's group (GRPO), over the batch (REINFORCE++), or against a "
         "running value (SPO).",
     )
-    kl: float = Field(default=0.0, ge=0, le=10, allow_inf_nan=False, description="Weight of the distance to the untrained model.")
-    max_lag: int = Field(default=3, ge=0, le=1000, description="Most versions a turn may be behind the one that serves.")
+    kl: float = Field(
+        default=0.0, ge=0, le=10, allow_inf_nan=False, description="Weight of the KL divergence from the untrained model."
+    )
+    max_lag: int = Field(
+        default=3, ge=0, le=1000, description="A turn may train if it is at most this many versions behind the serving version."
+    )
     held_out_share: float = Field(
         default=0.2,
         gt=0,
         lt=1,
         allow_inf_nan=False,
-        description="Share of turns kept out of training; versions are proven on them.",
+        description="Share of turns kept out of training; the gate tests versions on them.",
     )
     golden_margin: Share = Field(
         default=0.02,
-        description="How much worse a version may be on the golden set (about 1,200 small questions of all kinds), as a share.",
+        description="Share by which a version may be worse on the golden set (about 1,200 small questions of all kinds).",
     )
     kl_limit: float = Field(
         default=8.0,
         gt=0,
         allow_inf_nan=False,
-        description="Furthest from the untrained model, in nats a token, that a version may be.",
+        description="Largest KL divergence of a version from the untrained model, in nats per token.",
     )
     canary_share: Share = Field(
         default=0.0,
         description="Share of sessions on which a version that passed the gate is tried first. "
-        "0: it serves all sessions immediately, is watched, and is rolled back if its turns fail more often than those of the "
-        "version before it.",
+        "With 0 it serves all sessions at once, and is rolled back if its turns fail more often than those of the version before "
+        "it.",
     )
     canary_turns: int = Field(
         default=50,
         ge=1,
         le=100_000,
         description="Judged turns of a trial after which a version that is not worse serves all sessions; without a trial, judged "
-        "turns for which a new version is watched.",
+        "turns during which a new version may be rolled back.",
     )
     train_share: Share = Field(
         default=0.5,
-        description="Share of the time that training may take while you work, where it does not share the processor with serving "
-        "(a GPU, a service); 0 trains in windows only. On a CPU it always waits for a window.",
+        description="Share of the time in which a GPU or a service may train while you work; with 0 it trains only in windows, as "
+        "a CPU always does.",
     )
-    keep_versions: int = Field(default=5, ge=2, le=1000, description="How many versions' weights are kept, beside those in use.")
+    keep_versions: int = Field(
+        default=5, ge=2, le=1000, description="Number of versions whose weights are kept, besides those in use."
+    )
     serve: Literal["backend", "vllm", "sglang"] = Field(
         default="backend",
         description="What serves trained weights: the backend that trained them, or a vLLM or SGLang server that loads adapters.",
     )
     provider: str | None = Field(
-        default=None, description="With `serve` vllm or sglang: the provider that is this server.", examples=["openai"]
+        default=None, description="The provider that is the vLLM or SGLang server of `serve`.", examples=["openai"]
     )
     distill: DistillConfig | None = Field(default=None, description="Learning from better answers.")
 
@@ -208,11 +218,11 @@ class PolicyConfig(Section):
     @classmethod
     def _check_device(cls, device: str, known: ValidationInfo) -> str:
         if device != "auto" and known.data.get("backend", "embedded") != "embedded":
-            raise PydanticCustomError("policy_device", "belongs to the embedded backend; delete this line")
+            raise PydanticCustomError("policy_device", "applies only to the embedded backend; delete this line")
         return device
 
     def prompts_of_a_step(self, has_own_processor: bool) -> int:
-        """Prompts of one step, for a backend that computes on a GPU or elsewhere, or on this machine's CPU."""
+        """Prompts of one step. `has_own_processor`: the backend computes on a GPU or another machine."""
         return self.prompts_per_step or (32 if has_own_processor else 4)
 
     def answers_to_a_prompt(self, has_own_processor: bool) -> int:
@@ -224,7 +234,7 @@ class PolicyConfig(Section):
         if self.backend == "embedded" and self.base_model is not None and not Path(self.base_model).expanduser().is_absolute():
             raise PydanticCustomError(
                 "embedded_base",
-                'needs the whole path of a folder as base_model, because backend = "embedded" trains what lies there',
+                'needs the absolute path of a folder as base_model, because backend = "embedded" trains the model there',
             )
         missing = [name for name in ("base_model", "tokenizer") if getattr(self, name) is None]
         if self.backend != "embedded" and missing:
@@ -241,7 +251,7 @@ class PolicyConfig(Section):
 def _require_service(value: object, known: ValidationInfo) -> None:
     if value is not None and known.data.get("backend") == "embedded":
         raise PydanticCustomError(
-            "embedded_service", 'does not belong to backend = "embedded"; delete this line, or name the backend'
+            "embedded_service", 'does not apply to backend = "embedded"; delete this line, or set another backend'
         )
 
 
@@ -250,7 +260,7 @@ _RANGE = re.compile(r"(?:(?P<days>[a-z,-]+) )?(?P<begins>\d{1,2}:\d\d)-(?P<ends>
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _HOW = 'is no range of hours; write "23:00-07:00", or "mon-fri 23:00-07:00" or "sat,sun 00:00-10:00" for some days'
 
-# What each kind needs, and what is another kind's.
+# For each kind of calendar: the keys it requires, and the keys it must not have.
 _KEYS_OF_CALENDAR = {
     "ics": (("url",), ("client_id", "client_secret")),
     "caldav": (("url",), ("client_id", "client_secret")),
@@ -262,7 +272,7 @@ Minutes: TypeAlias = Annotated[float, Field(gt=0, le=10_080, allow_inf_nan=False
 
 @dataclass(frozen=True, slots=True)
 class SleepRange:
-    """Hours of the day, on the weekdays on which they begin (Monday is 0). An end that is not after the beginning is on the next
+    """Hours of the day, and the weekdays on which they begin (Monday is 0). If `ends` is not after `begins`, it is on the next
     day."""
 
     days: frozenset[int]
@@ -271,7 +281,7 @@ class SleepRange:
 
 
 def sleep_range(text: str) -> SleepRange:
-    """Parse a range such as `22:00-07:00`. Raises NoRangeError if it is no range, ValueError for invalid hours."""
+    """Parse a range such as `22:00-07:00`. Raises NoRangeError if it is not a range, ValueError for invalid hours."""
     match = _RANGE.fullmatch(text.strip().lower())
     if match is None:
         raise NoRangeError(_HOW)
@@ -306,13 +316,13 @@ def _days(text: str | None) -> frozenset[int]:
 
 
 class CalendarConfig(Section):
-    """One calendar. While it says busy you are away, unless a rule says otherwise."""
+    """One calendar. You count as away while it shows you as busy, unless a rule says otherwise."""
 
     kind: Literal["ics", "caldav", "google"] = Field(description="An iCalendar file or feed, a CalDAV server, Google Calendar.")
     url: Secret | None = Field(
         default=None,
-        description="ics: the file's whole path or its address; caldav: the calendar's address. Masked, since a private feed's "
-        "address is a secret. google: none.",
+        description="ics: absolute path or address of the file; caldav: address of the calendar; google: none. It is masked, since "
+        "the address of a private feed is a secret.",
         examples=["https://example.org/me.ics"],
     )
     user: str | None = Field(default=None, min_length=1, description="User name, for caldav and protected feeds.", examples=["ada"])
@@ -324,9 +334,9 @@ class CalendarConfig(Section):
         default=None, description="google: the OAuth client's secret.", examples=["env:GOOGLE_SECRET"]
     )
     calendar: str = Field(default="primary", min_length=1, description="google: which of the account's calendars.")
-    refresh_minutes: Minutes = Field(default=15.0, description="How often it is read anew.")
+    refresh_minutes: Minutes = Field(default=15.0, description="Minutes between two readings of the calendar.")
     timeout_s: Seconds = Field(
-        default=10.0, description="How long reading it may take; a calendar that cannot be read says nothing."
+        default=10.0, description="Time limit for reading it, in seconds; a calendar that cannot be read is ignored."
     )
 
     @field_validator("url", mode="before")
@@ -337,7 +347,7 @@ class CalendarConfig(Section):
         place = value.replace("{home}", str(home_of(known)))
         if not place.startswith(("http://", "https://")) and (known.data.get("kind") != "ics" or not place.startswith(("/", "~"))):
             raise PydanticCustomError(
-                "calendar_url", "is neither an http:// or https:// address nor (for ics) the whole path of a file"
+                "calendar_url", "is neither an http:// or https:// address nor (for ics) the absolute path of a file"
             )
         return place
 
@@ -351,7 +361,7 @@ class CalendarConfig(Section):
         for name in foreign:
             if getattr(self, name) is not None:
                 raise PydanticCustomError(
-                    "calendar_other", "has {name}, which does not belong to kind = {kind}", {"name": name, **facts}
+                    "calendar_other", "has {name}, which does not apply to kind = {kind}", {"name": name, **facts}
                 )
         if self.password is not None and self.user is None:
             raise PydanticCustomError("calendar_user", "has password, and so needs user")
@@ -359,39 +369,41 @@ class CalendarConfig(Section):
 
 
 class RuleConfig(Section):
-    """What events with some words in their title mean; the first rule that fits counts."""
+    """What events mean whose title contains certain words. The first rule that matches counts."""
 
     title: str = Field(
-        description="Words in the title of an event, in capitals or not.", min_length=1, examples=["pairing with agent"]
+        description="Words in the title of an event; case does not matter.", min_length=1, examples=["pairing with agent"]
     )
     means: Literal["away", "present", "nothing"] = Field(
-        description="What such an event says about you; `nothing` ignores it.", examples=["present"]
+        description="What such an event means; `nothing` ignores it.", examples=["present"]
     )
 
 
 class ScheduleConfig(Section):
-    """When weights may be trained, with `policy.mode = "auto"`: something says that you are away, nothing that you are there."""
+    """When weights may be trained with `policy.mode = "auto"`: something shows that you are away, nothing that you are present."""
 
     sleep: Names = Field(
         default=("23:00-07:00",),
-        description='Hours in which you sleep. For some days only: "mon-fri 23:00-07:00", "sat,sun 00:00-10:00"; the day is that '
-        "on which they begin.",
+        description='Hours in which you sleep. For certain days: "mon-fri 23:00-07:00", "sat,sun 00:00-10:00"; the days are those '
+        "on which the hours begin.",
     )
     timezone: str | None = Field(
         default=None, description="Time zone of these hours. Default: that of this machine.", examples=["Europe/Vienna"]
     )
-    idle_minutes: Minutes = Field(default=30.0, description="Without a key, a mouse or a main turn for this long you are away.")
-    min_window_minutes: Minutes = Field(default=1.0, description="A window that is expected to be shorter is not opened.")
+    idle_minutes: Minutes = Field(
+        default=30.0, description="You count as away after this many minutes without keyboard, mouse or main turn."
+    )
+    min_window_minutes: Minutes = Field(default=1.0, description="A window is not opened if it is expected to be shorter.")
     cooldown_minutes: float = Field(
-        default=1.0, ge=0, le=1440, allow_inf_nan=False, description="How long after a window was shut the next one may open."
+        default=1.0, ge=0, le=1440, allow_inf_nan=False, description="Minutes from the end of a window until the next may open."
     )
     calendars: Annotated[tuple[CalendarConfig, ...], Field(strict=False)] = Field(
         default=(),
-        description='Calendars: busy means away. A list such as `[{ kind = "ics", url = "/home/me/me.ics" }]`, or tables '
-        "`[[schedule.calendars]]`.",
+        description='Calendars that show when you are away: a list such as `[{ kind = "ics", url = "/home/me/me.ics" }]`, or '
+        "tables `[[schedule.calendars]]`.",
     )
     rules: Annotated[tuple[RuleConfig, ...], Field(strict=False)] = Field(
-        default=(), description='What events mean by their title, such as `[{ title = "pairing with agent", means = "present" }]`.'
+        default=(), description='What events mean, by their title: `[{ title = "pairing with agent", means = "present" }]`.'
     )
     on_battery: bool = Field(default=False, description="Train on this machine while it runs on battery.")
     on_metered: bool = Field(default=False, description="Train on a service while the network is metered.")
@@ -400,20 +412,20 @@ class ScheduleConfig(Section):
         ge=0,
         le=64,
         allow_inf_nan=False,
-        description="Load of other programs on each core, above which this machine does not train; 0 for no limit.",
+        description="This machine does not train while other programs load each core more than this; 0 for no limit.",
     )
     max_temperature_c: float = Field(
         default=85.0,
         ge=0,
         le=150,
         allow_inf_nan=False,
-        description="Degrees Celsius above which this machine does not train; 0 for no limit.",
+        description="This machine does not train above this temperature in degrees Celsius; 0 for no limit.",
     )
 
     @field_validator("sleep")
     @classmethod
     def _check_hours(cls, ranges: tuple[str, ...]) -> tuple[str, ...]:
-        """Invalid hours (25:00) do not stop the program: they are reported, and the signal is unknown until they are corrected."""
+        """Invalid hours (25:00) do not stop the program: they are reported, and sleep is unknown until they are corrected."""
         for text in ranges:
             try:
                 sleep_range(text)
@@ -433,11 +445,11 @@ class ScheduleConfig(Section):
     @property
     def sleep_ranges(self) -> tuple[SleepRange, ...]:
         """The valid sleep hours."""
-        return tuple(one for one in (_parse_range(text)[0] for text in self.sleep) if one is not None)
+        return tuple(hours for hours in (_parse_range(text)[0] for text in self.sleep) if hours is not None)
 
     @property
     def sleep_trouble(self) -> str | None:
-        """Which hours are invalid, and why; None if all are valid."""
+        """The first invalid hours and why they are invalid; None if all are valid."""
         return next((f'"{text}" {why}' for text in self.sleep if (why := _parse_range(text)[1])), None)
 
 

@@ -1,4 +1,4 @@
-"""Candidates: skills that are not proven yet, their progress through the gate, and the certificate of those that passed."""
+"""Candidates for the skill library, their standing at the gate, and the certificate that the gate gives them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ class Change(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A proposal of an evolver or a template: a new skill, or a bounded edit (or merge) of existing ones named in `replaces`."""
+    """A new skill, or an edit or merge of the skills named in `replaces`, as an evolver or a template proposes it."""
 
     skill: Skill
     change: Change
@@ -34,7 +34,7 @@ class Proposal:
 
     @property
     def is_rule(self) -> bool:
-        """Whether it is a person's own rule or fact: in force at once, never replayed and never on trial."""
+        """Whether it is a person's own rule or fact, which is in force at once, without a replay or a trial."""
         return self.skill.kind is not SkillKind.SKILL and self.skill.author is not Authorship.EVOLVER
 
     def __post_init__(self) -> None:
@@ -61,21 +61,20 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ReplayCost:
-    """Estimated tokens of one replay: as many as the recorded turn took, and for the skill and the judge beside it."""
+    """Estimated tokens of one replay: `turn` for the recorded turn, `beside` for the skill and the judge."""
 
     turn: int
     beside: int = 0
 
     @property
     def total(self) -> int:
-        """Both together."""
         return self.turn + self.beside
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """One replay of a recorded turn with a skill. The outcome is unknown where nothing could tell it; `note` says why.
-    `is_unavailable` says that the model or the judge could not be asked now: the same replay may be tried again later."""
+    """One replay of a recorded turn with a skill. If the outcome is unknown, `note` says why.
+    `is_unavailable` says that the model or the judge could not be reached: the same replay may be tried again later."""
 
     probe: Probe
     outcome: Outcome
@@ -86,8 +85,8 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The evidence for a skill. Of replays, `wins` are failures it fixed, `losses` and `regressions` passing turns it broke.
-    `expected_loss` is what keeping it is expected to cost, in passes per task; `replays` are those paid for so far."""
+    """The evidence for a skill. `wins` counts the failures it fixed in replays, `losses` and `regressions` the passing turns it
+    broke. `expected_loss` estimates the passes per task lost by keeping it. `replays` lists the replays made so far."""
 
     stage: SkillState
     probes: int

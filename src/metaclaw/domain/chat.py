@@ -1,7 +1,6 @@
-"""Requests, answers and the pieces an answer arrives in, independent of any wire.
+"""Requests, answers and the deltas of a streamed answer, independent of any wire.
 
-Every wire parses into these types and renders from them. What a wire carries that these types do not name is kept in
-`extra`, so that nothing is lost on the way through.
+Every wire parses into these types and renders from them. Fields that these types do not name are kept in `extra`.
 """
 
 import math
@@ -35,8 +34,6 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text."""
-
     text: str
     extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
 
@@ -52,7 +49,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """A model's thinking: visible text, and the provider's opaque proof of it (signature or encrypted content)."""
+    """A model's thinking: visible text, and the provider's signature or encrypted content, which is passed on unchanged."""
 
     text: str
     signature: str | None = None
@@ -92,13 +89,13 @@ Part: TypeAlias = Text | Image | Reasoning | ToolCall | ToolResult | Opaque
 
 
 def text_of(parts: Iterable[Part]) -> str:
-    """The text of a message, an answer or a tool's result."""
+    """The text parts, joined by newlines."""
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a conversation. `role` is a Role where we know it, else the wire's own word."""
+    """One entry of a conversation. `role` is a Role if it is a known one, else the wire's own word."""
 
     role: Role | str
     parts: tuple[Part, ...]
@@ -108,7 +105,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function the model may call. A tool of a wire's own kind (search, grammar) is an Opaque."""
+    """A function the model may call. A tool that only one wire has (search, grammar) is an Opaque."""
 
     name: str
     description: str | None
@@ -152,7 +149,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A whole request. `extra` holds the top-level fields of its own wire that the types above do not name."""
+    """A whole request. `extra` holds the top-level fields of its wire that have no attribute here."""
 
     wire: Wire
     model: str
@@ -169,7 +166,7 @@ class ChatRequest:
 
 
 def own_request(system: str, user: str, sampling: Sampling, json_schema: Mapping[str, Json]) -> ChatRequest:
-    """A request that the program itself makes of a model: instructions, a question, and the schema of the answer."""
+    """A request that the program itself sends to a model: instructions, a question, and the schema of the answer."""
     messages = (Message(Role.SYSTEM, (Text(system),)), Message(Role.USER, (Text(user),)))
     return ChatRequest(Wire.CHAT, "", messages, sampling=sampling, json_schema=json_schema)
 
@@ -207,7 +204,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SampledTokens:
-    """The exact token ids of the prompt and the answer, and the natural log-probabilities of the answer's at temperature 1."""
+    """The exact token ids of prompt and answer, and the natural log-probability of each token of the answer at temperature 1."""
 
     prompt_ids: tuple[int, ...]
     sampled_ids: tuple[int, ...]
@@ -231,7 +228,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer. `parts` are Text, Reasoning, ToolCall (and Opaque) in the order they were said."""
+    """A whole answer. `parts` are Text, Reasoning, ToolCall and Opaque, in the order in which the model wrote them."""
 
     id: str
     model: str
@@ -244,14 +241,12 @@ class Completion:
     extra: Mapping[str, Json] = field(default_factory=lambda: _NOTHING)
 
 
-# An answer that is still being made arrives as deltas, always in this order:
-# Begin, then any number of pieces, each piece's deltas contiguous or tagged by `index`, then End.
+# A streamed answer arrives as deltas in this order: Begin, the deltas of any number of parts (those of one part are contiguous or
+# have the same `index`), End.
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The answer has begun."""
-
     id: str
     model: str
     usage: Usage | None = None
@@ -276,7 +271,7 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallDelta:
-    """The beginning (id and name given) or more arguments (both None) of the tool call number `index`."""
+    """The beginning of tool call number `index`, or more of its arguments: then `id` and `name` are None."""
 
     index: int
     id: str | None
@@ -293,7 +288,7 @@ class OpaqueDelta:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The answer is whole. `tokens` is present only where the model gave exact ids and log-probabilities."""
+    """The answer is whole. `tokens` is None if the model does not report token ids and log-probabilities."""
 
     finish: Finish
     usage: Usage | None = None

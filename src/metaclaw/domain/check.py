@@ -1,6 +1,6 @@
-"""Checks: what a skill may carry so that an answer can be tested without a model, and the classes of tools that checks name.
+"""Checks, which test an answer without a model, and the classes of tools that checks name.
 
-Each client has its table of tools here. A name means the same in every client that has it.
+Each client has its table of tools here. A tool name means the same in every client that has it.
 """
 
 import re
@@ -21,7 +21,7 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/*-]{1,128}(?:\|[A-Za-z0-9_.:/*-]{1,128})
 
 
 class Place(StrEnum):
-    """Which part of an answer is looked at: its words, or what it gave to tools."""
+    """The part of an answer that a check reads: its text, or the arguments of its tool calls."""
 
     ANSWER = "answer"
     CALLS = "calls"
@@ -29,8 +29,8 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The part of an answer that is looked at. `tool` narrows the calls to those of one tool or class of tools (`shell`, `edit`,
-    `read`, `web`), or of several with `|` between them; `*` in a name stands for anything."""
+    """The part of an answer that a check reads. `tool` limits it to calls of one tool or class of tools (`shell`, `edit`, `read`,
+    `web`), or of several, separated by `|`; `*` in a name matches anything."""
 
     place: Place = Place.ANSWER
     tool: str | None = None
@@ -45,11 +45,11 @@ class Where:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools and classes that it names; none for all calls."""
+        """The tools and classes that `tool` names; empty for all calls."""
         return () if self.tool is None else _tools(self.tool)
 
 
-@lru_cache(1024)  # asked for with every answer
+@lru_cache(1024)  # called for every answer
 def _tools(text: str) -> tuple[str, ...]:
     return tuple(text.split("|"))
 
@@ -84,7 +84,7 @@ class SchemaCheck:
 @dataclass(frozen=True, slots=True)
 class ProgramCheck:
     """Python source that reads an answer and the conversation before it as JSON from standard input. It exits with 0 (pass) or 1
-    (fail), or prints a score. `approved` says that a person wrote it or has agreed to it; nothing else is ever run."""
+    (fail), or prints a score. It is run only if `approved`: a person wrote it or has agreed to it."""
 
     source: str
     approved: bool = False
@@ -101,7 +101,7 @@ Check: TypeAlias = PatternCheck | SchemaCheck | ProgramCheck
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What came before an answer, for checks that need to know what was asked. `task` is the last thing the person asked."""
+    """The conversation before an answer, for checks that depend on the request. `task` is the person's last request."""
 
     messages: tuple[Message, ...] = ()
     task: str = ""
@@ -110,9 +110,9 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check says of an answer, and why. Unknown where there was nothing to look at, or it could not be tried. `score` is
-    what the answer is worth when weights are trained: 1 for a pass, below one half for a failure. A program may also give something
-    in between, which is neither: the outcome is unknown then. None where nothing is known at all."""
+    """What a check found in an answer, and why. The outcome is unknown if the answer has nothing to check or the check could not
+    run. `score` is the reward in training: 1 for a pass, below 0.5 for a failure, None if nothing is known. A program may also give
+    a score from 0.5 up to 1: the outcome is unknown then."""
 
     outcome: Outcome
     reason: str
@@ -124,7 +124,7 @@ class Finding:
 
 
 def scored(score: float, reason: str) -> Finding:
-    """The finding of a score: 1 passes, below one half fails, anything between is neither."""
+    """The finding for a score: 1 is a pass, below 0.5 a failure, between them unknown."""
     outcome = Outcome.PASS if score == 1.0 else Outcome.FAIL if score < 0.5 else Outcome.UNKNOWN
     return Finding(outcome, reason, score)
 
@@ -183,7 +183,7 @@ _TABLES: Final[dict[str, dict[ToolClass, str]]] = {
         ToolClass.WEB: "browser_use",
     },
     "mini-swe-agent": {ToolClass.SHELL: "bash"},
-    # Names that are common elsewhere: Cursor, Cline, Roo, Windsurf, OpenHands, SWE-agent, LangChain, MCP servers, providers' own.
+    # Common names of Cursor, Cline, Roo, Windsurf, OpenHands, SWE-agent, LangChain, MCP servers and the providers' own tools.
     "other": {
         ToolClass.SHELL: "run_terminal_cmd run_terminal_command run_in_terminal execute_command execute_bash execute_shell"
         " run_command run_bash run_shell bash_tool shell_tool shell_exec exec_shell sh zsh powershell cmd command"
@@ -226,25 +226,27 @@ def _plain(name: str) -> str:
 CLIENT_TOOLS: Final = {
     client: {name: kind for kind, names in table.items() for name in names.split()} for client, table in _TABLES.items()
 }
-"""The tools of each client by name; `other` are names that are common among clients without a table."""
+"""For each client, the class of each of its tools; `other` has common names of clients without a table."""
 _CLASSES: Final = {_plain(name): kind for table in CLIENT_TOOLS.values() for name, kind in table.items()}
 
 
 def tool_class(name: str, arguments: object = None) -> ToolClass | None:
-    """The class of a tool, whatever its spelling and the server or namespace before its name; None for a tool of no class.
-    `arguments` tell which of both an editor does that also shows files, and what an unknown tool takes: a command, where its name
-    speaks of running something or the command has several words; or a file and its new text, where its name speaks of changing."""
-    given = arguments if isinstance(arguments, dict) else {}
-    last = _plain(_NAMESPACE.sub("", name))
-    if last in _EDITORS and given.get("command") in _VIEWING:
+    """The class of a tool, or None. Case, separators and the server or namespace before the name do not matter.
+
+    An editor that is called to show a file is READ. A tool of unknown name is SHELL if its arguments have a command and its name
+    has a word such as `run` or the command has several words; it is EDIT if its arguments have a path and a text and its name has
+    a word such as `write`."""
+    arguments = arguments if isinstance(arguments, dict) else {}
+    bare = _plain(_NAMESPACE.sub("", name))
+    if bare in _EDITORS and arguments.get("command") in _VIEWING:
         return ToolClass.READ
-    known = _CLASSES.get(_plain(name)) or _CLASSES.get(last)
-    if known is not None or not given:
+    known = _CLASSES.get(_plain(name)) or _CLASSES.get(bare)
+    if known is not None or not arguments:
         return known
-    keys = {_plain(key): value for key, value in given.items() if isinstance(key, str)}
-    if _takes_command(name, keys):
+    values = {_plain(key): value for key, value in arguments.items() if isinstance(key, str)}
+    if _takes_command(name, values):
         return ToolClass.SHELL
-    return ToolClass.EDIT if _changes_file(name, keys) else None
+    return ToolClass.EDIT if _changes_file(name, values) else None
 
 
 @lru_cache(1024)
@@ -254,8 +256,8 @@ def runs_code(name: str) -> bool:
 
 
 def is_named(name: str, wanted: str) -> bool:
-    """Whether a check's name for a tool means the tool of this name: case, separators and the server or namespace before it do not
-    matter, and `*` stands for anything."""
+    """Whether the tool name `wanted` of a check means the tool `name`. Case, separators and the server or namespace before the name
+    do not matter; `*` matches anything."""
     if "*" in wanted:
         return fnmatchcase(name.lower(), wanted.lower())
     plain = _plain(wanted)
@@ -263,11 +265,11 @@ def is_named(name: str, wanted: str) -> bool:
 
 
 def _takes_command(name: str, arguments: Mapping[str, object]) -> bool:
-    found = [arguments[key] for key in _COMMAND_KEYS if arguments.get(key)]
-    if not found:
+    commands = [arguments[key] for key in _COMMAND_KEYS if arguments.get(key)]
+    if not commands:
         return False
     words = {word.lower() for word in _NAME_WORDS.findall(name)}
-    return not words.isdisjoint(_RUNNING) or any(isinstance(one, str) and " " in one.strip() for one in found)
+    return not words.isdisjoint(_RUNNING) or any(isinstance(command, str) and " " in command.strip() for command in commands)
 
 
 def _changes_file(name: str, arguments: Mapping[str, object]) -> bool:

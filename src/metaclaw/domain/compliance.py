@@ -15,11 +15,11 @@ LEAST_TURNS: Final = 20
 LEAST_DAYS: Final = 3
 LEAST_PROBABILITY: Final = 0.8
 COMPARED_DAYS: Final = 30
-"""Reminders are compared over so many days; those that were stopped are tried again afterwards."""
+"""Reminders are compared over this many days; reminders that were stopped are tried again afterwards."""
 
 
 class RuleResult(StrEnum):
-    """The outcome of a turn for a rule. A held call broke it, and the client did not get it; *unknown* if it cannot be told."""
+    """The outcome of a turn for a rule. HELD: a call broke the rule, and the client did not get the call."""
 
     FOLLOWED = "followed"
     BROKEN = "broken"
@@ -28,7 +28,7 @@ class RuleResult(StrEnum):
 
 
 class Reminded(StrEnum):
-    """Whether the prompt ended with a reminder of the rule: none was due, it was placed, or it was due and left out to compare."""
+    """Whether the prompt ended with a reminder of the rule. WITHHELD: a reminder was due and left out, to measure its effect."""
 
     NOT_DUE = ""
     PLACED = "placed"
@@ -37,8 +37,8 @@ class Reminded(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """A rule that applied to a turn, and its result. `hash` is that of its text and check. `reason` says why it was broken;
-    people are told of that where `is_told`: the rule stood in the prompt, and its check is known to be right."""
+    """A rule that applied to a turn, and its result. `hash` is `measured_hash` of the rule. `reason` says why it was broken.
+    `is_told` says that people are shown it: the rule was in the prompt, and its check is known to be right."""
 
     rule: SkillName
     hash: str
@@ -62,7 +62,7 @@ class MeasuredTurn:
 
 @dataclass(frozen=True, slots=True)
 class Compliance:
-    """How often a rule was followed, broken and held. Held calls are counted as broken, too."""
+    """How often a rule was followed, broken and held. `broken` includes `held`."""
 
     followed: int = 0
     broken: int = 0
@@ -71,12 +71,12 @@ class Compliance:
 
     @property
     def applied(self) -> int:
-        """In how many turns the rule applied."""
+        """The number of turns to which the rule applied."""
         return self.checked + self.unknown
 
     @property
     def checked(self) -> int:
-        """In how many of them it is known whether it was followed."""
+        """The number of those turns in which it is known whether the rule was followed."""
         return self.followed + self.broken
 
     def __add__(self, other: "Compliance") -> "Compliance":
@@ -86,7 +86,6 @@ class Compliance:
 
     @staticmethod
     def of(results: Mapping[RuleResult, int]) -> "Compliance":
-        """The sums of these results."""
         held = results.get(RuleResult.HELD, 0)
         return Compliance(
             results.get(RuleResult.FOLLOWED, 0), results.get(RuleResult.BROKEN, 0) + held, held, results.get(RuleResult.UNKNOWN, 0)
@@ -95,7 +94,7 @@ class Compliance:
 
 @dataclass(frozen=True, slots=True)
 class CountedResult:
-    """A sum: this rule, in turns of this agent and model on this day, with this result."""
+    """The number of turns of one agent and model on one day in which a rule had this result."""
 
     rule: SkillName
     hash: str
@@ -120,7 +119,7 @@ class Violation:
 
 
 class ReminderState(StrEnum):
-    """Whether reminders of a rule help: it is still being compared, they do, or they do not and were stopped."""
+    """Whether reminders of a rule help: not known yet, they do, or they do not and were stopped."""
 
     COMPARING = "comparing"
     HELPING = "helping"
@@ -129,11 +128,10 @@ class ReminderState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReminderEffect:
-    """How a rule was followed in turns at which a reminder was due: with it, and on the days on which it was left out.
+    """How often a rule was followed in turns for which a reminder was due: with the reminder, and on days on which it was left out.
 
-    With at least `LEAST_TURNS` checked turns on at least `LEAST_DAYS` days each way, reminders go on if the rule is followed more
-    often with them with a probability of `LEAST_PROBABILITY` or more, and stop otherwise. `Belief` says how the
-    probability is computed."""
+    The decision needs `LEAST_TURNS` checked turns on `LEAST_DAYS` days, both with and without reminders. Reminders then continue
+    if the probability that they help is at least `LEAST_PROBABILITY`; otherwise they stop. `Belief` computes the probability."""
 
     placed: Compliance = Compliance()
     withheld: Compliance = Compliance()
@@ -147,7 +145,6 @@ class ReminderEffect:
 
     @property
     def state(self) -> ReminderState:
-        """The state that follows from these counts."""
         is_enough = min(self.placed.checked, self.withheld.checked) >= LEAST_TURNS
         if not is_enough or min(self.placed_days, self.withheld_days) < LEAST_DAYS:
             return ReminderState.COMPARING
@@ -156,7 +153,7 @@ class ReminderEffect:
 
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
-    """Everything that is known of how one text of a rule was followed. `by_day` has the latest days, the newest first."""
+    """How one text of a rule was followed. `by_day` has the latest days, newest first."""
 
     total: Compliance
     by_agent: Mapping[str, Compliance]
@@ -168,23 +165,23 @@ class RuleRecord:
 
 def add_up(counted: Iterable[CountedResult]) -> Compliance:
     results: dict[RuleResult, int] = {}
-    for one in counted:
-        results[one.result] = results.get(one.result, 0) + one.times
+    for count in counted:
+        results[count.result] = results.get(count.result, 0) + count.times
     return Compliance.of(results)
 
 
 def reminder_effect(counted: Iterable[CountedResult]) -> ReminderEffect:
-    """What these counts of one rule say about reminders of it."""
+    """The effect of reminders of one rule, from its counts."""
     arms: dict[Reminded, list[CountedResult]] = {arm: [] for arm in Reminded}
-    for one in counted:
-        arms[one.reminded].append(one)
+    for count in counted:
+        arms[count.reminded].append(count)
     placed, withheld = arms[Reminded.PLACED], arms[Reminded.WITHHELD]
-    days = (len({one.day for one in arm if one.result is not RuleResult.UNKNOWN}) for arm in (placed, withheld))
+    days = (len({count.day for count in arm if count.result is not RuleResult.UNKNOWN}) for arm in (placed, withheld))
     return ReminderEffect(add_up(placed), add_up(withheld), *days)
 
 
 def measured_hash(rule: Skill) -> str:
-    """Identity of what is measured: counts begin anew when the text of a rule, or its check, is changed."""
+    """A hash of a rule's text and check: counts start again from zero when one of them changes."""
     check = rule.extra.get("check")
     if check is None:
         return rule.content_hash

@@ -1,4 +1,4 @@
-"""Identifiers: distinct types for distinct things, sortable by birth where we make them."""
+"""Types of identifiers, and new identifiers that sort by time."""
 
 import os
 import random
@@ -9,15 +9,15 @@ TurnId = NewType("TurnId", str)
 SessionId = NewType("SessionId", str)
 SkillName = NewType("SkillName", str)
 
-# Unique, not secret. The system's own source is a call into the kernel that lets other threads in, several times a request.
+# Unique, not secret. `os.urandom` is a system call that releases the interpreter lock, several times a request.
 _random = random.Random(random.SystemRandom().getrandbits(256))
 if hasattr(os, "register_at_fork"):
-    # Otherwise a forked process would go on with the numbers of the one it comes from.
+    # Otherwise a forked process would draw the same numbers as its parent.
     os.register_at_fork(after_in_child=lambda: _random.seed(random.SystemRandom().getrandbits(256)))
 
 
 def new_id(prefix: str) -> str:
-    """A unique identifier that sorts by time of birth: prefix, 48 bits of milliseconds, 80 random bits, in hexadecimal."""
+    """A unique identifier that sorts by time: prefix, 48 bits of milliseconds, 80 random bits, in hexadecimal."""
     return f"{prefix}{time.time_ns() // 1_000_000:012x}{_random.getrandbits(80):020x}"
 
 

@@ -23,9 +23,8 @@ class PolicyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The location of trained weights, as the backend that made them names it. `adapter` is a folder in PEFT's format or a
-    backend's own name for what its sampler loads; `training` is what training can go on from, optimiser included, or None where
-    only serving can use them."""
+    """Where trained weights are. `adapter` is a folder in PEFT's format, or the name under which the backend's sampler loads them.
+    `training` is the state from which training can continue, optimiser included; None if the weights can only be served."""
 
     backend: str
     adapter: str
@@ -49,8 +48,8 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """Why a candidate may serve, or may not. `golden` are the shares of the golden set that serving and candidate get right;
-    `lost_abilities` says that nothing else speaks against it."""
+    """Why a candidate may serve, or may not. `golden_serving` and `golden_candidate` are the shares of the golden set that each
+    answers correctly. `lost_abilities` says that the golden set is the only reason against the candidate."""
 
     is_passed: bool
     reasons: tuple[str, ...]
@@ -64,8 +63,8 @@ class GateReport:
 
 @dataclass(frozen=True, slots=True)
 class PolicyVersion:
-    """A version of the weights. The turns of `batch` taught it; `absorbed` skills need no place in its prompts. A version that has
-    not served yet is never rolled back to; nor is one whose weights are no longer kept."""
+    """A version of the weights, trained on the turns of `batch`. Skills in `absorbed` are left out of its prompts. A rollback goes
+    only to a version that has served before (`has_served`) and whose weights are still there (`is_kept`)."""
 
     number: int
     parent: int
@@ -89,7 +88,7 @@ class PolicyVersion:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Which weights answer: one version for all, or a canary for a share of the sessions. `absorbed` is known per version."""
+    """The version that answers, and the canary that answers a share of the sessions. `absorbed` has the skills of each version."""
 
     version: int = BASE_POLICY
     canary: int | None = None
@@ -98,4 +97,4 @@ class Serving:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.canary_share <= 1.0:
-            raise ValueError(f"a share of {self.canary_share} is none")
+            raise ValueError(f"the canary's share {self.canary_share} is not between 0 and 1")

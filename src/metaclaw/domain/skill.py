@@ -1,4 +1,4 @@
-"""Skills, rules and facts, their generations, the audience of each, and how near they are to a request in meaning."""
+"""Skills, rules and facts, their generations and audiences, and their similarity to a request in meaning."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ class SkillState(StrEnum):
 
 
 class Authorship(StrEnum):
-    """The author of a skill. The program never changes, withholds or retires what a person wrote by itself."""
+    """The author of a skill. The program changes, withholds and retires only what the evolver wrote."""
 
     PERSON = "person"
     INSTRUCTION = "instruction"
@@ -36,8 +36,8 @@ class Authorship(StrEnum):
 
 
 class SkillKind(StrEnum):
-    """A rule is an instruction of a person, a fact something they want remembered: both are in force at once and never on trial. A
-    skill is a procedure; one that the evolver wrote must pass the gate."""
+    """A rule is a person's instruction, a fact something they want remembered: both are in force at once, without a trial. A skill
+    is a procedure; a skill that the evolver wrote must pass the gate."""
 
     SKILL = "skill"
     RULE = "rule"
@@ -50,11 +50,11 @@ _SKILL = SkillKind.SKILL
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """A skill, rule or fact. `trigger` (the file's description) says when it applies, `body` what to do, or what was said.
+    """A skill, rule or fact. `trigger` (the file's description) says when it applies, `body` is the text.
 
-    `scope` says for whom: None for everyone, else `user:ID`, `workspace:ID`, `team:NAME`, or `owner` for requests without a user
-    id. `author` is INSTRUCTION where the program wrote down a person's own words. `extra` is the rest of the front matter: `kind`,
-    `applies`, `workspace`, `expires`, `examples`, `source`, `check`, `overrides`, and whatever other programs put there.
+    `scope` is None for everyone, else `user:ID`, `workspace:ID`, `team:NAME`, or `owner` for requests without a user id.
+    `author` is INSTRUCTION if the program recorded a person's own words. `extra` is the rest of the front matter: `kind`,
+    `applies`, `workspace`, `expires`, `examples`, `source`, `check`, `overrides`, and keys of other programs.
     """
 
     name: SkillName
@@ -95,19 +95,18 @@ class Skill:
     @property
     def examples(self) -> tuple[str, ...]:
         """Requests it is for, as people word them."""
-        listed = self.extra.get("examples")
-        return tuple(one for one in listed if isinstance(one, str)) if isinstance(listed, list | tuple) else ()
+        examples = self.extra.get("examples")
+        return tuple(text for text in examples if isinstance(text, str)) if isinstance(examples, list | tuple) else ()
 
     @property
     def expires(self) -> date | None:
         """The last day on which it is in force."""
-        named = self.extra.get("expires")
-        return date.fromisoformat(named) if isinstance(named, str) else None
+        day = self.extra.get("expires")
+        return date.fromisoformat(day) if isinstance(day, str) else None
 
     def is_expired(self, today: date) -> bool:
-        """Whether the last day on which it is in force is over."""
-        named = self.extra.get("expires")
-        return isinstance(named, str) and date.fromisoformat(named) < today
+        day = self.extra.get("expires")
+        return isinstance(day, str) and date.fromisoformat(day) < today
 
     @property
     def applies_always(self) -> bool:
@@ -115,8 +114,8 @@ class Skill:
         return self.extra.get("applies") == "always"
 
     def is_for_workspace(self, workspace: str | None) -> bool:
-        """Whether it may be placed in this workspace: one that names a workspace (`workspace: ID`) is for that one alone, or, where
-        that is a directory, for those below it too."""
+        """Whether it may be placed in this workspace. `workspace: ID` in the front matter limits a skill to that workspace; if that
+        is a directory, also to the directories below it."""
         named = self.extra.get("workspace")
         if named is None or named == workspace:
             return True
@@ -131,18 +130,18 @@ class Skill:
 
 
 def library_hash(skills: Iterable[Skill]) -> str:
-    """One hash for a whole set of skills, independent of order."""
+    """One hash for a set of skills, independent of order."""
     return combined_hash(skill.content_hash for skill in skills)
 
 
 def combined_hash(content_hashes: Iterable[str]) -> str:
-    """The same from the skills' content hashes, so that one change does not hash all bodies again."""
+    """`library_hash` from known content hashes, so that one change does not hash all bodies again."""
     return hashlib.blake2b("".join(sorted(content_hashes)).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedFrom:
-    """The evidence of a learned change: the newest generation it was made with, the turns, and the candidate, if any."""
+    """The evidence of a learned change: the newest generation of its turns, the turns, and the candidate, if any."""
 
     generation: int
     turns: tuple[TurnId, ...] = ()
@@ -151,7 +150,7 @@ class LearnedFrom:
 
 @dataclass(frozen=True, slots=True)
 class GenerationChange:
-    """What one generation changed: the skills concerned as they were before and as they are in it."""
+    """The skills that one generation changed, as they were before it and as they are in it."""
 
     number: int
     published_at: datetime | None
@@ -172,7 +171,7 @@ class SkillChange:
 
 @dataclass(frozen=True, slots=True)
 class RetiredSkill:
-    """A skill, rule or fact that is no longer in force, as it last was; since when, and the reason of that generation."""
+    """The last text of a skill, rule or fact that is no longer in force, and when and why it was retired."""
 
     skill: Skill
     retired_at: datetime | None
@@ -200,15 +199,15 @@ _BARE = "id:"
 
 class Audience(NamedTuple):
     """The speakers that a rule or skill is for. `scope` is empty for everyone, else `owner`, `user:ID`, `workspace:ID`,
-    `team:NAME`, or `id:ID` for a scope that names a user or a workspace by its id alone. `workspace` is empty where it applies in
-    every workspace; a directory includes those below it."""
+    `team:NAME`, or `id:ID` for a scope that names a user or a workspace by its id alone. `workspace` is empty for every workspace;
+    a directory includes the directories below it."""
 
     scope: str
     workspace: str
 
 
 def audience_of(skill: Skill) -> Audience | None:
-    """The audience of a rule or skill; None for a fact, and for what is placed for no speaker at all."""
+    """The audience of a rule or skill; None for a fact, and for a rule or skill that no speaker gets."""
     workspace = skill.extra.get("workspace")
     if skill.kind is SkillKind.FACT or skill.scope == "" or not isinstance(workspace, str | None):
         return None
@@ -218,15 +217,15 @@ def audience_of(skill: Skill) -> Audience | None:
 
 
 def placed_hash(skill: Skill) -> str:
-    """Identity of everything about a rule or skill that decides which text is placed and for which tasks. Its state, author and
-    examples are no part of it."""
+    """A hash of everything that decides which text of a rule or skill is placed and for which tasks. State, author and examples do
+    not count."""
     overrides = json.dumps(skill.extra.get("overrides"), default=str)
     text = "\0".join((skill.content_hash, str(skill.applies_always), overrides))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def audience_hashes(placed: Iterable[tuple[Audience | None, str]]) -> dict[Audience, str]:
-    """For each audience one hash of the rules and skills that are for it, from `audience_of` and `placed_hash` of each."""
+    """One hash for each audience, from the `audience_of` and `placed_hash` of each rule and skill."""
     members: defaultdict[Audience, list[str]] = defaultdict(list)
     for audience, digest in placed:
         if audience is not None:
@@ -239,24 +238,23 @@ _MOST_WORDS = 1.5
 _BACKGROUND = 0.4
 _BAR = 0.2
 _BAR_FOR_RULES = 0.15
-# The more there is to be near to, the more is near by chance.
+# In a larger library more skills are similar to a request by chance.
 _SMALL_LIBRARY = 50
 _BAR_RISES_BY = 0.03
 _SCALE = 0.1
 
 
 def bar_of_similarity(library: int, *, is_rule: bool) -> float:
-    """The least that similarity and words must come to in a library of this size. It is lower for a person's own rules, of which a
-    wrong one costs a line and a missing one trust."""
+    """The least sum of similarity and lexical score that counts as a match in a library of this size. It is lower for a person's
+    own rules: a rule placed needlessly costs one line, a missing rule costs the person's trust."""
     return (_BAR_FOR_RULES if is_rule else _BAR) + _BAR_RISES_BY * log10(max(1.0, library / _SMALL_LIBRARY))
 
 
 class Nearness:
     """The similarity of one request to the skills nearest to it, and to ordinary requests. Immutable and hashable.
 
-    Similarity ranks well and abstains badly: any two texts are somewhat alike. So the request is also compared with ordinary
-    requests that need nothing from a library (`background`), and being near those counts against a match, as common words do on
-    the lexical side. The constants were chosen on `benchmarks/meaning`.
+    Similarity alone ranks skills well but does not tell when no skill fits: any two texts are somewhat similar. So the request's
+    similarity to ordinary requests that need no skill (`background`) is subtracted. `benchmarks/meaning` chose the constants.
     """
 
     __slots__ = ("_background", "_hash", "_similar")
@@ -278,6 +276,7 @@ class Nearness:
         return self._similar
 
     def score(self, name: SkillName, words: float, bar: float) -> float:
-        """One score from similarity and from `words`, the lexical score; like that, it is 1.0 where a skill just matches."""
+        """A score from similarity and from `words`, the lexical score. Like the lexical score it is 1.0 for a skill that just
+        matches."""
         both = self._similar.get(name, 0.0) + _WORDS * min(words, _MOST_WORDS) - _BACKGROUND * self._background
         return max(0.0, 1.0 + (both - bar) / _SCALE)

@@ -1,4 +1,4 @@
-"""Facts shown to a person (health, size of the store, cost of calls), and the words in which the page and the terminal say
+"""Facts shown to a person (health, size of the store, cost of calls), and the words that the page and the terminal use for
 verdicts, agents, audiences, sums and held calls."""
 
 import re
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Health(StrEnum):
-    """Healthy, or serving with something broken."""
+    """DEGRADED: the proxy serves, but something is broken."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -21,19 +21,19 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreHealth:
-    """Whether turns are being kept, and if not, since when, why, and how many were lost or wait in memory."""
+    """Whether turns are stored; if not, why, and how many were lost or wait in memory."""
 
     health: Health
     reason: str | None
     waiting_turns: int
     lost_turns: int
     notice: str | None = None
-    """What happened to the store that a person should know although it works again."""
+    """A past problem that a person should know of although the store works again."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSize:
-    """Bytes of the database, how many of them are free, its limit, and how many sessions were removed for that since the start."""
+    """Bytes of the database, how many of them are free, its limit, and how many sessions the limit has removed since the start."""
 
     size_bytes: int
     free_bytes: int
@@ -52,13 +52,13 @@ class SkippedSkill:
 SERVED: Final = "serve"
 """The purpose under which the main turns of agents are counted, beside the purposes of the program's own calls."""
 ENFORCED: Final = "enforce"
-"""The purpose of requests that ask a provider again because a call broke a held rule. They belong to an agent's turn, so they are
-neither traffic of agents nor learning."""
+"""The purpose of requests that ask a provider again because a call broke a held rule. They count neither as traffic of agents nor
+as learning."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingKey:
-    """What a sum is about. `day` is `YYYY-MM-DD` in local time, `model` is `provider/model`, `item` the skill or rule, or empty."""
+    """What a sum counts. `day` is `YYYY-MM-DD` in local time, `model` is `provider/model`, `item` the skill or rule, or empty."""
 
     day: str
     purpose: str
@@ -90,7 +90,7 @@ class Spending:
         return Spending(*map(add, _values(self), _values(other)))
 
 
-# dataclasses.astuple copies every value deeply, which took most of the time of counting many turns.
+# dataclasses.astuple makes deep copies, which took most of the time of counting many turns.
 _values = attrgetter(*(field.name for field in fields(Spending)))
 
 
@@ -130,15 +130,15 @@ def source_words(source: object) -> str:
 
 
 def session_words(outcomes: "Mapping[Outcome, int]", failed: int) -> str:
-    """How the turns of a session went: `1 bad, 2 good, 6 failed`. Where nothing is known: not judged yet."""
+    """The verdicts of a session's turns: `1 bad, 2 good, 6 failed`, `unclear` or `not judged yet`."""
     known = {str(outcome): number for outcome, number in outcomes.items()}
     counts = [(known.get("fail"), OUTCOMES["fail"]), (known.get("pass"), OUTCOMES["pass"]), (failed, FAILED)]
-    told = [f"{number} {word}" for number, word in counts if number]
-    return ", ".join(told) or (OUTCOMES["unknown"] if known.get("unknown") else NOT_JUDGED)
+    words = [f"{number} {word}" for number, word in counts if number]
+    return ", ".join(words) or (OUTCOMES["unknown"] if known.get("unknown") else NOT_JUDGED)
 
 
 def agent_word(name: object) -> str:
-    """The name of an agent; one that the proxy does not recognise has none."""
+    """The name of an agent, or words for an agent that the proxy does not recognise."""
     return _UNKNOWN_AGENT if name == "unknown" else str(name)
 
 
@@ -150,7 +150,7 @@ def audience(scope: object) -> str:
 
 
 def money(cost: object, unpriced_tokens: object = 0) -> str:
-    """A sum in dollars; small ones with more digits. Tokens of models without a price are said to be left out."""
+    """A sum in dollars, with more digits if it is small; ` + unpriced` says that tokens of models without a price are left out."""
     if not isinstance(cost, int | float):
         return "unpriced"
     partly = " + unpriced" if unpriced_tokens else ""
@@ -165,12 +165,12 @@ def reason_words(reason: object) -> str:
 
 
 def attempt_word(end: object, number: int, attempts: int) -> str:
-    """What became of one of the attempts at an answer whose calls were held."""
+    """What the proxy did with attempt `number` of `attempts` at an answer whose calls were held."""
     if number < attempts or end == "stopped":
         return "refused"
     return "passed with a warning" if end == "warned" else "given to the client"
 
 
 def client_got(end: object, *, has_calls: bool) -> str:
-    """What the client got of an answer whose calls were held: `has_calls` says that the last attempt has any."""
+    """What the client got in place of an answer whose calls were held. `has_calls` says whether the last attempt has calls."""
     return _GOT.get("words" if end == "complied" and not has_calls else str(end), "")

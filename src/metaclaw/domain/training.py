@@ -1,5 +1,5 @@
-"""Training: the window in which the slow loop may run, which turns may train the weights, and what a step is made of: rollouts,
-data with one advantage for each drawn token, losses, and what came of it.
+"""Training: the window in which the slow loop may run, which turns may train the weights, and the values of a training step:
+rollouts, data with one advantage for each drawn token, losses and statistics.
 
 Axis letters: `_G` runs over the rollouts of one prompt, `_T` over the tokens of one rollout.
 """
@@ -25,7 +25,7 @@ class Window:
 
 
 class RoleKind(StrEnum):
-    """Support taught the skills, query may train the weights. Decided once, and never both."""
+    """Support turns taught skills, query turns may train weights. A turn's role is decided once."""
 
     SUPPORT = "support"
     QUERY = "query"
@@ -57,7 +57,7 @@ class Rejection(StrEnum):
 
 
 class BatchState(StrEnum):
-    """A batch is open until a version came of it, or until it was dropped: then its turns are spent all the same."""
+    """A batch is open until it has trained a version (DONE) or was DROPPED. Its turns are not used again in either case."""
 
     OPEN = "open"
     DONE = "done"
@@ -65,7 +65,7 @@ class BatchState(StrEnum):
 
 
 class Made(Protocol):
-    """What `rejection` reads of a turn. A `Turn` has it; the store reads it without the bodies."""
+    """The attributes of a turn that `rejection` reads. The store loads them without the bodies of the turn."""
 
     @property
     def kind(self) -> TurnKind: ...
@@ -81,9 +81,9 @@ class Made(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TurnStanding:
-    """What is known of a turn besides the turn itself, when a batch is chosen. `taught`: it is in an open batch, or trained a
-    version that was neither rejected nor rolled back. `is_aged`: a rule or skill that applies to its speaker was added, changed or
-    withdrawn since, so its prompt would differ today."""
+    """What else is known of a turn when a batch is chosen. `taught`: it is in an open batch, or trained a version that was neither
+    rejected nor rolled back. `is_aged`: a rule or skill for its speaker was added, changed or retired since, so its prompt would
+    differ today."""
 
     verdict: Verdict | None
     role: TurnRole | None
@@ -95,8 +95,8 @@ class TurnStanding:
 def rejection(
     turn: Made, standing: TurnStanding, generation: int, policy_version: int, max_lag: int, provider: str | None = None
 ) -> Rejection | None:
-    """Why this turn may not train the policy now, or None if it may. `provider` is the name of the provider that serves the policy:
-    other answers come from other models. None takes all."""
+    """Why this turn may not train the policy now, or None if it may. `provider` serves the policy: answers of other providers are
+    rejected. None accepts every provider."""
     checks = (
         (turn.kind is not TurnKind.MAIN, Rejection.SIDE),
         (turn.end is not TurnEnd.COMPLETED, Rejection.INCOMPLETE),
@@ -111,7 +111,7 @@ def rejection(
         (standing.taught, Rejection.TAUGHT),
         (standing.held_out, Rejection.HELD_OUT),
     )
-    return next((reason for is_so, reason in checks if is_so), None)
+    return next((reason for applies, reason in checks if applies), None)
 
 
 class LossKind(StrEnum):
@@ -125,7 +125,8 @@ class LossKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A loss and its settings. Ratios are clipped to [1 - clip_low, 1 + clip_high]; `kl` weighs the distance to the reference."""
+    """A loss and its settings. Ratios are clipped to [1 - clip_low, 1 + clip_high]; `kl` is the coefficient of the KL divergence
+    from the untrained weights."""
 
     kind: LossKind = LossKind.PPO
     clip_low: float = 0.2
@@ -139,7 +140,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Adam:
-    """All of AdamW's values; nothing is left to a backend's own defaults, which differ. A clip of 0 clips nothing."""
+    """All parameters of AdamW, since the defaults of backends differ. `grad_clip_norm` 0 clips nothing."""
 
     learning_rate: float = 1e-4
     beta1: float = 0.9
@@ -165,8 +166,8 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One answer drawn again in a window: exact tokens (a final end token included), their log-probabilities at temperature 1 under
-    the weights that drew them, and the text without the end token. `is_whole` is False where the room ran out."""
+    """One sampled answer: its tokens (including the end token), their log-probabilities at temperature 1 under the weights that
+    drew them, and the text without the end token. `is_whole` is False if `max_tokens` ended it."""
 
     tokens_T: tuple[int, ...]
     logprobs_T: tuple[float, ...]
@@ -175,15 +176,15 @@ class Rollout:
 
     def __post_init__(self) -> None:
         if not self.tokens_T or len(self.tokens_T) != len(self.logprobs_T):
-            raise ValueError(f"{len(self.tokens_T)} tokens with {len(self.logprobs_T)} log-probabilities are no rollout")
+            raise ValueError(f"a rollout has {len(self.tokens_T)} tokens and {len(self.logprobs_T)} log-probabilities")
         if not all(math.isfinite(logprob) and logprob <= 0.0 for logprob in self.logprobs_T):
-            raise ValueError("a log-probability is not a finite number up to zero")
+            raise ValueError("a log-probability is not a finite number at or below zero")
 
 
 @dataclass(frozen=True, slots=True)
 class Datum:
-    """One sequence to learn from. Only drawn tokens carry an advantage; the prompt's never do. `logprobs_T` are those of the
-    weights that drew the tokens; None only where the loss needs none (cross entropy)."""
+    """One sequence to learn from. Only drawn tokens have an advantage, prompt tokens do not. `logprobs_T` are the log-probabilities
+    under the weights that drew the tokens; None only for a loss without ratios (cross entropy)."""
 
     turn: TurnId
     prompt: tuple[int, ...]
@@ -201,9 +202,9 @@ class Datum:
 
 @dataclass(frozen=True, slots=True)
 class PieceStats:
-    """Statistics of one accumulated piece, as means over its drawn tokens. None if the backend does not return them. `kl` is the k3
-    estimate of the distance to the reference (the untrained weights), `ratio_max` the largest importance ratio, `clipped` the share
-    of tokens whose ratio was clipped."""
+    """Statistics of one accumulated piece, as means over its drawn tokens; None if the backend does not return them. `kl` is the k3
+    estimate of the KL divergence from the untrained weights, `ratio_max` the largest importance ratio, `clipped` the share of
+    tokens whose ratio was clipped."""
 
     tokens: int
     loss: float | None = None
@@ -216,7 +217,7 @@ class PieceStats:
 
 @dataclass(frozen=True, slots=True)
 class StepStats:
-    """Statistics of an optimiser step. `pieces` are those of its pieces, for backends that return them only with the step."""
+    """Statistics of an optimiser step. `pieces` is set by backends that return the statistics of the pieces only with the step."""
 
     step: int
     grad_norm: float | None = None
@@ -225,7 +226,7 @@ class StepStats:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """The progress of a run when it is opened: whole optimiser steps, and pieces accumulated towards the next."""
+    """The progress of a run when it is opened: complete optimiser steps, and pieces accumulated for the next."""
 
     steps: int = 0
     pieces: int = 0

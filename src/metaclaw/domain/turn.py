@@ -1,5 +1,5 @@
-"""A turn: one request and its answer, stamped when its prompt is built and never edited; its origin, what held rules did to its
-tool calls, and the step that learning makes of it."""
+"""Turns: one request and its answer, stamped when its prompt is built and never edited; the origin of a request, what held rules
+did to tool calls, and the step that learning makes of a turn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from metaclaw.domain.chat import Finish, Message, Part, SampledTokens, Tool, Too
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 
 ATTEMPT: Final = "attempt"
-"""The `kind_reason` of a turn that is one attempt at an answer. Attempts are kept under the turn that the client saw."""
+"""The `kind_reason` of a turn that is one attempt at an answer. Attempts are stored with the turn that the client saw."""
 
 TRIAL_QUESTION: Final = "Reply with one short sentence: which model are you?"
-"""What `metaclaw agents test` has an agent asked. Nothing is learned from it and it is not judged."""
+"""The question that `metaclaw agents test` asks through an agent. It is not judged, and nothing is learned from it."""
 KEEP_RULES: Final = "metaclaw-keep-rules"
-"""The name of the rule that is built in while others are held: an agent does not lift the person's rules itself."""
+"""The name of the built-in rule that an agent must not change the person's rules. It applies while any rule is held."""
 STOPPED_BY_US: Final = "MetaClaw stopped a tool call"
-"""How a text begins that stands in the place of calls."""
+"""The beginning of a text that the client gets in place of calls."""
 
 
 class HoldEnd(StrEnum):
@@ -33,7 +33,7 @@ class HoldEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EnforcedRule:
-    """A rule that held calls back: in how many attempts it was broken, what the client got, and why it was held."""
+    """A rule that held calls: how many attempts broke it, what the client got, and why."""
 
     rule: SkillName
     attempts: int
@@ -43,7 +43,7 @@ class EnforcedRule:
 
 @dataclass(frozen=True, slots=True)
 class ShownCall:
-    """A tool call as the client was shown it. Its id tells the message again in later requests."""
+    """A tool call as the client got it. Its id identifies the message in later requests."""
 
     id: str
     arguments: str
@@ -51,12 +51,12 @@ class ShownCall:
 
 @dataclass(frozen=True, slots=True)
 class TrueAnswer:
-    """The messages that the provider really sent and got, in place of one message that the client was shown.
+    """The messages that the provider really sent and got, in place of one message that the client got.
 
-    `messages` is a JSON list in the terms of `wire`: attempt, refusal, attempt. `calls` are what the client was shown; where there
-    are none, the message is known by `mark`: the turn's id in its text, or all of its text. `answer_id` is the answer's id as the
-    client knows it, `last_id` that of the last attempt, and `rest` a JSON list of what follows that attempt: a provider that keeps
-    answers itself has all the others.
+    `messages` is a JSON list in the format of `wire`: attempt, refusal, attempt. `calls` are the calls that the client got. A
+    message without calls is recognised by `mark`: the turn's id in its text, or its whole text. `answer_id` is the answer's id for
+    the client, `last_id` the id of the last attempt. `rest` is a JSON list of what follows the last attempt, for a provider that
+    stores answers itself and has everything before it.
     """
 
     wire: Wire
@@ -71,13 +71,13 @@ class TrueAnswer:
 SUBAGENT: Final = "subagent"
 """The reason of main turns whose request comes from another agent that is not named."""
 REMINDER: Final = b"reminder"
-"""The anchor of a reminder of rules at the end of a conversation: it is in one prompt and not carried into the next."""
+"""The anchor of a reminder of rules at the end of a conversation. It is in one prompt only."""
 WITHHELD: Final = b"withheld reminder"
-"""The anchor of a reminder that was due and left out, to compare. It has no text."""
+"""The anchor of a reminder that was due and left out, to measure its effect. It has no text."""
 
 
 class TurnKind(StrEnum):
-    """A main turn is the agent at work for its person; a side turn is its housekeeping (titles, summaries, heartbeats)."""
+    """A main turn works for the user; a side turn is the agent's own (title, summary, heartbeat)."""
 
     MAIN = "main"
     SIDE = "side"
@@ -101,7 +101,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Both clocks and the names of the rules, facts and skills placed in full, read once, when the prompt was built."""
+    """Generation and policy version, and the rules, facts and skills placed in full, fixed when the prompt was built."""
 
     generation: int
     policy_version: int
@@ -111,11 +111,11 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A block of rules, facts and skills as it stands in the prompt: after the message whose digest is `anchor`, or, where that is
-    empty, at the end of the client's system text. The same bytes go to the same place for as long as the session's history holds.
-    `skills` names what stands in it in full, rules and facts included, `listed` the skills that are listed in one line.
+    """A block of rules, facts and skills in the prompt. It follows the message whose digest is `anchor`; with an empty `anchor` it
+    is at the end of the client's system text. The same bytes stay at the same place until the client changes the session's history.
+    `skills` names the rules, facts and skills that it holds in full, `listed` the skills that it lists in one line.
 
-    A reminder of rules has an anchor of its own (`REMINDER`, `WITHHELD`) and is no such block: it is for one request."""
+    With the anchor `REMINDER` or `WITHHELD` it is a reminder of rules, for one request only."""
 
     anchor: bytes
     skills: tuple[SkillName, ...]
@@ -132,16 +132,16 @@ def listed_names(placements: Sequence[Placement]) -> tuple[SkillName, ...]:
     """The skills that these blocks list and none of them holds in full."""
     if len(placements) == 1:
         return placements[0].listed
-    named = [name for placement in placements for name in placement.listed]
-    if not named:
+    listed = [name for placement in placements for name in placement.listed]
+    if not listed:
         return ()
     full = {name for placement in placements for name in placement.skills}
-    return tuple([name for name in named if name not in full])
+    return tuple([name for name in listed if name not in full])
 
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """A skill that matched and whose placing was left to chance: whether it was placed, and with what probability it would be."""
+    """A matching skill whose placement was left to chance: whether it was placed, and with what probability."""
 
     skill: SkillName
     placed: bool
@@ -150,7 +150,7 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """Bytes that were put into the client's body at `offset` (counted in the client's body) to make the provider's."""
+    """Bytes inserted at `offset` of the client's body to make the provider's body."""
 
     offset: int
     inserted: bytes
@@ -158,8 +158,8 @@ class Splice:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The bytes of a turn. What the provider got is either the client's body with `splices` applied (wires match) or `translated`.
-    What the client saw is what the provider said, unless `seen` holds something else."""
+    """The bytes of a turn. The provider got the client's body with `splices` applied (same wire) or `translated`. The client saw
+    `said`, the provider's bytes, unless `seen` is set."""
 
     request: bytes
     splices: tuple[Splice, ...] = ()
@@ -179,7 +179,7 @@ class Exchange:
 
 
 def apply_splices(body: bytes, splices: tuple[Splice, ...]) -> bytes:
-    """The body with every splice put in; offsets count in the original body and must not decrease."""
+    """The body with every splice inserted. Offsets refer to the original body and must not decrease."""
     if not splices:
         return body
     pieces: list[bytes] = []
@@ -204,7 +204,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Everything about one request and its answer that can be known when the answer ends."""
+    """Everything that is known of one request and its answer when the answer ends."""
 
     id: TurnId
     session: SessionId
@@ -235,7 +235,7 @@ class Turn:
     placements: tuple[Placement, ...] = ()
     draws: tuple[Draw, ...] = ()
     enforcement: "Enforcement | None" = None
-    """What held rules did to the answer; None for nearly all turns."""
+    """What held rules did to the answer; None if no call was held."""
 
     @property
     def listed(self) -> tuple[SkillName, ...]:
@@ -244,14 +244,14 @@ class Turn:
 
     @property
     def is_subagent(self) -> bool:
-        """Whether another agent asked for it: what stands in a user's place is that agent's, and no person's."""
+        """Whether another agent made the request: its user messages are that agent's, not a person's."""
         return self.parent is not None or self.kind_reason == SUBAGENT
 
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """What held rules did to one answer: the rules, each attempt at the answer as a turn of its own, and what later requests must
-    say in place of the message that the client was shown."""
+    """What held rules did to one answer: the rules, each attempt as a turn, and the messages that replace the client's in later
+    requests."""
 
     rules: tuple[EnforcedRule, ...]
     attempts: tuple[Turn, ...] = ()
@@ -259,8 +259,8 @@ class Enforcement:
 
 
 class Anchor(msgspec.Struct, frozen=True, gc=False):
-    """The user message that began a segment: its index in this request's own message list (`messages` or `input`),
-    and the digest of the conversation up to and including it, which stays the same from request to request."""
+    """The user message that began a segment: its index in this request's message list (`messages` or `input`), and the digest of
+    the conversation up to and including it, which is the same in later requests."""
 
     index: int
     digest: bytes
@@ -268,7 +268,7 @@ class Anchor(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class SessionTrace:
-    """What identifies a session, so that its next request is recognised, also after a restart."""
+    """What the proxy needs to recognise the next request of a session, also after a restart."""
 
     session: SessionId
     key: str | None
@@ -284,10 +284,9 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     """The session a request belongs to and its place in it.
 
     `segment` counts the user's tasks in this session; `segment_began` is true on the first request of a segment.
-    `task` is the user's own words of this segment, without anything a client or channel glued to them.
-    `anchors` are the positions of the user messages that began each segment seen in this request's history, oldest first;
-    the last one is the current segment's. `head` is the digest of the whole normalised request; `key` is the client's own
-    session identifier, where it sends one.
+    `task` is the user's own words of this segment. `anchors` has one entry for each segment in this request's history, oldest
+    first; the last is the current segment's. `head` is the digest of the whole normalised request; `key` is the session identifier
+    that the client sent, if any.
     """
 
     session: SessionId
@@ -311,13 +310,12 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 class Step:
     """One main turn in its session.
 
-    `task` is the person's own words of the task the turn was made for; `history` is every message of the request, without our
-    skills; `answer` is what the model said; `after` is what the session's next request added behind that answer (tool results,
-    the person's next words), empty where there is no next request; `said_after` is the person's own next words, without what a
-    client glues to them, or None where they said nothing; `is_last` is true once the session is known to have ended here.
-    `previous` is the step before this one in its session, for what can only be seen over two turns; `finish` is why the model
-    stopped, None if unknown. `is_subagent` is true for a sub-agent's turn: its task comes from another agent, and nothing in it
-    is a person's word. `is_drawn` is true where chance decided whether a skill was placed: the outcome is part of a live trial.
+    `task` is the person's own words of the task. `history` has all messages of the request, without the placed skills. `after` has
+    the messages that the session's next request added after the answer (tool results, the person's next message); it is empty if
+    there is no next request. `said_after` is the person's own words among them, or None. `is_last` is true once the session is
+    known to have ended here. `previous` is the step before this one, for detectors that need two turns. `finish` is why the model
+    stopped, None if unknown. `is_subagent` is true if another agent set the task: then no text is a person's. `is_drawn` is true if
+    chance decided whether a skill was placed: the outcome is part of a live trial.
     """
 
     turn: TurnId
@@ -340,10 +338,10 @@ class Step:
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tools the answer asked for."""
+        """The tool calls of the answer."""
         return tuple(part for part in self.answer if isinstance(part, ToolCall))
 
     @property
     def results(self) -> tuple[ToolResult, ...]:
-        """What the tools gave back, as far as the next request shows it."""
+        """The tool results in the next request."""
         return tuple(part for message in self.after for part in message.parts if isinstance(part, ToolResult))

@@ -22,7 +22,7 @@ class Outcome(StrEnum):
 
 
 class Source(StrEnum):
-    """The source of a verdict, weakest first: each outranks those before it, and a later verdict an earlier one of its source."""
+    """The source of a verdict, weakest first. A source outranks those before it; of one source, the later verdict counts."""
 
     UNDECIDED = "nobody"
     JUDGE = "judge"
@@ -32,12 +32,11 @@ class Source(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Higher outranks lower."""
         return list(Source).index(self)
 
 
 class Fault(StrEnum):
-    """The cause of a failure: the agent, or its environment (network, quota, missing program), from which no skill is made."""
+    """The cause of a failure. No skill is made from a failure of the environment (network, quota, missing program)."""
 
     AGENT = "agent"
     ENVIRONMENT = "environment"
@@ -45,7 +44,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One observation. `evidence` is in log-odds of failure: above zero speaks for a failure, below zero against one."""
+    """One observation. `evidence` is in log-odds of failure: above zero for a failure, below zero for a success."""
 
     detector: str
     evidence: float
@@ -69,7 +68,7 @@ class Votes:
 
     @property
     def share_failed(self) -> float | None:
-        """The share of readable votes that say fail; None where no vote could be read."""
+        """The share of failures among the readable votes; None if there is no readable vote."""
         readable = self.passed + self.failed
         return self.failed / readable if readable else None
 
@@ -105,7 +104,7 @@ class Verdict:
 
 
 def outranks(newer: Verdict, standing: Verdict | None) -> bool:
-    """Whether a verdict that comes now replaces the one that stands. An unknown replaces nothing but an unknown."""
+    """Whether a new verdict replaces the standing one. Unknown replaces only unknown, except from the user."""
     if standing is None:
         return True
     if newer.outcome is Outcome.UNKNOWN and newer.source is not Source.USER:
@@ -115,7 +114,7 @@ def outranks(newer: Verdict, standing: Verdict | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpenFailure:
-    """A failed turn that has taught nothing yet: its speaker, the generation it was made with, and when its verdict was given."""
+    """A failed turn from which nothing was learned yet: its speaker, its generation, and when it was judged."""
 
     turn: TurnId
     scope: Scope
@@ -125,7 +124,7 @@ class OpenFailure:
 
 @dataclass(frozen=True, slots=True)
 class PassRate:
-    """Passes and failures seen; replays count as fractions of a task."""
+    """Numbers of passes and failures. A replay counts as a fraction of a task."""
 
     passed: float = 0.0
     failed: float = 0.0
@@ -141,7 +140,6 @@ class PassRate:
         return self.mean * (1 - self.mean) / (3 + self.passed + self.failed)
 
     def plus(self, *, passed: bool, weight: float = 1.0) -> "PassRate":
-        """With one more outcome."""
         return PassRate(self.passed + weight, self.failed) if passed else PassRate(self.passed, self.failed + weight)
 
 
@@ -149,15 +147,14 @@ class PassRate:
 class Belief:
     """Pass rates of matching tasks with the skill and without it, and what a wrong decision would cost.
 
-    Each rate has a Beta distribution: Beta(1, 1) before anything is known, one more pass or failure for each task. Their difference
-    d is taken as normal with the mean and variance that follow. Then
+    Each rate has a Beta distribution: Beta(1, 1) at first, updated with each pass or failure. Their difference d is approximated by
+    a normal distribution of the same mean and variance. Then
 
         loss if kept      = E[max(0, -d)]     the passes lost per task if the skill stays and is worse
         loss if withdrawn = E[max(0, +d)]     the passes lost per task if the skill goes and was better
 
-    A decision is made as soon as its expected loss is small enough to be accepted; where no more evidence may be bought or waited
-    for, the smaller one decides. This is no significance test: the error rates that follow from the limits are simulated
-    (`python -m benchmarks.gate`, docs/decisions/0032).
+    A decision is made as soon as its expected loss is below a limit; if no more evidence can be had, the smaller loss decides.
+    This is no significance test: a simulation gives the error rates (`python -m benchmarks.gate`, docs/decisions/0032).
     """
 
     with_skill: PassRate = PassRate()
@@ -190,7 +187,6 @@ class Belief:
         return 0.5 * (1 + erf(self.difference / self.deviation / sqrt(2)))
 
     def plus(self, *, is_placed: bool, passed: bool, weight: float = 1.0) -> "Belief":
-        """With the outcome of one more task."""
         if is_placed:
             return Belief(self.with_skill.plus(passed=passed, weight=weight), self.without)
         return Belief(self.with_skill, self.without.plus(passed=passed, weight=weight))

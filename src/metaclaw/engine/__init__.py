@@ -1,8 +1,7 @@
-"""The embedded model: a language model served from a child process, with exact tokens and log-probabilities; and the search for
-skills by meaning.
+"""The embedded model, a language model in a child process with exact tokens and log-probabilities; and the search by meaning.
 
-Imports nothing heavy: torch is loaded in child processes. Names in `_LOADED_ON_USE` are imported when they are first asked for,
-since a tokenizer or files come with them.
+Imports nothing heavy: torch is loaded in child processes. Names in `_LOADED_ON_USE` are imported at their first use, since their
+modules import a tokenizer or read files.
 """
 
 from importlib import import_module

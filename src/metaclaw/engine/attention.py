@@ -1,5 +1,5 @@
-"""The cache of keys and values, and attention over a ragged batch: single tokens of adjacent slots share one masked call, each
-longer span has a call of its own."""
+"""The cache of keys and values, and attention over a ragged batch: single tokens of adjacent slots share one masked call, and each
+longer span has its own call."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +30,8 @@ class Slot:
 class Cache:
     """Keys and values for a fixed number of slots, each as long as the context.
 
-    The memory is reserved as untouched zero pages: unused parts of a slot cost nothing, and are finite numbers, as masked attention
-    needs.
+    The memory is reserved as zero pages: unused parts of a slot cost nothing, and contain finite numbers, as masked attention
+    requires.
     """
 
     def __init__(self, shape: Shape, slots: int, positions: int, dtype: torch.dtype = torch.float32) -> None:
@@ -150,7 +150,7 @@ class _Stretch:
 
 
 AttentionWindow: TypeAlias = _Neighbours | _Stretch
-"""Rows that attend in one call: from the queries of all rows to the output of these."""
+"""Rows that attend in one call. `attend` takes the queries of all rows and returns the output of these rows."""
 
 
 def plan_windows(cache: Cache, spans: Sequence[Span]) -> list[AttentionWindow]:

@@ -1,5 +1,5 @@
-"""Continuous batching, and the drawing of tokens: requests join and leave between passes, and long prompts are read in chunks
-beside the running answers. Each request has its own options and random numbers, independent of the rest of the batch."""
+"""Continuous batching, and the drawing of tokens: requests join and leave between passes, and long prompts are read in chunks while
+other requests are answered. Each request has its own options and random numbers, independent of the rest of the batch."""
 
 import random
 from collections import Counter, deque
@@ -29,7 +29,7 @@ _COLDEST: Final = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class DrawnToken:
-    """A token, its log-probability under the raw distribution, and the likeliest alternatives if they are asked for."""
+    """A token, its log-probability under the raw distribution, and the likeliest alternatives if the request asks for them."""
 
     token: int
     logprob: float

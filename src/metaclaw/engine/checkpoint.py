@@ -91,7 +91,7 @@ def read_shape(folder: Path, kinds: Collection[str] = PLAIN_KINDS) -> Shape:
 
 
 def _positions(config: Mapping[str, Json]) -> int:
-    """The longest text; where attention has a window, no longer than that, so that the window has no effect."""
+    """The longest text. If attention has a window, it is no longer than the window, which then has no effect."""
     positions, window = _integer(config, "max_position_embeddings"), config.get("sliding_window")
     return min(positions, window) if isinstance(window, int) and config.get("use_sliding_window", True) else positions
 

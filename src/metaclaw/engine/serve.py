@@ -1,4 +1,4 @@
-"""The loop of the engine process: read requests from a pipe, run the batches of all versions, write answers."""
+"""The main loop of the engine process: read requests from a pipe, run the batches of all versions, write answers."""
 
 import time
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ from metaclaw.errors import MetaClawError, WireError
 _SHARE: Final = 0.1
 _MOST_S: Final = 0.005
 _HURRY: Final = 3.0
-"""Between two rounds of passes, loading and merging get this share of the round's time, up to a limit that a reader does not
-notice, or `_HURRY` times as much if a request waits for it. The work is done in steps, and a step that has begun is finished."""
+"""Between two rounds of passes, loading and merging get `_SHARE` of the round's time, at most `_MOST_S`, which a reader does not
+notice; `_HURRY` times as much if a request waits for it. The work is done in steps, which are not interrupted."""
 _LOOK_S: Final = 0.002
 
 Line: TypeAlias = Pipe[frames.ToEngine, frames.FromEngine]
@@ -115,20 +115,20 @@ class Engine:
             self._changes[number] = self._load(message.id, number, adapter)
 
     def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
-        # A thread waits for the disk. All else is done between passes: in a thread it would take the interpreter, and a core, from
+        # A thread waits for the disk. Everything else runs between passes: a thread would take the interpreter lock and a core from
         # the running answers.
-        recipe = AdaptedWeights(self._model, self._tensors, adapter)
-        reading = self._reader.submit(recipe.warm)
+        adapted = AdaptedWeights(self._model, self._tensors, adapter)
+        reading = self._reader.submit(adapted.warm)
         while not reading.done():
             wait([reading], timeout=_LOOK_S)
             yield
         # A bad adapter must not abort running answers.
         try:
-            self._versions[number] = Version((yield from recipe.prepare()), self._vocabulary, self._slots, adapter)
+            self._versions[number] = Version((yield from adapted.prepare()), self._vocabulary, self._slots, adapter)
         except (MetaClawError, MemoryError, RuntimeError, ArithmeticError, ValueError) as error:
             self._pipe.send(frames.NotLoaded(id, number, str(error)))
             return
-        self._merges[number] = recipe.merge()
+        self._merges[number] = adapted.merge()
         if id is not None:
             self._pipe.send(frames.Loaded(id))
 
@@ -141,7 +141,7 @@ class Engine:
             self._pipe.send(frames.Unloaded(number))
 
     def _dismiss(self) -> None:
-        """Free unloaded versions when their last answer is finished; for those whose number was reused no message is sent."""
+        """Free unloaded versions whose last answer is finished. No message is sent for a version whose number was reused."""
         self._displaced = [version for version in self._displaced if not version.is_idle]
         for number, version in list(self._leaving.items()):
             if version.is_idle:
@@ -154,7 +154,7 @@ class Engine:
         self._pipe.send(frames.Unloaded(number))
 
     def _work(self, serving_s: float) -> None:
-        """Do some steps of loading, freeing and merging after a round of passes that took `serving_s`."""
+        """Do steps of loading, freeing and merging for a share of `serving_s`, the time of the last round of passes."""
         began, most = time.monotonic(), min(_SHARE * serving_s, _MOST_S)
         while self._changes or self._merges:
             # Requests wait for loads and unloads, but not for merges.

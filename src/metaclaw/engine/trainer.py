@@ -1,7 +1,7 @@
-"""Training of the embedded model in a process of its own, and the pause of training while answers are made.
+"""Train the embedded model in a child process, and pause training during answers.
 
-On few cores a low priority is not enough, so the trainer's whole process group is stopped by a signal before an answer is begun,
-and continues after it. Imports nothing heavy.
+With few cores a low priority is not enough, so a signal stops the trainer's whole process group before an answer begins, and
+another continues it afterwards. Imports nothing heavy.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ class Pausable(Protocol):
 
 
 class TrainingPause:
-    """Counted holds, each with its reason. The first stops every member before it returns; the last release lets them continue.
+    """Stops its members while there are holds. The first hold stops all members before it returns; the last release continues them.
 
-    Members stay stopped for `settle_s` after the last release, so that a burst of requests is one stop. One event loop calls it.
+    Members stay stopped for `settle_s` after the last release, so that a burst of requests stops them once. Not thread-safe.
     """
 
     def __init__(self, *, settle_s: float = 0.0) -> None:
@@ -72,7 +72,7 @@ class TrainingPause:
                 member.stop()
 
     def release(self, reason: str) -> None:
-        """Take one hold back. Raises ValueError if there is none for this reason."""
+        """End one hold. Raises ValueError if there is none for this reason."""
         count = self._holds.get(reason)
         if count is None:
             raise ValueError(f"training is not paused for {reason!r}")
@@ -112,10 +112,11 @@ class TrainingPause:
 
 
 class EmbeddedTrainer:
-    """A TrainingBackend. `folder` is the model's (made from SmolLM2 if `convert`), kept weights go into folders in `policies`.
+    """A TrainingBackend. `folder` is the model's folder (converted from SmolLM2 if `convert`); `policies` has a folder for each
+    kept adapter.
 
-    A cancelled call ends the process, and so does a pause of `release_memory_after_s`, or as long without an open run and without
-    requests. Then no run is open; `open` continues from the state on disk and returns it. Calls wait while training is paused.
+    The process ends when a call is cancelled, after a pause of `release_memory_after_s`, or after the same time without an open run
+    and without requests. Then no run is open; `open` continues from the state on disk. Calls wait while training is paused.
     """
 
     name: Final = "embedded"
@@ -157,9 +158,9 @@ class EmbeddedTrainer:
 
     async def open(self, run: RunPlan) -> RunProgress:
         """Begin this run, or continue it from the state on disk."""
-        asked = frames.Open(run.name, run.start, run.rank, run.seed, str(run.folder))
+        message = frames.Open(run.name, run.start, run.rank, run.seed, str(run.folder))
         self.is_open = False
-        answer = await self._ask(asked, frames.Opened)
+        answer = await self._ask(message, frames.Opened)
         self._plan, self.is_open = run, True
         self._watch_memory()
         log.info("run_opened name=%s steps=%d pieces=%d", run.name, answer.progress.steps, answer.progress.pieces)
@@ -170,57 +171,51 @@ class EmbeddedTrainer:
     async def sample(
         self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None = None
     ) -> list[list[Rollout]]:
-        """Rollouts from the run's present weights, or from kept ones."""
         return await self._sample(prompts, drawing, self._source(weights))
 
     async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
-        """Rollouts from the untrained model."""
         return await self._sample(prompts, drawing, frames.Base())
 
     async def score(self, pairs: _Pairs, weights: Weights | None = None) -> list[tuple[float, ...]]:
-        """Log-probabilities of each pair's second part after its first."""
         return await self._score(pairs, self._source(weights))
 
     async def score_base(self, pairs: _Pairs) -> list[tuple[float, ...]]:
-        """The same under the untrained model."""
         return await self._score(pairs, frames.Base())
 
     async def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
-        """Add one piece's gradient. It may be written to disk later; `open` returns what was."""
+        """Add one piece's gradient. It may be written to disk later; `open` returns how many pieces were written."""
         self._require_run()
         return (await self._ask(frames.Accumulate(list(data), loss), frames.Accumulated)).stats
 
     async def apply(self, adam: Adam, normaliser: float) -> StepStats:
-        """One optimiser step, on disk when it returns."""
         self._require_run()
         return (await self._ask(frames.Apply(adam, normaliser), frames.Applied)).stats
 
     async def keep(self, label: str) -> Weights:
-        """Write the present weights in PEFT's format, with the training state. The folder replaces one of that label."""
+        """Write the current weights in PEFT's format, with the training state, in place of an earlier folder of this label."""
         self._require_run()
         folder = self._folder_of(label)
         await self._ask(frames.Keep(folder), frames.Done)
         return Weights(self.name, folder, folder)
 
     async def shrink(self, weights: Weights, scale: float, label: str) -> Weights:
-        """Write kept weights under another label, with what was learned multiplied by a scale."""
         folder = self._folder_of(label)
         await self._ask(frames.Shrink(weights.adapter, scale, folder), frames.Done)
         return Weights(self.name, folder, folder)
 
     async def discard(self, weights: Weights) -> None:
-        """Remove their folder, if it is one of ours."""
+        """Remove their folder, if it is in `policies`."""
         folder = Path(weights.adapter)
         if folder.parent == self._policies:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _folder_of(self, label: str) -> str:
         if not _LABEL.fullmatch(label):
-            raise TrainingError(f"{label!r} cannot be the name of a folder of weights")
+            raise TrainingError(f"{label!r} is not a valid name for a folder of weights")
         return str(self._policies / label)
 
     async def close(self, *, discard: bool) -> None:
-        """End the run. Keeping its state waits while training is paused; discarding it does not."""
+        """End the run. With `discard` this does not wait for the end of a pause."""
         plan, self._plan = self._plan, None
         if discard and self._training_pause.is_still:
             await self._end(self._child)
@@ -263,8 +258,8 @@ class EmbeddedTrainer:
         return (await self._ask(frames.Sample([list(prompt) for prompt in prompts], drawing, source), frames.Sampled)).groups
 
     async def _score(self, pairs: _Pairs, source: frames.Source) -> list[tuple[float, ...]]:
-        asked = frames.Score([(list(before), list(after)) for before, after in pairs], source)
-        return (await self._ask(asked, frames.Scored)).logprobs
+        message = frames.Score([(list(before), list(after)) for before, after in pairs], source)
+        return (await self._ask(message, frames.Scored)).logprobs
 
     def _source(self, weights: Weights | None) -> frames.Source:
         if weights is not None:
@@ -321,7 +316,7 @@ class EmbeddedTrainer:
         return child
 
     async def _end(self, child: TrainerProcess | None) -> int | None:
-        """End the process and wait until it is gone; its exit status, or None if there was none."""
+        """End the process and wait until it is gone; returns its exit status, or None without a process."""
         if child is not None:
             self._kill(child)
         return None if self._reaping is None else await asyncio.shield(self._reaping)

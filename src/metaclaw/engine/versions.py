@@ -1,8 +1,8 @@
-"""Versions of the weights in the engine process, each with its own memory and running answers, and how they are made.
+"""Versions of the weights in the engine process, each with its own memory and running answers, and how they are built.
 
 A version is the base model and an adapter. It can answer as soon as the adapter is read: the adapter's small factors are added to
-every product. Then, step by step between the answers, each layer gets weights of its own with the adapter merged into them. That
-makes tokens a little faster, and changes them by no more than rounding.
+every product. Then, step by step between answers, each layer gets its own weights with the adapter merged into them. That is a
+little faster and changes results only by rounding.
 """
 
 from collections import deque
@@ -91,7 +91,7 @@ DEFAULT_MAX_TOKENS: Final = 256
 
 
 class Version:
-    """A model and its running answers. Keys and values are only read by the weights that wrote them."""
+    """A model, its cache and its running answers. Versions share no cache: keys and values depend on the weights."""
 
     def __init__(self, model: Llama, vocabulary: Vocabulary, slots: int, adapter: Path | None) -> None:
         self.adapter = adapter
@@ -146,7 +146,7 @@ class Version:
                 yield answer.finished(ends)
 
     def dissolve(self) -> Steps[None]:
-        """Free the memory step by step. The version cannot answer afterwards."""
+        """Free the memory step by step. After that the version cannot answer."""
         del self._batch
         yield
         yield from self._model.dissolve()
@@ -163,14 +163,14 @@ class AdaptedWeights:
         self._model: Llama | None = None
 
     def warm(self) -> None:
-        """Read the adapter's files into the system's cache, so that `prepare` does not wait for a disk. Errors are found then."""
+        """Read the adapter's files into the system's cache, so that `prepare` does not wait for a disk. Errors are ignored here."""
         if self._folder.is_dir():
             for path in self._folder.iterdir():
                 if path.is_file():
                     path.read_bytes()
 
     def prepare(self) -> Steps[Llama]:
-        """Make the model with the adapter beside its weights; raises TrainingError if the adapter is unusable."""
+        """Build the model with the adapter next to its weights; raises TrainingError if the adapter is unusable."""
         base, adapter = self._base, (yield from reading_adapter(self._folder))
         _check_fit(adapter, projection_shapes(self._tensors))
         changes = (_changes(adapter, base.shape, base.dtype, number) for number in range(base.shape.layers))
@@ -178,7 +178,7 @@ class AdaptedWeights:
         return self._model
 
     def merge(self) -> Steps[None]:
-        """Give the prepared model weights of its own, with the adapter merged into them."""
+        """Give the prepared model its own weights, with the adapter merged into them."""
         model, adapter, dtype = self._model, self._adapter, self._base.dtype
         assert model is not None
         assert adapter is not None
@@ -230,4 +230,4 @@ def _check_fit(adapter: Adapter, shapes: Shapes) -> None:
     """Raise TrainingError if the adapter changes a projection that the model does not have."""
     for module, (down, up) in adapter.pairs.items():
         if shapes.get(module) != (up.shape[0], down.shape[1]):
-            raise TrainingError(f"{module}: a change of {up.shape[0]} × {down.shape[1]} fits no weight of the model's")
+            raise TrainingError(f"{module}: a change of {up.shape[0]} × {down.shape[1]} fits no weight of the model")

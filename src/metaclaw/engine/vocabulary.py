@@ -29,7 +29,7 @@ class Vocabulary:
         }
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            # A second one that reads special tokens in a text as letters.
+            # A second tokenizer that reads special tokens in a text as letters.
             self._literal = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the library raises nothing more precise
             raise EngineError(f"cannot read {folder / 'tokenizer.json'}: {error}") from error
@@ -114,7 +114,7 @@ class Detokenizer:
         return fresh
 
     def _fresh(self) -> str:
-        # Some tokenizers drop a leading space, so new tokens are decoded together with the ones before.
+        # Some tokenizers drop a leading space, so new tokens are decoded together with those before.
         before = self._vocabulary.decode(self._context)
         return self._vocabulary.decode(self._context + self._pending)[len(before) :]
 
@@ -145,7 +145,7 @@ class StopFinder:
         return self._let(len(self._held) - held_back(self._held, self._stops))
 
     def flush(self) -> str:
-        """The text held back, when no more comes."""
+        """The text held back, after the last token."""
         return self._let(len(self._held))
 
     def _let(self, count: int, *, drop: bool = False) -> str:
@@ -169,8 +169,8 @@ def read_end_ids(folder: Path) -> frozenset[int]:
     """The tokens that end an answer, from the configurations of a model folder."""
     ends: set[int] = set()
     for path in (folder / "generation_config.json", folder / "config.json"):
-        found = read_json(path).get("eos_token_id") if path.is_file() else None
-        ends |= {one for one in (found if isinstance(found, list) else [found]) if isinstance(one, int)}
+        value = read_json(path).get("eos_token_id") if path.is_file() else None
+        ends |= {token for token in (value if isinstance(value, list) else [value]) if isinstance(token, int)}
     return frozenset(ends)
 
 

@@ -1,4 +1,4 @@
-"""Privacy and safety: secrets, who said what, and what a skill may instruct and reach."""
+"""Privacy and safety: secrets, the sources of passages, and the review of proposed skills and rules."""
 
 from metaclaw.privacy.capabilities import combined_capabilities, skill_capabilities
 from metaclaw.privacy.known_secrets import KnownSecrets

@@ -66,27 +66,27 @@ _COMMANDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     for name, pattern in (
         ("make a file executable", r"\bchmod\s+(?:-\w+\s+)?(?:[ugoa]*\+[rws]*x|[0-7]*[1357][0-7]{0,2}\b)"),
         ("run as root", r"(?<![\w-])(?:sudo|doas|pkexec|runas)\s+(?!apt)\S|(?<!\w)su\s+-"),
-        ("change what runs by itself", r"\bcrontab\b|\bcron\.d\b|\bsystemctl\s+(?:enable|start|daemon-reload|edit)"
+        ("change scheduled or startup programs", r"\bcrontab\b|\bcron\.d\b|\bsystemctl\s+(?:enable|start|daemon-reload|edit)"
                                        r"|\blaunchctl\b|\bschtasks\b|\brc\.local\b|(?:\.|/)(?:bashrc|zshrc|profile"
                                        r"|bash_profile|zshenv)\b|LaunchAgents|\bat\s+now\b|@reboot"),
         ("install from an address", r"\b(?:pip3?|pipx|uv(?:\s+pip)?|npm|npx|pnpm|yarn|bunx?|go|cargo|gem|brew|apt(?:-get)?|dnf"
                                     r"|yum|snap|conda)\s+(?:\w+\s+)?(?:-\S+\s+){0,5}?\S*(?:https?://|git\+|git@|ssh://|file:"
                                     r"|\.tgz\b|\.whl\b|\.deb\b|github:)\S*|--(?:extra-)?index-url|--registry[= ]|--find-links"
                                     r"|--trusted-host|\badd-apt-repository\b|\bbrew\s+tap\b"),
-        ("change where a repository goes", r"\bgit\s+(?:remote\s+(?:add|set-url)|config\s+(?:--\w+\s+)?(?:core\.(?:hookspath"
+        ("change git remotes, hooks or settings", r"\bgit\s+(?:remote\s+(?:add|set-url)|config\s+(?:--\w+\s+)?(?:core\.(?:hookspath"
                                            r"|sshcommand|pager|fsmonitor)|credential|url\.|alias\.|filter\.|diff\.)\S*"
                                            r"|push\s+\S*(?:https?://|git@)\S*|submodule\s+add|clone\s+\S*(?:https?://|git@))"
                                            r"|\.git/hooks|\bgit\s+push\s+(?:--mirror|-f\b|--force)"),
-        ("change keys", r"\bssh-(?:keygen|copy-id|add)\b|authorized_keys|\bgpg\s+--(?:import|export-secret)"
+        ("read or change keys", r"\bssh-(?:keygen|copy-id|add)\b|authorized_keys|\bgpg\s+--(?:import|export-secret)"
                         r"|\bsecurity\s+(?:find|dump|add)-|\bkeyring\b|\bvault\s+(?:read|kv)\b|\bgh\s+auth\s+token\b"
                         r"|\bgcloud\s+auth\s+print|\baws\s+(?:configure|iam|sts)\b|\bkubectl\s+(?:get|describe)\s+secrets?\b"
                         r"|\bop\s+(?:read|item)\b"),
-        ("switch protection off", r"--no-verify\b|--insecure\b|(?<!\w)-k\s+https?:|verify\s*=\s*False"
+        ("turn protection off", r"--no-verify\b|--insecure\b|(?<!\w)-k\s+https?:|verify\s*=\s*False"
                                   r"|StrictHostKeyChecking[ =]no|NODE_TLS_REJECT_UNAUTHORIZED|--no-check-certificate"
                                   r"|--disable-(?:web-)?security|--allow-unauthenticated|--dangerously\S*|--privileged\b"
                                   r"|setenforce\s+0|ufw\s+disable|iptables\s+-F|Set-ExecutionPolicy|--yolo\b|GIT_SSL_NO_VERIFY"
                                   r"|--no-sandbox|permissions?\.(?:allow|defaultMode)|bypassPermissions|auto-?approve"),
-        ("delete at large", r"\brm\s+-(?:\w*r\w*f|\w*f\w*r)\w*\s|\bmkfs\b|\bdd\s+if=|\bshred\b|\bgit\s+(?:reset\s+--hard"
+        ("delete many files or data", r"\brm\s+-(?:\w*r\w*f|\w*f\w*r)\w*\s|\bmkfs\b|\bdd\s+if=|\bshred\b|\bgit\s+(?:reset\s+--hard"
                             r"|clean\s+-\w*f)|\bdrop\s+(?:table|database)\b|\bformat\s+c:|history\s+-c\b|\btruncate\s+table\b"),
         ("open or send over the network", r"\b(?:nc|ncat|netcat|socat)\s+-?\S|\bngrok\b|\bcloudflared\b|\bssh\s+-[RLD]\b"
                                           r"|\bscp\s+\S|\brsync\s+\S+\s+\S+@|\bsendmail\b|\bmail\s+-s\b"
@@ -94,7 +94,7 @@ _COMMANDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
                                           r"|PUT))|\bwebhook\b|\brequests\.post\b|\bfetch\s*\([^)\n]{0,100}post|\bdns(?:lookup"
                                           r"|-exfil)|\bnslookup\s+\$|\bdig\s+\$"),
         ("download", r"\b(?:curl|wget|iwr|invoke-webrequest)\b[^\n`|]{0,200}(?:\s-[oO]\b|\s--output|\s-OutFile|https?://)"),
-        ("start a foreign container", r"\bdocker\s+run\b[^\n]{0,200}(?:-v\s*/|--privileged|--pid[= ]host"
+        ("start a container with host access", r"\bdocker\s+run\b[^\n]{0,200}(?:-v\s*/|--privileged|--pid[= ]host"
                                       r"|--net(?:work)?[= ]host)|\bkubectl\s+(?:apply|exec|run)\b[^\n]{0,100}https?://"),
         ("change an agent's own settings", r"\.claude/|\bclaude\s+mcp\b|mcpServers|\bmcp\s+add\b|settings\.json|\.cursor/"
                                            r"|AGENTS\.md|CLAUDE\.md|\.codex/|config\.toml|SKILL\.md"),
@@ -125,17 +125,17 @@ class Capabilities:
     commands: frozenset[str] = field(default_factory=frozenset)
 
     def __bool__(self) -> bool:
-        return any(getattr(self, one.name) for one in fields(self))
+        return any(getattr(self, field.name) for field in fields(self))
 
     def __or__(self, other: "Capabilities") -> "Capabilities":
-        return Capabilities(*(getattr(self, one.name) | getattr(other, one.name) for one in fields(self)))
+        return Capabilities(*(getattr(self, field.name) | getattr(other, field.name) for field in fields(self)))
 
     def __sub__(self, other: "Capabilities") -> "Capabilities":
-        return Capabilities(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
+        return Capabilities(*(getattr(self, field.name) - getattr(other, field.name) for field in fields(self)))
 
     def words(self) -> str:
         """For people: `hosts: evil.example; pipes: curl … | sh`."""
-        named = ((one.name, sorted(getattr(self, one.name))) for one in fields(self))
+        named = ((field.name, sorted(getattr(self, field.name))) for field in fields(self))
         return "; ".join(f"{name}: {', '.join(values)}" for name, values in named if values)
 
 
@@ -144,16 +144,16 @@ def capabilities(text: str) -> Capabilities:
     shown = visible_text(text)
     return Capabilities(
         frozenset(_hosts(shown)),
-        frozenset(found[1].rstrip("/.,") for found in _PATH.finditer(shown)),
-        frozenset(next(group for group in found.groups() if group).strip("/").lower() for found in _CREDENTIAL.finditer(shown)),
-        frozenset(" ".join(found[1].split())[:120] for found in _PIPE.finditer(shown)),
+        frozenset(match[1].rstrip("/.,") for match in _PATH.finditer(shown)),
+        frozenset(next(group for group in match.groups() if group).strip("/").lower() for match in _CREDENTIAL.finditer(shown)),
+        frozenset(" ".join(match[1].split())[:120] for match in _PIPE.finditer(shown)),
         frozenset(name for name, pattern in _COMMANDS if pattern.search(shown)),
     )
 
 
 @lru_cache(_REMEMBERED_SKILLS)
 def skill_capabilities(text: str) -> Capabilities:
-    """`capabilities` with a cache, for skills, which are compared with every proposal. Not for what people say."""
+    """`capabilities` with a cache, for skills, which are compared with every proposal. People's words must not be cached."""
     return capabilities(text)
 
 
@@ -164,15 +164,15 @@ def skill_text(skill: Skill) -> str:
 
 def _hosts(text: str) -> Iterable[str]:
     for pattern in (_URL, _AT, _SOCKET):
-        yield from (host for found in pattern.finditer(text) if (host := _host(found[1])))
-    for found in _DOMAIN.finditer(text):
-        if not _CODE_NAMES.search(found[1]) and (host := _host(found[1])):
+        yield from (host for match in pattern.finditer(text) if (host := _host(match[1])))
+    for match in _DOMAIN.finditer(text):
+        if not _CODE_NAMES.search(match[1]) and (host := _host(match[1])):
             yield host
-    for found in _ADDRESS.finditer(text):
-        if (found[2] or _is_address(found[1])) and (host := _host(found[1] or found[2])):
+    for match in _ADDRESS.finditer(text):
+        if (match[2] or _is_address(match[1])) and (host := _host(match[1] or match[2])):
             yield host
-    for found in _DEFANGED.finditer(text):
-        name = re.sub(r"\s?(?:\[\.\]|\(\.\)|\[dot\]|\(dot\)| dot )\s?", ".", found[1], flags=re.IGNORECASE)
+    for match in _DEFANGED.finditer(text):
+        name = re.sub(r"\s?(?:\[\.\]|\(\.\)|\[dot\]|\(dot\)| dot )\s?", ".", match[1], flags=re.IGNORECASE)
         if _DOMAIN.fullmatch(name):
             yield name.lower()
 
@@ -223,11 +223,11 @@ def combined_capabilities(skills: Sequence[Skill]) -> Capabilities:
 def _assembled(texts: Sequence[str]) -> Iterable[str]:
     """The texts as an agent could combine them: variables filled in, and code fragments joined."""
     whole = "\n".join(texts)
-    values = {found[1]: found[2] for found in _ASSIGNED.finditer(whole)}
+    values = {match[1]: match[2] for match in _ASSIGNED.finditer(whole)}
     if values:
         filled = whole
         for _ in range(3):
-            filled = _REFERENCE.sub(lambda found: values.get(next(name for name in found.groups() if name), found[0]), filled)
+            filled = _REFERENCE.sub(lambda match: values.get(next(name for name in match.groups() if name), match[0]), filled)
         yield filled
         yield re.sub(r"[\"'`]?\s*\+\s*[\"'`]?", "", filled)
     pieces = [_pieces(text) for text in texts]
@@ -240,30 +240,30 @@ def _assembled(texts: Sequence[str]) -> Iterable[str]:
 
 def _pieces(text: str) -> list[str]:
     """The code fragments of a skill, which those of another skill may complete."""
-    code = [(found[1] or found[2]).strip() for found in _CODE_SPAN.finditer(text)]
-    quoted = [found[1] or found[2] for found in _QUOTED_SPAN.finditer(text)]
+    code = [(match[1] or match[2]).strip() for match in _CODE_SPAN.finditer(text)]
+    quoted = [match[1] or match[2] for match in _QUOTED_SPAN.finditer(text)]
     return list(dict.fromkeys(piece for piece in (*code, *quoted) if piece))[:_MAX_PIECES]
 
 
 def _flows(texts: Sequence[str]) -> Iterable[str]:
     """Data flows across two skills: one reads a secret and the other sends, or one downloads and the other runs."""
-    found = [skill_capabilities(text) for text in texts]
+    reach = [skill_capabilities(text) for text in texts]
     temporary = [_temporary(text) for text in texts]
-    for one, other in permutations(range(len(texts)), 2):
-        taken, sent = found[one], found[other]
+    for first, second in permutations(range(len(texts)), 2):
+        source, target = reach[first], reach[second]
         if (
-            taken.credentials
-            and not taken.hosts
-            and _READS.search(texts[one])
-            and sent.hosts
-            and _SENDS.search(texts[other])
-            and not sent.credentials
+            source.credentials
+            and not source.hosts
+            and _READS.search(texts[first])
+            and target.hosts
+            and _SENDS.search(texts[second])
+            and not target.credentials
         ):
-            yield f"secrets from one skill to {', '.join(sorted(sent.hosts))} of another"
-        shared = (taken.paths & sent.paths) | (temporary[one] & temporary[other])
-        if shared and taken.hosts and _FETCHES.search(texts[one]) and _RUNS.search(texts[other]) and not sent.hosts:
-            yield f"what one skill fetches into {', '.join(sorted(shared))} another runs"
+            yield f"secrets from one skill to {', '.join(sorted(target.hosts))} of another"
+        shared = (source.paths & target.paths) | (temporary[first] & temporary[second])
+        if shared and source.hosts and _FETCHES.search(texts[first]) and _RUNS.search(texts[second]) and not target.hosts:
+            yield f"one skill downloads {', '.join(sorted(shared))}, and another runs it"
 
 
 def _temporary(text: str) -> frozenset[str]:
-    return frozenset(found[0] for found in re.finditer(r"[\w./-]{0,60}\.(?:sh|py|js|bin|exe|ps1|tmp|bat)\b", text))
+    return frozenset(match[0] for match in re.finditer(r"[\w./-]{0,60}\.(?:sh|py|js|bin|exe|ps1|tmp|bat)\b", text))

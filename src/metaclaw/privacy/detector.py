@@ -50,8 +50,8 @@ _SIMPLE = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
 class TextView:
-    """A text made from another by replacing stretches of it, with a map back to the original. The original may be a view itself,
-    `under`; positions are then mapped back to the text under that."""
+    """A text made from another by replacing stretches of it, with a map back to the original. If the original is a view (`under`),
+    positions are mapped back through it."""
 
     __slots__ = ("_ends", "_starts", "_view_starts", "joins", "text", "under")
 
@@ -93,7 +93,7 @@ class TextView:
 
 
 def _with_replaced(text: str, pattern: re.Pattern[str], instead: Callable[[str], str]) -> TextView | None:
-    stretches = [(found.start(), found.end(), instead(found[0])) for found in pattern.finditer(text)]
+    stretches = [(match.start(), match.end(), instead(match[0])) for match in pattern.finditer(text)]
     return _changed(text, stretches)
 
 
@@ -102,7 +102,7 @@ def _changed(text: str, stretches: list[tuple[int, int, str]]) -> TextView | Non
 
 
 def _near(text: str, stretches: list[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
-    """The replacements, plus text far from any of them shortened to a line break: it is the same as in the original."""
+    """The replacements, and a line break in place of text far from all of them, which is searched in the original."""
     at = -_CONTEXT_CHARS
     for start, end, instead in (*stretches, (len(text) + _CONTEXT_CHARS, len(text), "")):
         if start - at > 3 * _CONTEXT_CHARS:
@@ -136,10 +136,10 @@ def unquoted(text: str) -> TextView | None:
 def glued(text: str) -> Iterator[TextView]:
     """Views with `"ab" + "cd"` as `"abcd"`, and with tokens joined that a line break splits.
 
-    A sign at the beginning of a line may be a mark (a quote's, a list's, a change's) or belong to the token: both are tried.
+    A sign at the beginning of a line may mark a quotation, a list or a diff, or belong to the token: both are tried.
     """
     whole = _with_replaced(text, _CONCAT, lambda _: "")
-    breaks = [found.span() for found in _WRAP.finditer(text) if _cuts_a_token(text, *found.span())]
+    breaks = [match.span() for match in _WRAP.finditer(text) if _cuts_a_token(text, *match.span())]
     unwrapped = _changed(text, [(start, end, "") for start, end in breaks])
     marks = [(start, end - len(text[start:end].lstrip()), "") for start, end in breaks]
     marked = _changed(text, marks) if any(text[start:end].strip() for start, end in breaks) else None
@@ -187,7 +187,6 @@ class TimeLimit:
 
     @property
     def is_over(self) -> bool:
-        """Whether the limit is reached."""
         return time.thread_time() >= self._end
 
 
@@ -217,7 +216,7 @@ class Detector:
         return merge_matches(hits)
 
     def across(self, left: str, right: str, limit: TimeLimit) -> list[SecretMatch]:
-        """Secrets that cross the seam of two texts, or are named before it and stand after it. Positions are in `left + right`."""
+        """Secrets that cross the border of two texts, or are named before it and follow it. Positions are in `left + right`."""
         seam, whole = len(left), left + right
         before = [hit for hit in self.find(left, limit) if hit.end == seam]
         return [hit if _goes_on(before, hit, whole, seam) else replace(hit, end=seam) for hit in self.find(whole, limit)]
@@ -235,7 +234,7 @@ class Detector:
     def _in_view(self, view: TextView, seen: list[SecretMatch]) -> list[SecretMatch]:
         """Matches in a view: new ones, and longer ones. A whole secret is not extended by the word that follows it."""
         found = []
-        # Hostile text has matches with many joins each. Without checks left, the whole match is taken.
+        # Hostile text has matches with many joins each. When the checks are used up, the whole match counts.
         checks = _MIN_JOIN_CHECKS + len(view.text) // 8
         for hit in self._certain(view.text):
             start, end = hit.start, hit.end
@@ -272,10 +271,10 @@ def _covers(seen: list[SecretMatch], start: int, end: int) -> bool:
 
 
 def _goes_on(before: list[SecretMatch], hit: SecretMatch, whole: str, seam: int) -> bool:
-    """Whether a match really crosses the seam: it was not complete before it, or what follows cannot be the next word."""
+    """Whether a match really crosses the border: it was not complete before it, or the text after it cannot be the next word."""
     if not hit.start < seam < hit.end:
         return True
-    return not any(one.start <= hit.start for one in before) or _is_rest(whole[seam : hit.end])
+    return not any(complete.start <= hit.start for complete in before) or _is_rest(whole[seam : hit.end])
 
 
 def _is_rest(text: str) -> bool:

@@ -1,7 +1,7 @@
-"""Text in a person's message that is not theirs: pasted mails, chats, logs and data, quotations, and reported speech.
+"""Find text in a user's message that is not their own: pasted mails, chats, logs and data, quotations, and reported speech.
 
-Instructions in it carry no authority. A quotation is recognised by its marks. A sentence reports if its verb is one of saying and
-its subject is neither the person nor the agent: what follows the verb is another person's words until the person speaks again.
+Instructions in it have no authority. Quotations are recognised by their marks. A sentence reports if it has a verb of saying whose
+subject is neither the user nor the agent: the words after the verb are another person's until the user speaks again.
 """
 
 import re
@@ -100,7 +100,7 @@ _PROGRAM_LINE = re.compile(
     r"|\$ |\|[ \t](?=[^|\n]*$)|\|(?=[^\n]*\|[ \t]*$)|>>> |--- |\+\+\+ |@@|[+-](?=[^\s\d+-]))[^\n]*",
     re.MULTILINE,
 )
-# A line after which a program's output goes on to the next blank line.
+# The first line of a program's output, which lasts until the next blank line.
 _OUTPUT_LEAD = re.compile(
     r"[ \t]*(?:Traceback\b|\[?\d{4}-\d\d-\d\d[T ]|\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL)\b|\w*(?:Error|Exception)\b)"
 )
@@ -131,7 +131,7 @@ _SQL = re.compile(
     re.IGNORECASE,
 )
 _TUPLE = re.compile(r"[ \t]*\((?:'[^'\n]*'|[^()'\n])*\)[ \t]*[,;]?[ \t]*\Z")
-# Keys of data are identifiers; a person who writes "Tests: run them" writes a label.
+# Keys of data are identifiers; "Tests: run them" is a person's label.
 _YAML_KEY = re.compile(r"[ \t]*(?:-[ \t]+)?[a-z_][\w.-]*:(?:[ \t]+\S.*)?\Z")
 _YAML_ITEM = re.compile(r"[ \t]*-[ \t]+\S.*\Z")
 _INI_SECTION = re.compile(r"[ \t]*\[[\w. -]+\][ \t]*\Z")
@@ -139,13 +139,13 @@ _SETTING = re.compile(r"[ \t]*(?:export[ \t]+)?[A-Za-z_][\w.-]*[ \t]*=[ \t]*\S.*
 _FEWEST_ROWS = 3
 _FEWEST_SETTINGS = 2
 _KEY_CHARS = 24
-_MOST_ROWS = 200  # of one block, so that time stays linear
+_MOST_ROWS = 200  # rows of one block; the limit keeps the time linear
 
 
 def foreign_blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Pasted text in a user's message, apart from fenced blocks. Blocks may overlap. The middle of a message that is longer than
-    a person types is pasted."""
-    # A closed fence is what a line announces or a request refers to. The text after it is the user's again.
+    """Pasted text in a user's message, apart from fenced blocks. Blocks may overlap. The middle of a very long message counts as
+    pasted."""
+    # A line or request before a closed fence refers to the fence. The text after it is the user's again.
     yield from in_typed_parts(_CLOSED_FENCE.sub(lambda fence: _MASK * len(fence[0]), text), _blocks)
 
 
@@ -160,8 +160,8 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
             yield lead.end(), _end_of_paste(text, lead)
             break
     for begins in (_HEADER, _CHAT):
-        if (found := begins.search(text)) and not _LOG_LEVEL.search(found[0]):
-            yield found.start(), end_of_mail(text, found.start())
+        if (match := begins.search(text)) and not _LOG_LEVEL.search(match[0]):
+            yield match.start(), end_of_mail(text, match.start())
     yield from _beside_request(text)
     yield from _separated(text)
     headings = list(_HEADING.finditer(text))
@@ -178,12 +178,12 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
     ):
         end = _ENDS.search(text, begin.end())
         yield begin.end(), end.end() if end else len(text)
-    yield from (found.span() for found in _MARKED_LINE.finditer(text))
+    yield from (match.span() for match in _MARKED_LINE.finditer(text))
     for source in _SOURCE_BEHIND.finditer(text):
         before = text[max(0, source.start() - CLAUSE_CHARS) : source.start()]
-        said = _LAST_SENTENCE.search(before)
-        yield source.start() - len(said[0] if said else ""), source.end()
-    yield from (found.span() for found in _OBJECT.finditer(text))
+        sentence = _LAST_SENTENCE.search(before)
+        yield source.start() - len(sentence[0] if sentence else ""), source.end()
+    yield from (match.span() for match in _OBJECT.finditer(text))
     yield from data_blocks(text)
     at, is_output = 0, False
     for line in text.splitlines(keepends=True):
@@ -194,8 +194,8 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _end_of_paste(text: str, lead: re.Match[str]) -> int:
-    """Where text after such a line ends. After the agent's own answer or a program's output, the last paragraph is the user's
-    again."""
+    """Where the text announced by the line `lead` ends. After the agent's own answer or a program's output, the last paragraph is
+    the user's again."""
     is_output = _OUTPUT_LEAD.match(lead[1]) is not None
     last = text.rstrip().rfind("\n\n", lead.end()) if is_output or _OF_AGENT.search(lead[1]) else -1
     if last < 0 or (is_output and not _is_directed(text[last:].strip())):
@@ -204,9 +204,9 @@ def _end_of_paste(text: str, lead: re.Match[str]) -> int:
 
 
 def end_of_mail(text: str, start: int) -> int:
-    """Where a pasted mail or chat ends: after its last sign-off, if one paragraph follows in which the user speaks of
-    themselves; else with the message."""
-    signed = [found.end() for found in _SIGN_OFF.finditer(text, start)]
+    """Where a pasted mail or chat ends: after its last sign-off, if one paragraph with words such as `I` and `my` follows; else
+    at the end of the message."""
+    signed = [match.end() for match in _SIGN_OFF.finditer(text, start)]
     if not signed:
         return len(text)
     rest = text[signed[-1] :].strip()
@@ -215,8 +215,8 @@ def end_of_mail(text: str, start: int) -> int:
 
 
 def _beside_request(text: str) -> Iterator[tuple[int, int]]:
-    """The text after a first paragraph that asks about it or wants it edited, up to a final question."""
-    paragraphs = [found.span() for found in _PARAGRAPH.finditer(text)]
+    """The text after a first paragraph that asks about it or asks to edit it, up to a final question."""
+    paragraphs = [match.span() for match in _PARAGRAPH.finditer(text)]
     if len(paragraphs) < 2 or _SEPARATOR.search(text):
         return
     request, end = text[slice(*paragraphs[0])], paragraphs[0][1]
@@ -248,14 +248,15 @@ def _is_directed(rest: str) -> bool:
 
 def _separated(text: str) -> Iterator[tuple[int, int]]:
     """The text from the first separator to the last, or to the end unless the last one closes the first."""
-    found = list(_SEPARATOR.finditer(text))
-    if found:
-        yield found[0].start(), found[-1].end() if len(found) % 2 == 0 and _closes(found[0], found[-1]) else len(text)
+    separators = list(_SEPARATOR.finditer(text))
+    if separators:
+        first, last = separators[0], separators[-1]
+        yield first.start(), last.end() if len(separators) % 2 == 0 and _closes(first, last) else len(text)
 
 
 def _closes(first: re.Match[str], last: re.Match[str]) -> bool:
     """Whether the marks match and the labels differ but share a word, as `BEGIN MAIL` and `END MAIL`, or both are empty."""
-    opened, closed = (one["label"] or one["inline"] or "" for one in (first, last))
+    opened, closed = (separator["label"] or separator["inline"] or "" for separator in (first, last))
     shared = set(opened.lower().split()) & set(closed.lower().split())
     mark = first["mark"] or "-"
     return (last["mark"] or "-") == _CLOSES.get(mark, mark) and (not opened + closed or (opened != closed and bool(shared)))
@@ -301,10 +302,10 @@ def _statements(lines: Sequence[str], begin: int) -> int:
 def _yaml(lines: Sequence[str], begin: int) -> int:
     if not _YAML_KEY.match(lines[begin]) or lines[begin].lstrip().startswith("-"):
         return 0
-    found = lines[begin : _end(lines, begin, lambda line: bool(_YAML_KEY.match(line) or _YAML_ITEM.match(line)))]
-    keys = [line for line in found if _YAML_KEY.match(line)]
-    is_nested = any(line.endswith(":") for line in keys) or any(line[:1] in " \t" for line in found[1:])
-    return len(found) if len(found) >= _FEWEST_ROWS and (is_nested or len(keys) >= _FEWEST_ROWS) else 0
+    block = lines[begin : _end(lines, begin, lambda line: bool(_YAML_KEY.match(line) or _YAML_ITEM.match(line)))]
+    keys = [line for line in block if _YAML_KEY.match(line)]
+    is_nested = any(line.endswith(":") for line in keys) or any(line[:1] in " \t" for line in block[1:])
+    return len(block) if len(block) >= _FEWEST_ROWS and (is_nested or len(keys) >= _FEWEST_ROWS) else 0
 
 
 def _settings(lines: Sequence[str], begin: int) -> int:
@@ -404,7 +405,7 @@ _SAYS = (
     r"|говорит|говорят|говорил|сказал|сказала|пишет|пишут|написал|написала|написано|сказано|советует|советуют|просит|просят"
     r"|требует|требуют"
 )
-# The base form may be an order ("always write …"): it reports only after a plural.
+# The base form may be an order ("always write …"), so it counts as a report only after a plural.
 _THEY_SAY = (
     r"(?:they|people|folks|(?!always\b)\w{3,}s)[ \t]+(?:say|claim|write|state|suggest|recommend|ask|want|insist|advise|demand|warn)"
 )
@@ -461,18 +462,18 @@ def in_typed_parts(text: str, find: Callable[[str], Iterator[tuple[int, int]]]) 
 
 def _clauses(text: str) -> Iterator[tuple[int, int]]:
     sentences = list(SENTENCE.finditer(text))
-    for found, later in zip_longest(sentences, sentences[1:]):
-        is_asked = is_question(found[0]) or (later is not None and is_question(later[0]))
-        yield from _in_sentence(found[0], found.start(), "" if later is None else later[0], is_asked=is_asked)
+    for sentence, later in zip_longest(sentences, sentences[1:]):
+        is_asked = is_question(sentence[0]) or (later is not None and is_question(later[0]))
+        yield from _in_sentence(sentence[0], sentence.start(), "" if later is None else later[0], is_asked=is_asked)
 
 
 def _is_given(clause: str) -> bool:
-    """Whether the clause around a quotation makes it the user's: they speak in it, or it tells the agent what to do with it."""
+    """Whether the clause around a quotation makes it the user's: it has words such as `I`, or tells the agent to use it."""
     return is_imperative(clause) and (OWN_SUBJECT.search(clause) is not None or begins_with_verb(clause))
 
 
 def _in_sentence(sentence: str, at: int, later: str, *, is_asked: bool) -> Iterator[tuple[int, int]]:
-    """Quotations and reports in one sentence. `later` is the next sentence; `is_asked` if either is a question."""
+    """Quotations and reports in one sentence. `later` is the next sentence; `is_asked` says that either is a question."""
     seen = _QUOTE.sub(lambda quote: _BLOT * len(quote[0]), sentence)
     reports = list(_reported(seen, later))
     for quote in _QUOTE.finditer(sentence):
@@ -493,9 +494,9 @@ def _clause(seen: str, start: int, end: int) -> str:
 
 
 def _reported(seen: str, later: str) -> Iterator[tuple[int, int]]:
-    for found in _REPORT.finditer(seen):
-        before = found["before"]
-        clause = re.split(r"[,;:]", seen[max(0, found.start() - CLAUSE_CHARS) : found.start()] + (before or ""))[-1]
+    for report in _REPORT.finditer(seen):
+        before = report["before"]
+        clause = re.split(r"[,;:]", seen[max(0, report.start() - CLAUSE_CHARS) : report.start()] + (before or ""))[-1]
         if before is not None and (
             OWN_SUBJECT.search(clause)
             or _CONDITION.match(clause)
@@ -504,11 +505,11 @@ def _reported(seen: str, later: str) -> Iterator[tuple[int, int]]:
             or _BLOT in before
         ):
             continue
-        back = _BACK.search(seen, found.end() + 1)
+        back = _BACK.search(seen, report.end() + 1)
         end = back.start() if back else len(seen)
-        if before is not None and not SOURCE_NOUN.search(clause) and _takes_over(seen[end:] or later, seen[found.end() : end]):
+        if before is not None and not SOURCE_NOUN.search(clause) and _takes_over(seen[end:] or later, seen[report.end() : end]):
             return
-        yield found.end() - 1, end
+        yield report.end() - 1, end
         return
     yield from _behind_colon(seen)
     if wide := _WIDE_REPORT.search(seen):
@@ -531,7 +532,7 @@ def _behind_colon(seen: str) -> Iterator[tuple[int, int]]:
 
 
 def _takes_over(own: str, reported: str) -> bool:
-    """Whether the user adopts another person's wish. Running programs they must order in their own words."""
+    """Whether the user adopts another person's wish. A wish that runs programs does not count: the user must order it directly."""
     takes = _TAKES_OVER.search(own) is not None and not _REFUSES.search(own) and not is_question(own)
     return takes and _BLOT not in reported and not runs_programs(reported)
 

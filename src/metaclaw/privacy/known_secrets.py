@@ -1,7 +1,7 @@
-"""Secrets known for certain: the user's own, from the environment and dotfiles, kept only as salted hashes; and those whose format
-vendors document: provider keys, private keys, password hashes.
+"""Find secrets that are certain: the user's own, from the environment and dotfiles, kept only as salted hashes; and keys, private
+keys and password hashes in a documented format.
 
-An anchor is a literal without which a format cannot match; text without it is skipped.
+An anchor is a literal that every match of a format contains; text without an anchor is skipped.
 """
 
 import base64
@@ -38,8 +38,8 @@ class _Mark:
 class KnownSecrets:
     """A set of secrets that can be found in a text but not read from this object.
 
-    Of each secret there are: a salted hash of the whole, one of its longest run of letters and digits, and one of that run's
-    first characters, by which text is passed over quickly. The salt is drawn anew in every process and never stored.
+    For each secret it keeps salted hashes of the whole, of its longest run of letters and digits, and of that run's first
+    characters, which rule out most text quickly. Each process draws a new salt and never stores it.
     """
 
     __slots__ = ("_count", "_lengths", "_prefixes", "_runs", "_salt")
@@ -68,7 +68,7 @@ class KnownSecrets:
 
     @property
     def min_chars(self) -> int | None:
-        """Length of the shortest run; None without secrets. Shorter words cannot contain one."""
+        """Length of the shortest run, or None. Shorter words cannot contain a secret."""
         return self._lengths[0] if self._lengths else None
 
     def find(self, text: str, words: list[str]) -> list[SecretMatch]:
@@ -163,7 +163,7 @@ _JSON = (
 
 
 def secrets_of(environ: Mapping[str, str], home: Path, config: Config | None) -> Iterator[str]:
-    """Secrets in the environment, a home folder's dotfiles and our own configuration. Callers hash them and keep none."""
+    """Secrets in the environment, a home folder's dotfiles and our own configuration. Callers must keep only hashes of them."""
     yield from _from_environment(environ)
     for name in _ASSIGNING:
         yield from _from_assignments(_read(home / name))
@@ -420,18 +420,18 @@ _KEY_TAIL_LINE = re.compile(r"[ \t>+|#*-]{0,12}[A-Za-z0-9+/=]{16,100}[ \t]{0,3}"
 
 def find_key_formats(text: str, tokens: LongTokens) -> list[SecretMatch]:
     """Find secrets by their format."""
-    found = list(_armoured(text))
+    matches = list(_armoured(text))
     joined = tokens.joined
     for shape in KEY_FORMATS:
         if any(anchor in joined for anchor in shape.anchors):
-            # A format without a telling literal is tried only on tokens with digits, of which there are few.
+            # A format with a very short anchor is tried only on tokens with digits, of which there are few.
             for match in shape.pattern.finditer(joined, 0 if len(shape.anchors[0]) > 2 else tokens.digits_from):
                 if not shape.varied or is_random(match[0].replace(".", "")):
-                    found += (_hit(shape, start, end) for start, end in tokens.places(match.start(), match.end()))
+                    matches += (_hit(shape, start, end) for start, end in tokens.places(match.start(), match.end()))
     for shape in SPREAD:
         if any(anchor in joined for anchor in shape.anchors):
-            found += (_hit(shape, match.start(), match.end()) for match in shape.pattern.finditer(text))
-    return found
+            matches += (_hit(shape, match.start(), match.end()) for match in shape.pattern.finditer(text))
+    return matches
 
 
 def _hit(shape: KeyFormat, start: int, end: int) -> SecretMatch:
@@ -439,7 +439,7 @@ def _hit(shape: KeyFormat, start: int, end: int) -> SecretMatch:
 
 
 def _armoured(text: str) -> Iterator[SecretMatch]:
-    """Private keys between BEGIN and END; if one of them is missing, as far as the key's lines go."""
+    """Private keys between BEGIN and END; if BEGIN or END is missing, as far as the key's lines go."""
     if "PRIVATE KEY" not in text and "Private-" not in text:
         return
     begun: re.Match[str] | None = None

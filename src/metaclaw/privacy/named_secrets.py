@@ -1,7 +1,7 @@
 """Secrets recognised by the name before them: settings, command-line flags, logins, table columns, and sentences.
 
-Everything runs over the text in lower case, which keeps every character in its place. One quick pattern finds words that could name
-a secret; the bounded ones behind it look only at what follows such a word, so that hostile text takes time linear in its length.
+All patterns search the text in lower case, in which every character keeps its position. One quick pattern finds words that could
+name a secret. The slower patterns read only a bounded stretch after such a word, so that hostile text takes linear time.
 """
 
 import re
@@ -24,7 +24,7 @@ from metaclaw.privacy.secret_tokens import (
     is_word_about,
 )
 
-# Alternatives share their first letters: this is the one pattern that runs over everything.
+# This pattern searches the whole text, so alternatives with the same first letters are grouped.
 _HINTS = (
     r"key|token|se(?:cret|ssion(?:[-_ ]?id)?)|p(?:ass(?:word|wd|phrase|code|wort)?|wd?|sk)|auth(?:orization)?|signature|jwt|dsn"
     r"|c(?:redentials?|ookie|onn(?:ection)?[-_ ]?str(?:ing)?)|webhook(?:[-_ ]?url)?"
@@ -52,7 +52,7 @@ _ASSIGNED = re.compile(
     rf"{_TAIL}(?:{_QUOTE}|\*\*)?\]?[ \t]{{0,20}}(?:=>|->|→|:=|==?|\?="
     rf"|[:：|])[ \t]{{0,20}}(?:\*\*)?(?:[brfu]{{0,2}}(?P<quote>{_QUOTE}))?"
 )
-# Forms in which only a value that looks like a secret by itself is taken for one: an element, a call, a pair.
+# Forms (an element, a call, a pair) in which a value counts only if it also looks like a secret.
 _BESIDE = re.compile(
     rf"{_TAIL}(?:>(?=[^<\s])|\((?:\"|')|{_QUOTE}[ \t]{{0,4}},[ \t]{{0,4}}{_QUOTE}"
     rf"|{_QUOTE}?[ \t]{{0,4}}[=:][ \t]{{0,4}}[a-z-]{{4,40}}[ \t]\"|[ \t]{{1,20}}(?![ \t]))"
@@ -114,7 +114,7 @@ def _behind(check: ValueCheck, low: str, hint: re.Match[str]) -> Iterator[Secret
 
 
 def _is_weak(word: str, low: str, start: int) -> bool | None:
-    """Whether the value must look like a secret as well; None if the word names no secret."""
+    """Whether the value must also look like a secret; None if the word names no secret."""
     if word == "key":
         before = low[max(0, start - 16) : start]
         return False if _STRONG_KEY.search(before) else True if _KEY.search(before) else None
@@ -143,8 +143,8 @@ def _value(check: ValueCheck, match: re.Match[str], name_start: int, word: str, 
         is_secret = is_token if weak else _is_set_password
     else:
         in_line = _LINE_START.search(text, max(0, name_start - 90), name_start) is not None
-        found = (_BARE if in_line else _CODE_BARE).match(text, start)
-        value = _without_rest(found[0]) if found else ""
+        bare = (_BARE if in_line else _CODE_BARE).match(text, start)
+        value = _without_rest(bare[0]) if bare else ""
         end = start + len(value)
         config = in_line and _ends_line(text, end)
         is_secret = partial(is_token, quoted=False) if weak else partial(is_password, quoted=False, config=config)
@@ -168,7 +168,7 @@ def _closing(text: str, quote: str, start: int) -> int:
 
 
 def _without_rest(value: str) -> str:
-    """The value without what follows it in a form's body or a connection string, and without a sentence's punctuation."""
+    """The value without the fields that follow it in a form's body or a connection string, and without punctuation."""
     end = _FIELD_END.search(value)
     return (value[: end.start()] if end else value).rstrip(",;").removesuffix(")")
 
@@ -191,9 +191,9 @@ def _said(check: ValueCheck, low: str, hint: re.Match[str], *, weak: bool | None
         after = end + len(low[end : end + 20]) - len(low[end : end + 20].lstrip())
         yield from _plain(check, after, "PASSWORD", _is_login_password)
     if _begins_a_word(text, start) or weak is False:
-        told = _SPOKEN.match(low, end)
-        if told is not None:
-            yield from _quoted_or_plain(check, told, _is_spoken_password, weak=weak is not False)
+        spoken = _SPOKEN.match(low, end)
+        if spoken is not None:
+            yield from _quoted_or_plain(check, spoken, _is_spoken_password, weak=weak is not False)
 
 
 def _quoted_or_plain(
@@ -222,7 +222,7 @@ def _is_login_password(value: str) -> bool:
 
 
 def _is_spoken_password(value: str) -> bool:
-    """Whether a word after "the password is" is one: mixed, and not `up-to-date` or `what's`."""
+    """Whether a word after "the password is" is a password: it has several kinds of characters and is not like `up-to-date`."""
     if is_typed(value):
         return True
     if len(value) < 4 or sum(map(str.isascii, value)) < len(value) / 2 or not is_mixed(value):
@@ -235,9 +235,9 @@ def _is_typed_token(value: str) -> bool:
 
 
 def _plain(check: ValueCheck, start: int, label: str, is_secret: Callable[[str], bool]) -> Iterator[SecretMatch]:
-    found = _BARE.match(check.text, start)
-    if found is not None:
-        end = start + len(found[0].rstrip(".,;:?)。，、"))
+    match = _BARE.match(check.text, start)
+    if match is not None:
+        end = start + len(match[0].rstrip(".,;:?)。，、"))
         if check.holds(start, end, is_secret):
             yield SecretMatch(start, end, label, Certainty.NAMED)
 
@@ -403,7 +403,7 @@ _KUBERNETES_VALUE = re.compile(
 
 
 def find_carried(check: ValueCheck, low: str, words: str) -> Iterator[SecretMatch]:
-    """Find secrets by their place. `words` are the distinct words of `low`; patterns without a word there are skipped."""
+    """Find secrets by their place. `words` are the distinct words of `low`; patterns whose words are not among them are skipped."""
     for carrier in CARRIERS:
         for anchor, word in carrier.anchors:
             if word in words:

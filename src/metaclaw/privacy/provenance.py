@@ -86,13 +86,13 @@ def outcome_of(result: ToolResult, call: ToolCall | None) -> ToolOutcome:
     look = text[:_MAX_LOOK]
     code = exit_code(look)
     ok = not result.is_error and not code
-    found = None if ok else _ERROR_CLASS.search(look)
+    error = None if ok else _ERROR_CLASS.search(look)
     arguments = _arguments(call)
     return ToolOutcome(
         call.name if call is not None else "unknown tool",
         tuple(arguments),
         ok,
-        next((group for group in found.groups() if group), None) if found else None,
+        next((group for group in error.groups() if group), None) if error else None,
         code,
         _program(arguments),
         () if ok else _names(look),
@@ -102,21 +102,21 @@ def outcome_of(result: ToolResult, call: ToolCall | None) -> ToolOutcome:
 
 def exit_code(text: str) -> int | None:
     """The exit code in the text, or None."""
-    found = _EXIT.search(text[:300]) or _EXIT.search(text[-300:])
-    return int(found[1] or found[2]) if found else None
+    match = _EXIT.search(text[:300]) or _EXIT.search(text[-300:])
+    return int(match[1] or match[2]) if match else None
 
 
 def error_lines(text: str) -> list[str]:
     """The lines that report an error."""
-    return [found[0].strip() for found in _ERROR_LINE.finditer(text[:_MAX_LOOK])]
+    return [match[0].strip() for match in _ERROR_LINE.finditer(text[:_MAX_LOOK])]
 
 
 def _names(text: str) -> tuple[str, ...]:
     """Quoted names, and names after a noun, in error lines: a missing module, an unknown option."""
     names: dict[str, None] = {}
     for line in error_lines(text)[:20]:
-        for found in _NAMED.finditer(line):
-            name = (found[1] or found[2]).strip()
+        for match in _NAMED.finditer(line):
+            name = (match[1] or match[2]).strip()
             if name.count(" ") <= 2 and not re.search(r"https?:|[|;&<>$]", name):
                 names[name] = None
     return tuple(names)[:_MAX_NAMED]
@@ -150,7 +150,7 @@ _CLIENT_BLOCK = re.compile(
     rf"<({CLIENT_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)|<<<BEGIN_\w+>>>.*?(?:<<<END_\w+>>>|\Z)", re.DOTALL
 )
 _PASTED_BLOCK = re.compile(rf"<({_PASTED_TAGS})\b[^<>]{{0,300}}>.*?(?:</\1\s*>|\Z)", re.DOTALL | re.IGNORECASE)
-# Any other element with a sentence inside: users write no tags around their own words.
+# Any other element with a sentence inside: people do not put their own words in tags.
 _ELEMENT = re.compile(r"<([a-zA-Z][\w-]{0,60})\b[^<>]{0,300}>[^<>]*?\S\s+\S+\s+\S.{0,20000}?</\1\s*>", re.DOTALL)
 _FENCE = re.compile(r"(?:^[ \t]*|[ \t])(`{3,}|~{3,})[^\n`]*\n.*?(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
 _QUOTED_LINES = re.compile(r"(?:^[ \t]*>[^\n]*(?:\n|\Z))+", re.MULTILINE)
@@ -183,8 +183,8 @@ def passages_of_message(text: str) -> Iterator[Passage]:
 
 @dataclass(frozen=True, slots=True)
 class PersonsMessage:
-    """A user's message, split: `shown` is without pasted text and what the client added; `own` is also without what
-    the person quotes or reports; `foreign` is all of that."""
+    """The parts of a user's message: `shown` leaves out pasted text and the client's additions; `own` also leaves out what the
+    user quotes or reports; `foreign` is everything left out."""
 
     shown: str
     own: str
@@ -232,11 +232,11 @@ def _not_their_own(text: str) -> Iterator[tuple[int, int, PassageSource]]:
 
 def _blocks(text: str) -> Iterator[tuple[int, int, PassageSource]]:
     """Blocks that are not the user's own sentences, recognised by their form."""
-    for found in _CLIENT_BLOCK.finditer(text):
-        yield found.start(), found.end(), PassageSource.SYSTEM
+    for match in _CLIENT_BLOCK.finditer(text):
+        yield match.start(), match.end(), PassageSource.SYSTEM
     for pattern in (_PASTED_BLOCK, _ELEMENT, _FENCE, _QUOTED_LINES, _LONG_QUOTE):
-        for found in pattern.finditer(text):
-            yield found.start(), found.end(), PassageSource.WEB
+        for match in pattern.finditer(text):
+            yield match.start(), match.end(), PassageSource.WEB
     if mail := _MAIL.search(text):
         yield mail.start(), end_of_mail(text, mail.start()), PassageSource.WEB
     yield from ((start, end, PassageSource.WEB) for start, end in foreign_blocks(text))
@@ -249,7 +249,7 @@ def _of_step(step: Step) -> Iterator[Passage]:
             PassageSource.TOOL if "mcp" in tool.name.lower() else PassageSource.SYSTEM,
             "\n".join((tool.description or "", *_strings(dict(tool.parameters)))),
         )
-    own = [words for one in _chain(step) for words in (one.task, one.said_after) if words]
+    own = [words for earlier in _chain(step) for words in (earlier.task, earlier.said_after) if words]
     for words in dict.fromkeys(own):
         yield from passages_of_message(words)
     calls = {part.id: part for message in step.history for part in message.parts if isinstance(part, ToolCall)}
@@ -260,12 +260,12 @@ def _of_step(step: Step) -> Iterator[Passage]:
 
 
 def _chain(step: Step) -> Iterator[Step]:
-    one: Step | None = step
+    current: Step | None = step
     for _ in range(_MAX_STEPS_BACK):
-        if one is None:
+        if current is None:
             return
-        yield one
-        one = one.previous
+        yield current
+        current = current.previous
 
 
 def _of_messages(messages: Iterable[Message], calls: dict[str, ToolCall]) -> Iterator[Passage]:
@@ -329,7 +329,13 @@ def _strings(value: Json) -> Iterator[str]:
 
 
 _DECIDED_BY_PERSON = frozenset(
-    ("install from an address", "switch protection off", "open or send over the network", "download", "start a foreign container")
+    (
+        "install from an address",
+        "turn protection off",
+        "open or send over the network",
+        "download",
+        "start a container with host access",
+    )
 )
 _ROOT = re.compile(
     r"(?:<cwd>|(?:primary )?working director(?:y|ies)(?: is)?:?|current director(?:y|ies)(?: is)?:?|\bcwd\b[\"']?[:=]"
@@ -353,7 +359,7 @@ def workspace_of(spans: Iterable[Passage]) -> Workspace:
     granted = Capabilities()
     for span in spans:
         if span.source is PassageSource.SYSTEM:
-            roots |= {found[1].rstrip("/\\"): None for found in _ROOT.finditer(span.text)}
+            roots |= {match[1].rstrip("/\\"): None for match in _ROOT.finditer(span.text)}
         elif span.source is PassageSource.USER:
             for sentence in split_sentences(visible_text(span.text), with_code=True):
                 granted |= _granted(sentence)
@@ -361,9 +367,10 @@ def workspace_of(spans: Iterable[Passage]) -> Workspace:
 
 
 def _granted(sentence: str) -> Capabilities:
-    """What a user's own sentence grants: what it names, unless it is a question.
+    """The capabilities that a user's own sentence grants: those it names, unless it is a question.
 
-    No words grant downloads, unprotected connections and the like, but a sentence that forbids them may be kept as it is.
+    A sentence never grants pipes, downloads, unprotected connections and the like, unless it forbids them: then a rule may repeat
+    it.
     """
     if sentence.rstrip().endswith(("?", "？")):
         return Capabilities()

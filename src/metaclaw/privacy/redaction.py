@@ -1,4 +1,4 @@
-"""Redaction: replaces the secrets in texts and conversations by typed placeholders."""
+"""Replace the secrets in texts and conversations by typed placeholders."""
 
 import json
 import re
@@ -20,13 +20,12 @@ _MAX_STEPS_BACK = 1_000
 
 
 class ConversationRewriter:
-    """Rewrites every text in a conversation. `rewrite` gets consecutive texts and returns as many."""
+    """Rewrites every text in a conversation. `rewrite` gets a list of consecutive texts and returns one text for each."""
 
     def __init__(self, rewrite: Callable[[Sequence[str]], list[str]]) -> None:
         self._rewrite = rewrite
 
     def text(self, text: str) -> str:
-        """One text on its own."""
         return self._rewrite((text,))[0] if text else text
 
     def step(self, step: Step) -> Step:
@@ -53,7 +52,7 @@ class ConversationRewriter:
         )
 
     def messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """A conversation, including secrets that the end of a message splits."""
+        """A conversation. Secrets that are split between two messages are found, too."""
         parts = self.parts([part for message in messages for part in message.parts])
         at, done = 0, []
         for message in messages:
@@ -127,7 +126,7 @@ class ConversationRewriter:
                 return value
 
     def _field(self, key: str, value: Json, depth: int) -> Json:
-        """A value with its name. Numbers count, since a password may be one."""
+        """A value with its name. Numbers are examined, too: a password may be a number."""
         if isinstance(value, bool) or not isinstance(value, str | int):
             return self.value(value, depth + 1)
         return self._behind(f"{json.dumps(key)}: ", value, depth, json.dumps(str(value), ensure_ascii=False))
@@ -198,7 +197,7 @@ class _Call:
 class Redactor:
     """Replaces secrets by placeholders such as `<API_KEY:openai>`; within one call the same secret has the same placeholder.
 
-    A call spends at most about `limit_s` of processor time: text that it did not get to is replaced as a whole by `<WITHHELD>`.
+    A call takes at most about `limit_s` of processor time: the rest of the text is then replaced by `<WITHHELD>`.
     """
 
     def __init__(self, known: KnownSecrets | None = None, limit_s: float = _CALL_S) -> None:
@@ -206,14 +205,13 @@ class Redactor:
         self._limit_s = limit_s
 
     def text(self, text: str) -> Redacted:
-        """One text."""
         return self._texts((text,), self._call())[0]
 
     def step(self, step: Step) -> Step:
         """A step with its history and the steps before it."""
         call = self._call()
         for text in (step.task, step.said_after or ""):
-            call.find(text)  # The user's words first, so that a long history cannot use up the time limit.
+            call.find(text)  # The user's words come first, so that a long history does not use up their time.
         return self.rewriter(call).step(step)
 
     def _call(self) -> _Call:
@@ -261,9 +259,8 @@ _HEADING = re.compile(r"^(?=#)", re.MULTILINE)
 
 
 def render_step(step: Step, redactor: Redactor, limit_chars: int = 24_000) -> str:
-    """A step as evidence for a judge or an evolver, in at most `limit_chars`: each piece under a heading, tools' words as JSON
-    strings, long pieces cut in their middle, each by its fair share. Secrets are removed before anything is shortened, so that no
-    half of one is left."""
+    """A step as evidence for a judge or an evolver, in at most `limit_chars`: each piece under a heading, tool output as JSON
+    strings, long pieces cut in the middle to their fair share. Secrets are removed first, so that no part of a cut secret stays."""
     safe = redactor.step(replace(step, history=_since_task(step), previous=None, tools=()))
     pieces = [(" ".join(heading.split())[:_HEADING_CHARS], _HEADING.sub(" ", body)) for heading, body in _pieces(safe)]
     frame = sum(len(heading) + 2 for heading, _ in pieces)
@@ -282,7 +279,7 @@ def _since_task(step: Step) -> tuple[Message, ...]:
 
 
 def _pieces(step: Step) -> Iterator[tuple[str, str]]:
-    """The headings and texts: what the agent did before in the same task, what it did in this turn, and what happened then."""
+    """Headings and texts: what the agent did before in the same task, what it did in this turn, and what followed."""
     calls = {part.id: part for message in (*step.history, *step.after) for part in message.parts if isinstance(part, ToolCall)}
     calls |= {call.id: call for call in step.calls}
     yield "## What the person asked", step.task

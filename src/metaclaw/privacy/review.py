@@ -1,7 +1,7 @@
-"""Review of proposed skills and rules: each instruction needs a user's own words or an observed outcome behind it.
+"""Review of proposed skills and rules: a user's own words or an observed outcome must support each instruction.
 
-`review` examines a proposed skill; `ungrounded` examines a rule that a model read out of a user's message. Both compare words, not
-meanings: the result does not depend on a language model, and a person can follow it.
+`review_skill` examines a proposed skill; `ungrounded` examines a rule that a model derived from a user's message. Both compare
+words, not meanings: the result needs no language model, and a person can understand it.
 """
 
 import base64
@@ -131,10 +131,9 @@ class _Backing:
                 self.disguised |= hides_characters(span.text) or _FORGED.search(span.text) is not None
             elif span.source is PassageSource.ASSISTANT:
                 self.assistant |= sentence_terms(span.text)
-        self.addresses_agents = any(_ADDRESSED.search(one.text) and is_imperative(one.text) for one in self.outside)
-        self.foreign = any(
-            len(_FOREIGN_SCRIPT.findall(one.text)) > len(one.text) // 3 and is_imperative(one.text) for one in self.outside
-        )
+        texts = [sentence.text for sentence in self.outside]
+        self.addresses_agents = any(_ADDRESSED.search(text) and is_imperative(text) for text in texts)
+        self.foreign = any(len(_FOREIGN_SCRIPT.findall(text)) > len(text) // 3 and is_imperative(text) for text in texts)
         self.tainted = frozenset(term for sentence in self.outside for term in sentence.terms)
 
     def _add(self, span: Passage) -> None:
@@ -157,19 +156,18 @@ class _Backing:
 
 def authority_objections(proposal: str, spans: Sequence[Passage]) -> tuple[AuthorityObjection, ...]:
     """Objections to the instructions of a proposed text; empty if all are backed."""
-    found = [*disguises(proposal)]
+    objections = [*disguises(proposal)]
     backing = _Backing(spans)
     supported = backing.supported
-    told = instructions(proposal)
-    unbacked = [one for one in told if _is_unbacked(one, supported)]
-    # If no text from outside addresses agents, a backed proposal may have further steps without side effects.
-    strict = len(unbacked) == len(told) or backing.is_suspect(proposal)
-    for imperative in told:
-        objection = _examine(imperative, backing, supported, strict=strict)
+    orders = instructions(proposal)
+    # If no text from outside addresses agents, a proposal with one backed instruction may have others without side effects.
+    strict = all(_is_unbacked(order, supported) for order in orders) or backing.is_suspect(proposal)
+    for order in orders:
+        objection = _examine(order, backing, supported, strict=strict)
         if objection is not None:
-            found.append(objection)
-    found += _claims(proposal, {imperative.text for imperative in told}, backing, supported)
-    return tuple(dict.fromkeys(found))
+            objections.append(objection)
+    objections += _claims(proposal, {order.text for order in orders}, backing, supported)
+    return tuple(dict.fromkeys(objections))
 
 
 def disguises(proposal: str) -> Iterator[AuthorityObjection]:
@@ -235,7 +233,7 @@ def _borrowed(
             continue
         covered = len(meant & sentence.terms) / len(meant)
         alike = len(everything & sentence.terms) / len(everything | sentence.terms)
-        # An instruction may quote what only a tool said; it may not order it.
+        # An instruction may quote words that only a tool said, but not order what they say.
         apart = [term for term in shared if not any(term != other and term in other for other in shared)]
         repeats = len(apart) >= 2 and covered >= _BORROWED_SHARE
         if (repeats or alike >= _BORROWED_SHARE or (strict and share < _BACKED_SHARE)) and is_imperative(sentence.text):
@@ -260,8 +258,8 @@ def _contradicted(imperative: Imperative, backing: _Backing) -> str | None:
     return None
 
 
-def _claims(proposal: str, told: set[str], backing: _Backing, supported: frozenset[str]) -> Iterator[AuthorityObjection]:
-    """Objections to statements that work like orders: what the user is said to want, and sentences copied from outside."""
+def _claims(proposal: str, orders: set[str], backing: _Backing, supported: frozenset[str]) -> Iterator[AuthorityObjection]:
+    """Objections to statements that act as orders: claims about what the user wants, and sentences copied from outside."""
     for text in split_sentences(visible_text(proposal), with_code=True):
         meant = specific_terms(sentence_terms(text))
         if not meant:
@@ -269,7 +267,7 @@ def _claims(proposal: str, told: set[str], backing: _Backing, supported: frozens
         share = len(meant & supported) / len(meant)
         if _ATTRIBUTED.search(text) and share < 0.5 and (backing.outside or not backing.said):
             yield AuthorityObjection(Doubt.ATTRIBUTED, text, "it says what the person wants, and the person did not")
-        elif text not in told and share < _BACKED_SHARE:
+        elif text not in orders and share < _BACKED_SHARE:
             for sentence in backing.outside:
                 if len(meant & sentence.terms) / len(meant) >= 0.8 and is_imperative(sentence.text):
                     yield AuthorityObjection(Doubt.BORROWED, text, f"it repeats an instruction from outside: {_cut(sentence.text)}")
@@ -308,8 +306,7 @@ _HINTED: Final = 0.25
 def ungrounded(text: str, said: str, about: str, foreign: Iterable[str]) -> str | None:
     """Why a text may not become a rule of the user whose own words are `said`; None if it may.
 
-    `about` is what they answer; `foreign` is the text around them: pasted, quoted and reported text, what tools and the client
-    said.
+    `about` is the text that they reply to; `foreign` is pasted, quoted and reported text, and text of tools and the client.
     """
     if hides_text(text):
         return "it holds encoded text"
@@ -338,16 +335,16 @@ def _share(meant: frozenset[str], known: frozenset[str]) -> float:
 
 
 def _reach(text: str, said: str) -> Capabilities:
-    """Capabilities in the text that the user did not name. Paths alone are harmless: a model may spell one out."""
+    """Capabilities in the text that the user did not name. Paths alone are harmless: a model may write one out in full."""
     return replace(capabilities(text) - capabilities(said), paths=frozenset(), credentials=frozenset())
 
 
 def _pieces(foreign: Iterable[str]) -> Iterable[str]:
-    """The sentences of foreign text, and neighbouring ones together: an order may be spread over two or three."""
+    """The sentences of foreign text, and up to three neighbouring sentences together, since an order may span them."""
     for text in foreign:
-        found = list(split_sentences(visible_text(text), with_code=True))
-        yield from found
-        yield from (" ".join(found[at : at + _WINDOW]) for at in range(max(0, len(found) - 1)))
+        sentences = list(split_sentences(visible_text(text), with_code=True))
+        yield from sentences
+        yield from (" ".join(sentences[at : at + _WINDOW]) for at in range(max(0, len(sentences) - 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +377,7 @@ def _hosts_for_something_else(skill: Skill, spans: Sequence[Passage]) -> Capabil
     """Hosts that a skill uses for another purpose than the one the user named them for."""
     found: set[str] = set()
     own = [span.text for span in spans if span.source is PassageSource.USER]
-    said = [one for text in own for one in split_sentences(visible_text(text), with_code=True)]
+    said = [sentence for text in own for sentence in split_sentences(visible_text(text), with_code=True)]
     for order in instructions(skill.body):
         for host in capabilities(order.text).hosts:
             meant = _terms_beside(host, order.text)
@@ -402,6 +399,6 @@ def review_skill(
     reach |= _hosts_for_something_else(skill, spans)
     if companions:
         reach |= combined_capabilities((skill, *companions))
-    # The name is not searched for secrets: it is made of words of the trigger and body, and numbers in it look random.
+    # The name is not searched for secrets: it consists of words of the trigger and body, and a number in it looks random.
     text = f"{skill.trigger}\n\n{skill.body}"
     return Review(redactor.text(text).found, authority_objections(text, spans), reach)

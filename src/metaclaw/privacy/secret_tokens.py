@@ -1,7 +1,6 @@
-"""Matches of secrets, and the values that are secrets: random tokens, encoded ones, and values after a name.
+"""Decide which tokens and values are secrets: random tokens, encoded secrets, and values after a name.
 
-Long tokens of a text are examined once each. Of a value after a name it is decided whether it is a secret or only a type, a
-variable or an example.
+Each distinct long token of a text is examined once. A value after a name may be a secret, or only a type, a variable or an example.
 """
 
 import math
@@ -60,9 +59,9 @@ _MAX_PER_BLOCK = 64 * _BLOCK
 class ValueCheck:
     """Decides which values of one text are secrets, in time linear in the length of the text.
 
-    Values overlap where names follow one another without white space (`bearerbearer…`). Each value is judged by its first 200
-    characters, and the values that begin in one block of text may be 64 times as long as the block; further ones count as secrets
-    unjudged.
+    Values overlap if names follow one another without white space (`bearerbearer…`). Only the first 200 characters of a value are
+    examined. Once the values that begin in one block of text are together 64 times as long as the block, further values in it count
+    as secrets without examination.
     """
 
     def __init__(self, text: str) -> None:
@@ -99,8 +98,8 @@ def entropy(token: str) -> float:
 def changes(token: str) -> float:
     """The share of neighbouring characters of different kinds (upper, lower, digit): 0.6 in random text, 0.15 in names."""
     kinds = token.translate(_KINDS)
-    pairs = [(one, other) for one, other in pairwise(kinds) if one in "Uld" and other in "Uld"]
-    return sum(one != other for one, other in pairs) / len(pairs) if pairs else 0.0
+    pairs = [(left, right) for left, right in pairwise(kinds) if left in "Uld" and right in "Uld"]
+    return sum(left != right for left, right in pairs) / len(pairs) if pairs else 0.0
 
 
 def wordiness(token: str) -> float:
@@ -165,7 +164,7 @@ _FIELD = re.compile(r"[A-Za-z_][\w.-]*[=:][^=].*", re.DOTALL)
 
 
 def is_word_about(value: str, *, quoted: bool = True) -> bool:
-    """Whether a value only stands for a secret: a variable, a mask, an example, a type; without quotes, also code."""
+    """Whether a value is not a secret but a variable, a mask, an example or a type; without quotes, also code."""
     bare = value.strip().strip("\"'`.,;:!?)")
     if not bare or value.lstrip()[:1] in _CLOSES_CODE or PLACEHOLDER.match(value) or bare.lower() in PLAIN_VALUES:
         return True
@@ -175,7 +174,7 @@ def is_word_about(value: str, *, quoted: bool = True) -> bool:
 
 
 def is_name(value: str) -> bool:
-    """Whether a value is an identifier made of words: a variable, not what it holds."""
+    """Whether a value is an identifier made of words, such as the name of a variable."""
     return _NAME.fullmatch(value) is not None and wordiness(value) >= 0.5
 
 
@@ -192,7 +191,7 @@ def is_password(value: str, *, quoted: bool, config: bool) -> bool:
 
 
 def is_token(value: str, *, quoted: bool = True) -> bool:
-    """Whether the value after a token's or key's name is the token: long enough, with digits among its letters, and no name."""
+    """Whether the value after a token's or key's name is the token: long enough, with digits among its letters, not a name."""
     if len(value) < 8 or " " in value or is_word_about(value, quoted=quoted) or not any(map(str.isalpha, value)):
         return False
     has_both = not value.islower() and not value.isupper() and not value.istitle()
@@ -240,7 +239,7 @@ _PLAIN_VALUES = (
     " args reset rotate rotated unknown if credential credentials secretbytes apikey api_key"
 )
 PLAIN_VALUES = frozenset(_PLAIN_VALUES.split())
-"""Values after a secret's name that are no secrets: types, masks, words of a sentence."""
+"""Values after a secret's name that are not secrets: types, masks, words of a sentence."""
 
 
 MIN_CHARS = 16
@@ -249,7 +248,7 @@ _LONG = re.compile(rf"[A-Za-z0-9+/=_.:$~%@,-]{{{MIN_CHARS},}}")
 
 
 class WordSet:
-    """The distinct words of a text: far shorter than the text, and enough to rule patterns out."""
+    """The distinct words of a text. They are far shorter than the text and show which patterns cannot match."""
 
     def __init__(self, text: str, min_chars: int) -> None:
         unique = set(text.split())
@@ -260,9 +259,9 @@ class WordSet:
 
 
 class LongTokens:
-    """The distinct tokens of at least 16 characters. `joined` has them, one per line.
+    """The distinct tokens of at least 16 characters. `joined` has one per line.
 
-    Those with a digit come last, from `digits_from` on: random tokens are among them, most names are not.
+    Tokens with a digit come last, from `digits_from` on: nearly all random tokens have a digit, most names do not.
     """
 
     def __init__(self, text: str, words: list[str]) -> None:
@@ -292,8 +291,8 @@ class LongTokens:
     @cached_property
     def _places(self) -> dict[str, list[int]]:
         places: dict[str, list[int]] = {}
-        for found in _LONG.finditer(self._text):
-            places.setdefault(found[0], []).append(found.start())
+        for match in _LONG.finditer(self._text):
+            places.setdefault(match[0], []).append(match.start())
         return places
 
 
@@ -322,7 +321,7 @@ _SAMPLE = 4_000
 
 def find_random(text: str, tokens: LongTokens) -> list[SecretMatch]:
     """Find random tokens of 20 to 200 characters, except public ones (digests, ids, certificates) and words in base64."""
-    found: list[SecretMatch] = []
+    matches: list[SecretMatch] = []
     passed_over: list[tuple[int, int]] | None = None
     for match in _CANDIDATE.finditer(tokens.joined, tokens.digits_from):
         for low, high in () if " " in from_base64(match[0]) else _candidates(match[0]):
@@ -330,8 +329,8 @@ def find_random(text: str, tokens: LongTokens) -> list[SecretMatch]:
                 passed_over = list(_public(text))
             for start, end in tokens.places(match.start() + low, match.start() + high):
                 if _stands_alone(text, start, end) and not _is_covered(start, passed_over):
-                    found.append(SecretMatch(start, end, "SECRET", Certainty.RANDOM))
-    return found
+                    matches.append(SecretMatch(start, end, "SECRET", Certainty.RANDOM))
+    return matches
 
 
 def _is_covered(start: int, stretches: list[tuple[int, int]]) -> bool:
@@ -348,7 +347,7 @@ def _public(text: str) -> Iterator[tuple[int, int]]:
                 end = text.find("-----END", begin.end())
             yield begin.start(), end if 0 <= end <= begin.end() + _MAX_BLOCK else begin.end()
     if ";base64," in text:
-        yield from (found.span() for found in _DATA_URL.finditer(text))
+        yield from (match.span() for match in _DATA_URL.finditer(text))
 
 
 def _candidates(token: str) -> Iterator[tuple[int, int]]:
@@ -364,7 +363,7 @@ def _candidates(token: str) -> Iterator[tuple[int, int]]:
 
 
 def _is_base64(token: str) -> bool:
-    """Whether the slashes are base64 characters and not path separators: no piece between them looks like a name."""
+    """Whether the slashes are base64 characters, not path separators: no piece between them looks like a name."""
     pieces = token.strip("/").split("/")
     return (
         len(token) >= 30 and len(pieces) <= 2 + len(token) // 16 and is_random(token[:_SAMPLE]) and not any(map(_is_name, pieces))

@@ -1,4 +1,4 @@
-"""Dispatch: candidates are asked in order, each in a wire it speaks, until one gives something to relay."""
+"""Dispatch: ask the candidate providers in order, each in a wire it speaks, until one of them answers."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import aclosing
@@ -49,18 +49,18 @@ _T = TypeVar("_T")
 
 
 SESSION_END = "session-end"
-"""The kind of turn by which a client only says that it is done; no provider is asked."""
+"""The reason code of a request that only ends a session; no provider is asked."""
 
 _KEY_REFUSED = (401, 402, 403)
 
 
 def is_http(provider: Provider) -> TypeIs[HttpProvider]:
-    """Whether a provider is reached by HTTP rather than asked directly."""
+    """Whether a provider is reached by HTTP; the others run in this process."""
     return hasattr(provider, "wires")
 
 
 class Providers:
-    """The configured providers, and what routing knows of them."""
+    """The configured providers and their routing."""
 
     def __init__(
         self,
@@ -75,31 +75,31 @@ class Providers:
         self._named = {provider.name: provider for provider in providers}
         self._passthrough = passthrough
         destinations = tuple(self._destination(provider) for provider in providers)
-        # Clients name few models; the bound is for those that name a new one every time.
+        # Most clients name few models; the bound protects against clients that name a new one every time.
         self.candidates = lru_cache(256)(partial(candidates, destinations))
         """The providers that may answer a request of this wire for this model, in the order they are tried."""
 
     def _destination(self, provider: Provider) -> Destination:
         if self._policy is not None and self._policy.leads and provider.name == self._policy.provider:
             return Destination(provider.name, provider.models, leads=True)
-        # A model in this process takes any name: without another provider, an answer is better than an error about the name.
+        # A model in this process answers under any name: if there is no other provider, that is better than an error.
         if not is_http(provider):
             return Destination(provider.name, own=provider.models)
         return Destination(provider.name, provider.models, provider.wires, provider.name in self._passthrough)
 
     def may_have(self, provider: HttpProvider, caller: Mapping[str, str]) -> bool:
-        """Whether this caller may ask the provider: one that is given the caller's own credentials needs some for its vendor."""
+        """Whether this caller may ask the provider. A passthrough provider needs credentials of the caller for its vendor."""
         return provider.name not in self._passthrough or (signed_wire(caller) in provider.wires and has_credentials(caller))
 
     def for_caller(self, wire: Wire, model: str, caller: Mapping[str, str]) -> tuple[ProviderCandidate, ...]:
-        """The candidates for this caller: without credentials of its own, no passthrough provider is a fallback."""
+        """The candidates for this caller. Passthrough providers are fallbacks only for callers with credentials of their own."""
         chosen = self.candidates(wire, model)
         if not self._passthrough or has_credentials(caller):
             return chosen
-        return tuple(one for place, one in enumerate(chosen) if not place or one.name not in self._passthrough)
+        return chosen[:1] + tuple(candidate for candidate in chosen[1:] if candidate.name not in self._passthrough)
 
     def is_own_key(self, name: str) -> bool:
-        """Whether the provider is asked with a key of ours."""
+        """Whether the provider is asked with a configured key instead of the caller's."""
         return name not in self._passthrough
 
     def has_versions(self, name: str) -> bool:
@@ -107,17 +107,17 @@ class Providers:
         return self._policy is not None and self._policy.provider == name
 
     def policy_answers(self, wire: Wire, model: str) -> bool:
-        """Whether the policy's weights are the first that are asked."""
+        """Whether the first candidate answers with the policy's weights."""
         chosen = self.candidates(wire, model)
         return bool(chosen) and self.has_versions(chosen[0].name)
 
     def is_embedded(self, wire: Wire, model: str) -> bool:
-        """Whether the embedded model is the first that is asked."""
+        """Whether the first candidate is the embedded model."""
         chosen = self.candidates(wire, model)
         return bool(chosen) and not is_http(self._named[chosen[0].name])
 
     def model_for(self, candidate: ProviderCandidate, version: int) -> str:
-        """The model to ask a provider for: where each version is a model of its own, the one of this version."""
+        """The model name to send to a provider. Some providers serve each policy version under its own name."""
         policy = self._policy
         if policy is None or policy.model_of is None or policy.provider != candidate.name or version == BASE_POLICY:
             return candidate.model
@@ -128,14 +128,14 @@ class Providers:
 
 
 class Opener:
-    """Asks one provider after the other, in the wire each of them speaks."""
+    """Asks one provider after another, each in a wire it speaks."""
 
     def __init__(self, providers: Providers, health: ProviderHealth | None = None) -> None:
         self._providers = providers
         self.health = health or ProviderHealth()
 
     async def open(self, builder: TurnBuilder) -> Opened:
-        """The first answer to relay; the builder records its provider and what was sent."""
+        """Return the first answer to relay. The builder records the provider and what was sent to it."""
         if builder.origin.kind_reason == SESSION_END:
             builder.provider = "metaclaw"
             return Generated(_session_end(builder.incoming.model), _understood(builder))
@@ -144,11 +144,11 @@ class Opener:
         candidate, opened = await open_first(chosen, partial(self._ask, builder), self.health)
         builder.provider, builder.model = candidate.name, candidate.model
         if moves_on(opened.status):
-            builder.unsay()  # those asked after it gave less
+            builder.unsay()  # it holds bytes of a provider that was asked later and failed
         elif opened.status in _KEY_REFUSED and self._providers.is_own_key(candidate.name):
             self.health.failed(candidate.name, f"it refused our key with status {opened.status}")
         if builder.stamp.policy_version != BASE_POLICY and not self._providers.has_versions(candidate.name):
-            # A fallback answered, with weights of its own.
+            # A fallback answered, with other weights.
             builder.stamp = replace(builder.stamp, policy_version=BASE_POLICY)
         match opened:
             case Relayed():
@@ -173,7 +173,7 @@ class Opener:
         return self._relay(builder, provider, model)
 
     async def _relay_or_translate(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> Opened:
-        """Relay to a provider that is only assumed to serve this wire; where it has no such path, ask it in another one."""
+        """Relay to a provider that is only assumed to serve this wire. If it has no such path, ask it in another wire."""
         wires, wire = self._providers.wires, builder.incoming.wire
         relayed = await self._relay(builder, provider, model)
         if relayed.status < 400:
@@ -239,7 +239,7 @@ class Opener:
         purpose: Purpose | None = None,
     ) -> Translated:
         incoming = builder.incoming
-        # Header fields that belong to the client's own wire are left out.
+        # Leave out header fields of the client's wire.
         headers = [field for field in incoming.forward if not field[0].startswith(("anthropic-", "openai-", "x-stainless-"))]
         call = Call("POST", wire_format(wire).path, "", headers, body, purpose, builder.origin.session)
         reply = await provider.call(call, incoming.headers)
@@ -251,7 +251,7 @@ class Opener:
         return Translated(reply, request, wire, body, completion=completion)
 
     async def again(self, builder: TurnBuilder, body: bytes) -> Opened:
-        """Ask the provider that answered once more, with this body in its own wire. Raises UpstreamError if it refuses."""
+        """Ask the same provider again, with this body in its wire. Raises UpstreamError if it refuses."""
         provider, wire = self._providers.named(builder.provider), builder.provider_wire
         opened: Opened
         if not is_http(provider):
@@ -269,7 +269,7 @@ class Opener:
     async def _generate(self, builder: TurnBuilder, provider: ModelProvider, request: ChatRequest) -> Generated:
         version = builder.stamp.policy_version if self._providers.has_versions(provider.name) else BASE_POLICY
         deltas = provider.generate(plain(request), version)
-        # The first delta shows that the model can answer at all; until then another provider may.
+        # Wait for the first delta: a model that cannot answer fails here, and the next provider is asked.
         try:
             first = await anext(deltas)
         except StopAsyncIteration as error:
@@ -313,13 +313,13 @@ async def _chain(first: Delta, rest: AsyncGenerator[Delta, None]) -> AsyncGenera
 
 
 def is_stream(headers: Headers, *, asked: bool) -> bool:
-    """Whether an answer is a stream by its media type: some servers stream unasked, others forget to say that they do."""
+    """Whether an answer is a stream, by its media type. Some servers stream unasked, others omit the media type."""
     kind = next((value.partition(";")[0].strip().lower() for name, value in headers if name.lower() == "content-type"), "")
     return kind == "text/event-stream" or (asked and kind != "application/json")
 
 
 async def read_opening(builder: TurnBuilder, reply: Reply) -> bytes:
-    """The beginning of a stream, as far as it takes to know that it is an answer."""
+    """Read a stream until it is clear that it is an answer; return what was read."""
     seen, chunks = b"", reply.chunks()
     async for chunk in chunks:
         builder.say(chunk)
@@ -354,7 +354,7 @@ async def read_completion(builder: TurnBuilder, reply: Reply, wire: Wire) -> Com
 
 
 def replace_model(body: bytes, model: str) -> bytes:
-    """The same bytes with another model named in them."""
+    """The same body with another model name."""
     try:
         begin, end = JsonDocument(body).field("model")
     except (UnsafeBytesError, msgspec.MsgspecError) as error:
@@ -374,4 +374,4 @@ class ReadReply:
         yield self.body
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Do nothing: the body has been read."""

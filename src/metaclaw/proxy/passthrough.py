@@ -1,4 +1,4 @@
-"""Everything below /v1 that is not a request for an answer: the list of models, token counts, and plain relaying."""
+"""Requests below /v1 that do not ask for an answer: the list of models, token counts, and everything else, which is relayed."""
 
 import asyncio
 import logging
@@ -32,7 +32,7 @@ class Passthrough:
     async def serve(
         self, method: str, path: str, query: str, caller: Mapping[str, str], body: bytes, client: Client, wire: Wire
     ) -> None:
-        """Answer locally where we know better, else relay to the provider this request is meant for."""
+        """Answer lists of models and token counts here; relay everything else to the provider of the named model."""
         if method in ("GET", "HEAD") and path == "/models":
             client.respond(200, JSON_HEADERS, await self._models(caller))
         elif method == "POST" and path == "/messages/count_tokens":
@@ -91,7 +91,7 @@ class Passthrough:
         await self._pass_on(provider, Call(method, path, query, list(caller.items()), _renamed(body, model)), caller, client)
 
     def _provider_for(self, wire: Wire, body: bytes) -> tuple[HttpProvider | None, str]:
-        """The provider that a request is for, and its name for the model. A request that we do not parse has no fallback."""
+        """The first HTTP provider for the named model, and its name for that model. There is no fallback to another provider."""
         for candidate in self._providers.candidates(wire, _model_named(body)):
             provider = self._providers.named(candidate.name)
             if is_http(provider):
@@ -132,7 +132,7 @@ async def _ask_models(provider: HttpProvider, caller: Mapping[str, str]) -> list
 
 
 def parse_listing(body: bytes) -> list[dict[str, Json]]:
-    """The entries of a provider's list of models; what is not an entry with an id is left out."""
+    """The entries of a provider's list of models. Entries without an id are left out."""
     try:
         value = parse_object(body)
     except WireError as error:

@@ -1,4 +1,4 @@
-"""The life of one request: its session, skills, provider and answer, the ledger, the end of the answer; and what is counted."""
+"""Serve one request: find its session, place skills, ask a provider, send the answer, record the turn. Also holds the metrics."""
 
 import asyncio
 import logging
@@ -37,7 +37,7 @@ ERROR_HEADERS: Final[dict[int, RawHeaders]] = {
     426: [(b"connection", b"upgrade"), (b"upgrade", b"HTTP/1.1")],
     429: [(b"retry-after", b"1")],
 }
-"""What errors of our own say about sending the request again, by status."""
+"""Header fields of our own error responses, by status; they tell clients whether and when to retry."""
 
 
 class Attendant(Protocol):
@@ -68,9 +68,9 @@ class Pipeline:
     enforcer: Enforcer | None = None
 
     async def answer(self, incoming: Incoming, client: Client) -> None:
-        """Serve one request, whole or in part, and leave exactly one turn in the ledger.
+        """Serve one request and record exactly one turn in the ledger, also if the answer fails or is cut off.
 
-        A request that is refused (WireError), or that the program's stop precedes (UpstreamError), leaves no turn and no session.
+        A request that is refused (WireError) or not begun before the program stops (UpstreamError) leaves no turn and no session.
         """
         origin = self.origins.identify(incoming.wire, incoming.headers, incoming.json, incoming.peer, path=incoming.path)
         turn_id, recorded, end = new_turn_id(), None, TurnEnd.FAILED
@@ -79,8 +79,8 @@ class Pipeline:
         if self.attendant is not None:
             self.attendant.began(origin.kind)
         try:
-            # Let streams under way go on, and requests that came together get here together: one stage at a time for all of them
-            # keeps its code in the processor's caches, which saves an eighth of their time. One that came alone waits for nothing.
+            # Yield once, so that requests that arrived together reach this point together: running the same stage for all of them
+            # keeps its code in the CPU caches, which saves an eighth of the time. A single request does not wait.
             await _unless_stopped(asyncio.sleep(0))
             query, nearness = self.placer.query(origin), None
             if query and self.similarity is not None:
@@ -118,7 +118,7 @@ class Pipeline:
             await self._end(origin.session)
         if builder.end is not TurnEnd.CANCELLED:
             client.finish(tail)
-        # After the release, so that it costs the client nothing; before its next request, which this loop reads later.
+        # After the response, so that the client does not wait for it; before its next request, which this loop reads later.
         if builder.end is TurnEnd.COMPLETED and origin.kind is TurnKind.MAIN:
             self.origins.answered(
                 origin,
@@ -129,7 +129,7 @@ class Pipeline:
             await self.enforcer.recorded(turn, builder.failed_checks, builder.not_held)
 
     async def _attempt(self, builder: TurnBuilder, client: Client, rules: tuple[HeldRule, ...]) -> bytes:
-        """Make the answer up to its tail; every failure becomes a tail too, in the wire's own shape."""
+        """Send the answer except its tail, and return the tail. A failure is returned as an error in the client's wire."""
         client.watch()
         try:
             return await self._answer(builder, client, rules)
@@ -191,14 +191,14 @@ def _failure(builder: TurnBuilder, client: Client, error: WireError | UpstreamEr
     else:
         param = error.param if isinstance(error, WireError) else None
         tail = wire.error_body(error.status, str(error), error.code, param)
-        again = ERROR_HEADERS.get(error.status, [])
-        client.defer(error.status, [(b"content-type", b"application/json"), *again, *builder.headers()])
+        retry_headers = ERROR_HEADERS.get(error.status, [])
+        client.defer(error.status, [(b"content-type", b"application/json"), *retry_headers, *builder.headers()])
     builder.show_failure(tail)
     return tail
 
 
 async def _unless_stopped(step: Awaitable[_T]) -> _T:
-    """Await a step before the answer. Raises UpstreamError if the program's stop cancels it."""
+    """Await a step that comes before the answer. Raises UpstreamError if the program stops meanwhile."""
     try:
         return await step
     except asyncio.CancelledError:
@@ -207,32 +207,32 @@ async def _unless_stopped(step: Awaitable[_T]) -> _T:
 
 
 def _stopped() -> UpstreamError:
-    return UpstreamError("MetaClaw was stopped before this answer was whole", status=503, code="stopping")
+    return UpstreamError("MetaClaw was stopped before this answer was complete", status=503, code="stopping")
 
 
 def _forgive_cancellation() -> None:
-    """Clear the task's cancellation: it goes on only to record the turn, which takes no time."""
+    """Clear the task's cancellation, so that it can still record the turn."""
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
 
 
-# The Prometheus library's own counters take a lock and several calls for every number. Ours are plain integers that only the event
-# loop changes; they become the library's when metrics are requested, and only then is it imported: it brings a web server along.
+# The counters of prometheus_client take a lock and several calls for every number. Ours are plain integers that only the event loop
+# changes; they are converted when metrics are requested. Only then is the library imported, because it imports a web server.
 _SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
 _BOUNDS = (*(str(float(bound)) for bound in _SECONDS), "+Inf")
 
 
 @dataclass(slots=True)
-class _Count:
-    """A number that only grows, and when it began to."""
+class _Counter:
+    """A counter and its creation time."""
 
     value: int = 0
     began: float = field(default_factory=time.time)
 
 
 @dataclass(slots=True)
-class _Spread:
+class _Histogram:
     """A histogram of durations."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
@@ -244,17 +244,17 @@ class _Spread:
         self.total_s += seconds
 
 
-_Counts: TypeAlias = defaultdict[tuple[str, ...], _Count]
-_Spreads: TypeAlias = defaultdict[str, _Spread]
+_Counters: TypeAlias = defaultdict[tuple[str, ...], _Counter]
+_Histograms: TypeAlias = defaultdict[str, _Histogram]
 
 
 class Metrics:
-    """Counters of one program; two in one process never share numbers."""
+    """The counters of one program. Two programs in one process have separate ones."""
 
     def __init__(self) -> None:
-        self._turns, self._refused, self._tokens = _Counts(_Count), _Counts(_Count), _Counts(_Count)
-        self._placed, self._unrecorded = _Counts(_Count, {(): _Count()}), _Counts(_Count, {(): _Count()})
-        self._durations, self._first_bytes = _Spreads(_Spread), _Spreads(_Spread)
+        self._turns, self._refused, self._tokens = _Counters(_Counter), _Counters(_Counter), _Counters(_Counter)
+        self._placed, self._unrecorded = _Counters(_Counter, {(): _Counter()}), _Counters(_Counter, {(): _Counter()})
+        self._durations, self._first_bytes = _Histograms(_Histogram), _Histograms(_Histogram)
         self.in_flight = 0
         """Turns being served now."""
 
@@ -277,7 +277,7 @@ class Metrics:
         self._refused[(str(status),)].value += 1
 
     def collect(self) -> "Iterator[Metric]":
-        """Everything counted so far, as the library wants it of a registry."""
+        """Everything counted so far, as a collector of prometheus_client."""
         from prometheus_client.metrics_core import GaugeMetricFamily
 
         yield _family("metaclaw_turns", "Turns served", ("wire", "kind", "end"), self._turns)
@@ -290,7 +290,7 @@ class Metrics:
         yield GaugeMetricFamily("metaclaw_turns_in_flight", "Turns being served now", value=self.in_flight)
 
 
-def _family(name: str, help_text: str, labels: tuple[str, ...], counts: _Counts) -> "CounterMetricFamily":
+def _family(name: str, help_text: str, labels: tuple[str, ...], counts: _Counters) -> "CounterMetricFamily":
     from prometheus_client.metrics_core import CounterMetricFamily
 
     family = CounterMetricFamily(name, help_text, labels=labels)
@@ -299,11 +299,11 @@ def _family(name: str, help_text: str, labels: tuple[str, ...], counts: _Counts)
     return family
 
 
-def _histogram(name: str, help_text: str, spreads: _Spreads) -> "HistogramMetricFamily":
+def _histogram(name: str, help_text: str, histograms: _Histograms) -> "HistogramMetricFamily":
     from prometheus_client.metrics_core import HistogramMetricFamily
 
     family = HistogramMetricFamily(name, help_text, labels=("wire",))
-    for label, spread in list(spreads.items()):
-        family.add_metric((label,), list(zip(_BOUNDS, map(float, accumulate(spread.buckets)), strict=True)), spread.total_s)
-        family.add_sample(f"{name}_created", {"wire": label}, spread.began)
+    for label, histogram in list(histograms.items()):
+        family.add_metric((label,), list(zip(_BOUNDS, map(float, accumulate(histogram.buckets)), strict=True)), histogram.total_s)
+        family.add_sample(f"{name}_created", {"wire": label}, histogram.began)
     return family

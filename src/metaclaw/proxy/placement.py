@@ -1,19 +1,19 @@
-"""Which rules, facts and skills stand where in a session's prompts, so that a provider's prompt cache survives.
+"""Choose the rules, facts and skills of a session's prompts, and their positions, so that the provider's prompt cache stays valid.
 
 A session's first block holds all rules and facts in scope, the skills that match the first task in full, and the other skills in
-one line each (see `skills.library_view`). It stands at the end of the system text, and its bytes do not change while nothing in it
-is withdrawn or changed. When the user begins a later task (a segment), what is new or matches and is not in the prompt yet goes
-behind the newest user message, and stays there byte for byte. A withdrawn or changed item takes its block with it, and every block
-behind that; what is left of them is placed anew, once. The same happens to the later blocks, never to the first, when they would
-hold more than `max_placed` skills.
+one line each (see `skills.library_view`). The block is at the end of the system text. Its bytes stay the same until an item in it
+is retired or changed. When the user begins a later task (a segment), items that are new or match, and are not in the prompt yet,
+form another block behind the newest user message; that block stays there byte for byte. When an item is retired or changed, its
+block and all later blocks are dropped, and their remaining items are placed again in one new block. The later blocks, but not the
+first, are also dropped when they would hold more than `max_placed` skills.
 
-Skills on trial, and now and then a learned one that is live, are left to chance (see `SkillAssignment`). That is drawn once a
-segment, for skills that are not in the prompt already, and recorded with every turn of the segment. Only skills that would all fit
-into the block together are drawn, so that whether one is placed depends on nothing but its own draw. A withheld skill is not listed
-either.
+Skills on trial are placed at random, and learned skills in force are sometimes withheld (see `SkillAssignment`). The draw is made
+once per segment, for skills that are not in the prompt already, and is recorded with every turn of the segment. Skills are drawn
+only if all of them would fit into the block, so that a skill's own draw alone decides whether it is placed. A withheld skill is not
+listed either.
 
-Rules that were broken lately are reminded of in one line at the end of the conversation (see `reminders`). That line is in one
-request only: the next one of the client does not have it, and neither do we repeat it in its old place.
+A line at the end of the conversation reminds of rules that were broken lately (see `reminders`). It is in one request only: neither
+the client nor we repeat it in the next request.
 """
 
 import logging
@@ -63,15 +63,15 @@ _NOTHING: Final = Selection()
 _NO_BLOCK: Final = Block("", ())
 _NOTHING_DUE: Final = Due()
 _NO_NAMES: Final = frozenset[SkillName]()
-_BITS = 53  # as many as a float holds exactly
+_BITS = 53  # the bits that a float holds exactly
 
 
 @dataclass(frozen=True, slots=True)
 class SkillAssignment:
-    """How often a skill on trial is placed where it matches, and a learned one that is live is withheld to measure its worth.
+    """Draws which matching skills are placed: those on trial with `canary_share`, learned ones in force with `1 - holdout_share`.
 
-    What a person wrote or told the agent to do, and whatever is pinned, is always placed. A draw is a hash of session,
-    segment and skill, so that without any memory it is the same in every request of a segment and after a restart.
+    Rules, skills that a person wrote, and pinned skills are always placed. A draw is a hash of session, segment and skill, so that
+    it is the same in every request of a segment and after a restart.
     """
 
     canary_share: float = 1.0
@@ -83,13 +83,13 @@ class SkillAssignment:
             raise ValueError(f"a canary share of {canary} and a holdout share of {holdout} leave nothing to learn")
 
     def propensity(self, skill: Skill) -> float:
-        """The probability with which a matching skill is placed; 1 where it is not left to chance."""
+        """The probability with which a matching skill is placed; 1 if it is always placed."""
         if not may_be_withheld(skill):
             return 1.0
         return self.canary_share if skill.state is SkillState.CANARY else 1.0 - self.holdout_share
 
     def draw(self, session: SessionId, segment: int, skills: Sequence[Skill]) -> tuple[Draw, ...]:
-        """Draw for each of the skills that is left to chance whether it is placed."""
+        """Draw whether each skill with a propensity below 1 is placed."""
         uncertain = [(skill.name, propensity) for skill in skills if (propensity := self.propensity(skill)) < 1.0]
         return tuple(Draw(name, self._uniform(session, segment, name) < propensity, propensity) for name, propensity in uncertain)
 
@@ -100,7 +100,7 @@ class SkillAssignment:
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    """A request's stamp, and what goes into its bytes. `listed` names the skills that its prompt only lists."""
+    """A request's stamp, and what is inserted into its body. `listed` names the skills that its prompt only lists."""
 
     stamp: Stamp
     placements: tuple[Placement, ...]
@@ -110,7 +110,7 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Adopted(msgspec.Struct, frozen=True, gc=False):
-    """The blocks of a session since its current segment began. `until` is the last day on which all of them hold."""
+    """The blocks of a session since its current segment began. `until` is the last day on which all their items are in force."""
 
     segment: int
     generation: int
@@ -133,9 +133,9 @@ class Placer:
     teams: Teams | None = None
     policy: PolicySlot | None = None
     policy_answers: Callable[[Wire, str], bool] = lambda wire, model: True
-    """Whether the policy's weights are the first that are asked for a model."""
+    """Whether the first provider asked for a model answers with the policy's weights."""
     is_embedded: Callable[[Wire, str], bool] = lambda wire, model: False
-    """Whether the embedded model is the first that is asked for a model."""
+    """Whether the embedded model is the first provider asked for a model."""
     today: Callable[[], date] = date.today
     max_sessions: int = 4096
     reminders: Reminders | None = None
@@ -148,7 +148,7 @@ class Placer:
         self._blocks: OrderedDict[tuple[int, ...], tuple[tuple[Skill, ...], Block]] = OrderedDict()
 
     def query(self, origin: Origin) -> str:
-        """The text to search for by meaning before this request is placed; empty where it begins no task."""
+        """The text to search the library for by meaning before `place`; empty if the request begins no task."""
         if not self.enabled or origin.kind is TurnKind.SIDE or not origin.task:
             return ""
         adopted = None if origin.session_began else self._adopted.get(origin.session)
@@ -157,13 +157,13 @@ class Placer:
         return query_text(origin.task)
 
     def place(self, incoming: Incoming, origin: Origin, nearness: Nearness | None = None, *, query: str = "") -> Placed:
-        """Read the library once, and settle stamp and placements of this request. `nearness` says how near each skill is to the
-        task in meaning; it is needed only where a segment begins. `query` is the result of `query`, if it has been called."""
+        """Choose stamp and placements of this request from the current library. `nearness` says how near each skill is to the task
+        in meaning; only the first request of a segment needs it. `query` is the result of `query`, if it has been called."""
         view = self.view()
         version = BASE_POLICY if self.policy is None else self.policy.pick(origin.session)
         if origin.kind is TurnKind.SIDE:
             return self._place_aside(incoming, origin, view, version)
-        # State kept for a session that begins only now belongs to another session with its id.
+        # If the session begins only now, the state under its id belongs to another session.
         before = adopted = None if origin.session_began else self._adopted.get(origin.session)
         if adopted is None or origin.segment_began or adopted.segment != origin.segment:
             adopted = self._adopt(incoming, origin, view, before, version, query or self.query(origin), nearness)
@@ -185,7 +185,7 @@ class Placer:
         return Placed(stamp, placements, spliced.splices, draws, listed_names(standing))
 
     def _place_aside(self, incoming: Incoming, origin: Origin, view: LibraryView, version: int) -> Placed:
-        """A side turn gets the rules about what it writes. Its session's blocks stay as they are."""
+        """Place the rules about what a side turn writes. The blocks of its session do not change."""
         words = words_for(origin.kind_reason) if self.enabled else ()
         found = view.select("", self.budgets, origin.scope, self.teams, today=self.today()).rules if words else ()
         block = self._render(Selection(rules_about(words, found)))
@@ -199,7 +199,7 @@ class Placer:
     def restore(
         self, session: SessionId, segment: int, stamp: Stamp, placements: Sequence[Placement], draws: Sequence[Draw] = ()
     ) -> None:
-        """Take up again what a session's last recorded turn had in its prompt."""
+        """Continue with the placements of a session's last recorded turn."""
         lasting = tuple([placement for placement in placements if placement.is_lasting])
         self._remember(session, _Adopted(segment, stamp.generation, stamp.library_hash, lasting, date.min, tuple(draws)))
 
@@ -235,7 +235,7 @@ class Placer:
     def _select(
         self, incoming: Incoming, origin: Origin, view: LibraryView, version: int, query: str, nearness: Nearness | None
     ) -> Selection:
-        """Select what is for the task and its speaker, without what the weights that will answer have absorbed."""
+        """Select items for the task and its speaker, except skills that the weights that will answer have absorbed."""
         absorbed = self.policy.absorbed(version) if self.policy is not None else _NO_NAMES
         if absorbed and not self.policy_answers(incoming.wire, incoming.model):
             absorbed = _NO_NAMES
@@ -246,8 +246,7 @@ class Placer:
     def _choose(
         self, incoming: Incoming, origin: Origin, found: Selection, kept: Sequence[Placement]
     ) -> tuple[Selection, tuple[Draw, ...]]:
-        """What of the selection goes into a new block beside the kept ones, and the draws. Only a session's first block lists
-        skills."""
+        """Choose what goes into a new block beside the kept ones, and draw. Only a session's first block lists skills."""
         rules, full, listed = found.rules, found.full, found.listed
         if kept:
             in_full = set(_names_in(kept))
@@ -271,8 +270,8 @@ class Placer:
         return Selection(rules, full, listed), draws
 
     def _still_valid(self, before: _Adopted, origin: Origin, view: LibraryView, replaced: frozenset[str]) -> tuple[Placement, ...]:
-        """The blocks that may stay: their place is still in the history, and all they hold is in force, reads as before and
-        is for this speaker. A block behind one that must go goes too, since the cached prefix ends there."""
+        """The blocks that may stay: their anchor is still in the history, and all their items are in force for this speaker with
+        the same text. All blocks behind a dropped one are dropped too, because the cached prefix ends there."""
         kept: list[Placement] = []
         present = {anchor.digest for anchor in origin.anchors}
         today = self.today()
@@ -287,7 +286,7 @@ class Placer:
         return tuple(kept)
 
     def _holds(self, placement: Placement, scope: Scope, view: LibraryView, today: date, replaced: frozenset[str]) -> bool:
-        """Whether everything in a block is in force for this speaker, and reads as it does there."""
+        """Whether every item of a block is in force for this speaker, with the text that is in the block."""
         for names, reads_so in ((placement.skills, is_placed_in), (placement.listed, is_listed_in)):
             for name in names:
                 skill = view.get(name)
@@ -302,7 +301,7 @@ class Placer:
         return is_here and applies(skill.scope, scope, self.teams)
 
     def _is_too_much(self, later: Sequence[Placement], new: Selection, view: LibraryView) -> bool:
-        """Whether the blocks behind the first would hold too many skills, or grow too long."""
+        """Whether the later blocks and the new one would hold too many skills or tokens."""
         skills = [skill for placement in later for name in placement.skills if (skill := view.get(name)) is not None]
         counted = sum(skill.is_skill and not skill.applies_always for skill in (*skills, *new.full))
         if new.full and counted > self.budgets.max_placed:
@@ -311,7 +310,7 @@ class Placer:
         return bool(new.rules or new.full) and tokens > self.budgets.rules_tokens + self.budgets.skills_tokens
 
     def _render(self, selection: Selection) -> Block:
-        """The block of a selection, cached: the same selection must give the same bytes."""
+        """Render a selection, with a cache: the same selection must give the same bytes."""
         rules, full, listed = selection.rules, selection.full, selection.listed
         if not rules and not full and not listed:
             return _NO_BLOCK
@@ -321,7 +320,7 @@ class Placer:
         if known is None or known[0] != skills:
             budgets = self.budgets
             block = render_block((*rules, *full), budgets.skills_tokens, listed=listed, rules_budget_tokens=budgets.rules_tokens)
-            # The caller that appends it adds the blank line; one string is shared by all sessions that have this block.
+            # The caller adds the blank line. All sessions with this block share one string.
             known = self._blocks[key] = (skills, Block(block.text.removeprefix("\n\n"), block.skills, block.listed))
             if len(self._blocks) > _KEPT_BLOCKS:
                 self._blocks.popitem(last=False)
@@ -335,7 +334,7 @@ class Placer:
 
 
 def _held_by_provider(incoming: Incoming, before: _Adopted) -> tuple[Placement, ...]:
-    """Blocks the provider has already: where a request refers to a history that it keeps, our item is in it."""
+    """The blocks that the provider has already, because the request refers to a history that the provider stores."""
     wire = wire_format(incoming.wire)
     if not incoming.json.get(wire.previous_key) or isinstance(wire.system_texts(incoming.json), str):
         return ()
@@ -362,13 +361,13 @@ def _without_withheld(skills: tuple[Skill, ...], draws: Sequence[Draw]) -> tuple
 
 
 def _in_effect(draws: tuple[Draw, ...], placed: Sequence[SkillName]) -> tuple[Draw, ...]:
-    """The draws to record; none for a request that got no block."""
+    """The draws to record; none if the drawn skills could not be placed."""
     return draws if all(draw.skill in placed for draw in draws if draw.placed) else ()
 
 
 def _anchor(origin: Origin, before: _Adopted | None, kept: Sequence[Placement]) -> bytes:
-    """The first block of a session, and one that is written in its place, goes to the system text; later ones behind the newest
-    task's user message, as does the first of a session that was under way before we knew of it."""
+    """The position of a new block: empty (the system text) for a session's first block and for its replacement, else the user
+    message of the newest task. The first block of a session that began before we saw it is also behind that message."""
     if not kept:
         is_start = before is None and len(origin.anchors) <= 1
         is_rewritten = before is not None and bool(before.placements) and not before.placements[0].anchor
@@ -377,7 +376,7 @@ def _anchor(origin: Origin, before: _Adopted | None, kept: Sequence[Placement]) 
     return origin.anchors[-1].digest if origin.anchors else b""
 
 
-# What a side turn writes, by the end of the reason that `origin.kinds` and `origin.clients` give for it, and how rules name that.
+# What a side turn writes, by the end of its reason code, and the words by which rules name that.
 _COMMIT: Final = ("commit", "коммит", "コミット", "커밋", "提交")
 _TITLE: Final = ("title", "titel", "titre", "título", "titulo", "titolo", "заголов", "タイトル", "題名", "제목", "标题", "標題")
 _SUMMARY: Final = (
@@ -388,7 +387,7 @@ _WRITTEN: Final = (("commit-message", _COMMIT), ("title", _TITLE), ("summary", _
 
 
 def words_for(reason: str) -> tuple[str, ...]:
-    """The words by which rules name what a side turn with this reason writes; empty where no rule could be about it."""
+    """The words by which rules name what a side turn with this reason writes; empty if it writes nothing that rules are about."""
     return next((words for end, words in _WRITTEN if reason.endswith(end)), ())
 
 
@@ -403,13 +402,13 @@ def _names(words: tuple[str, ...], rule: Skill) -> bool:
 
 
 def brought_by_client(skills: Sequence[Skill], body: bytes) -> list[Skill]:
-    """The skills that the client has put into its request itself."""
+    """The skills that are in the client's request already."""
     named = [skill for skill in skills if skill.name.encode() in body]
     return [skill for skill in named if already_present(skill, body.decode("utf-8", "replace").replace("\\n", "\n"))]
 
 
 MOST_SEARCHED: Final = 20_000
-"""Larger libraries are searched by words alone: their vectors would take too much memory."""
+"""Libraries with more skills are searched by words alone, because their vectors would take too much memory."""
 
 _LONG_NUMBER: Final = re.compile(r"\d{4,}")
 
@@ -423,7 +422,7 @@ class Search(Protocol):
 
 
 class LibrarySimilarity:
-    """Searches by meaning for the request path: keeps the embedding process's index at the library's newest view."""
+    """Searches the library by meaning, and updates the index of the embedding process when the library changes."""
 
     def __init__(self, search: Search, view: Callable[[], LibraryView], teams: Teams | None = None) -> None:
         self._search = search
@@ -432,21 +431,21 @@ class LibrarySimilarity:
         self._followed: LibraryView | None = None
 
     def follow(self) -> None:
-        """Bring the index up to date. Called before the first request, and again where the library has changed."""
+        """Update the index if the library has changed. Called before the first request."""
         view = self._view()
         if view is not self._followed:
             self._followed = view
             self._search.follow(view.index.skills() if view.count <= MOST_SEARCHED else ())
 
     async def near(self, query: str, scope: Scope) -> Nearness | None:
-        """The skills near a request in meaning, for this speaker; None where only words can be compared in time."""
+        """The skills near a request in meaning, for this speaker; None if the search is not possible in time."""
         self.follow()
         view = self._view()
         if not view.count:
             return None
-        # Requests that differ only in the number of a ticket, a turn or a date are one request, answered from the cache.
+        # Requests that differ only in a long number (a ticket, a date) share one cache entry.
         return await self._search.near(_LONG_NUMBER.sub("", query), view.scopes_of(scope, self._teams))
 
     def forget(self) -> None:
-        """Keep nothing of what was asked."""
+        """Drop cached queries."""
         self._search.forget()

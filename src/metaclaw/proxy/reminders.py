@@ -1,9 +1,10 @@
-"""Reminders: one line at the end of a conversation, where standing in the system text was not enough.
+"""Reminders: one line at the end of a conversation that repeats rules that were broken lately.
 
-A rule is reminded of in prompts in which it stands if it was broken within the last days and the request offers the tools its check
-looks at, or if it was broken within the last weeks and the conversation has just touched a type of file that the rule names. On one
-day in four, drawn for each rule by its hash and the day, the reminder is left out, so that its effect can be measured; it is never
-left out for rules that are held. Rules with `enforce: off`, and those whose reminders do not help, are not reminded of.
+A prompt that holds a rule gets a reminder of it in two cases: the rule was broken within the last days and the request offers the
+tools its check looks at, or it was broken within the last weeks and the end of the conversation names a type of file that the rule
+names. On one day in four, drawn for each rule by its hash and the day, the reminder is left out, so that its effect can be
+measured; the reminders of held rules are never left out. Rules with `enforce: off`, and rules whose reminders do not help, get no
+reminder.
 
 Which rules were broken is read from the store, off the request path.
 """
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 _REFRESH_EVERY_S: Final = 30.0
 _RECENT_DAYS: Final = 7
 _MOST_REMINDED: Final = 3
-_COMPARED_ON: Final = 4  # one day in so many
+_COMPARED_ON: Final = 4  # reminders are left out on one day in `_COMPARED_ON`
 _TAIL_BYTES: Final = 8192
 _BAD: Final = (RuleResult.BROKEN, RuleResult.HELD)
 _FILE_TYPE: Final = re.compile(r"(?<![\w.])\*?(\.[a-z][a-z0-9]{0,5})\b")
@@ -41,7 +42,7 @@ _LEFT_WITH_PROVIDER: Final = ("previous_response_id", "conversation")
 
 
 class Counts(Protocol):
-    """The counts of how rules are followed. Blocks; raises StoreError."""
+    """Counts how often rules are followed and broken. Blocks; raises StoreError."""
 
     def counted(self, rules: None = None, since: str = "") -> list[CountedResult]: ...
     def last_broken(self, since: str = "") -> Mapping[tuple[SkillName, str], int]: ...
@@ -54,14 +55,14 @@ class Rules(Protocol):
 
 
 class Due(NamedTuple):
-    """Rules to remind of in a request, and rules whose reminder is due and left out today."""
+    """The rules to remind of in a request, and rules whose reminder is due but left out today."""
 
     placed: tuple[Skill, ...] = ()
     withheld: tuple[Skill, ...] = ()
 
 
 class _Broken(NamedTuple):
-    """A rule that was broken lately. `tools` are those its check looks at, empty for all, None where it looks at no calls."""
+    """A rule that was broken lately. `tools` are the tools its check looks at: empty for all, None if it does not check calls."""
 
     rule: Skill
     hash: str
@@ -75,7 +76,7 @@ _NOTHING: Final = Due()
 
 
 class Reminders:
-    """Knows which rules were broken lately."""
+    """Chooses the reminders of each request from the rules that were broken lately."""
 
     def __init__(self, counts: Counts, rules: Callable[[], Rules], today: Callable[[], date] = date.today) -> None:
         self._counts = counts
@@ -84,7 +85,7 @@ class Reminders:
         self._broken: Mapping[SkillName, _Broken] = {}
 
     async def run(self) -> None:
-        """Read anew what was broken, until cancelled."""
+        """Call `refresh` again and again until cancelled."""
         while True:
             try:
                 await run_sync(self.refresh)
@@ -97,41 +98,41 @@ class Reminders:
         today, rules = self._today(), self._rules()
         since = (today - timedelta(days=COMPARED_DAYS)).isoformat()
         counted: dict[tuple[SkillName, str], list[CountedResult]] = {}
-        for one in self._counts.counted(since=since):
-            counted.setdefault((one.rule, one.hash), []).append(one)
+        for count in self._counts.counted(since=since):
+            counted.setdefault((count.rule, count.hash), []).append(count)
         found: dict[SkillName, tuple[tuple[str, int], _Broken]] = {}
         turns = self._counts.last_broken(since)
-        for (name, hash_), mine in counted.items():
-            last = max((one.day for one in mine if one.result in _BAD), default="")
+        for (name, hash_), counts in counted.items():
+            last = max((count.day for count in counts if count.result in _BAD), default="")
             rule = rules.get(name) if last else None
             if rule is None or rule.kind is not SkillKind.RULE or measured_hash(rule) != hash_:
                 continue
             is_recent = last >= (today - timedelta(days=_RECENT_DAYS)).isoformat()
             broken = _broken(rule, hash_, is_recent=is_recent)
-            if broken is not None and (broken.is_held or reminder_effect(mine).state is not ReminderState.STOPPED):
+            if broken is not None and (broken.is_held or reminder_effect(counts).state is not ReminderState.STOPPED):
                 found[name] = (last, turns.get((name, hash_), 0)), broken
         newest_first = sorted(found, key=lambda name: found[name][0], reverse=True)
         self._broken = {name: found[name][1] for name in newest_first}
 
     def due(self, incoming: Incoming, placed: tuple[SkillName, ...]) -> Due:
-        """The rules to remind of in a request in whose prompt these stand."""
+        """The rules to remind of in a request whose prompt holds the `placed` ones."""
         known = self._broken
         if not known or any(incoming.json.get(field) for field in _LEFT_WITH_PROVIDER):
-            # With the history at the provider a reminder would stay there, and the next one would stand beside it.
+            # The provider stores the history: reminders would stay in it and pile up.
             return _NOTHING
         offered = _offered(incoming)
         wanted = [broken for name, broken in known.items() if name in placed and _matters(broken, incoming, offered)]
         if not wanted:
             return _NOTHING
         rules, today = self._rules(), self._today()
-        # One that was changed since is reminded of when it has been broken again.
+        # A rule that has changed since gets no reminder until it is broken again.
         wanted = [broken for broken in wanted if rules.get(broken.rule.name) is broken.rule][:_MOST_REMINDED]
         withheld = [broken for broken in wanted if not broken.is_held and is_left_out(broken.hash, today)]
         return Due(tuple([broken.rule for broken in wanted if broken not in withheld]), tuple([broken.rule for broken in withheld]))
 
 
 def is_left_out(hash_: str, day: date) -> bool:
-    """Whether reminders of a rule are left out on this day, to compare."""
+    """Whether reminders of a rule are left out on this day, to measure their effect."""
     digest = hashlib.blake2b(f"{hash_} {day.isoformat()}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % _COMPARED_ON == 0
 
@@ -147,14 +148,16 @@ def _broken(rule: Skill, hash_: str, *, is_recent: bool) -> _Broken | None:
     where = check.where if isinstance(check, PatternCheck | SchemaCheck) else None
     tools = None if where is None or where.place is not Place.CALLS else tuple(where.tools)
     named = set(_FILE_TYPE.findall(f"{rule_text(rule)} {rule_when(rule)}".lower()))
-    file_types = re.compile(b"(?i)(?:" + b"|".join(re.escape(one.encode()) for one in sorted(named)) + rb")\b") if named else None
+    file_types = (
+        re.compile(b"(?i)(?:" + b"|".join(re.escape(suffix.encode()) for suffix in sorted(named)) + rb")\b") if named else None
+    )
     if not is_recent and file_types is None:
         return None
     return _Broken(rule, hash_, enforce == "hold", is_recent, tools, file_types)
 
 
 def _matters(broken: _Broken, incoming: Incoming, offered: frozenset[str] | None) -> bool:
-    """Whether a rule is likely to matter for what comes next."""
+    """Whether the next answer may break the rule."""
     if broken.tools is not None and offered is not None and not _is_offered(broken.tools, offered):
         return False
     if broken.is_recent:
@@ -169,7 +172,7 @@ def _is_offered(tools: tuple[str, ...], offered: frozenset[str]) -> bool:
 
 
 def _offered(incoming: Incoming) -> frozenset[str] | None:
-    """The names and classes of the tools that a request offers; None where they may come as an item of the conversation."""
+    """The names and classes of the tools that a request offers; None if they may be in an item of the conversation."""
     tools = incoming.json.get("tools")
     if not isinstance(tools, list):
         return None if b'"tools"' in incoming.body else frozenset()

@@ -1,6 +1,7 @@
-"""The answer on its way to the client: relayed as bytes, translated, or rendered from a model's deltas; and the record of its turn.
+"""Send an answer to the client, relayed as bytes, translated, or rendered from a model's deltas; and build its turn.
 
-Every way returns the tail: the bytes that make the answer whole, which the caller releases once the turn is on disk.
+`relay`, `translate` and `render` send everything but the tail, and return the tail: the last bytes, without which the answer is
+incomplete. The caller sends the tail once the turn is on disk.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ _LINGER_S: Final = 0.05
 
 @dataclass(slots=True, eq=False, repr=False)
 class TurnBuilder:
-    """Collects what happens to one request and makes the turn of it. Only the task that serves the request writes here."""
+    """Collects what happens to one request and builds its turn. Only the task that serves the request writes here."""
 
     id: TurnId
     incoming: Incoming
@@ -53,17 +54,17 @@ class TurnBuilder:
     tokens: SampledTokens | None = None
     answer_id: str | None = None
     footer: Footer | None = None
-    """Puts a line behind the answer that the client is shown."""
+    """Appends a line to the answer that the client is shown."""
     relayed_bytes: int = 0
     histories: tuple[TrueAnswer, ...] = ()
-    """What must be put back into the history that the client sent."""
+    """True answers to put back into the history that the client sent."""
     enforced: tuple[SkillName, ...] = ()
     """The rules that held calls of this answer back."""
     enforcement: Enforcement | None = None
     failed_checks: Sequence[tuple[HeldRule, str]] = ()
     """Held rules whose check could not be run, and why."""
     not_held: Sequence[HeldRule] = ()
-    """Held rules that this request's calls cannot be held to."""
+    """Held rules that cannot be enforced for this request."""
     _said: list[bytes] = field(default_factory=list)
     _said_bytes: int = 0
     _seen: list[bytes] | None = None
@@ -73,7 +74,7 @@ class TurnBuilder:
         self.provider_wire, self.model, self.streamed = self.incoming.wire, self.incoming.model, self.incoming.stream
 
     def say(self, data: bytes) -> None:
-        """Record what the provider said. Raises UpstreamError once that is too much."""
+        """Record bytes from the provider. Raises UpstreamError beyond MAX_ANSWER_BYTES."""
         if self._first_byte_s is None:
             self._first_byte_s = time.perf_counter() - self.incoming.began
         self._said.append(data)
@@ -82,53 +83,53 @@ class TurnBuilder:
             raise UpstreamError(f"provider {self.provider} sent more than {MAX_ANSWER_BYTES} bytes in one answer; it was cut off")
 
     async def gather(self, reply: Reply) -> bytes:
-        """Record all of a reply, and return what was said."""
+        """Record all of a reply and return its bytes."""
         async for chunk in reply.chunks():
             self.say(chunk)
         return self.said
 
     def ask(self, provider: str) -> None:
-        """Record which provider is asked now; what another one said before it is no part of the answer."""
+        """Record which provider is asked now, and drop the bytes of the one before it."""
         self.provider = provider
         if self._said:
             self.unsay()
 
     def unsay(self) -> None:
-        """Drop what was said so far: it is not relayed."""
+        """Drop the provider's bytes so far: they are not relayed."""
         self._said, self._said_bytes, self._first_byte_s = [], 0, None
 
     def show(self, data: bytes) -> None:
-        """Record what the client is shown where that is not what the provider said."""
+        """Record bytes shown to the client, if they differ from the provider's."""
         if self._seen is None:
             self._seen = []
         self._seen.append(data)
 
     def show_as_said(self) -> None:
-        """The client was shown what the provider said after all."""
+        """Record that the client was shown exactly the provider's bytes."""
         self._seen = None
 
     def show_failure(self, data: bytes) -> None:
-        """Record an error of ours, which the client is shown after the relayed part of the provider's bytes."""
+        """Record our error, shown to the client after the part of the provider's bytes that was relayed."""
         if self._seen is None:
             self._seen = [self.said[: self.relayed_bytes]]
         self._seen.append(data)
 
     @property
     def said(self) -> bytes:
-        """Everything the provider has said so far."""
+        """All bytes from the provider so far."""
         return b"".join(self._said)
 
     def fail(self, status: int, error: str) -> None:
-        """The answer will not be whole."""
+        """Record that the answer failed."""
         self.end, self.status, self.error = TurnEnd.FAILED, status, error
 
     def settle(self, facts: Facts) -> None:
-        """Record what a relayed answer says of itself."""
+        """Record finish reason, usage, id and model of a relayed answer."""
         self.finish, self.usage, self.answer_id = facts.finish, facts.usage, facts.id
         self.model = facts.model or self.model
 
     def complete(self, finish: Finish | None, usage: Usage | None, tokens: SampledTokens | None) -> None:
-        """The answer is whole."""
+        """Record that the answer is complete."""
         self.finish, self.usage, self.tokens, self.end = finish, usage, tokens, TurnEnd.COMPLETED
 
     def turn(self) -> Turn:
@@ -172,7 +173,7 @@ class TurnBuilder:
         )
 
     def headers(self) -> RawHeaders:
-        """The header fields that tell of the turn, which every response has."""
+        """The `x-metaclaw-*` header fields of the response."""
         session = self.origin.session.encode("ascii", "backslashreplace").replace(b"\r", b"").replace(b"\n", b"")
         held = [(b"x-metaclaw-enforced", ",".join(self.enforced).encode())] if self.enforced else []
         return [
@@ -187,9 +188,10 @@ class TurnBuilder:
 
 
 class Relayed(msgspec.Struct, frozen=True, gc=False):
-    """The provider answers in the client's own wire; `headers` are those the client may see.
+    """The provider answers in the client's wire; `headers` are those the client may see.
 
-    Of a stream, `opening` has been read; of a whole answer everything has, and `facts` are what it says. A refusal has neither.
+    A stream has been read up to the end of `opening`. A whole answer has been read completely, and `facts` describes it. An error
+    response has neither.
     """
 
     reply: Reply
@@ -208,9 +210,9 @@ class Relayed(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """The provider answers in another wire than the client's: asked with `body`, in `wire`.
+    """The provider answers in another wire than the client's: it was sent `body`, in `wire`.
 
-    Of a stream, `opening` has been read; a whole answer is `completion`. A refusal has neither.
+    A stream has been read up to the end of `opening`; a whole answer is `completion`. An error response has neither.
     """
 
     reply: Reply
@@ -244,14 +246,14 @@ Opened: TypeAlias = Relayed | Translated | Generated
 
 
 def raw_headers(headers: Headers) -> RawHeaders:
-    """A provider's header fields for the client; the length of the answer is told anew."""
+    """A provider's header fields for the client, without the content length."""
     return [
         (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers if name.lower() != "content-length"
     ]
 
 
 async def relay(builder: TurnBuilder, opened: Relayed, client: Client) -> bytes:
-    """Provider and client speak the same wire: its bytes are the answer."""
+    """Send the provider's bytes to a client of the same wire."""
     raw = raw_headers(opened.headers) + builder.headers()
     builder.streamed = opened.opening is not None
     builder.status = opened.status
@@ -301,7 +303,7 @@ async def _relay_stream(builder: TurnBuilder, opened: Relayed, opening: bytes, c
 
 
 async def linger(chunks: AsyncIterator[bytes]) -> None:
-    """Give the connection of a whole answer a moment to end properly and be used again; what else comes is ignored."""
+    """Read a complete answer's stream to its end, ignoring what comes, so that the connection can be used again. Gives up soon."""
     try:
         async with asyncio.timeout(_LINGER_S):
             async for _ in chunks:
@@ -311,7 +313,7 @@ async def linger(chunks: AsyncIterator[bytes]) -> None:
 
 
 def settle_relayed(builder: TurnBuilder, *, terminal: bool, facts: Facts | None = None) -> None:
-    """Record what a stream said of itself. Raises UpstreamError for one that broke off."""
+    """Record finish reason, usage, id and model of a stream. Raises UpstreamError if it ended too early."""
     facts = facts or streamed_facts(builder.incoming.wire, builder.said)
     builder.settle(facts)
     if facts.error is not None:
@@ -324,7 +326,7 @@ def settle_relayed(builder: TurnBuilder, *, terminal: bool, facts: Facts | None 
 
 def broken_off(builder: TurnBuilder) -> UpstreamError:
     """The error of a stream that ended too early."""
-    return UpstreamError(f"provider {builder.provider} ended its stream before the answer was whole")
+    return UpstreamError(f"provider {builder.provider} ended its stream before the answer was complete")
 
 
 async def _relay_whole(builder: TurnBuilder, opened: Relayed, headers: RawHeaders, client: Client) -> bytes:
@@ -346,7 +348,7 @@ async def _relay_whole(builder: TurnBuilder, opened: Relayed, headers: RawHeader
 
 
 async def translate(builder: TurnBuilder, opened: Translated, client: Client) -> bytes:
-    """Provider and client speak different wires: every delta is written again in the client's wire."""
+    """Write the provider's answer in the client's wire, which is a different one."""
     reply = opened.reply
     if opened.completion is not None:
         return await render(builder, each(deltas_of(opened.completion)), opened.request, client)
@@ -359,13 +361,13 @@ async def translate(builder: TurnBuilder, opened: Translated, client: Client) ->
     body = wire_format(builder.incoming.wire).error_body(reply.status, message, code, None)
     builder.fail(reply.status, message)
     builder.show(body)
-    kept = raw_headers([(name.lower(), value) for name, value in reply.headers if name.lower() == "retry-after"])
-    client.defer(reply.status, JSON_HEADERS + kept + builder.headers())
+    retry_after = raw_headers([(name.lower(), value) for name, value in reply.headers if name.lower() == "retry-after"])
+    client.defer(reply.status, JSON_HEADERS + retry_after + builder.headers())
     return body
 
 
 async def render(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client) -> bytes:
-    """Write an answer in the client's wire, as a stream or whole as it asked."""
+    """Write an answer in the client's wire, streamed or whole as the client asked."""
     if request.stream:
         return await _render_stream(builder, deltas, request, client)
     completion = collect([delta async for delta in deltas])
@@ -377,7 +379,7 @@ async def render(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: Ch
 
 
 async def _render_stream(builder: TurnBuilder, deltas: AsyncIterator[Delta], request: ChatRequest, client: Client) -> bytes:
-    """Write deltas as the client's events; the terminal ones are the tail."""
+    """Send deltas as events of the client's wire; return the terminal events as the tail."""
     writer = wire_format(builder.incoming.wire).writer(request)
     tail = b""
     builder.status = 200
@@ -421,13 +423,13 @@ def render_whole(builder: TurnBuilder, completion: Completion, request: ChatRequ
 
 
 async def each(deltas: Iterable[Delta]) -> AsyncIterator[Delta]:
-    """These deltas, as if they came one by one."""
+    """Yield the deltas asynchronously."""
     for delta in deltas:
         yield delta
 
 
 async def provider_deltas(builder: TurnBuilder, opening: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[Delta]:
-    """The deltas of a provider's stream, whose bytes are recorded."""
+    """Parse a provider's stream into deltas, and record its bytes."""
     reader = wire_format(builder.provider_wire).reader()
     for delta in reader.feed(opening):
         yield delta

@@ -1,8 +1,7 @@
-"""Put placed skills into the client's own bytes, without rebuilding them.
+"""Insert placed skills into the client's body without encoding it again.
 
-Everything before the first insertion stays byte for byte what the client wrote, and so does everything between and after, so a
-provider's prompt cache sees the same prefix it would have seen without us. Where a position cannot be found beyond doubt (a key
-twice, an unexpected shape), nothing is inserted and the result says why.
+Every byte of the client stays as it is, so that a provider's prompt cache sees the same prefix as without us. If a position cannot
+be found with certainty (a duplicate key, an unexpected shape), nothing is inserted and the result says why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +26,8 @@ _OFFSET = attrgetter("offset")
 
 
 class Spliced(msgspec.Struct, frozen=True, gc=False):
-    """What to insert and which placements that makes. `refused` says why nothing is inserted though something was to be.
-    `has_tail` says that the line for the end of the conversation is in."""
+    """The insertions, and the placements they make. `refused` says why nothing could be inserted. `has_tail` says whether the line
+    for the end of the conversation is among them."""
 
     splices: tuple[Splice, ...] = ()
     placed: tuple[Placement, ...] = ()
@@ -39,10 +38,11 @@ class Spliced(msgspec.Struct, frozen=True, gc=False):
 def placement_splices(
     wire: Wire, body: bytes, parsed: Mapping[str, Json], placements: Sequence[Placement], anchors: Sequence[Anchor], tail: str = ""
 ) -> Spliced:
-    """Where the placements go in `body`, whose decoded form is `parsed`, and `tail` at the end of the conversation.
+    """Find the insertions for the placements in `body`, whose decoded form is `parsed`, and for `tail` at the end of the
+    conversation.
 
-    A placement whose anchor is not among `anchors` is left out: the history it belonged to is gone. All others are made, or none.
-    The tail is left out where it cannot stand safely behind everything else.
+    A placement whose anchor is not among `anchors` is left out, because its history is gone. Of the others all are made, or none.
+    The tail is left out if the last message cannot be extended.
     """
     if tail:
         spliced = _splices(wire, body, parsed, _sort_out(placements, anchors), tail)
@@ -79,7 +79,7 @@ def _splices(
 
 
 def _sort_out(placements: Sequence[Placement], anchors: Sequence[Anchor]) -> tuple[dict[int, str], list[Placement]]:
-    """The text to add at each message, and the placements this makes."""
+    """The text to add to each message, by its index, and the placements this makes."""
     index_of = {anchor.digest: anchor.index for anchor in anchors}
     texts: dict[int, str] = {}
     placed: list[Placement] = []
@@ -109,17 +109,17 @@ class _BodyEdit:
 
     @property
     def _document(self) -> JsonDocument:
-        """The body, to be searched where its messages are not listed."""
+        """The body, for searching it when its messages are not listed."""
         if self._searched is None:
             self._searched = JsonDocument(self._body)
         return self._searched
 
     def place_in_system(self, text: str) -> None:
-        """At the end of what the client says as system."""
+        """Insert text at the end of the system text."""
         self._format.place_in_system(self, text)
 
     def place_in_message(self, index: int, text: str) -> None:
-        """At the end of the message with this index."""
+        """Insert text at the end of the message with this index."""
         message = self.parsed.get(self._list_key) if self._listed is None else None
         if isinstance(message, str) and self._list_key == "input":
             if index:
@@ -129,8 +129,8 @@ class _BodyEdit:
         self._append_to_content(index, text, as_parts=self._format.appends_parts)
 
     def last_index(self) -> int | None:
-        """The last message, where text may be added to it: a person's words, or what a tool gave back. A provider's cached prefix
-        ends before what is added, unless the client has the provider cache everything."""
+        """The index of the last message if text may be added to it: it must be a user message or a tool's output. None also if the
+        client has the provider cache everything, because the added text would be cached too."""
         items = self.items
         if items is None:
             return 0 if isinstance(self.parsed.get(self._list_key), str) and self._list_key == "input" else None
@@ -157,7 +157,7 @@ class _BodyEdit:
         elif not isinstance(value, str):
             raise _RefusedError("the text to extend is neither a string nor a list")
         elif as_parts:
-            # Clients switch between a string and one text block from request to request; ours must mean the same beside both.
+            # Clients send the same message as a string or as one text block; ours must come out the same for both.
             self._insert(span[0], b'[{"type":"text","text":')
             self._insert(span[1], b"}," + self._text_part(text) + b"]")
         else:
@@ -199,7 +199,7 @@ class _BodyEdit:
         self._insert(end, after)
 
     def refuse(self, reason: str) -> NoReturn:
-        """Give up: nothing is inserted into this request."""
+        """Raise an error: nothing is inserted into this request."""
         raise _RefusedError(reason)
 
     def _text_part(self, text: str) -> bytes:
@@ -210,7 +210,7 @@ class _BodyEdit:
 
     @property
     def items(self) -> Sequence[Json] | None:
-        """The messages, where they are a list."""
+        """The messages; None if they are not a list."""
         if self._listed is not None:
             return self._listed
         items = self.parsed.get(self._list_key)
@@ -241,5 +241,5 @@ class _BodyEdit:
 
 @lru_cache(maxsize=512)
 def _continuation(text: str) -> bytes:
-    """The text as more of a string; the same object each time, so that a cache need not hash it again."""
+    """The text as a continuation of a JSON string. Always the same object, so that its hash is computed once."""
     return _WRITTEN_BLANK_LINE + literal_json(text)[1:-1]

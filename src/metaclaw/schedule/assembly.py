@@ -1,4 +1,4 @@
-"""Assembly of the scheduler from `[schedule]`: windows, input sources, calendars."""
+"""Build the scheduler from `[schedule]`: windows, input sources, calendars."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ def _linux_sources() -> list[InputSource]:
     found: list[InputSource] = [TtyInput()]
     wayland = None if socket_path() is None else WaylandInput()
     if os.environ.get("DISPLAY") and wayland is None:
-        # Under Wayland the X server sees only what goes to its own windows.
+        # Under Wayland the X server sees only the input of its own windows.
         found.append(X11Input())
     try:
         from metaclaw.schedule.dbus import GnomeInput, LogindInput, ScreenSaverInput
@@ -71,7 +71,7 @@ def try_inputs(sources: Sequence[InputSource] | None = None) -> list[tuple[str, 
 
                 group.start_soon(follow)
                 await first.came.wait()
-                names[place] = source.name  # read before it is cancelled: the name says which way the source uses
+                names[place] = source.name  # read before it is cancelled, because the name says how the source reports
                 group.cancel_scope.cancel()
 
     async def listen_to_all() -> None:
@@ -84,7 +84,7 @@ def try_inputs(sources: Sequence[InputSource] | None = None) -> list[tuple[str, 
 
 
 class _FirstReport:
-    """A report that only notes that something was reported."""
+    """A report that only records that something was reported."""
 
     def __init__(self) -> None:
         self.came = anyio.Event()
@@ -99,7 +99,7 @@ class _FirstReport:
         self.came.set()
 
     def ask_again_s(self) -> float:
-        """Often: the first answer may take two."""
+        """A short interval, because the first result may need two polls."""
         return ASK_OPEN_S
 
 
@@ -152,7 +152,7 @@ def build_windows(
 
 
 def build_calendars(schedule: ScheduleConfig, folder: Path, now: Callable[[], datetime]) -> list[Calendar]:
-    """Each configured calendar as a signal."""
+    """Make a signal of each configured calendar."""
     return [
         Calendar(
             f"calendar {number} ({one.kind})",
@@ -180,7 +180,7 @@ def read_calendars(config: Config, home: Path) -> list[tuple[str, str | None]]:
 
 
 def connect_google(config: Config, home: Path, number: int, show: Callable[[str], None], timeout_s: float) -> None:
-    """Ask the user to consent to reading Google calendar `number`, and keep the tokens. Blocks.
+    """Ask the user to consent to reading Google calendar `number`, and store the tokens. Blocks.
 
     `show` gets the address to open. Raises ConfigError if there is no such calendar, and CalendarError without consent.
     """

@@ -1,7 +1,7 @@
 """Calendars as a signal of presence: busy means away, unless a rule about the title says otherwise.
 
-A calendar may be huge or hostile, so a child process with limits on time and memory reads it, and HTTP is limited in size.
-Credentials are only sent to the host they were given for.
+A calendar may be huge or hostile, so that a child process with limits on time and memory reads it, and HTTP responses are limited
+in size. Credentials are only sent to the configured host.
 """
 
 import base64
@@ -51,7 +51,7 @@ class GoogleEndpoints(msgspec.Struct, frozen=True):
 
 
 class CalendarQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What to read. Passed through a pipe, since it contains secrets."""
+    """A query for a calendar. It is passed through a pipe, because it contains secrets."""
 
     kind: str
     begins: datetime
@@ -82,7 +82,7 @@ _MOST_REDIRECTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An answer."""
+    """Status and body of an HTTP response."""
 
     status: int
     body: bytes
@@ -98,12 +98,12 @@ def fetch(
     password: str | None = None,
     timeout_s: float = 10.0,
 ) -> Fetched:
-    """Ask, and follow redirects. Raises CalendarError, which never contains the address's secret parts."""
+    """Send a request and follow redirects. Raises CalendarError, which never contains the secret parts of the address."""
     origin = urlsplit(url).scheme, urlsplit(url).netloc
     for _ in range(_MOST_REDIRECTS):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise CalendarError("its address is not an http:// or https:// one")
+            raise CalendarError("its address does not begin with http:// or https://")
         own = dict(headers or {})
         if user is not None and (parts.scheme, parts.netloc) == origin:
             own["Authorization"] = "Basic " + base64.b64encode(f"{user}:{password or ''}".encode()).decode()
@@ -113,7 +113,7 @@ def fetch(
         if moved is None:
             return answer
         url = urljoin(url, moved)
-    raise CalendarError("its server redirects in a circle")
+    raise CalendarError("its server redirects too often")
 
 
 def _once(url: str, method: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float) -> tuple[Fetched, str | None]:
@@ -142,7 +142,7 @@ def _once(url: str, method: str, headers: Mapping[str, str], body: bytes | None,
 
 
 def expect(answer: Fetched, host: str) -> bytes:
-    """The body of an answer that must have succeeded. Raises CalendarError."""
+    """The body of a successful response. Raises CalendarError for any other."""
     if answer.status in (401, 403):
         raise CalendarError(f"{host} refuses the user or the password ({answer.status})")
     if answer.status >= 300:
@@ -155,7 +155,7 @@ _STARTING_S: Final = 30.0
 
 
 async def read_in_child(question: CalendarQuery, *, starting_s: float = _STARTING_S) -> list[CalendarEvent]:
-    """The events of a calendar; `starting_s` is how long the child may take to start. Raises CalendarError."""
+    """Read the events of a calendar in a child process; `starting_s` is how long it may take to start. Raises CalendarError."""
     command = [sys.executable, "-c", "from metaclaw.schedule.calendars import main; main()"]
     try:
         with anyio.fail_after(question.timeout_s + starting_s):
@@ -201,7 +201,7 @@ def _read(question: CalendarQuery) -> list[CalendarEvent]:
 
 
 def main() -> None:
-    """The child process: read one query from the input and write one reply."""
+    """The child process: read one query from standard input and write one reply."""
     if sys.platform != "win32":
         import resource
 
@@ -213,7 +213,7 @@ def main() -> None:
 
 Read = Callable[[datetime], Awaitable[Sequence[CalendarEvent]]]
 _AFTER_TROUBLE_S: Final = 60.0
-# How long after the last good look what a calendar said still counts: a few looks may fail.
+# The events are valid for this number of intervals after the last successful read: a few reads may fail.
 _STALE_AFTER_LOOKS: Final = 3
 
 
@@ -225,7 +225,7 @@ class _BusyEvent:
 
 @dataclass(eq=False)
 class Calendar:
-    """A calendar: busy means away, unless a rule about the title says otherwise. `fetch_events` reads them."""
+    """A calendar: busy means away, unless a rule about the title says otherwise. `fetch_events` reads its events."""
 
     name: str
     fetch_events: Read
@@ -277,9 +277,9 @@ class Calendar:
         self.hear()
 
     def _meant(self, events: Sequence[CalendarEvent]) -> Iterator[_BusyEvent]:
-        for event in sorted(events, key=lambda one: one.begins):
+        for event in sorted(events, key=lambda event: event.begins):
             title = event.title.casefold()
-            rule = next((one for one in self.rules if one.title.casefold() in title), None)
+            rule = next((rule for rule in self.rules if rule.title.casefold() in title), None)
             if rule is None:
                 yield _BusyEvent(event, "away")
             elif rule.means != "nothing":

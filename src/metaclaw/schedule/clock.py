@@ -1,4 +1,4 @@
-"""Clocks and time zones: wall time, monotonic time, jumps between them, and the machine's current zone."""
+"""Clocks and time zones: wall time, monotonic time, jumps of the wall clock, and the machine's current zone."""
 
 import os
 import time
@@ -12,8 +12,7 @@ JUMP_S: Final = 5.0
 
 
 class Clock(Protocol):
-    """A source of time. `now` is in UTC and may jump; `monotonic` never goes back and may stand still while the machine
-    sleeps."""
+    """A source of time. `now` is in UTC and may jump; `monotonic` never goes back, and may stop while the machine sleeps."""
 
     def now(self) -> datetime: ...
     def monotonic(self) -> float: ...
@@ -26,7 +25,7 @@ class SystemClock:
         """The current time in UTC."""
         return datetime.now(UTC)
 
-    # Read on every request: the function itself, without a call around it.
+    # The function itself, without a wrapper, because it is called on every request.
     monotonic = staticmethod(time.monotonic)
 
 
@@ -38,7 +37,7 @@ class ClockJumps:
         self._seen = clock.now(), clock.monotonic()
 
     def look(self) -> timedelta | None:
-        """By how much the wall clock has jumped since the last call, or None."""
+        """The jump of the wall clock since the last call, or None."""
         wall, steady = self._seen
         self._seen = self._clock.now(), self._clock.monotonic()
         apart = self._seen[0] - wall - timedelta(seconds=self._seen[1] - steady)
@@ -56,7 +55,7 @@ def fixed(name: str) -> Zone:
 
 
 class LocalZone:
-    """The machine's zone, read again when the system's setting changes: a laptop travels."""
+    """The machine's zone, read again when the system's setting changes, because a laptop travels."""
 
     def __init__(self, localtime: Path = _LOCALTIME) -> None:
         self._localtime = localtime
@@ -81,7 +80,7 @@ class LocalZone:
         if named:
             try:
                 return ZoneInfo(named.removeprefix(":"))
-            except (ValueError, OSError, KeyError):  # "CET-1CEST" and other things that are no name
+            except (ValueError, OSError, KeyError):  # POSIX rules such as "CET-1CEST" are not names
                 return _offset()
         try:
             with self._localtime.open("rb") as file:

@@ -1,6 +1,6 @@
 """D-Bus sources: GNOME's idle monitor, the screen saver service (KDE), logind's session hints, and NetworkManager's metered flag.
 
-Errors of D-Bus become SignalErrors. Importing this module without the desktop extra raises one as well.
+Errors of D-Bus become SignalErrors. Importing this module without the desktop extra raises SignalError as well.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _PROPERTIES: Final = "org.freedesktop.DBus.Properties"
 
 
 class Bus:
-    """One connection. Signals that were asked for wait in `heard`."""
+    """One connection. Received signals are queued in `heard`."""
 
     def __init__(self, bus: MessageBus) -> None:
         self._bus = bus
@@ -69,7 +69,7 @@ class Bus:
 
 @asynccontextmanager
 async def connected(kind: BusType, address: str | None = None) -> AsyncIterator[Bus]:
-    """A connection for as long as the block runs. Raises SignalError where there is no such bus."""
+    """A connection for the time of the block. Raises SignalError if there is no such bus."""
     with _translated():
         async with asyncio.timeout(_ANSWER_WITHIN_S):
             bus = await MessageBus(bus_address=address, bus_type=kind).connect()
@@ -106,7 +106,7 @@ class GnomeInput:
         self._address = address
 
     async def follow(self, report: InputReport) -> None:
-        """Report input as it happens. Raises SignalError where this is not GNOME."""
+        """Report input as it happens. Raises SignalError if this is not GNOME."""
         async with connected(BusType.SESSION, self._address) as bus:
             await bus.listen(f"type='signal',interface='{_MUTTER}',member='WatchFired',path='{_CORE}'")
             watch: object = None
@@ -151,7 +151,7 @@ class ScreenSaverInput:
 
 
 class _Answers:
-    """Some services answer in milliseconds instead of seconds; how fast the answer grows tells which."""
+    """Finds the unit of the answers: some services answer in milliseconds instead of seconds, which shows in how fast they grow."""
 
     def __init__(self) -> None:
         self._asked_at, self._before, self._units = 0.0, 0.0, 0.0
@@ -171,7 +171,7 @@ class _Answers:
 
 def _number(answer: object) -> float:
     if not isinstance(answer, int):
-        raise SignalError("the desktop answers with something that is no length of time")
+        raise SignalError("the desktop's answer is not a length of time")
     return float(answer)
 
 
@@ -183,7 +183,7 @@ _LOGIND_EVERY_S: Final = 20.0
 
 
 class LogindInput:
-    """logind's hints about this user's sessions, which come late: idle or locked means away, not idle means nothing."""
+    """logind's hints about this user's sessions, which come late: idle or locked means away; not idle means nothing."""
 
     name = "session (logind)"
     hears_all = False
@@ -195,7 +195,7 @@ class LogindInput:
         self._clock = clock
 
     async def follow(self, report: InputReport) -> None:
-        """Report hints and locks as they change. Raises SignalError where there is no logind, or no session."""
+        """Report hints and locks as they change. Raises SignalError if there is no logind, or no session."""
         async with connected(BusType.SYSTEM, self._address) as bus:
             await bus.listen(f"type='signal',interface='org.freedesktop.DBus.Properties',path_namespace='{_LOGIND_PATH}/session'")
             was_idle: bool | None = None
@@ -217,14 +217,14 @@ class LogindInput:
 
     async def _sessions(self, bus: Bus) -> list[str]:
         (listed,) = await bus.call(_LOGIND, _LOGIND_PATH, _MANAGER, "ListSessions")
-        paths = [str(one[4]) for one in listed if one[1] == self._uid] if isinstance(listed, list) else []
+        paths = [str(session[4]) for session in listed if session[1] == self._uid] if isinstance(listed, list) else []
         mine = [path for path in paths if await bus.property(_LOGIND, path, _SESSION, "Class") == "user"]
         if not mine:
             raise SignalError("logind knows no session of yours")
         return mine
 
     async def _idle_s(self, bus: Bus, path: str) -> float | None:
-        """How long a session has been idle, None where it is not."""
+        """How long a session has been idle; None if it is not."""
         if not await bus.property(_LOGIND, path, _SESSION, "IdleHint"):
             return None
         since = await bus.property(_LOGIND, path, _SESSION, "IdleSinceHintMonotonic")
@@ -238,13 +238,13 @@ _METERED: Final = (1, 3)
 
 
 class Metered:
-    """Asks NetworkManager whether the network is metered; None without it."""
+    """Asks NetworkManager whether the network is metered."""
 
     def __init__(self, address: str | None = None) -> None:
         self._address = address
 
     async def __call__(self) -> bool | None:
-        """Whether it is metered."""
+        """Whether the network is metered; None without NetworkManager."""
         try:
             async with connected(BusType.SYSTEM, self._address) as bus:
                 return await bus.property(_NETWORK, _NETWORK_PATH, _NETWORK, "Metered") in _METERED

@@ -1,7 +1,7 @@
 """Input under X11 and Wayland. Both servers report the first input after a silence; nothing is polled meanwhile.
 
-Wayland has two protocols for it: ext-idle-notify, and KDE's older one. Of both wires only a few messages are needed, so they are
-written here: Wayland's need no library, and Xlib ends the whole process when its server goes.
+Wayland has two protocols for it: ext-idle-notify, and KDE's older one. Only a few messages of X11 and Wayland are needed, so they
+are implemented here; Xlib would end the whole process when its server goes away.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from metaclaw.schedule.input import InputReport, NotOfferedError, SignalError
 _IDLE_AFTER_S: Final = 1.0
 _LOOK_EVERY_S: Final = 5.0
 _ANSWER_WITHIN_S: Final = 5.0
-# Words are in the order of the machine.
+# Words have the byte order of the machine.
 _ORDER: Final = "<" if sys.byteorder == "little" else ">"
 _WAYLAND_DISPLAY, _REGISTRY, _CALLBACK, _FIRST_FREE = 1, 2, 3, 4
 _SYNC, _GET_REGISTRY, _BIND = 0, 1, 0
 _WAYLAND_ERROR, _GLOBAL, _GLOBAL_REMOVE = 0, 0, 1
 _IDLED, _RESUMED = 0, 1
 _SEAT, _NOTIFIER, _KDE = "wl_seat", "ext_idle_notifier_v1", "org_kde_kwin_idle"
-# What keeps a screen awake (a film) keeps a seat from being idle, unless only input is asked for, as the second version can.
+# A film keeps the screen awake, and so the seat from being idle. The second version can ask for input only.
 _GET_NOTIFICATION, _GET_INPUT_NOTIFICATION, _GET_TIMEOUT = 1, 2, 0
 
 
@@ -44,7 +44,7 @@ class WaylandInput:
         self._look_every_s = look_every_s
 
     async def follow(self, report: InputReport) -> None:
-        """Report input as it happens. Raises SignalError where there is no compositor, NotOfferedError where it does not tell."""
+        """Report input as it happens. Raises SignalError without a compositor, NotOfferedError if it does not report idle time."""
         path = self._path or socket_path()
         if path is None:
             raise SignalError("there is no Wayland compositor")
@@ -68,7 +68,7 @@ class WaylandInput:
                 async with asyncio.timeout(None if was_idle else self._look_every_s):
                     is_used = await compositor.next_change()
             except TimeoutError:
-                is_used = True  # a seat that has not fallen idle meanwhile is in use
+                is_used = True  # a seat that has not become idle is in use
             if is_used:
                 report.input()
             elif compositor.is_idle and not was_idle:
@@ -84,7 +84,7 @@ class _Message(NamedTuple):
 
 
 class _Compositor:
-    """A connection. Objects are numbered by us; each seat has one that tells when it is idle."""
+    """A connection. We number the objects; each seat has one that reports when it is idle."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, idle_after_s: float) -> None:
         self._reader, self._writer = reader, writer
@@ -98,11 +98,11 @@ class _Compositor:
 
     @property
     def is_idle(self) -> bool:
-        """Whether every seat is."""
+        """Whether every seat is idle."""
         return all(self._idle.values())
 
     async def begin(self) -> None:
-        """Learn what the compositor has, and ask to be told of every seat. Raises SignalError."""
+        """Read what the compositor offers, and watch every seat. Raises SignalError."""
         self._send(_WAYLAND_DISPLAY, _GET_REGISTRY, _word(_REGISTRY))
         self._send(_WAYLAND_DISPLAY, _SYNC, _word(_CALLBACK))
         while (message := await self._next()).to != _CALLBACK:
@@ -123,7 +123,7 @@ class _Compositor:
         self._needs_a_seat()
 
     async def next_change(self) -> bool:
-        """Wait until a seat falls idle or is used; whether it is used."""
+        """Wait until a seat becomes idle or is used; return whether it is used."""
         while True:
             message = await self._next()
             if message.to in self._idle and message.event in (_IDLED, _RESUMED):
@@ -146,19 +146,19 @@ class _Compositor:
         elif message.to == _REGISTRY and message.event == _GLOBAL_REMOVE:
             (name,) = _unpacked("I", message.body)
             self._globals.pop(name, None)
-            if (told_by := self._seats.pop(name, None)) is not None:
-                del self._idle[told_by]
+            if (notification := self._seats.pop(name, None)) is not None:
+                del self._idle[notification]
                 self._needs_a_seat()
 
     def _watch(self, name: int) -> None:
-        """Ask to be told when this seat is idle."""
+        """Request notifications when this seat becomes idle or is used."""
         assert self._notifier is not None
         notifier, request = self._notifier
-        seat, told_by = self._bind(name, _SEAT, 1), self._new_id()
+        seat, notification = self._bind(name, _SEAT, 1), self._new_id()
         is_kde = request == _GET_TIMEOUT
         seat_and_time = (seat, self._idle_after_ms) if is_kde else (self._idle_after_ms, seat)
-        self._send(notifier, request, _word(told_by) + b"".join(map(_word, seat_and_time)))
-        self._seats[name], self._idle[told_by] = told_by, False
+        self._send(notifier, request, _word(notification) + b"".join(map(_word, seat_and_time)))
+        self._seats[name], self._idle[notification] = notification, False
 
     def _needs_a_seat(self) -> None:
         if not self._idle:
@@ -180,13 +180,13 @@ class _Compositor:
         to, size_and_event = _unpacked("II", await self._front(8))
         size = size_and_event >> 16
         if size < 8:
-            raise SignalError("what listens there does not speak Wayland")
+            raise SignalError("the server there does not speak Wayland")
         body = (await self._front(size))[8:]
         self._received = self._received[size:]
         return _Message(to, size_and_event & 0xFFFF, body)
 
     async def _front(self, size: int) -> bytes:
-        """Wait for so many bytes without consuming them, so that a cancelled reader loses nothing."""
+        """Wait for `size` bytes without consuming them, so that a cancelled reader loses nothing."""
         while len(self._received) < size:
             more = await self._reader.read(65_536)
             if not more:
@@ -196,7 +196,7 @@ class _Compositor:
 
 
 def socket_path() -> Path | None:
-    """The compositor's socket, or None without Wayland. Over SSH no variable names it; the desktop's has the usual name."""
+    """The compositor's socket, or None without Wayland. Over SSH no variable names it, so the usual name is tried."""
     name, runtime = os.environ.get("WAYLAND_DISPLAY"), os.environ.get("XDG_RUNTIME_DIR")
     if name and name.startswith("/"):
         return Path(name)
@@ -215,19 +215,19 @@ def _word(number: int) -> bytes:
 
 
 def _string(text: str) -> bytes:
-    """Its length with the zero that ends it, and the text in whole words."""
+    """Encode a string: its length with the final zero, then the text, padded to words."""
     content = text.encode() + b"\0"
     return _word(len(content)) + content + b"\0" * (-len(content) % 4)
 
 
 def _wayland_text(body: bytes, place: int) -> tuple[str, int]:
-    """The string at this place, and where what follows begins."""
+    """The string at this offset, and the offset behind it."""
     (length,) = _unpacked("I", body, place)
     begin = place + 4
     return body[begin : begin + max(0, length - 1)].decode("utf-8", "replace"), begin + (length + 3) // 4 * 4
 
 
-# An alarm on the way down: idle was above this and falls below it, so there was input.
+# The alarm fires when the idle time falls below this: then there was input.
 _ALARM_MS: Final = 200
 _ASK_EVERY_S: Final = 5.0
 _X_DISPLAY: Final = re.compile(r"(?:unix)?(?P<host>[^:]*):(?P<number>\d+)(?:\.\d+)?")
@@ -251,7 +251,7 @@ class X11Input:
         self._authority = authority
 
     async def follow(self, report: InputReport) -> None:
-        """Report input as it happens. Raises SignalError where there is no X server, or it goes."""
+        """Report input as it happens. Raises SignalError if there is no X server, or if it goes away."""
         name = self._display or os.environ.get("DISPLAY")
         if not name:
             raise SignalError("there is no X display")
@@ -278,7 +278,7 @@ class X11Input:
 
 
 class _XServer:
-    """A connection to an X server. Requests are sent one at a time; events that come meanwhile are kept."""
+    """A connection to an X server. Requests are sent one at a time; an alarm that comes meanwhile is remembered."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first_id: int) -> None:
         self._reader, self._writer, self._first_id = reader, writer, first_id
@@ -305,7 +305,7 @@ class _XServer:
         return float((high << 32) + low) / 1000
 
     async def alarmed(self, within_s: float) -> bool:
-        """Whether there was input; waits for it at most so long."""
+        """Wait at most `within_s` for input; return whether there was any."""
         try:
             async with asyncio.timeout(within_s):
                 while not self._is_alarmed:
@@ -327,8 +327,8 @@ class _XServer:
                 return answer
 
     async def _next(self) -> bytes:
-        """The next reply or event; an event is noted. Only alarms are asked for."""
-        # Cancelled while it waits, readexactly has taken nothing.
+        """The next reply or event. Every event is an alarm, because only alarms are requested."""
+        # If readexactly is cancelled while it waits, it has consumed nothing.
         message = await self._reader.readexactly(32)
         if message[0] == _X_ERROR:
             raise SignalError(f"the X server refuses (error {message[1]})")
@@ -362,7 +362,7 @@ async def _open_local(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
     try:
         return await asyncio.open_unix_connection(path)
     except FileNotFoundError:
-        # Some servers listen only at the abstract address, which has no file.
+        # Some servers listen only at an abstract address, which has no file.
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         link.setblocking(False)
         try:
@@ -374,7 +374,7 @@ async def _open_local(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
 
 
 def _cookie(authority: Path, number: str) -> bytes:
-    """The cookie for this display; none where the file has none."""
+    """The cookie for this display; empty if the file has none."""
     try:
         content = authority.read_bytes()
     except OSError:
@@ -382,7 +382,7 @@ def _cookie(authority: Path, number: str) -> bytes:
     place = 0
     try:
         while place < len(content):
-            place += 2  # the family of the address: a cookie of another host is refused like none
+            place += 2  # the address family is ignored: a cookie of another host is refused like a missing one
             fields = []
             for _ in range(4):
                 (length,) = struct.unpack_from(">H", content, place)
@@ -403,7 +403,7 @@ def _idle_counter(answer: bytes) -> int:
         if answer[place + 14 : place + 14 + length] == b"IDLETIME":
             return int(counter)
         place += (14 + length + 3) // 4 * 4
-    raise SignalError("the X server does not tell how long it was idle (IDLETIME)")
+    raise SignalError("the X server does not report its idle time (IDLETIME)")
 
 
 def _padded(text: bytes) -> bytes:

@@ -1,9 +1,9 @@
-"""Forecast of how long the user stays away, from their own idle spells by the hour of the week in which each began.
+"""Forecast how long the user stays away, from their earlier idle spells by the hour of the week in which each began.
 
 Keys and main turns are activity; the time between two of them is an idle spell. Lengths are counted in logarithmic bins per hour of
-the week. A spell that began on Tuesday at ten is compared with Tuesdays at ten first, other days at ten second, and all others a
-little. With little history, a spell is expected to go on for as long as it has lasted (Lindy's rule). Counts decay by half in five
-weeks. A spell across a sleep of the machine or a clock change is not counted.
+the week. For a spell that began on Tuesday at ten, Tuesdays at ten have the highest weight, other days at ten less, and all other
+hours little. With little history, a spell is expected to last as long again as it has lasted (Lindy's rule). Counts decay by half
+in five weeks. A spell across a sleep of the machine or a clock change is not counted.
 """
 
 import logging
@@ -67,7 +67,7 @@ class Survival:
             if reached[place] + _LINDY_WEIGHT * idle_s / edge < wanted:
                 return self._place_s(idle_s, low, edge, wanted) - idle_s
             low = edge
-        return max(low - idle_s, idle_s / chance - idle_s)  # longer than any that is known: as without history
+        return max(low - idle_s, idle_s / chance - idle_s)  # longer than all known spells: as without history
 
     def _place_s(self, idle_s: float, low: float, high: float, wanted: float) -> float:
         evidence = self.evidence
@@ -165,7 +165,7 @@ def hour_of_week(when: datetime) -> int:
 
 
 def _weight(apart: int) -> float:
-    """The weight of an hour that is so many hours away."""
+    """The weight of an hour that is `apart` hours away."""
     if min(apart, HOURS - apart) <= 1:
         return _SAME_HOUR
     return _SAME_TIME if min(apart % 24, -apart % 24) <= 1 else _ANY
@@ -199,8 +199,8 @@ class Patience:
 
 
 class Habits:
-    """The user's activity. Used on the event loop only. `idle_s` is the silence that means away without history, `least_s` the
-    shortest window."""
+    """Records the user's activity and forecasts silences. Used on the event loop only. `idle_s` is the silence that means away
+    without history, `least_s` the shortest window."""
 
     def __init__(self, *, idle_s: float, least_s: float, zone: Zone, clock: Clock, history: History | None = None) -> None:
         self._idle_s = idle_s
@@ -221,9 +221,9 @@ class Habits:
         return max(0.0, self._clock.monotonic() - self._last)
 
     def active(self, ago_s: float = 0.0) -> None:
-        """Record activity `ago_s` seconds ago; older than the last known is ignored, except for the first.
+        """Record activity `ago_s` seconds ago; activity before the last known is ignored, except for the first.
 
-        Called from the request path, so finished spells are only queued for `learn`.
+        It is called from the request path, so that finished spells are only queued for `learn`.
         """
         when = self._monotonic() - ago_s
         length_s = when - self._last
@@ -246,8 +246,8 @@ class Habits:
 
         for _, group in groupby(self._finished, lambda spell: (zero_s + spell[0]) // _QUARTER_S):
             spells = list(group)
-            # Within a quarter the hour stays the same; only where old habits fade in between does each moment matter.
-            parts = [[one] for one in spells] if self.history.fades_by(local(spells[-1])) else [spells]
+            # Within a quarter of an hour all spells have the same hour; only if counts decay in between does each time matter.
+            parts = [[spell] for spell in spells] if self.history.fades_by(local(spells[-1])) else [spells]
             for part in parts:
                 self.history.add_all(local(part[0]), [length_s for _, length_s in part])
         self._finished.clear()

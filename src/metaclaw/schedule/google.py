@@ -1,7 +1,7 @@
-"""Google Calendar: free/busy where no rule needs titles, else the events themselves; tokens are refreshed as they run out.
+"""Google Calendar: read free/busy times, or the events if a rule needs titles; and refresh the tokens.
 
-The device flow would be easier on a server, but Google does not allow calendars in it; so a person consents in a browser, which
-comes back to an address on this machine.
+Google does not allow calendars in the device flow, which would be easier on a server. So a person consents in a browser, which is
+redirected to an address on this machine.
 """
 
 import base64
@@ -94,7 +94,7 @@ def read_google(question: CalendarQuery, zone: tzinfo) -> list[CalendarEvent]:
 
 
 def exchange(question: CalendarQuery, form: Mapping[str, str], kept: str | None) -> Tokens:
-    """Ask for tokens, and keep them. Raises CalendarError."""
+    """Request tokens and store them. Raises CalendarError."""
     secret = {"client_id": question.client_id, "client_secret": question.client_secret}
     answer = fetch(
         question.google.token,
@@ -188,7 +188,7 @@ def _decoded(answer: Fetched, kind: type[_Shape]) -> _Shape:
     try:
         return msgspec.json.decode(answer.body, type=kind)
     except msgspec.DecodeError as error:
-        raise CalendarError(f"Google answers with something else than a calendar ({error})") from error
+        raise CalendarError(f"Google's answer is not a calendar ({error})") from error
 
 
 def _error_in(answer: Fetched) -> str:
@@ -201,11 +201,11 @@ def _error_in(answer: Fetched) -> str:
 
 
 _DONE: Final = b"<p>Thank you. MetaClaw can see when you are busy; you may close this page.</p>"
-_NOT: Final = b"<p>This is not the page you were sent to.</p>"
+_NOT: Final = b"<p>This is not the link that MetaClaw showed you.</p>"
 
 
 def ask_consent(question: CalendarQuery, show: Callable[[str], None], timeout_s: float = 300.0) -> Tokens:
-    """Show the address to open, wait for the person, and keep the tokens. Raises CalendarError. Blocks."""
+    """Show the address to open, wait for the person, and store the tokens. Raises CalendarError. Blocks."""
     state, verifier = secrets.token_urlsafe(24), secrets.token_urlsafe(48)
     came: dict[str, str] = {}
 
@@ -223,7 +223,7 @@ def ask_consent(question: CalendarQuery, show: Callable[[str], None], timeout_s:
             self.wfile.write(_DONE if is_ours else _NOT)
 
         def log_message(self, format: str, *args: object) -> None:
-            """The address holds a code: it is written nowhere."""
+            """Log nothing, because the address contains a code."""
 
     with HTTPServer(("127.0.0.1", 0), Page) as server:
         back = f"http://127.0.0.1:{server.server_port}"

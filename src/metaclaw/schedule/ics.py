@@ -1,4 +1,4 @@
-"""iCalendar feeds and files, and CalDAV servers, which answer in iCalendar."""
+"""Read iCalendar feeds and files, and CalDAV servers, which answer in iCalendar."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -40,18 +40,18 @@ def parse(content: bytes, question: CalendarQuery, zone: tzinfo) -> Iterator[Cal
                 raise CalendarError(f"it has more than {_MOST_EVENTS} events in a few days")
             yield from _busy(found, addresses, zone)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
-        # The library raises whatever its parts raise for text that is no calendar.
+        # The library raises various errors for text that is not a calendar.
         raise CalendarError(f"it is not an iCalendar file ({error})") from error
 
 
 def _busy(found: Iterable[icalendar.Component], addresses: frozenset[str], zone: tzinfo) -> Iterator[CalendarEvent]:
-    for one in found:
-        if not isinstance(one, icalendar.Event) or _is_free(one) or _is_declined(one, addresses):
+    for event in found:
+        if not isinstance(event, icalendar.Event) or _is_free(event) or _is_declined(event, addresses):
             continue
-        begins = _instant(one.start, zone)
-        ends = _instant(one.end, zone)
+        begins = _instant(event.start, zone)
+        ends = _instant(event.end, zone)
         if begins < ends:
-            yield CalendarEvent(begins, ends, str(one.get("SUMMARY", "")))
+            yield CalendarEvent(begins, ends, str(event.get("SUMMARY", "")))
 
 
 def _is_backwards(part: icalendar.Component, zone: tzinfo) -> bool:
@@ -70,7 +70,7 @@ def _is_free(event: icalendar.Component) -> bool:
 
 
 def _is_declined(event: icalendar.Component, addresses: frozenset[str]) -> bool:
-    """Whether the user declined: the attendee with their address, or the only one."""
+    """Whether the user declined: the attendee with their address, or the only attendee."""
     listed = event.get("ATTENDEE", [])
     attendees = listed if isinstance(listed, list) else [listed]
     mine = [one for one in attendees if _address(str(one)) in addresses] or (attendees if len(attendees) == 1 else [])
@@ -87,7 +87,7 @@ def _address(text: str) -> str:
 
 
 def _instant(when: date, zone: tzinfo) -> datetime:
-    """An instant; days and times without a zone are local."""
+    """The instant of a date or time; without a zone it is local."""
     if not isinstance(when, datetime):
         return datetime(when.year, when.month, when.day, tzinfo=zone).astimezone(UTC)
     return (when if when.tzinfo is not None else when.replace(tzinfo=zone)).astimezone(UTC)

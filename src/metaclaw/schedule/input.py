@@ -1,7 +1,7 @@
-"""Keyboard and mouse input as a signal, from sources that report it or must be polled; and terminals, the source of every system.
+"""Keyboard and mouse input as a signal, from sources that report it or must be polled; and terminals, a source on every system.
 
-The signal keeps the last report of its source. A source that ends or fails is restarted with growing pauses; until then the
-reading is unknown.
+The signal keeps the last report of its source. A source that ends or fails is restarted after growing pauses, in which the reading
+is unknown.
 """
 
 import asyncio
@@ -43,16 +43,16 @@ class NotOfferedError(SignalError):
 
 
 class InputReport(Protocol):
-    """What a source reports to. Used on the event loop."""
+    """The receiver of a source's reports. Used on the event loop."""
 
     def input(self) -> None:
-        """A key or the mouse, just now."""
+        """Report a key or the mouse, just now."""
 
     def idle(self, seconds: float) -> None:
-        """The last input was so long ago."""
+        """Report that the last input was `seconds` ago."""
 
     def lock(self, is_locked: bool) -> None:
-        """The screen was locked, or unlocked."""
+        """Report that the screen was locked or unlocked."""
 
     def ask_again_s(self) -> float:
         """The poll interval of a source that must be polled."""
@@ -61,8 +61,8 @@ class InputReport(Protocol):
 class InputSource(Protocol):
     """A source of input events. `follow` reports until it is cancelled; raises SignalError if it cannot.
 
-    A source that misses some input (`hears_all` is false) says away only while it reports idle. One that reports input only after
-    a longer silence (`tells_after_s`) counts the user as present until then, since it could not shut a window before.
+    With a source that misses some input (`hears_all` is false), the user is away only while it reports idle. If a source reports
+    input only after a longer silence (`tells_after_s`), the user counts as present until then, because it could not shut a window.
     """
 
     @property
@@ -76,7 +76,7 @@ class InputSource(Protocol):
 
 @dataclass(eq=False)
 class Inactivity:
-    """The signal of one input source. `hear` is called on input, with how long ago it was; `is_open` tells if a window is open."""
+    """The signal of one input source. `hear` is called on input, with the seconds since then; `is_open`: a window is open."""
 
     source: InputSource
     _: KW_ONLY
@@ -111,7 +111,7 @@ class Inactivity:
         self._note(self.clock.monotonic() - ago_s, ago_s)
 
     def lock(self, is_locked: bool) -> None:
-        """The screen was locked, or unlocked, which only a person does."""
+        """Record that the screen was locked or unlocked; unlocking counts as input."""
         if self._is_locked and not is_locked:
             self.input()
         self._is_locked, self._trouble = is_locked, "neither idle nor locked"
@@ -185,7 +185,7 @@ class InputWakeup(Protocol):
         """Start listening. Raises SignalError if it is not available."""
 
     async def fires(self, within_s: float) -> bool:
-        """Arm it and wait at most so long; whether it fired. It stays armed until it fires."""
+        """Arm it and wait at most `within_s`; return whether it fired. It stays armed until it fires."""
 
     def disarm(self) -> None:
         """Ignore notifications until it is armed again."""
@@ -195,7 +195,7 @@ class InputWakeup(Protocol):
 
 
 async def has_fired(fired: asyncio.Event, within_s: float) -> bool:
-    """Whether the event is set within so long."""
+    """Wait at most `within_s`; return whether the event was set."""
     try:
         async with asyncio.timeout(within_s):
             await fired.wait()
@@ -212,10 +212,10 @@ async def poll_input(
     sleep: Sleep = anyio.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Report the seconds that `ask` returns (None: not known yet), for ever. Raises SignalError if an answer takes too long."""
+    """Report the seconds since the last input that `ask` returns (None: unknown), for ever. Raises SignalError if it is slow."""
     was_fired = False
     while True:
-        asked_at = clock()
+        polled_at = clock()
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
                 idle_s = await ask()
@@ -224,7 +224,7 @@ async def poll_input(
         if idle_s is not None:
             report.idle(idle_s)
         again_s = report.ask_again_s()
-        rest_s = max(0.0, again_s - (clock() - asked_at))
+        rest_s = max(0.0, again_s - (clock() - polled_at))
         # One notification, one poll: after a false alarm, wait for the next regular poll.
         if wakeup is not None and not was_fired and again_s <= ASK_SHUT_S:
             was_fired = await wakeup.fires(rest_s)
@@ -236,8 +236,8 @@ async def poll_input(
 
 
 class PolledSource:
-    """A source that is polled, and at once when its wakeup fires. Without a wakeup, its name says that it is polled.
-    `reports_after_s` is the silence after which the wakeup reports the next input."""
+    """A source that is polled, and polled at once when its wakeup fires. If the wakeup is not available, its name says that it is
+    only polled. `reports_after_s` is the silence after which the wakeup reports the next input."""
 
     hears_all = True
 
@@ -278,7 +278,7 @@ class PolledSource:
 
 
 class FallbackSource:
-    """A source that reports by itself, or, if the desktop does not offer it, one that is polled."""
+    """A source that reports input, or, if the desktop does not offer it, a polled source."""
 
     hears_all = True
 
@@ -288,12 +288,12 @@ class FallbackSource:
 
     @property
     def name(self) -> str:
-        """That of the source in use."""
+        """The name of the source in use."""
         return self._used.name
 
     @property
     def tells_after_s(self) -> float:
-        """That of the source in use."""
+        """The value of the source in use."""
         return self._used.tells_after_s
 
     async def follow(self, report: InputReport) -> None:
@@ -328,7 +328,7 @@ class TtyInput:
         self._devices = devices
 
     async def follow(self, report: InputReport) -> None:
-        """Report reads as they happen. Raises SignalError where there is no terminal."""
+        """Report reads as they happen. Raises SignalError if there is no terminal."""
         notices = _Notices()
         try:
             while True:
@@ -365,14 +365,14 @@ class _Notices:
         self._watched: set[Path] = set()
 
     def watch(self, paths: dict[Path, float]) -> None:
-        """Watch these; those that are gone end by themselves."""
+        """Watch these files; the kernel drops removed ones."""
         if self._handle >= 0:
             for path in paths.keys() - self._watched:
                 self._libc.inotify_add_watch(self._handle, os.fsencode(path), _IN_ACCESS)
             self._watched = set(paths)
 
     async def wait(self, within_s: float) -> bool:
-        """Whether something was read; waits for it at most so long."""
+        """Wait at most `within_s` for a read; return whether there was one."""
         if self._handle < 0:
             await asyncio.sleep(within_s)
             return False
@@ -393,7 +393,7 @@ class _Notices:
             os.close(self._handle)
 
     def _drain(self) -> bool:
-        """Take what has come; whether a read was among it (a terminal that is closed also gives notice)."""
+        """Read the pending events; return whether one of them is a read (a closed terminal also gives an event)."""
         try:
             content = os.read(self._handle, 65_536)
         except BlockingIOError:

@@ -1,6 +1,6 @@
 """Machine load: reasons not to train although the user is away (battery, metered network, other programs, heat).
 
-What cannot be read is no reason: a machine without a battery or a temperature sensor may train.
+Unreadable values are ignored: a machine without a battery or a temperature sensor may train.
 """
 
 import os
@@ -15,15 +15,14 @@ import anyio
 from metaclaw.config import ScheduleConfig
 
 _LOOK_EVERY_S: Final = 10.0
-# A sensor that says less or more than this is broken.
+# Values outside of this range come from a broken sensor.
 _COLDEST_C: Final = 1.0
 _HOTTEST_C: Final = 130.0
 
 
 @dataclass(eq=False)
 class MachineLoad:
-    """Checks the machine every few seconds, in a thread; `hear` is called when the objections have changed. `trains_here` is set if
-    this machine does the work, not a service."""
+    """Checks the machine every few seconds, in a thread; calls `hear` on changes. `trains_here`: no service does the training."""
 
     limits: ScheduleConfig
     _: KW_ONLY
@@ -40,7 +39,7 @@ class MachineLoad:
         """Reasons not to use the machine, as of the last check."""
 
     async def follow(self) -> None:
-        """Check for ever."""
+        """Check the machine for ever."""
         while True:
             await self.look()
             await self.sleep(_LOOK_EVERY_S)
@@ -68,7 +67,7 @@ class MachineLoad:
 
 
 def is_on_battery(system: Path) -> bool | None:
-    """Whether the machine runs on battery; None without one, or if unknown."""
+    """Whether the machine runs on battery; None if it has none, or if unknown."""
     supplies = [(_text(one / "type"), one) for one in _entries(system / "class" / "power_supply")]
     if any(kind in ("Mains", "USB") and _text(one / "online") == "1" for kind, one in supplies):
         return False
@@ -80,14 +79,14 @@ def is_on_battery(system: Path) -> bool | None:
 
 def temperature_c(system: Path) -> float | None:
     """The highest temperature of all sensors, or None."""
-    told = [_text(zone / "temp") for zone in _entries(system / "class" / "thermal") if zone.name.startswith("thermal_zone")]
-    degrees = [int(text) / 1000 for text in told if text.lstrip("-").isdigit()]
-    return max((one for one in degrees if _COLDEST_C < one < _HOTTEST_C), default=None)
+    texts = [_text(zone / "temp") for zone in _entries(system / "class" / "thermal") if zone.name.startswith("thermal_zone")]
+    degrees = [int(text) / 1000 for text in texts if text.lstrip("-").isdigit()]
+    return max((value for value in degrees if _COLDEST_C < value < _HOTTEST_C), default=None)
 
 
 @dataclass(eq=False)
 class OthersLoad:
-    """Processor use of other programs between two calls: neither this process (`root`) nor its children."""
+    """Measures the processor use of other programs between two calls, without this process (`root`) and its descendants."""
 
     processes: Path
     _: KW_ONLY
@@ -97,7 +96,7 @@ class OthersLoad:
     _seen: tuple[float, float, float] | None = field(default=None, init=False)
 
     def look(self) -> float | None:
-        """Cores used by others as a share of all cores; None at the first call and if the kernel does not tell."""
+        """Cores used by others as a share of all cores; None at the first call, or if the kernel does not report it."""
         busy = _busy_s(self.processes)
         if busy is None:
             return None

@@ -24,10 +24,10 @@ class Notify(Protocol):
     """The two calls of libSystem."""
 
     def notify_register_file_descriptor(self, name: bytes, descriptor: ctypes.c_int, flags: int, token: ctypes.c_int, /) -> int:
-        """Have a token written to a new descriptor whenever the name is posted; 0 where that is so."""
+        """Have a token written to a new descriptor whenever the name is posted; returns 0 on success."""
 
     def notify_cancel(self, token: int, /) -> int:
-        """Listen no more; closes the descriptor."""
+        """Stop listening and close the descriptor."""
 
 
 class PowerdWakeup:
@@ -45,7 +45,7 @@ class PowerdWakeup:
         return self._descriptor >= 0
 
     async def begin(self) -> None:
-        """Register. Raises SignalError where this is no Mac, or it refuses."""
+        """Register. Raises SignalError if this is not a Mac, or if it refuses."""
         self._notify = _load() if self._notify is None else self._notify
         descriptor, token = ctypes.c_int(-1), ctypes.c_int(-1)
         status = self._notify.notify_register_file_descriptor(_NAME, descriptor, 0, token)
@@ -56,7 +56,7 @@ class PowerdWakeup:
         asyncio.get_running_loop().add_reader(self._descriptor, self._read)
 
     async def fires(self, within_s: float) -> bool:
-        """Whether something was posted since it was armed; waits for it at most so long."""
+        """Wait at most `within_s`; return whether something was posted since it was armed."""
         if not self._is_armed:
             self._fired.clear()
             self._is_armed = True
@@ -74,7 +74,7 @@ class PowerdWakeup:
             self._descriptor = -1
 
     def _read(self) -> None:
-        """Discard the tokens: there is only one name. The end of the stream ends the wakeup."""
+        """Discard the tokens, because there is only one name. The end of the stream ends the wakeup."""
         if os.read(self._descriptor, 4096):
             self._fired.set()
         else:
@@ -90,10 +90,10 @@ def _load() -> Notify:
         library.notify_cancel.argtypes = [ctypes.c_int]
         library.notify_cancel.restype = ctypes.c_uint32
         return cast(Notify, library)
-    raise SignalError("this is no Mac")
+    raise SignalError("this is not a Mac")
 
 
-# From the object itself (-r): counted from the root, how deep it lies differs from system to system, and too few print nothing.
+# -r starts at the object itself, because its depth below the root differs from system to system.
 _COMMAND: Final = ("/usr/sbin/ioreg", "-r", "-c", "IOHIDSystem", "-d", "1")
 # powerd counts the user as away after five minutes; its delay is not documented.
 _REPORTS_AFTER_S: Final = 310.0
@@ -103,7 +103,7 @@ Run = Callable[[Sequence[str]], Awaitable[bytes]]
 
 
 def mac_input(run: Run | None = None, *, wakeup: InputWakeup | None = None, sleep: Sleep = anyio.sleep) -> PolledSource:
-    """The source of input on a Mac. Following it raises SignalError where this is no Mac, or ioreg fails."""
+    """The source of input on a Mac. Its `follow` raises SignalError if this is not a Mac, or if ioreg fails."""
     running = _run if run is None else run
 
     async def ask() -> float:
@@ -113,11 +113,11 @@ def mac_input(run: Run | None = None, *, wakeup: InputWakeup | None = None, slee
 
 
 def parse_idle_s(printed: bytes) -> float:
-    """Seconds since the last input, from what ioreg prints: of several such objects, the one used last. Raises SignalError."""
-    told = [int(match["nanoseconds"]) for match in _IDLE.finditer(printed)]
-    if not told:
-        raise SignalError("ioreg does not tell how long the keyboard was idle")
-    return min(told) / 1e9
+    """Seconds since the last input, from the output of ioreg; of several devices, the one used last. Raises SignalError."""
+    idle_ns = [int(match["nanoseconds"]) for match in _IDLE.finditer(printed)]
+    if not idle_ns:
+        raise SignalError("ioreg does not report the idle time of the keyboard")
+    return min(idle_ns) / 1e9
 
 
 async def _run(command: Sequence[str]) -> bytes:

@@ -36,9 +36,9 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one signal says, the reason in words, and until when it holds if nothing happens (None: unknown).
+    """The state according to one signal, the reason in words, and until when it holds if nothing happens (None: unknown).
 
-    `is_trouble` is set if it is unknown because of a problem that the user can solve.
+    `is_trouble` is set if the state is unknown because of a problem that the user can solve.
     """
 
     presence: Presence
@@ -71,7 +71,7 @@ class FollowedSignal(PresenceSignal, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WindowRules:
-    """A window shorter than `least` is not opened; after one was shut by presence none opens for `cooldown`."""
+    """A window is not opened if it would be shorter than `least`; after a window was shut, none opens for `cooldown`."""
 
     least: timedelta = timedelta(minutes=2)
     cooldown: timedelta = timedelta(minutes=1)
@@ -121,7 +121,7 @@ def decide(moment: Moment, rules: WindowRules) -> WindowDecision:
 
 
 def in_words(span: timedelta) -> str:
-    """A duration for people."""
+    """A duration in words."""
     seconds = max(0, round(span.total_seconds()))
     if seconds < 120:
         return f"{seconds} s"
@@ -129,10 +129,10 @@ def in_words(span: timedelta) -> str:
 
 
 class Traffic:
-    """A main turn means present, while it is answered and some time after; a longer silence means away. Heartbeats and side turns
-    do not count.
+    """A main turn means present, while it is answered and for some time after; a longer silence means away. Heartbeats and side
+    turns do not count.
 
-    If there is an input source, silence here means nothing. Called from the request path, so it must be quick.
+    If there is an input source, silence means nothing. It is called from the request path, so it must be quick.
     """
 
     name = "traffic"
@@ -152,14 +152,14 @@ class Traffic:
         self._hear, self._patience, self._is_alone = hear, patience, is_alone
 
     def began(self, kind: TurnKind) -> None:
-        """A request came in."""
+        """Record the beginning of a request."""
         self._answers += 1
         if kind is TurnKind.MAIN:
             self._is_main_answered = True
             self._active()
 
     def ended(self) -> None:
-        """An answer ended. Its kind is unknown, so presence ends with the last of all answers."""
+        """Record the end of an answer. Its kind is unknown, so that presence ends with the last of all answers."""
         self._answers -= 1
         if self._answers == 0 and self._is_main_answered:
             self._is_main_answered = False
@@ -193,7 +193,7 @@ class Traffic:
 
 
 def ago(seconds: float) -> str:
-    """How long ago, for people."""
+    """How long ago, in words."""
     return f"{round(seconds)} s ago" if seconds < 120 else f"{round(seconds / 60)} min ago"
 
 
@@ -226,7 +226,7 @@ class SleepHours:
         return Reading(Presence.UNKNOWN, "not a time of sleep", min(later, default=None))
 
     def _plan(self, today: date, zone: tzinfo) -> list[tuple[datetime, datetime]]:
-        """The stretches of sleep of the days around today."""
+        """The periods of sleep of the days around today."""
         if self._planned is None or self._planned[0] != (today, zone):
             self._planned = (today, zone), sorted(self._around(today, zone))
         return self._planned[1]
@@ -243,7 +243,7 @@ class SleepHours:
 
 
 def _end_of_sleep(now: datetime, stretches: Sequence[tuple[datetime, datetime]]) -> datetime | None:
-    """The end of the current range, including those that follow without a gap; None outside of any."""
+    """The end of the current period of sleep, including those that follow without a gap; None if there is none now."""
     end = None
     for begin, until in stretches:
         if begin <= (end or now) < until:
@@ -257,7 +257,7 @@ def _instant(day: date, shown: time_of_day, zone: tzinfo) -> datetime:
     instant = wanted.astimezone(UTC)
     if instant.astimezone(zone).replace(tzinfo=None) == wanted.replace(tzinfo=None):
         return instant
-    # In the skipped hour a time is read with the offset before the gap (fold 0), which is too late by what lies behind its begin.
+    # A time in the skipped hour is read with the offset before the gap (fold 0), which is too late: search for the end of the gap.
     low, high = instant - timedelta(hours=3), instant
     while high - low > timedelta(seconds=1):
         middle = low + (high - low) / 2

@@ -1,8 +1,8 @@
 """Windows for training: open while the user is away, shut as soon as they are back.
 
-A main turn and a key shut the window before the call that reports them returns. Opening waits for the decision, which is made again
-whenever something may have changed. A window opened by hand stays open while the user is present, until a main turn, or until they
-had left and are back.
+A main turn or a key shuts the window before the call that reports it returns. Whether to open one is decided again whenever
+something may have changed. A window opened by hand stays open while the user is present, until a main turn comes, or until they
+leave and come back.
 
 `SharedWindows` gives training with its own processor a share of the time while the user works.
 """
@@ -70,7 +70,7 @@ class ManualWindows:
         return self._window
 
     def has_room(self, seconds: float) -> bool:
-        """Whether it is open: when it will be shut is unknown."""
+        """Whether it is open; when it will be shut is unknown."""
         return self._window is not None
 
     def on_change(self, hear: Callable[[Window | None], None]) -> None:
@@ -78,14 +78,14 @@ class ManualWindows:
         self._hearers.append(hear)
 
     def open(self, reason: str, until: datetime | None = None) -> None:
-        """Open it; one that is open stays as it is."""
+        """Open the window; an open window does not change."""
         if self._window is None:
             self._window = Window(self._now(), reason, until)
             self._opened.set()
             self._tell()
 
     def shut(self, why: str) -> None:
-        """Shut it."""
+        """Shut the window."""
         self._why = why
         if self._window is not None:
             self._window = None
@@ -206,7 +206,7 @@ class ScheduledWindows:
         self._look()
 
     def look(self) -> float:
-        """Decide again; return in how many seconds something may change by itself."""
+        """Decide again; return the number of seconds until a reading may change without an event."""
         return self._wait_s(self._look())
 
     async def run(self) -> None:
@@ -319,7 +319,7 @@ class ScheduledWindows:
             self._shut("input: a key or the mouse")
 
     def _jumped(self, jump: timedelta) -> None:
-        """Forget everything after a sleep of the machine or a clock change; the user is probably present."""
+        """Restart everything after a sleep of the machine or a clock change; the user is probably present."""
         log.info("clock_jumped seconds=%.0f", jump.total_seconds())
         self._announce("window.clock_jumped", {"seconds": round(jump.total_seconds(), 1)})
         self.habits.jumped()
@@ -327,7 +327,7 @@ class ScheduledWindows:
         for one in self.inputs:
             one.jumped()
         self._shut("the machine slept, or its clock was set")
-        self._shut_at = self._clock.monotonic()  # gives the user a moment to become active
+        self._shut_at = self._clock.monotonic()  # the cool-down gives the user time to become active
 
     def _opened(self, reason: str, until: datetime | None) -> None:
         log.info("window_opened reason=%r until=%s", reason, until)
@@ -415,7 +415,7 @@ def _next(readings: Sequence[NamedReading]) -> tuple[datetime | None, str | None
 
 @dataclass(eq=False)
 class SharedWindows:
-    """Scheduled windows and, while none is open, the first `share` of every minute."""
+    """The scheduled windows and, while none is open, the first `share` of every minute."""
 
     windows: Windows
     share: float
@@ -432,7 +432,7 @@ class SharedWindows:
 
     @property
     def window(self) -> Window | None:
-        """The schedule's window, or our own; None while both are shut."""
+        """The scheduled window, or our share's; None while both are shut."""
         return self.windows.window or self._mine
 
     @property
@@ -449,20 +449,20 @@ class SharedWindows:
         return window
 
     def has_room(self, seconds: float) -> bool:
-        """Whether work of this length fits. In our part of a minute everything does."""
+        """Whether work of this length fits. Within our share of a minute everything does."""
         return self._mine is not None or self.windows.has_room(seconds)
 
     def on_change(self, hear: Callable[[Window | None], None]) -> None:
-        """Call this at once whenever a window opens or the last one shuts."""
+        """Call `hear` at once whenever a window opens or the last one shuts."""
         self._hearers.append(hear)
 
     def open(self) -> None:
-        """Our part of a minute begins."""
+        """Begin our share of a minute."""
         self._mine = Window(self.now(), f"{self.share:.0%} of the time while you work", None)
         self._changed()
 
     def shut(self) -> None:
-        """Our part of a minute is over."""
+        """End our share of a minute."""
         self._mine = None
         self._changed()
 

@@ -1,4 +1,4 @@
-"""Known backups: where copies of this database were written, and when."""
+"""Back up, restore and repair the database, and keep a list of known backups."""
 
 import shutil
 import sqlite3
@@ -23,20 +23,20 @@ from metaclaw.store.upkeep import SalvagedTable, check_file, read_only, salvage
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A copy of the database as it was at that time."""
+    """A copy of the database and its time."""
 
     path: Path
     made_at: datetime
 
 
 class SqlBackups:
-    """The backups that `store backup` has written. A file may have been moved or deleted since."""
+    """The list of backups that `store backup` has written. A file may have been moved or deleted since."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, backup: Backup) -> None:
-        """Note a backup, in place of an earlier one at the same path."""
+        """Add a backup to the list, in place of an earlier one at the same path."""
         path = pack_text(str(backup.path))
         with self._database.writing("noting a backup") as connection:
             connection.execute(delete(backups).where(backups.c.path == path))
@@ -47,7 +47,7 @@ class SqlBackups:
             connection.execute(delete(backups).where(backups.c.path == pack_text(str(path))))
 
     def known(self) -> list[Backup]:
-        """Every noted backup, newest first."""
+        """The known backups, newest first."""
         query = select(backups).order_by(backups.c.made_us.desc(), backups.c.path)
         return self._database.read(
             "reading the known backups", query, lambda row: Backup(Path(unpack_text(row.path)), unpack_instant(row.made_us))
@@ -55,9 +55,9 @@ class SqlBackups:
 
 
 def back_up(database: Database, target: Path) -> Backup:
-    """Write one moment of an SQLite database to a new file, also while a program records into it, and note it as known."""
+    """Write a consistent copy of an SQLite database to a new file, also while a program writes to it, and add it to the list."""
     backup, known = Backup(target, datetime.now(UTC)), SqlBackups(database)
-    known.add(backup)  # first, so that no copy is ever unknown
+    known.add(backup)  # first, so that every copy is in the list
     try:
         with database.reading(f"backing up to {target}") as connection:
             source = connection.connection.driver_connection
@@ -77,7 +77,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """Where the former database is kept, and which sessions were forgotten again because they had been since the backup."""
+    """The path of the former database, and the sessions that were forgotten again because they were forgotten after the backup."""
 
     former: Path | None
     forgotten_again: tuple[str, ...]
@@ -102,8 +102,8 @@ def restore(path: Path, backup: Path) -> RestoreResult:
 
 
 def repair(path: Path) -> tuple[Path, list[SalvagedTable]]:
-    """Replace the database at `path` by what can be read from it. Returns where the damaged one is kept, and what was saved. Raises
-    StoreError, with nothing changed, for a database of a newer version: what this one does not know would be lost."""
+    """Replace the database at `path` by its readable part. Returns the path of the damaged one, and what was saved. Raises
+    StoreError, with nothing changed, for a database of a newer version, whose unknown parts would be lost."""
     if (found := check_file(path)).is_newer:
         raise StoreError(f"{path} is not repaired: {found.problems[0]}. {found.remedy}")
     former, saved = _replace(path, lambda partial: salvage(path, partial), "damaged")
@@ -130,7 +130,7 @@ def _replace(path: Path, write: Callable[[Path], T], label: str) -> tuple[Path |
 
 
 def _carry_over(path: Path, partial: Path) -> tuple[str, ...]:
-    """Forget again what was forgotten since the backup, and keep later backups known. Returns the sessions."""
+    """Forget sessions that were forgotten after the backup, and carry the list of later backups over. Returns the sessions."""
     database = open_database(f"sqlite:///{partial}")  # also migrates it
     try:
         forgotten, known = _read_forgotten(path)
@@ -147,7 +147,7 @@ def _carry_over(path: Path, partial: Path) -> tuple[str, ...]:
 
 
 def _read_forgotten(path: Path) -> tuple[set[str], list[Backup]]:
-    """Forgotten sessions and known backups of the database in use, as far as it can be read: it may be damaged, or missing."""
+    """Forgotten sessions and known backups of the present database, as far as it can be read: it may be damaged or missing."""
     forgotten: set[str] = set()
     known: list[Backup] = []
     with suppress(StoreError), read_only(path) as connection:
@@ -160,18 +160,18 @@ def _read_forgotten(path: Path) -> tuple[set[str], list[Backup]]:
 
 
 def _note(partial: Path, former: Path) -> None:
-    """Note the former file as a backup: it still holds turns, and is named when some of them are forgotten."""
+    """Add the former file to the list of backups: it still contains turns, and `forget` must name it."""
     database = open_database(f"sqlite:///{partial}")
     try:
         SqlBackups(database).add(Backup(former, datetime.now(UTC)))
     finally:
         database.close()
     with closing(sqlite3.connect(partial)) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")  # one file, to be moved
+        connection.execute("PRAGMA journal_mode = DELETE")  # so that there is one file to move
 
 
 def _set_aside(path: Path, former: Path) -> None:
-    """Give the former database a second name with its log; the first is taken over at once."""
+    """Give the former database a second name, with its log; the new database takes over the first name next."""
     try:
         former.hardlink_to(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Compliance: the result of each turn for the rules that applied to it, and the sums of the results.
+"""Compliance: the results of each turn for the rules that applied to it, and their sums.
 
 A turn is counted once: its results, the events about them and the cursor are written in one transaction.
 """
@@ -54,14 +54,14 @@ _BAD = (RuleResult.BROKEN.value, RuleResult.HELD.value)
 
 
 class SqlCompliance:
-    """Results by turn and rule. One reader of the ledger feeds it, in order; what it was told before is not counted again."""
+    """Results by turn and rule. One reader of the ledger calls `record`, in order; turns are not counted twice."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 
     def cursor(self) -> int | None:
-        """Up to which turn everything is counted; None where counting has not begun."""
+        """The last turn that was counted; None if counting has not begun."""
         with self._database.reading("reading a cursor") as connection:
             return read_cursor(connection, _CURSOR)
 
@@ -69,18 +69,16 @@ class SqlCompliance:
         """Count the results of these turns, announce broken rules, and move the cursor to `upto`; all or nothing."""
         with self._database.writing("counting how rules are followed") as connection:
             done = read_cursor(connection, _CURSOR) or 0
-            fresh = [one for one in measured if one.seq > done and one.outcomes]
-            # What was forgotten meanwhile is not counted, and neither is a rule of which not even the name is kept.
-            there = present(connection, turns.c.seq, {one.seq for one in fresh})
-            known = present(connection, memberships.c.name, {pack_text(out.rule) for one in fresh for out in one.outcomes})
-            self._add(
-                connection,
-                [(one, out) for one in fresh if one.seq in there for out in one.outcomes if pack_text(out.rule) in known],
-            )
+            fresh = [turn for turn in measured if turn.seq > done and turn.outcomes]
+            # Turns that were forgotten meanwhile are not counted, and neither are forgotten rules.
+            recorded = present(connection, turns.c.seq, {turn.seq for turn in fresh})
+            known = present(connection, memberships.c.name, {pack_text(out.rule) for turn in fresh for out in turn.outcomes})
+            found = [(turn, out) for turn in fresh if turn.seq in recorded for out in turn.outcomes]
+            self._add(connection, [(turn, out) for turn, out in found if pack_text(out.rule) in known])
             write_cursor(connection, _CURSOR, max(done, upto))
 
     def settle(self, turn: MeasuredTurn) -> bool:
-        """Replace unknown results of a turn by what a judge found. False if there is nothing to replace any more."""
+        """Replace unknown results of a turn by a judge's. False if there is nothing to replace any more."""
         with self._database.writing("counting how a rule is followed") as connection:
             is_done = False
             for outcome in turn.outcomes:
@@ -112,7 +110,7 @@ class SqlCompliance:
         )
 
     def last_broken(self, since: str = "") -> dict[tuple[SkillName, str], int]:
-        """The last turn in which each text of a rule was broken, from this day on, by the rule and its hash."""
+        """The last turn that broke each text of a rule, from this day on, by rule and hash."""
         last = func.max(rule_results.c.turn).label("last")
         query = (
             select(rule_counts.c.rule, rule_counts.c.hash, last)
@@ -127,7 +125,7 @@ class SqlCompliance:
         )
 
     def totals(self, hashes: Mapping[SkillName, str]) -> dict[SkillName, dict[str, Compliance]]:
-        """How the rules with these hashes are followed, by agent; a rule that never applied has none."""
+        """The compliance of the rules with these hashes, by agent; empty for a rule that never applied."""
         columns = (rule_counts.c.rule, rule_counts.c.hash, rule_counts.c.agent, rule_counts.c.result)
         query = select(*columns, func.sum(rule_counts.c.times).label("times")).group_by(*columns)
         found: dict[SkillName, dict[str, Compliance]] = {name: {} for name in hashes}
@@ -135,12 +133,12 @@ class SqlCompliance:
             for row in connection.execute(query):
                 rule, agent = SkillName(unpack_text(row.rule)), unpack_text(row.agent)
                 if hashes.get(rule) == row.hash:
-                    one = Compliance.of({RuleResult(row.result): int(row.times)})
-                    found[rule][agent] = found[rule].get(agent, Compliance()) + one
+                    more = Compliance.of({RuleResult(row.result): int(row.times)})
+                    found[rule][agent] = found[rule].get(agent, Compliance()) + more
         return found
 
     def of_rule(self, rule: SkillName, hash_: str) -> RuleRecord:
-        """Everything that is known of how this text of a rule is followed."""
+        """The compliance record of this text of a rule."""
         counted = [one for one in self.counted([rule]) if one.hash == hash_]
         since = (self._clock() - timedelta(days=COMPARED_DAYS)).date().isoformat()
         by_day = _grouped(counted, lambda one: one.day)
@@ -154,7 +152,7 @@ class SqlCompliance:
         )
 
     def violations(self, rule: SkillName, hash_: str, limit: int = 10) -> list[Violation]:
-        """The last turns in which this text of a rule was broken, newest first."""
+        """The last turns that broke this text of a rule, newest first."""
         query = (
             select(turns.c.id, turns.c.received_us, rule_counts.c.agent, rule_counts.c.model, rule_counts.c.result)
             .add_columns(rule_results.c.reason)
@@ -191,7 +189,7 @@ class SqlCompliance:
         )
 
     def _add(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
-        """Count results, in few statements: every other writer waits meanwhile."""
+        """Count results, in few statements, because every other writer waits meanwhile."""
         if not found:
             return
         self._announce(connection, found)
@@ -208,7 +206,7 @@ class SqlCompliance:
         connection.execute(insert(rule_results), rows)
 
     def _announce(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
-        """Append an event for each broken rule that was in the prompt, and a notice for the first on a day."""
+        """Append an event for each broken rule that was in the prompt, and a notice for the first event of a rule on a day."""
         broken = [(turn, outcome) for turn, outcome in found if outcome.result is RuleResult.BROKEN]
         if not any(outcome.is_told for _, outcome in broken):
             return
@@ -231,15 +229,15 @@ class SqlCompliance:
 
 
 def _events_of(turn: MeasuredTurn, outcome: RuleOutcome, times: int, *, is_first: bool) -> list[tuple[str, dict[str, Json]]]:
-    """The event of a broken rule, and the notice that comes with the first on a day."""
+    """The event of a broken rule, and a notice if it is the first on a day."""
     data: dict[str, Json] = {"rule": outcome.rule, "turn": turn.turn, "agent": turn.agent, "model": turn.model}
     data |= {"times": times, "reason": outcome.reason}
     if not is_first:
         return [("rule_broken", data)]
     often = "" if times == 1 else f", for the {_ordinal(times)} time"
     words = (
-        f"The rule {outcome.rule} stood in the prompt and was broken by {turn.agent}{often}."
-        f" metaclaw rules show {outcome.rule} lists where; metaclaw why {turn.turn} tells of this answer."
+        f"The rule {outcome.rule} was in the prompt and was broken by {turn.agent}{often}."
+        f" metaclaw rules show {outcome.rule} lists the turns; metaclaw why {turn.turn} explains this one."
     )
     return [("rule_broken", data), ("notice", {"skill": outcome.rule, "text": words})]
 
@@ -294,12 +292,12 @@ _ANSWER = select(true_answers).where(true_answers.c.turn == bindparam("seq"))
 
 
 def attempts_of(turn: Turn) -> tuple[Turn, ...]:
-    """The attempts at a turn's answer, to be recorded before it."""
+    """The attempts at a turn's answer, which are recorded before it."""
     return () if turn.enforcement is None else turn.enforcement.attempts
 
 
 def rule_rows(seq: int, found: Enforcement) -> list[Values]:
-    """The rules that held."""
+    """The rows of the rules that held."""
     return [
         (seq, place, pack_text(one.rule), one.attempts, one.end.value, pack_text(one.reason))
         for place, one in enumerate(found.rules)
@@ -307,7 +305,7 @@ def rule_rows(seq: int, found: Enforcement) -> list[Values]:
 
 
 def attempt_rows(seq: int, found: Enforcement, numbers: Mapping[TurnId, int]) -> list[Values]:
-    """Which turns are attempts at the answer of turn `seq`."""
+    """The rows that mark turns as attempts at the answer of turn `seq`."""
     return [(numbers[attempt.id], seq, place) for place, attempt in enumerate(found.attempts)]
 
 
@@ -322,7 +320,7 @@ def answer_rows(seq: int, found: Enforcement) -> list[Values]:
 
 
 def enforcement_of(connection: Connection, seq: int, read_turn: Callable[[ResultRow], Turn]) -> Enforcement | None:
-    """What held rules did to the answer of turn `seq`."""
+    """The enforcement record of turn `seq`; None if no rule held."""
     rules = tuple(_rule(row) for row in connection.execute(_RULES, {"seq": seq}))
     if not rules:
         return None
@@ -332,7 +330,7 @@ def enforcement_of(connection: Connection, seq: int, read_turn: Callable[[Result
 
 
 class StoredAnswer(NamedTuple):
-    """A true answer with the session and the speaker it belongs to."""
+    """A true answer with its turn, session and user."""
 
     turn: TurnId
     session: SessionId
@@ -362,7 +360,7 @@ class SqlTrueAnswers:
         ]
 
     def read(self, turn: TurnId) -> TrueAnswer | None:
-        """The true answer of a turn; None where there is none, or it was forgotten."""
+        """The true answer of a turn; None if there is none, or it was forgotten."""
         query = select(true_answers).join(turns, turns.c.seq == true_answers.c.turn).where(turns.c.id == pack_text(turn))
         return self._database.read_one("reading a true answer", query, lambda row: _answer(row))
 

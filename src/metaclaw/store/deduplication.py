@@ -1,11 +1,11 @@
-"""Storage of repeated content once: placed skills and splices by content id, request bodies as patches on the previous request.
+"""Store repeated content once: placed skills and splices by content id, request bodies as patches on the previous request.
 
 A tuple of placements or splices is a chain of rows: its id is the id of its last row, which refers to the row before it.
 Tuples with the same beginning share rows.
 
-The id of a snippet is its hash. The id of a chain's row is the time it was first needed, then its hash: new rows lie side by
-side in the index, so a transaction of many turns writes half as many pages. A row that is needed again after the cache here
-dropped it is stored a second time.
+The id of a snippet is its hash. The id of a chain's row is the time it was first needed, followed by its hash: new rows are
+adjacent in the index, so that a transaction of many turns writes half the pages. If the cache has dropped a row that is needed
+again, it is stored a second time.
 """
 
 import struct
@@ -42,13 +42,13 @@ def content_id(*pieces: bytes, size: int = 16) -> bytes:
 
 
 class ContentIds:
-    """Gives tuples of placements and splices their ids, and collects the rows that are not known to be in the database. It
-    remembers the rows it has returned: after a transaction that failed, use a new instance."""
+    """Computes the ids of tuples of placements and splices, and collects the rows that are not known to be in the database. It
+    caches the rows it has returned: after a failed transaction, use a new instance."""
 
     def __init__(self, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._clock_ns = clock_ns
         self._known: dict[bytes, bytes] = {}  # the id of a row by its hash
-        self._snippet_ids: dict[bytes | str, bytes] = {}  # of snippets: the same few are placed again and again
+        self._snippet_ids: dict[bytes | str, bytes] = {}  # by body: the same few snippets are placed again and again
         self.snippets: list[SnippetRow] = []
         self.placements: list[PlacementRow] = []
         self.splices: list[SpliceRow] = []
@@ -68,7 +68,7 @@ class ContentIds:
         return last
 
     def clear_rows(self) -> None:
-        """Forget the collected rows, which have been sent to the database."""
+        """Drop the collected rows, which have been written."""
         self.snippets, self.placements, self.splices = [], [], []
         if len(self._known) > _MAX_KNOWN:
             self._known.clear()
@@ -111,7 +111,7 @@ class ContentIds:
         return row_id
 
 
-_OVERHEAD = 64  # a patch that saves less than this is not worth a link
+_OVERHEAD = 64  # a patch must save at least this number of bytes
 
 
 class Patch(NamedTuple):
@@ -123,7 +123,7 @@ class Patch(NamedTuple):
 
 
 class StoredBody(NamedTuple):
-    """A body as stored: a patch on the body of turn `base`, or whole if None; `link` patches lead to a whole one."""
+    """A body as stored: a patch on the body of turn `base`, or whole if None; `link` is the number of patches to a whole one."""
 
     base: int | None
     link: int
@@ -140,7 +140,7 @@ def make_patch(base: bytes, body: bytes) -> Patch:
 
 
 def apply_patch(base: bytes, prefix: int, suffix: int, middle: bytes) -> bytes:
-    """The body that `make_patch` was given."""
+    """The body that `make_patch` got."""
     return b"".join((base[:prefix], middle, base[len(base) - suffix :]))
 
 
@@ -172,13 +172,13 @@ def _common_suffix(a: bytes, b: bytes, limit: int) -> int:
 
 
 def _equal_bytes(a: bytes, b: bytes, order: Literal["big", "little"]) -> int:
-    """How many bytes at the most significant end of two equally long pieces are equal."""
+    """The number of equal bytes at the most significant end of two pieces of equal length."""
     difference = int.from_bytes(a, order) ^ int.from_bytes(b, order)
     return len(a) - (difference.bit_length() + 7) // 8
 
 
 class RequestLines:
-    """A cache of the last body of each line of requests, so that the next is stored as a patch; bounded in bytes."""
+    """Caches the last body of each line of requests (one conversation of a session), so that the next is stored as a patch."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -208,7 +208,7 @@ class RequestLines:
             return
         self._last[line] = (turn, link, body)
         self._held_bytes += len(body)
-        # Empty bodies must not pile up either.
+        # The number is limited too, because bodies may be empty.
         while self._held_bytes > self._max_bytes or len(self._last) > 4096:
             _, (_, _, oldest) = self._last.popitem(last=False)
             self._held_bytes -= len(oldest)
@@ -219,7 +219,7 @@ class RequestLines:
 
 
 def rebuild_body(connection: Connection, table: Table, seq: int) -> bytes | None:
-    """Return a body, rebuilt from a whole one and the patches on it."""
+    """Rebuild a body from a whole one and the patches on it; None if it is missing."""
     body: bytes | None = None
     for row in connection.execute(_patches_of(table), {"seq": seq}):
         body = apply_patch(body or b"", row.prefix, row.suffix, row.middle)
@@ -228,7 +228,7 @@ def rebuild_body(connection: Connection, table: Table, seq: int) -> bytes | None
 
 @cache
 def _patches_of(table: Table) -> Select[*tuple[object, ...]]:
-    """The query for the patches of body `seq`, the whole one first. Cached: building it takes longer than running it."""
+    """The query for the patches of body `seq`, the whole one first. Cached, because building it takes longer than running it."""
     columns = [table.c[row_id] for row_id in ("turn", "base", "link", "prefix", "suffix", "middle")]
     chain = select(*columns).where(table.c.turn == bindparam("seq")).cte("chain", recursive=True)
     chain = chain.union_all(select(*columns).join(chain, table.c.turn == chain.c.base))
@@ -236,8 +236,8 @@ def _patches_of(table: Table) -> Select[*tuple[object, ...]]:
 
 
 def remove_bodies(connection: Connection, table: Table, gone: Sequence[int]) -> None:
-    """Delete the bodies of these turns; a body of another turn that was a patch on one of them is stored whole. Rows cannot be
-    updated, and a row that others refer to cannot go before them: all are deleted, and the others inserted again."""
+    """Delete the bodies of these turns; bodies of other turns that were patches on them are stored whole. Rows cannot be updated,
+    and a row cannot be deleted before rows that refer to it: so all are deleted, and the others inserted again."""
     survivors = _patches_on(connection, table, gone)
     wholes = {row.turn: rebuild_body(connection, table, row.turn) for row in survivors if row.base in set(gone)}
     connection.execute(delete(table).where(table.c.turn.in_([*gone, *(row.turn for row in survivors)])))
@@ -253,7 +253,7 @@ def remove_bodies(connection: Connection, table: Table, gone: Sequence[int]) -> 
 
 
 def _patches_on(connection: Connection, table: Table, bases: Iterable[int]) -> list[ResultRow]:
-    """Every other row whose body needs one of these, each after the one it is a patch on."""
+    """All other rows whose body needs one of these, each after the row it is a patch on."""
     gone = set(bases)
     tree = select(table.c.turn).where(table.c.base.in_(gone)).cte("tree", recursive=True)
     # A union of distinct rows: a row may be reached from several of the bases.

@@ -1,4 +1,4 @@
-"""Data derived from forgotten turns: how it is found, and how it is erased from the tables."""
+"""Find data that was derived from forgotten turns, and erase it from the tables."""
 
 import json
 import re
@@ -44,7 +44,7 @@ from metaclaw.store.usage import erase_items
 _T = TypeVar("_T")
 _CARRIERS_AT_ONCE: Final = 500
 NAMELESS: Final = "forgotten"
-"""Stands for the name of a forgotten skill in what is kept."""
+"""Replaces the name of a forgotten skill in records that are kept."""
 
 _PROMPTS_AT_ONCE: Final = 200
 _CHECKSUM: Final = re.compile(rb'<house_rules by="metaclaw" length="\d+" sum="([0-9a-f]{12})">')
@@ -52,12 +52,12 @@ _CHECKSUM: Final = re.compile(rb'<house_rules by="metaclaw" length="\d+" sum="([
 
 @dataclass(frozen=True, slots=True)
 class DerivedData:
-    """What was derived from forgotten turns.
+    """The data derived from forgotten turns.
 
-    `skills` are in force; `edited` are in force too, but a person has rewritten them since. `names` are the names of all skills
-    that came of the turns, and `texts` the ids of their texts. `carriers` are other turns whose prompts held such a text, and
-    `sessions` those they belong to. `batches` had a forgotten turn or a carrier in them; `versions` were trained on these batches
-    or go on from one that was.
+    `skills` are in force; `edited` are in force too, but a person has rewritten them since. `names` are the names of all derived
+    skills, and `texts` the ids of their texts. `carriers` are other turns whose prompts contained such a text, and `sessions` are
+    their sessions. `batches` contained a forgotten turn or a carrier; `versions` were trained on these batches or descend from one
+    that was.
     """
 
     candidates: tuple[CandidateId, ...] = ()
@@ -72,7 +72,7 @@ class DerivedData:
 
 
 def find_derived_data(connection: Connection, session: SessionId | None) -> DerivedData:
-    """What was derived from the forgotten turns of a session, or of all sessions."""
+    """Find the data derived from the forgotten turns of a session, or of all sessions."""
     is_mine = true() if session is None else forgotten.c.session == pack_text(session)
     taught = select(lessons.c.candidate).join(forgotten, forgotten.c.turn == lessons.c.turn).where(is_mine)
     ids, accepted = _lineage(connection, set(connection.execute(taught).scalars()))
@@ -84,14 +84,14 @@ def find_derived_data(connection: Connection, session: SessionId | None) -> Deri
     batches = set(connection.execute(query).scalars()) | _of_carriers(connection, batch_turns.c.batch, batch_turns.c.turn, carriers)
     live = [row for row in rows if row.until is None]
     return DerivedData(
-        candidates=tuple(CandidateId(unpack_text(one)) for one in ids),
+        candidates=tuple(CandidateId(unpack_text(candidate)) for candidate in ids),
         skills=_names(row for row in live if not _is_by_person(row)),
         edited=_names(row for row in live if _is_by_person(row)),
         names=frozenset(row.name for row in rows if not _is_by_person(row)),
         texts=frozenset(row.skill for row in rows if not _is_by_person(row)),
         carriers=carriers,
         sessions=tuple(
-            sorted(SessionId(unpack_text(one)) for one in _of_carriers(connection, turns.c.session, turns.c.seq, carriers))
+            sorted(SessionId(unpack_text(name)) for name in _of_carriers(connection, turns.c.session, turns.c.seq, carriers))
         ),
         batches=tuple(sorted(batches)),
         versions=_trained_on(connection, batches),
@@ -99,7 +99,7 @@ def find_derived_data(connection: Connection, session: SessionId | None) -> Deri
 
 
 def _lineage(connection: Connection, taught: set[str]) -> tuple[list[str], set[str]]:
-    """These candidates and those made out of accepted ones of them, oldest first, and the names of the accepted."""
+    """These candidates and those made from accepted ones among them, oldest first; and the names of the accepted ones."""
     if not taught:
         return [], set()
     columns = candidates.c.id, candidates.c.name, candidates.c.change, candidates.c.standing, candidates.c.proposal
@@ -114,7 +114,7 @@ def _lineage(connection: Connection, taught: set[str]) -> tuple[list[str], set[s
 
 
 def _unsaved(connection: Connection, is_mine: ColumnElement[bool]) -> set[str]:
-    """Candidates whose rule is in force although they were not saved, because the program was killed in between. The rule names its
+    """Candidates that were not saved although their rule is in force, because the program was killed in between. The rule names its
     turn."""
     is_saved = select(candidates.c.id).where(candidates.c.id == generations.c.candidate).exists()
     query = (
@@ -129,8 +129,8 @@ def _unsaved(connection: Connection, is_mine: ColumnElement[bool]) -> set[str]:
 
 
 def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[ResultRow]:
-    """Memberships of skills that these candidates put in force, and of what became of those skills: another state, a person's
-    edit, the same text put back by a revert."""
+    """Memberships of skills that these candidates put in force, and of later forms of them: another state, a person's edit, the
+    same text after a revert."""
     if not ids:
         return []
     put = select(memberships.c.name).join(generations, generations.c.number == memberships.c.since)
@@ -156,8 +156,8 @@ def _tainted(connection: Connection, ids: set[str], accepted: set[str]) -> list[
 
 
 def _inherited(rows: list[ResultRow], ids: set[str], known: set[str], texts: set[bytes]) -> Iterable[ResultRow]:
-    """Of one name's memberships, oldest first, those that descend from the candidates. Generations from before candidates were
-    noted do not say which put a skill in force: there every text that no person wrote counts."""
+    """The memberships of one name, oldest first, that descend from the candidates. Old generations do not record which candidate
+    put a skill in force: there every text that no person wrote counts."""
     until, is_tainted = None, False
     for row in rows:
         goes_on = is_tainted and row.since == until and row.candidate is None
@@ -177,7 +177,7 @@ def _names(rows: Iterable[ResultRow]) -> tuple[SkillName, ...]:
 
 
 def _carriers(connection: Connection, rows: Iterable[ResultRow]) -> tuple[int, ...]:
-    """Turns whose prompts held or listed one of these skills while it was in force."""
+    """Turns whose prompts contained or listed one of these skills while it was in force."""
     held: list[ColumnElement[bool]] = []
     for row in rows:
         # A name is a slug, so nothing in it is a wildcard.
@@ -192,7 +192,7 @@ def _carriers(connection: Connection, rows: Iterable[ResultRow]) -> tuple[int, .
 
 
 def _blocks_from(is_first: ColumnElement[bool]) -> Select[bytes]:
-    """These placements and all that go on from one of them."""
+    """These placements and all chains that continue one of them."""
     found = select(placements.c.hash).where(is_first).cte(recursive=True)
     return select(found.union(select(placements.c.hash).join(found, placements.c.previous == found.c.hash)).c.hash)
 
@@ -205,7 +205,7 @@ def _of_carriers(connection: Connection, wanted: Column[_T], turn: Column[int], 
 
 
 def _trained_on(connection: Connection, batches: set[int]) -> tuple[int, ...]:
-    """The versions that these batches taught, and those whose weights went on from theirs."""
+    """The versions that these batches trained, and their descendants."""
     found: set[int] = set()
     columns = policies.c.number, policies.c.parent, policies.c.batch
     for number, parent, batch in connection.execute(select(*columns).order_by(policies.c.number)) if batches else ():
@@ -215,7 +215,7 @@ def _trained_on(connection: Connection, batches: set[int]) -> tuple[int, ...]:
 
 
 def erase(connection: Connection, found: DerivedData) -> None:
-    """Delete candidates, texts of earlier generations, and their traces elsewhere. Their skills must not be in force any more."""
+    """Delete candidates, texts of earlier generations, and their traces elsewhere. Their skills must be retired."""
     names = sorted(found.names - {pack_text(name) for name in found.edited})
     for at in range(0, len(found.carriers), _PROMPTS_AT_ONCE):
         _clear_prompts(connection, found.carriers[at : at + _PROMPTS_AT_ONCE], names)
@@ -224,14 +224,14 @@ def erase(connection: Connection, found: DerivedData) -> None:
     is_unused = ~select(memberships.c.name).where(memberships.c.skill == skill_texts.c.hash).exists()
     connection.execute(delete(skill_texts).where(skill_texts.c.hash.in_(found.texts), is_unused))
     ids = [pack_text(one) for one in found.candidates]
-    # A name that another skill has, or had, is not the forgotten session's alone.
+    # A name that another skill has or had may stay.
     shared = set(connection.execute(select(memberships.c.name).where(memberships.c.name.in_(names)).distinct()).scalars())
     names = [name for name in names if name not in shared]
     _delete_events(connection, [*ids, *names])
     proposed = connection.execute(select(candidates.c.name).where(candidates.c.id.in_(ids))).scalars().all()
     connection.execute(delete(candidates).where(candidates.c.id.in_(ids)))
     erase_items(connection, {*names, *proposed})
-    # An attempt says what its failures have in common; without them it is of no use.
+    # An attempt says what its failures have in common; without them it is useless.
     connection.execute(delete(attempts).where(~select(roles.c.turn).where(roles.c.attempt == attempts.c.seq).exists()))
     connection.execute(delete(uses).where(uses.c.skill.in_(names)))
     connection.execute(delete(unwritten).where(unwritten.c.name.in_(names)))
@@ -241,10 +241,10 @@ def erase(connection: Connection, found: DerivedData) -> None:
 
 
 def _clear_prompts(connection: Connection, seqs: Sequence[int], names: Sequence[str]) -> None:
-    """Take skills out of what is known of other turns' prompts."""
+    """Remove skills from the records of other turns' prompts."""
     blocks = _snippets(connection, placements, select(turns.c.placements).where(turns.c.seq.in_(seqs)))
     placed = blocks | _snippets(connection, splices, select(payloads.c.splices).where(payloads.c.turn.in_(seqs)))
-    # Skills stand in a block under their names; rules do not, but what was spliced in has the checksum of the block.
+    # A block contains the names of skills, but not of rules; the spliced text has the checksum of the block.
     marks = [name.encode() for name in names]
     for name in names:
         named = select(placements.c.snippet).where(_holds(placements.c.skills, pack_names([name])[1:-1]))
@@ -269,7 +269,7 @@ def _snippets(connection: Connection, table: Table, lasts: Select[bytes]) -> dic
 
 
 def _clear_echoes(connection: Connection, seqs: Sequence[int], placed: Iterable[bytes]) -> None:
-    """Some providers repeat the instructions in their answers."""
+    """Remove the blocks from answers, because some providers repeat the instructions there."""
     blocks = [variant for body in placed for variant in _spellings(body)]
     spoken = select(payloads.c.turn, payloads.c.said, payloads.c.seen).where(payloads.c.turn.in_(seqs))
     for row in connection.execute(spoken).all() if blocks else ():
@@ -281,7 +281,7 @@ def _clear_echoes(connection: Connection, seqs: Sequence[int], placed: Iterable[
 
 
 def _spellings(body: bytes) -> Iterable[bytes]:
-    """A text as it may stand in JSON."""
+    """The forms in which a text may be in JSON."""
     words = body.decode("utf-8", "surrogatepass")
     for ensure_ascii in (False, True):
         yield json.dumps(words, ensure_ascii=ensure_ascii)[1:-1].encode("utf-8", "surrogatepass")
@@ -294,7 +294,7 @@ def _delete_events(connection: Connection, words: Sequence[str]) -> None:
 
 
 def _clear_name(connection: Connection, name: str) -> None:
-    """Take a name out of what is kept for other reasons."""
+    """Replace a name in records that are kept for other reasons."""
     for column in (generations.c.reason, candidates.c.reason, candidates.c.certificate, policies.c.note, policies.c.report):
         connection.execute(update(column.table).where(_holds(column, name)).values({column: func.replace(column, name, NAMELESS)}))
     quoted, other = pack_names([name])[1:-1], pack_names([NAMELESS])[1:-1]

@@ -1,4 +1,4 @@
-"""Deletion of turns and of what was derived from them, in small transactions, so that the ledger never waits long for the lock."""
+"""Delete turns and data derived from them, in small transactions, so that the ledger never waits long for the lock."""
 
 import logging
 import sqlite3
@@ -53,7 +53,8 @@ _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 @dataclass(frozen=True, slots=True)
 class ForgetResult:
-    """What was deleted, and what was learned from it (`DerivedData`). `carried_in`: sessions whose prompts held such a skill."""
+    """The number of deleted turns, and what was learned from them (`DerivedData`). `carried_in`: sessions whose prompts contained
+    such a skill."""
 
     sessions: int
     turns: int
@@ -66,15 +67,15 @@ class ForgetResult:
 
 
 class SqlForgetting:
-    """Deletes turns. Every step can be repeated: what was begun and not finished is finished by calling it again."""
+    """Deletes turns. Every step can be repeated: calling it again finishes an interrupted one."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._clock = clock
 
     def begin(self, session: SessionId) -> None:
-        """Note durably that a session is to be forgotten, so that the next start finishes it; does nothing for an unknown session.
-        From now on the ledger drops turns of it whose requests came earlier and are still being answered."""
+        """Record durably that a session is to be forgotten, so that the next start finishes it. An unknown session is ignored. From
+        now on the ledger drops turns of the session whose requests came earlier and are still being answered."""
         now = self._clock()
         with self._database.writing("noting what is to be forgotten") as connection:
             if connection.execute(select(sessions.c.id).where(sessions.c.id == pack_text(session))).first() is None:
@@ -83,7 +84,7 @@ class SqlForgetting:
         self._database.drop_turns(session, now)
 
     def begun(self) -> dict[SessionId, int]:
-        """Sessions that are to be forgotten and still have turns, with the time this was asked."""
+        """Sessions that are to be forgotten and still have turns, with the time of the request to forget."""
         query = select(cursors).where(cursors.c.name.startswith(_ASKED))
         return dict(
             self._database.read(
@@ -94,23 +95,23 @@ class SqlForgetting:
         )
 
     def delete_begun(self) -> None:
-        """Delete the turns of these sessions, but not what came after it was asked: it belongs to a new session of that name."""
+        """Delete the turns of these sessions, except later ones: they belong to a new session of the same name."""
         for session, asked_us in self.begun().items():
             self._remove(pack_text(session), turns.c.received_us <= asked_us, is_remembered=True)
 
     def end(self, done: Iterable[SessionId]) -> None:
-        """Note that the turns of these sessions, and what was derived from them, are deleted."""
+        """Record that the turns of these sessions and the data derived from them are deleted."""
         names = [pack_text(_ASKED + session) for session in done]
         with self._database.writing("noting what is forgotten") as connection:
             connection.execute(delete(cursors).where(cursors.c.name.in_(names)))
 
     def drop_late_turns(self, session: SessionId) -> None:
-        """Have the ledger drop turns of the session whose requests came before now."""
+        """Make the ledger drop turns of the session whose requests came before now."""
         self._database.drop_turns(session, self._clock())
 
     def forget_session(self, session: SessionId) -> ForgetResult:
-        """Delete the turns of a session and end the batches they were in. What they have led to is told, for `erase` to delete. The
-        turns' ids are remembered, and nothing else of them: nothing is learned from them afterwards."""
+        """Delete the turns of a session and drop the batches they were in. Returns the derived data, which `erase` deletes. Only
+        the turns' ids are kept, so that nothing is learned from them afterwards."""
         removed = self._remove(pack_text(session), true(), is_remembered=True)
         found = self.derived_data(session)
         log.info("session removed session=%s turns=%d skills=%d", session, removed, len(found.skills))
@@ -118,13 +119,13 @@ class SqlForgetting:
         return ForgetResult(1 if removed else 0, removed, *learned)
 
     def derived_data(self, session: SessionId | None = None) -> DerivedData:
-        """What was derived from the forgotten turns of a session, or of all sessions, and is not erased yet."""
+        """The data derived from the forgotten turns of a session, or of all sessions, that is not erased yet."""
         with self._database.reading("looking for what was learned") as connection:
             return find_derived_data(connection, session)
 
     def erase(self, reason: str) -> bool:
-        """Delete what was derived from forgotten turns, and give up the versions that were trained on it, for this reason. False,
-        and nothing is changed, while a skill that was derived from them is in force: retire it first."""
+        """Delete the data derived from forgotten turns, and give up the versions that were trained on it, with this reason. Changes
+        nothing and returns False while a derived skill is in force: retire it first."""
         with self._writing("erasing what was learned") as connection:
             if self._database.kind == "postgresql":
                 connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
@@ -139,12 +140,12 @@ class SqlForgetting:
             return True
 
     def erase_traces(self, found: DerivedData) -> None:
-        """Delete again what mentions these skills and candidates: a learner may have been busy with them while they were erased."""
+        """Delete again what mentions these skills and candidates: a learner may have written it while they were erased."""
         with self._writing("erasing what was learned") as connection:
             erase(connection, replace(found, skills=()))
 
     def purge(self, *, compact_below_bytes: int | None, within_s: float) -> bool:
-        """Overwrite deleted text in the database's files; see `purge`. What is done is remembered."""
+        """Overwrite deleted text in the database's files (see `purge`), and record that it is done."""
         count = self._count()
         if not purge(self._database, compact_below_bytes=compact_below_bytes, within_s=within_s):
             return False
@@ -152,21 +153,21 @@ class SqlForgetting:
         return True
 
     def is_unfinished(self) -> bool:
-        """Whether something was forgotten and the program ended before all traces of it were gone."""
+        """Whether the program ended before all traces of a forgotten session were removed."""
         return self._count() > SqlCursors(self._database).cursor(_PURGED) or bool(self.begun())
 
     def _count(self) -> int:
         return self._database.read_number("counting what was forgotten", select(func.count()).select_from(forgotten))
 
     def is_unpurged(self, session: SessionId) -> bool:
-        """Whether the session was forgotten, and the database's files may still hold text of it."""
+        """Whether the session was forgotten, and the database's files may still contain text of it."""
         query = select(forgotten.c.turn).where(forgotten.c.session == pack_text(session)).limit(1)
         with self._database.reading("looking for a forgotten session") as connection:
             is_forgotten = connection.execute(query).first() is not None
         return is_forgotten and self.is_unfinished()
 
     def forget_before(self, instant: datetime) -> ForgetResult:
-        """Delete turns whose request came before that instant. What was learned from them stays."""
+        """Delete turns whose request came before `instant`. What was learned from them stays."""
         is_old = turns.c.received_us < pack_instant(instant)
         query = select(sessions.c.id).where(sessions.c.began_us < pack_instant(instant)).limit(_SESSIONS_AT_ONCE)
         removed = touched = 0
@@ -186,7 +187,7 @@ class SqlForgetting:
         return self._remove(pack_text(session), true(), is_remembered=False)
 
     def _remove(self, session: str, condition: ColumnElement[bool], *, is_remembered: bool) -> int:
-        """Remove the turns of a session that meet the condition, newest first: so few stay behind that were patches on them."""
+        """Remove the turns of a session that meet the condition, newest first, so that few remaining bodies are patches on them."""
         removed = 0
         while True:
             began_s = time.monotonic()
@@ -198,7 +199,7 @@ class SqlForgetting:
             time.sleep(min(0.05, time.monotonic() - began_s))
 
     def _try_again(self, step: Callable[[], int]) -> int:
-        """Retry a step that the database refused because the ledger began to use a text that was being deleted."""
+        """Retry a step that the database refused because the ledger began to use a text that was to be deleted."""
         for _ in range(_TRIES - 1):
             try:
                 return step()
@@ -226,13 +227,13 @@ class SqlForgetting:
     def _writing(self, doing: str) -> Iterator[Connection]:
         with self._database.writing(doing) as connection:
             if self._database.kind == "sqlite":
-                # Otherwise what was deleted stays in the file until something else needs the room.
+                # Otherwise deleted text stays in the file until the space is used again.
                 connection.execute(text("PRAGMA secure_delete = ON"))
             yield connection
 
 
 def _newest_turns(connection: Connection, session: str, condition: ColumnElement[bool]) -> list[ResultRow]:
-    """The newest turns to go, as many as go at once."""
+    """The newest turns that meet the condition, at most `_TURNS_AT_ONCE` and about `_BYTES_AT_ONCE`."""
     size = func.length(payloads.c.middle) + func.length(payloads.c.said)
     query = (
         select(turns.c.seq, turns.c.id, turns.c.session, turns.c.kind, size.label("size"))
@@ -262,15 +263,15 @@ def _note_forgotten(connection: Connection, rows: Sequence[ResultRow], at: datet
 
 
 def _drop_batches(connection: Connection, taught: set[int], at_us: int) -> None:
-    """Drop the open batches that hold a forgotten turn. A version that is published at this moment changes the same row, so it
-    comes first or is refused."""
+    """Drop the open batches that contain a forgotten turn. Publishing a version changes the same row, so that it either comes first
+    or is refused."""
     is_open = batches.c.seq.in_(taught) & (batches.c.state == BatchState.OPEN.value)
     ended = {"state": BatchState.DROPPED.value, "note": "a turn of it was forgotten", "ended_us": at_us}
     connection.execute(update(batches).where(is_open), ended)
 
 
 def _recount(connection: Connection, session: str, removed: Sequence[ResultRow]) -> None:
-    """Update the session's row, or delete it with its last turn; its beginning is looked up once, at the end."""
+    """Update the counts of the session, or delete it if it has no turns; when nothing more was removed, update its beginning."""
     is_mine = sessions.c.id == session
     others = select(turns.c.seq).where(turns.c.session == session).limit(1)
     if connection.execute(others).first() is None:
@@ -286,13 +287,13 @@ def _recount(connection: Connection, session: str, removed: Sequence[ResultRow])
 
 @dataclass(frozen=True, slots=True)
 class _SharedTexts:
-    """Ids of placements and splices that turns about to be deleted use."""
+    """Ids of the placements and splices that are used by turns about to be deleted."""
 
     placements: frozenset[bytes]
     splices: frozenset[bytes]
 
     def sweep(self, connection: Connection) -> None:
-        """Delete those of these chains and of their texts that no turn uses any more."""
+        """Delete the chains and texts that no turn uses any more."""
         unused = _sweep_chains(connection, placements, select(turns.c.placements), self.placements)
         unused |= _sweep_chains(connection, splices, select(payloads.c.splices), self.splices)
         for snippet in unused:
@@ -312,7 +313,7 @@ def _used_by(connection: Connection, seqs: list[int]) -> _SharedTexts:
 
 
 def _sweep_chains(connection: Connection, table: Table, users: Select[bytes], lasts: Iterable[bytes]) -> set[bytes]:
-    """Delete the rows of each chain, last to first, until one is in use. Returns the snippets they referred to."""
+    """Delete the rows of each chain, last to first, until a row is in use. Returns the snippets of the deleted rows."""
     (user,) = users.selected_columns
     freed: set[bytes] = set()
     waiting = list(lasts)
@@ -332,9 +333,9 @@ def _sweep_chains(connection: Connection, table: Table, users: Select[bytes], la
 
 
 def purge(database: Database, *, compact_below_bytes: int | None, within_s: float) -> bool:
-    """Overwrite what was deleted: in SQLite's main file, by rebuilding it, and in its log, by emptying it. False if that was not
-    possible in time because others read, or because the file is not below the limit: rebuilding it blocks all other writers. On
-    PostgreSQL nothing is done: its server removes dead rows by itself."""
+    """Overwrite deleted text: rebuild SQLite's main file and empty its log. False if that was not possible in time because others
+    read, or because the file is above the limit: rebuilding it blocks all other writers. On PostgreSQL nothing is done, because the
+    server removes dead rows."""
     path = database.path
     if path is None or database.kind != "sqlite":
         return True
@@ -346,7 +347,7 @@ def purge(database: Database, *, compact_below_bytes: int | None, within_s: floa
         try:
             if may_compact and not _vacuum(cursor, deadline_s):
                 return False
-            # Most of the log goes without a lock, so that the last step is brief.
+            # Most of the log is written back without a lock, so that the last step is brief.
             cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")
             cursor.execute(f"PRAGMA busy_timeout = {_LOCK_MS}")
             while not _is_emptied(cursor):
@@ -355,7 +356,7 @@ def purge(database: Database, *, compact_below_bytes: int | None, within_s: floa
                 time.sleep(_PAUSE_S)
         finally:
             cursor.close()
-            connection.invalidate()  # its settings are not those of the pool
+            connection.invalidate()  # its settings differ from the pool's
     return may_compact
 
 

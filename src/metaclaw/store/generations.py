@@ -1,4 +1,4 @@
-"""Skill generations: every set of skills that was ever live, each text stored once, each publication one atomic change."""
+"""Skill generations: every set of skills that was ever in force. Each text is stored once; each publication is one transaction."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ _BY_HAND = (SkillState.LIVE, Authorship.PERSON, "")
 
 @dataclass(frozen=True, slots=True)
 class ChangesSince:
-    """From an earlier generation to the newest: its number, which skills came or changed, and which went."""
+    """The number of the newest generation, the skills that were added or changed since an earlier one, and those removed."""
 
     number: int
     put: tuple[Skill, ...]
@@ -69,8 +69,8 @@ class ChangesSince:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRow:
-    """A generation as a list shows it, with how many skills it brought in and took out; a changed skill is both. Generation 0,
-    which every store begins with, was published at no time."""
+    """A generation in a list, with the number of skills it added and removed; a changed skill counts as both. Generation 0, with
+    which every store begins, has no time of publication."""
 
     number: int
     hash: str
@@ -82,8 +82,8 @@ class GenerationRow:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """Since when a skill has its present state and text. `generation` brought it into its present state, at `since`; it has had its
-    present text since generation `text_since`; `canaries` counts how often a skill of this name has been a canary."""
+    """Since when a skill has its present state (`generation`, at `since`) and its present text (generation `text_since`).
+    `canaries` counts how often a skill of this name has been a canary."""
 
     generation: int
     since: datetime
@@ -99,7 +99,7 @@ class _Hashed(NamedTuple):
 
 
 class SqlGenerations:
-    """`ports.GenerationStore` on a database. Skills of a generation are always in the order of their names."""
+    """`ports.GenerationStore` on a database. The skills of a generation are sorted by name."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
@@ -108,13 +108,13 @@ class SqlGenerations:
         self._hashed: dict[SkillName, _Hashed] = {}
 
     def latest(self) -> SkillGeneration:
-        """The newest generation; number 0, with no skills, where nothing was ever published."""
+        """The newest generation; number 0, without skills, if nothing was ever published."""
         with self._database.reading("reading the latest generation") as connection:
             number = _latest_number(connection)
             return _generation(connection, number)
 
     def at(self, number: int) -> SkillGeneration | None:
-        """The generation of that number, if there ever was one."""
+        """The generation of this number, or None."""
         with self._database.reading("reading a generation") as connection:
             found = connection.execute(select(generations.c.number).where(generations.c.number == number)).scalar()
             return None if found is None else _generation(connection, number)
@@ -128,16 +128,16 @@ class SqlGenerations:
         learned: LearnedFrom | None = None,
         reverted_to: int | None = None,
     ) -> SkillGeneration:
-        """One atomic change: the next generation with exactly these skills. Raises StoreError.
+        """Publish the next generation with exactly these skills, in one transaction. Raises StoreError.
 
-        `unwritten` are the skills whose files do not say yet what the generation says; they are remembered until `written`.
-        With `learned`, triggers of the database refuse evidence that is older than the last revert, or than the removal of a skill
-        it would bring back. Evidence from a forgotten session is refused here.
+        `unwritten` are the skills whose files do not match the generation yet; they are recorded until `written`. With `learned`,
+        triggers of the database refuse evidence that is older than the last revert, or than the removal of a skill it would bring
+        back. Evidence from a forgotten session is refused here.
         """
-        # Made first, because it refuses two skills of one name before anything is written.
+        # First, because it refuses two skills of the same name before anything is written.
         draft = SkillGeneration(0, library_hash(skills), tuple(sorted(skills, key=lambda skill: skill.name)))
         hashes = self._hashes(draft.skills)
-        libraries = audience_hashes((one.audience, one.placed) for one in self._hashed.values())
+        libraries = audience_hashes((hashed.audience, hashed.placed) for hashed in self._hashed.values())
         self._keep_texts({skill.name: skill for skill in draft.skills}, hashes)
         with self._database.writing("publishing a generation") as connection:
             lock_generations(connection)
@@ -154,12 +154,12 @@ class SqlGenerations:
             put, gone = _change_members(connection, number, hashes)
             _change_libraries(connection, number, libraries)
             _note_unwritten(connection, number, unwritten)
-            told = {"generation": number, "hash": draft.hash, "reason": reason, "put": put, "gone": gone}
-            connection.execute(insert(events), {"at_us": now, "kind": "generation", "data": pack_json(told)})
+            data = {"generation": number, "hash": draft.hash, "reason": reason, "put": put, "gone": gone}
+            connection.execute(insert(events), {"at_us": now, "kind": "generation", "data": pack_json(data)})
         return SkillGeneration(number, draft.hash, draft.skills)
 
     def unwritten(self) -> dict[SkillName, Skill | None]:
-        """Skills whose files may be out of date because the program was stopped before it wrote them; None means no file."""
+        """Skills whose files may be out of date because the program stopped before it wrote them; None for a file to delete."""
         is_live = and_(memberships.c.name == owed.c.name, memberships.c.until.is_(None))
         texts = select(memberships.c.name.label("live"), skill_texts).join(skill_texts, skill_texts.c.hash == memberships.c.skill)
         with self._database.reading("reading what files should say") as connection:
@@ -168,7 +168,7 @@ class SqlGenerations:
         return {SkillName(unpack_text(name)): skill for name, skill in sorted((found | live).items())}
 
     def written(self, names: Iterable[SkillName]) -> None:
-        """Note that these files match the latest generation."""
+        """Record that these files match the latest generation."""
         done = [{"done": pack_text(name)} for name in names]
         if done:
             with self._database.writing("noting what was written") as connection:
@@ -196,7 +196,7 @@ class SqlGenerations:
         return InForce(rows[0].since, unpack_instant(rows[0].published_us), said.since, canaries)
 
     def since(self, number: int) -> ChangesSince:
-        """What changed from the generation of that number to the newest."""
+        """The changes from the generation of this number to the newest."""
         newer = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
         with self._database.reading("reading what changed since a generation") as connection:
             newest = _latest_number(connection)
@@ -228,8 +228,8 @@ class SqlGenerations:
         )
 
     def changes(self, before: int | None = None, limit: int = 50, *, skip: str | None = None) -> list[GenerationChange]:
-        """What generations changed, newest first; only those of a lower number than `before`, and without those whose reason begins
-        with `skip`, if given."""
+        """The changes of each generation, newest first; if given, only generations below `before`, and without those whose reason
+        begins with `skip`."""
         rows = select(generations).where(generations.c.number > 0)
         if before is not None:
             rows = rows.where(generations.c.number < before)
@@ -264,7 +264,7 @@ class SqlGenerations:
 
     def skill_changes(self, after: int) -> list[SkillChange]:
         """Skills that came into force or got another text in generations newer than `after`, oldest first. Rules and facts are left
-        out, and so is a change that leaves the placed text as it was: another state, author or example."""
+        out, and so are changes that do not affect the placed text (state, author or examples)."""
         newer = select(memberships.c.name).where(memberships.c.since > after)
         query = (
             select(memberships.c.since, memberships.c.until, generations.c.published_us, skill_texts)
@@ -283,10 +283,10 @@ class SqlGenerations:
             if is_new and row.since > after and skill.is_skill and placed[0] is not None:
                 found.append(SkillChange(row.since, unpack_instant(row.published_us), skill))
             before = (skill.name, row.until, placed)
-        return sorted(found, key=lambda one: (one.number, one.skill.name))
+        return sorted(found, key=lambda change: (change.number, change.skill.name))
 
     def retired(self) -> list[RetiredSkill]:
-        """Skills, rules and facts that were in force and are not, the last to go first."""
+        """Retired skills, rules and facts, the last retired first."""
         last = select(memberships.c.name, func.max(memberships.c.since).label("since")).group_by(memberships.c.name).subquery()
         query = (
             select(generations.c.published_us, generations.c.reason, skill_texts)
@@ -302,7 +302,7 @@ class SqlGenerations:
         )
 
     def dates(self) -> dict[SkillName, tuple[datetime | None, datetime | None]]:
-        """Of each skill in force: when it first came into force, and when it was last changed."""
+        """For each skill in force: when it first came into force, and when it last changed."""
         live = select(memberships.c.name).where(memberships.c.until.is_(None))
         first, last = func.min(generations.c.published_us), func.max(generations.c.published_us)
         query = (
@@ -316,7 +316,7 @@ class SqlGenerations:
             return {SkillName(unpack_text(row.name)): (_published(row.first), _published(row.last)) for row in rows}
 
     def _hashes(self, skills: Iterable[Skill]) -> dict[SkillName, bytes]:
-        """The id of each skill's text; one that has not changed since the last publication is not hashed again."""
+        """The id of each skill's text. Skills that have not changed since the last publication are not hashed again."""
         before = self._hashed
         self._hashed = {}
         for skill in skills:
@@ -324,10 +324,10 @@ class SqlGenerations:
             if known is None or known.skill != skill:
                 known = _Hashed(skill, _text_id(skill), audience_of(skill), placed_hash(skill))
             self._hashed[skill.name] = known
-        return {name: one.text_id for name, one in self._hashed.items()}
+        return {name: hashed.text_id for name, hashed in self._hashed.items()}
 
     def _keep_texts(self, skills: dict[SkillName, Skill], hashes: dict[SkillName, bytes]) -> None:
-        """Store the texts that are new, a few at a time, so that the ledger never waits long for the write lock."""
+        """Store the new texts, a few at a time, so that the ledger never waits long for the write lock."""
         with self._database.reading("reading the live skills") as connection:
             live = set(_live(connection).values())
         fresh = [_text_row(found, skills[name]) for name, found in hashes.items() if found not in live]
@@ -337,7 +337,7 @@ class SqlGenerations:
 
 
 def lock_generations(connection: Connection) -> None:
-    """Serialise publications and what must not run beside one. SQLite holds its one write lock already."""
+    """Serialise publications and what must not run at the same time. On SQLite the write lock is held already."""
     connection.execute(select(generations.c.number).where(generations.c.number == 0).with_for_update())
 
 
@@ -348,11 +348,11 @@ def last_revert() -> ScalarSelect[int]:
 
 
 def _drop_learning_in_flight(connection: Connection, now_us: int) -> None:
-    """End every attempt and reject every candidate that is not decided; one that waits for a person stays."""
+    """End every attempt and reject every undecided candidate, except those that wait for a person."""
     connection.execute(update(attempts).where(attempts.c.ended_us.is_(None)), {"ended_us": now_us})
-    is_on_its_way = candidates.c.standing.in_((Standing.DRAFT.value, Standing.SHADOW.value))
+    is_undecided = candidates.c.standing.in_((Standing.DRAFT.value, Standing.SHADOW.value))
     rejected = {"standing": Standing.REJECTED.value, "reason": "skills were reverted after it was learned"}
-    connection.execute(update(candidates).where(is_on_its_way), rejected)
+    connection.execute(update(candidates).where(is_undecided), rejected)
 
 
 def _refuse_forgotten(connection: Connection, learned: LearnedFrom) -> None:
@@ -362,7 +362,7 @@ def _refuse_forgotten(connection: Connection, learned: LearnedFrom) -> None:
 
 
 def _published(instant_us: int | None) -> datetime | None:
-    """When a generation was published; generation 0 never was."""
+    """When a generation was published; None for generation 0."""
     return unpack_instant(instant_us) if instant_us else None
 
 
@@ -376,7 +376,7 @@ def _generation(connection: Connection, number: int) -> SkillGeneration:
     is_member = and_(memberships.c.since <= number, or_(memberships.c.until.is_(None), memberships.c.until > number))
     query = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash).where(is_member)
     skills = [skill_of(row) for row in connection.execute(query)]
-    # Sorted here: databases differ in how they order text.
+    # Sorted here, because databases order text differently.
     return SkillGeneration(number, digest, tuple(sorted(skills, key=lambda skill: skill.name)))
 
 
@@ -386,7 +386,7 @@ def _live(connection: Connection) -> dict[SkillName, bytes]:
 
 
 def _change_members(connection: Connection, number: int, hashes: dict[SkillName, bytes]) -> tuple[list[str], list[str]]:
-    """Write what changed. Return the names of skills that were added or changed and of those removed, at most `_MOST_TOLD` each."""
+    """Write the changes. Return the names of skills that were added or changed, and of those removed, at most `_MOST_TOLD` each."""
     live = _live(connection)
     gone = [{"gone": name} for name, found in live.items() if hashes.get(name) != found]
     came = [{"name": name, "since": number, "skill": found} for name, found in hashes.items() if live.get(name) != found]
@@ -429,7 +429,7 @@ def _note_unwritten(connection: Connection, number: int, names: Sequence[SkillNa
 def _text_id(skill: Skill) -> bytes:
     optional = (b"\0" if text is None else b"\1" + _bytes(text) for text in (skill.category, skill.scope))
     extra = pack_json(skill.extra)
-    # What a person wrote and put in force has the id it had before skills had states, so that it is not stored again.
+    # Skills that a person wrote keep the id they had before skills had states, so that they are not stored again.
     lifecycle = (skill.state, skill.author, "pinned" if skill.pinned else "")
     more = () if lifecycle == _BY_HAND else tuple(_bytes(text) for text in lifecycle)
     return content_id(b"skill", _bytes(skill.name), _bytes(skill.trigger), _bytes(skill.body), *optional, extra.encode(), *more)
@@ -465,7 +465,7 @@ class SqlTeams:
         self._database = database
 
     def replace(self, teams: Mapping[str, Collection[str]]) -> None:
-        """These teams, each with its users, instead of those that are there."""
+        """Replace all teams by these, each with its users."""
         wanted = {(pack_text(member), pack_text(team)) for team, members in teams.items() for member in members}
         with self._database.reading("reading the teams") as connection:
             stored = {(row.member, row.team) for row in connection.execute(select(team_members))}

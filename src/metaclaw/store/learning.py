@@ -1,5 +1,5 @@
-"""Verdicts (all are kept, one of each turn stands), what else is known of a turn (its role, whether it has taught), and what
-failures lead to: attempts of an evolver, and candidates."""
+"""Verdicts (all are stored; one of each turn is current), the role of a turn and whether it has trained, and what failures lead to:
+attempts of an evolver, and candidates."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ VERDICT = [
     verdicts.c.outcome.label("verdict_outcome"),  # a turn has an outcome of its own
     *(verdicts.c[name] for name in ("source", "p_fail", "signals", "votes", "fault", "comment")),
 ]
-"""What `verdict_of` reads."""
+"""The columns that `verdict_of` reads."""
 
 OPEN_FOR: Final = timedelta(days=30)
 """How long after its verdict a failure may still teach."""
@@ -67,7 +67,7 @@ class SqlVerdicts:
         self._clock = clock
 
     def record_verdict(self, verdict: Verdict) -> bool:
-        """Store a verdict; True if it is the one that stands now. Raises RefusedError if there is no such turn."""
+        """Store a verdict; True if it is the current one now. Raises RefusedError if there is no such turn."""
         with self._database.writing("recording a verdict") as connection:
             turn = _locked_turn(connection, verdict.turn)
             standing = standing_verdict(connection, turn.seq, verdict.turn)
@@ -84,7 +84,7 @@ class SqlVerdicts:
             return True
 
     def verdict_of(self, turn: TurnId) -> Verdict | None:
-        """The verdict that stands."""
+        """The current verdict on a turn, or None."""
         query = _standing().join(turns, turns.c.seq == stands.c.turn).where(turns.c.id == pack_text(turn))
         return self._database.read_one("reading a verdict", query, lambda row: verdict_of(turn, row))
 
@@ -94,9 +94,9 @@ class SqlVerdicts:
         return self._database.read("reading verdicts", query.order_by(verdicts.c.seq), lambda row: verdict_of(turn, row))
 
     def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
-        """The newest main turns made up to this generation whose standing verdict teaches, and that have no role; oldest first.
-        Verdicts older than `OPEN_FOR` and turns made before the last revert are left out. Whether a skill came into force since is
-        for the caller to decide (`learn.skill_changes`): the database does not know to whom skills apply."""
+        """The newest main turns up to this generation whose current verdict teaches and that have no role; oldest first. Verdicts
+        older than `OPEN_FOR` and turns before the last revert are left out. The caller must check whether a skill came into force
+        since (`learn.skill_changes`): the database does not know to whom skills apply."""
         since = pack_instant(self._clock() - OPEN_FOR)
         has_role = select(roles.c.turn).where(roles.c.turn == stands.c.turn).exists()
         is_of_now = stands.c.generation.between(last_revert(), generation)
@@ -120,7 +120,7 @@ class SqlVerdicts:
         ]
 
     def recent(self, outcome: Outcome, limit: int = 200) -> list[TurnId]:
-        """Main turns whose standing verdict is this, newest first."""
+        """Main turns with this current outcome, newest first."""
         wanted = select(turns.c.id).join(stands, stands.c.turn == turns.c.seq)
         mine = wanted.where(stands.c.outcome == outcome.value, stands.c.kind == TurnKind.MAIN.value)
         query = mine.order_by(stands.c.turn.desc()).limit(limit)
@@ -145,13 +145,13 @@ class SqlVerdicts:
 
 
 def standing_verdict(connection: Connection, seq: int, turn: TurnId) -> Verdict | None:
-    """The verdict that stands on a turn."""
+    """The current verdict on a turn, or None."""
     row = connection.execute(_standing().where(stands.c.turn == seq)).one_or_none()
     return None if row is None else verdict_of(turn, row)
 
 
 def verdict_of(turn: TurnId, row: ResultRow) -> Verdict:
-    """A row with the columns of `VERDICT`."""
+    """Convert a row with the columns of `VERDICT`."""
     return Verdict(
         turn=turn,
         outcome=Outcome(row.verdict_outcome),
@@ -169,7 +169,7 @@ def _standing() -> Select[*tuple[object, ...]]:
 
 
 def _locked_turn(connection: Connection, turn: TurnId) -> Row[int, int, str]:
-    """What of the turn goes with its verdict. Locked, so that two verdicts on one turn come one after the other."""
+    """The facts of the turn that are stored with its verdict. The row is locked, to serialise verdicts on one turn."""
     query = select(turns.c.seq, turns.c.generation, turns.c.kind).where(turns.c.id == pack_text(turn))
     found = connection.execute(query.with_for_update(key_share=True)).one_or_none()
     if found is None:
@@ -191,9 +191,9 @@ def _row(verdict: Verdict, seq: int, at: datetime) -> dict[str, Value]:
     }
 
 
-# A subquery, because SQLite evaluates a view that is joined for every turn there is.
+# A subquery, because SQLite evaluates a joined view for every turn.
 IS_CURRENT = exists().where(current_turns.c.turn == turns.c.seq)
-"""Whether the speaker of a turn has today the rules and skills they had when it was made."""
+"""Whether the speaker of a turn still has the rules and skills they had when it was made."""
 _GIVEN_UP = (PolicyState.REJECTED.value, PolicyState.ROLLED_BACK.value)
 HAS_TAUGHT = (
     select(batch_turns.c.turn)
@@ -206,7 +206,7 @@ HAS_TAUGHT = (
     )
     .exists()
 )
-"""Whether a turn is in a run that goes on, or trained a version that was neither rejected nor rolled back."""
+"""Whether a turn is in a running batch, or trained a version that was neither rejected nor rolled back."""
 WAS_TRIED = exists().where(batch_turns.c.turn == turns.c.seq)
 """Whether a turn was in a batch, whatever its result."""
 STANDING = [
@@ -216,13 +216,13 @@ STANDING = [
     HAS_TAUGHT.label("taught"),
     IS_CURRENT.label("current"),
 ]
-"""What `standing_of` reads; a query that selects them goes through `with_standing`."""
+"""The columns that `standing_of` reads; a query that selects them needs `with_standing`."""
 
 S = TypeVar("S", bound=Select[*tuple[object, ...]])
 
 
 def with_standing(query: S, seq: ColumnElement[int]) -> S:
-    """The query with the tables of `STANDING` joined to it, for the turns with these numbers."""
+    """Join the tables of `STANDING` to a query, for the turns with these numbers."""
     return (
         query.outerjoin(stands, stands.c.turn == seq)
         .outerjoin(verdicts, verdicts.c.seq == stands.c.verdict)
@@ -231,7 +231,7 @@ def with_standing(query: S, seq: ColumnElement[int]) -> S:
 
 
 def standing_of(turn: TurnId, row: ResultRow, *, held_out: bool = False) -> TurnStanding:
-    """A row with the columns of `STANDING`; whether a turn is kept for the gate is not in the store."""
+    """Convert a row with the columns of `STANDING`. The store does not know whether a turn is held out for the gate."""
     return TurnStanding(
         verdict=None if row.verdict_outcome is None else verdict_of(turn, row),
         role=role_of(row),
@@ -251,7 +251,7 @@ _NEWEST_FIRST = (candidates.c.made_us.desc(), candidates.c.id.desc())
 
 @dataclass(frozen=True, slots=True)
 class SkillAttempt:
-    """Turns that were to teach something together, and under what name."""
+    """Turns from which the evolver was to write a skill together; `kind` names what they have in common."""
 
     number: int
     kind: str
@@ -267,7 +267,7 @@ class SqlCandidates:
         self._clock = clock
 
     def begin_attempt(self, kind: str, generation: int, turns: Sequence[TurnId]) -> int:
-        """Make these turns support of this generation, for ever, and return the number of a new attempt. Raises RefusedError, and
+        """Make these turns support of this generation for ever, and return the number of a new attempt. Raises RefusedError, and
         changes nothing, if one of them has a role already or is not in the ledger, or if all were made before the last revert."""
         with self._database.writing("beginning an attempt") as connection:
             numbers = _numbers(connection, turns)
@@ -281,13 +281,13 @@ class SqlCandidates:
             return number
 
     def end_attempt(self, number: int) -> None:
-        """Mark an attempt as ended: it leads to no further candidate."""
+        """Mark an attempt as ended: it makes no further candidate."""
         with self._database.writing("ending an attempt") as connection:
             ended = update(attempts).where(attempts.c.seq == number, attempts.c.ended_us.is_(None))
             connection.execute(ended, {"ended_us": pack_instant(self._clock())})
 
     def interrupted(self) -> list[SkillAttempt]:
-        """Attempts that have not ended and of which there is no candidate, oldest first; without turns that were forgotten."""
+        """Attempts that have not ended and have no candidate, oldest first; without forgotten turns."""
         is_taught = select(lessons.c.turn).where(lessons.c.turn == turns.c.id).exists()
         query = (
             select(attempts.c.seq, attempts.c.kind, attempts.c.generation, turns.c.id, is_taught.label("is_taught"))
@@ -306,8 +306,8 @@ class SqlCandidates:
         ]
 
     def save_candidate(self, candidate: Candidate) -> None:
-        """Insert it, or bring its standing, reason and certificate up to date; what it was before is kept in `events`. Raises
-        RefusedError if a turn that taught it was to be forgotten."""
+        """Insert a candidate, or update its standing, reason and certificate; the former values are kept in `events`. Raises
+        RefusedError if a turn that taught it was forgotten."""
         with self._database.writing("saving a candidate") as connection:
             _refuse_forgotten(connection, candidate)
             query = select(candidates).where(candidates.c.id == pack_text(candidate.id)).with_for_update()
@@ -324,7 +324,7 @@ class SqlCandidates:
         return self._database.read_one("reading a candidate", query, _candidate)
 
     def is_reverted(self, generation: int) -> bool:
-        """Whether skills were reverted after this generation, so that evidence made with it is out of date."""
+        """Whether skills were reverted after this generation, so that its evidence is out of date."""
         return self._database.read_number("looking for a revert", select(last_revert())) > generation
 
     def of_skill(self, name: SkillName) -> list[Candidate]:
@@ -345,7 +345,7 @@ class SqlCandidates:
         return self._database.read("listing candidates", query, _candidate)
 
     def count(self, standing: Standing) -> int:
-        """How many candidates are of this standing."""
+        """The number of candidates of this standing."""
         query = select(func.count()).select_from(candidates).where(candidates.c.standing == standing.value)
         return self._database.read_number("counting candidates", query)
 

@@ -1,4 +1,4 @@
-"""The ledger: records turns durably, and goes on in memory, degraded, while the store fails."""
+"""The ledger: records turns durably, and keeps them in memory (degraded) while the store fails."""
 
 import asyncio
 import logging
@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 
 _ENDS_TOGETHER = 32
 _GATHER_S = 0.001
-"""Longest that a turn waits for others to share its transaction."""
+"""How long a turn waits at most for others to share its transaction."""
 
 
 class SqlLedger:
-    """`ports.Ledger` on a database: group commits by one writer thread, bounded memory, degraded rather than stopped. Everything
-    but the writer's own work happens on the event loop that called `start`."""
+    """`ports.Ledger` on a database: group commits by one writer thread, bounded memory, degraded instead of stopped. Everything
+    except the writer thread's work runs on the event loop that called `start`."""
 
     def __init__(self, database: Database, limits: LedgerLimits | None = None, clock: Callable[[], datetime] = utc_now) -> None:
         self._limits = limits or LedgerLimits()
@@ -52,7 +52,7 @@ class SqlLedger:
         self._watch_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Begin to write. The ledger belongs to the running event loop from now on."""
+        """Start the writer thread. The ledger belongs to the running event loop from now on."""
         self._loop = asyncio.get_running_loop()
         self._finished = self._loop.create_future()
         self._is_open = True
@@ -62,7 +62,7 @@ class SqlLedger:
         self._checkpointer.start()
 
     async def aclose(self) -> None:
-        """Write what waits, then stop. What a failing store does not take within `close_patience_s` is lost, which is logged."""
+        """Write the waiting items, then stop. Items that a failing store refuses for `close_patience_s` are lost and logged."""
         if self._finished is None:
             return
         self._is_open = False
@@ -74,19 +74,19 @@ class SqlLedger:
         self._stop_watching()
 
     async def record(self, turn: Turn) -> bool:
-        """Return True when the turn is on disk; False when the store cannot take it now, and it waits in memory or is lost."""
+        """Return True when the turn is on disk; False if the store fails, and the turn waits in memory or is lost."""
         return await self._submit(turn)
 
     async def end_session(self, session: SessionId, reason: str) -> None:
-        """Mark a session as ended, after every turn recorded before. Ending an unknown or ended session is no error."""
+        """Mark a session as ended, after all turns recorded before. An unknown or ended session is ignored."""
         await self._submit(SessionEnd(session, reason, self._clock()))
 
     async def end_sessions(self, sessions: Sequence[SessionId], reason: str) -> None:
-        """Mark many sessions as ended, in shared transactions: one each would delay recording by seconds."""
+        """Mark many sessions as ended, in shared transactions: separate ones would delay recording by seconds."""
         at = self._clock()
         for begin in range(0, len(sessions), _ENDS_TOGETHER):
-            some = sessions[begin : begin + _ENDS_TOGETHER]
-            await asyncio.gather(*(self._submit(SessionEnd(session, reason, at)) for session in some))
+            group = sessions[begin : begin + _ENDS_TOGETHER]
+            await asyncio.gather(*(self._submit(SessionEnd(session, reason, at)) for session in group))
 
     async def announce(self, kind: str, data: dict[str, Json]) -> bool:
         """Append an event; True when it is on disk."""
@@ -94,7 +94,7 @@ class SqlLedger:
 
     @property
     def health(self) -> StoreHealth:
-        """Whether turns are being kept, and if not, why, and how many wait in memory or are lost."""
+        """Whether turns are being recorded, and if not, why, and how many wait in memory or are lost."""
         state = Health.HEALTHY if self._trouble is None else Health.DEGRADED
         notice = "; ".join(list(self._database.notices.values())) or None
         return StoreHealth(state, self._trouble, self._queue.turns, self._losses.turns, notice)
@@ -118,8 +118,8 @@ class SqlLedger:
         return False
 
     def _call_writer(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake the writer once as many items wait as shared the last transaction, or `_GATHER_S` has passed: a transaction costs
-        about as much for many items as for one. A single item does not wait."""
+        """Wake the writer when the number of waiting items reaches that of the last transaction, or after `_GATHER_S`: a
+        transaction costs about the same for many items as for one. A single item does not wait."""
         self._gathered += 1
         if self._is_wake_due:
             if self._wake_timer is not None and self._gathered >= self._together:
@@ -155,7 +155,7 @@ class SqlLedger:
             self._checkpointer.note(sum(queued.weight_bytes for queued in report.written))
 
     def _call(self, function: Callable[..., None], *arguments: WriteReport) -> None:
-        """Run on the event loop. A loop that was closed without `aclose` gets no report."""
+        """Call a function on the event loop; do nothing if the loop was closed without `aclose`."""
         if self._loop is None or self._loop.is_closed():
             return
         try:
@@ -211,7 +211,7 @@ class SqlLedger:
         self._watch_timer = None
         if not self._awaited:
             return
-        # The queue knows the writer's progress earlier than a busy event loop does.
+        # A busy event loop hears of the writer's progress late; the queue has it at once.
         since_s = max(next(iter(self._awaited.values())), self._queue.progress_s)
         idle_s = time.monotonic() - since_s
         if idle_s >= self._limits.patience_s and not self._queue.is_empty:
@@ -228,19 +228,19 @@ class SqlLedger:
 
     def _finish(self) -> None:
         if self._is_open:
-            self._change_to("the writer stopped by a fault of its own; see the log")
+            self._change_to("the writer thread crashed; see the log")
         self._losses.sum_up()
         if self._finished is not None and not self._finished.done():
             self._finished.set_result(None)
 
 
 class Losses:
-    """Counts what is lost, from the first loss until `sum_up` logs the sums."""
+    """Counts lost items from the first loss until `sum_up` logs the sums."""
 
     def __init__(self) -> None:
         self._spell: Counter[str] = Counter()
         self.turns = 0
-        """Turns lost since the start. Lost session ends and events are not counted here: a session ends again by silence."""
+        """Turns lost since the start. Lost session ends and events are not counted: a session ends again by silence."""
 
     def note(self, items: Iterable[Item]) -> None:
         """Count these items as lost."""
@@ -253,7 +253,7 @@ class Losses:
             self.turns += kind == "turn"
 
     def sum_up(self) -> None:
-        """Log what was lost since the last time, if anything."""
+        """Log the losses since the last call, if any."""
         spell, self._spell = self._spell, Counter()
         if spell:
             counts = (spell["turn"], spell["session_end"], spell["event"])
@@ -270,13 +270,13 @@ def _describe(item: Item) -> tuple[str, str]:
             return "event", item.kind
 
 
-_COMMIT_BYTES = 24 << 10  # about what one commit adds to the log beside its payload: six pages
+_COMMIT_BYTES = 24 << 10  # what one commit adds to the log beside its payload: about six pages
 _LOG_BYTES = 4 << 20
 
 
 class Checkpointer:
-    """A thread that checkpoints when enough was written or some time has passed. The writer's own connection does it only when the
-    log has grown far beyond that."""
+    """A thread that checkpoints when enough was written or enough time has passed. The writer's own connection checkpoints only
+    when the log has grown far beyond that."""
 
     def __init__(self, database: Database, lost: Callable[[], None], every_s: float = 5.0, look_every_s: float = 1.0) -> None:
         self._database = database
@@ -289,19 +289,19 @@ class Checkpointer:
         self._thread = threading.Thread(target=self._run, name="metaclaw-checkpoint", daemon=True)
 
     def start(self) -> None:
-        """Begin, where there is such a log at all."""
+        """Start the thread, if the database is SQLite."""
         if self._database.kind == "sqlite":
             self._thread.start()
 
     def stop(self) -> None:
-        """End, and wait for the end."""
+        """Stop the thread and wait for its end."""
         self._is_over = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def note(self, payload_bytes: int) -> None:
-        """The writer has committed something."""
+        """Record that the writer has committed this number of bytes."""
         self._written_bytes += payload_bytes + _COMMIT_BYTES
         if self._written_bytes >= _LOG_BYTES:
             self._written_bytes = 0

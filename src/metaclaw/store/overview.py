@@ -1,4 +1,4 @@
-"""Reads of many sessions and turns at once, for the pages. Everything blocks, and reads a bounded number of rows."""
+"""Queries over many sessions and turns, for the web pages. All block, and read a bounded number of rows."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -35,8 +35,8 @@ _RECENT_EVENTS = 5000
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """Which sessions a list shows. `text` is looked for in ids, agents, projects and users, unless a session is among `titled`,
-    whose titles hold it; `outcome` is that of one of their turns."""
+    """A filter for a list of sessions. `text` is searched in ids, agents, projects and users; `titled` are sessions whose titles
+    contain it. One of a session's turns must have the `outcome`."""
 
     text: str = ""
     agent: str = ""
@@ -56,7 +56,7 @@ class FirstRequest:
 
 @dataclass(frozen=True, slots=True)
 class TurnPlace:
-    """Where a turn belongs."""
+    """The session, agent, workspace and time of a turn."""
 
     turn: TurnId
     session: SessionId
@@ -67,7 +67,7 @@ class TurnPlace:
 
 @dataclass(frozen=True, slots=True)
 class LastPlaced:
-    """The last turn whose prompt held a rule or skill in full, and how many of the recent turns did."""
+    """The last turn in whose prompt a rule or skill was placed, and the number of recent turns with it."""
 
     turn: TurnId
     session: SessionId
@@ -78,7 +78,7 @@ class LastPlaced:
 
 @dataclass(frozen=True, slots=True)
 class ProviderCall:
-    """One answer of a provider, without its words."""
+    """One answer of a provider, without its text."""
 
     provider: str
     model: str
@@ -92,7 +92,7 @@ class ProviderCall:
 
 @dataclass(frozen=True, slots=True)
 class SkillVersion:
-    """A text that a rule or skill had from one generation until another, None while it is in force."""
+    """A text of a rule or skill, in force from generation `since` until `until` (None: still)."""
 
     skill: Skill
     since: int
@@ -108,7 +108,7 @@ class Overview:
         self._database = database
 
     def sessions(self, wanted: SessionFilter, limit: int, before: SessionId | None = None) -> list[SessionRow]:
-        """Sessions that fit, the one whose last request is newest first; only those behind the session `before`, if given."""
+        """The matching sessions, the one with the newest request first; only those behind the session `before`, if given."""
         query = select(sessions).where(*_conditions(wanted)).order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit)
         if before is not None:
             mark = sessions.alias("mark")
@@ -117,17 +117,17 @@ class Overview:
         return self._database.read("listing sessions", query, session_of)
 
     def count(self, wanted: SessionFilter) -> int:
-        """How many sessions fit."""
+        """The number of matching sessions."""
         query = select(func.count()).select_from(sessions).where(*_conditions(wanted))
         return self._database.read_number("counting sessions", query)
 
     def ids(self) -> list[SessionId]:
-        """Every session, the one whose last request is newest first."""
+        """All sessions, the one with the newest request first."""
         query = select(sessions.c.id).order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
         return self._database.read("listing sessions", query, lambda row: SessionId(unpack_text(row.id)))
 
     def agents(self) -> list[str]:
-        """The agents that sessions were recorded of, by name."""
+        """The agents of the recorded sessions, sorted by name."""
         return sorted(
             self._database.read("listing agents", select(sessions.c.agent).distinct(), lambda row: unpack_text(row.agent))
         )
@@ -147,14 +147,14 @@ class Overview:
         return found
 
     def failed(self, wanted: Collection[SessionId]) -> dict[SessionId, int]:
-        """How many main turns of these sessions got no answer."""
+        """The number of main turns without an answer, for each of these sessions."""
         mine = and_(turns.c.session.in_([pack_text(one) for one in wanted]), turns.c.kind == TurnKind.MAIN.value)
         query = select(turns.c.session, func.count()).where(mine, turns.c.outcome == TurnEnd.FAILED.value).group_by(turns.c.session)
         with self._database.reading("counting failed turns") as connection:
             return {SessionId(unpack_text(session)): count for session, count in connection.execute(query)}
 
     def openings(self, wanted: Collection[SessionId]) -> list[FirstRequest]:
-        """The first main requests of these sessions; of one that has none, its first request."""
+        """The first main request of each of these sessions; if there is none, its first request."""
         stored = [pack_text(one) for one in wanted]
         is_main = turns.c.kind == TurnKind.MAIN.value
         first = func.coalesce(func.min(turns.c.seq).filter(is_main), func.min(turns.c.seq)).label("seq")
@@ -172,7 +172,7 @@ class Overview:
             ]
 
     def places_of(self, wanted: Collection[TurnId]) -> dict[TurnId, TurnPlace]:
-        """Where these turns belong; those that are no longer there are left out."""
+        """Session, agent, workspace and time of these turns; deleted turns are left out."""
         columns = (turns.c.id, turns.c.session, turns.c.agent, turns.c.workspace_id, turns.c.received_us)
         query = select(*columns).where(turns.c.id.in_([pack_text(one) for one in wanted]))
         rows = self._database.rows("reading where turns belong", query)
@@ -186,14 +186,14 @@ class Overview:
             )
             for row in rows
         ]
-        return {one.turn: one for one in found}
+        return {place.turn: place for place in found}
 
     def newest_turn(self) -> int:
-        """The number of the newest turn, 0 where there is none."""
+        """The number of the newest turn; 0 if there is none."""
         return self._database.read_number("reading the newest turn", select(func.max(turns.c.seq)))
 
     def last_placed(self) -> dict[SkillName, LastPlaced]:
-        """Where each rule and skill was placed last, as far as the recent turns tell."""
+        """The last turn in which each rule and skill was placed, among the recent turns."""
         columns = (turns.c.id, turns.c.session, turns.c.agent, turns.c.skills, turns.c.received_us)
         query = select(*columns).where(turns.c.seq > _newest() - _RECENT_TURNS, turns.c.skills != "[]").order_by(turns.c.seq.desc())
         found: dict[SkillName, LastPlaced] = {}
@@ -229,7 +229,7 @@ class Overview:
         )
 
     def versions_of(self, name: str, limit: int = 50) -> list[SkillVersion]:
-        """The texts a rule or skill has had, newest first."""
+        """The texts of a rule or skill, newest first."""
         query = (
             select(memberships.c.since, memberships.c.until, generations.c.published_us, generations.c.reason, skill_texts)
             .join(skill_texts, skill_texts.c.hash == memberships.c.skill)

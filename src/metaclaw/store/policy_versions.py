@@ -1,6 +1,6 @@
-"""Policy versions: each tied to the turns that taught it by one transaction, each move one transaction, nothing ever deleted.
+"""Policy versions: publishing one and every change of state is one transaction; versions are never deleted.
 
-Pure rules say which version may serve, which may be tried beside it, and where a rollback leads.
+Pure functions decide which version may serve, which may be tried beside it, and where a rollback leads.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -55,7 +55,7 @@ class StateSince:
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """What the rules must know of a version."""
+    """The facts of a version that the transition functions need."""
 
     number: int
     parent: int
@@ -70,12 +70,12 @@ Transitions = dict[int, PolicyState]
 
 
 def version_in(versions: Versions, state: PolicyState) -> int | None:
-    """The version in a state that at most one version is in."""
+    """The version in a state that at most one version can have, or None."""
     return next((version.number for version in versions.values() if version.state is state), None)
 
 
 def to_canary(versions: Versions, number: int) -> Transitions:
-    """A candidate is tried on a share of the sessions."""
+    """Try a candidate on a share of the sessions."""
     _expect(versions, number, PolicyState.CANDIDATE, "be tried")
     tried = version_in(versions, PolicyState.CANARY)
     if tried is not None:
@@ -84,14 +84,14 @@ def to_canary(versions: Versions, number: int) -> Transitions:
 
 
 def to_rejected(versions: Versions, number: int) -> Transitions:
-    """A candidate did not pass."""
+    """Reject a candidate."""
     _expect(versions, number, PolicyState.CANDIDATE, "be rejected")
     return {number: PolicyState.REJECTED}
 
 
 def to_serving(versions: Versions, number: int) -> Transitions:
-    """Any version whose weights are kept may serve, by evidence or by a person's decision; what served before is retired, and a
-    trial of another version is over, since what it was compared with is gone."""
+    """Let a version serve; any version whose weights are kept may. The version that served before is retired, and a trial of
+    another version ends, because it was compared with that one."""
     if number == BASE_POLICY:
         raise RefusedError("version 0 is the untrained model; roll back to it instead")
     version = _usable(versions, number)
@@ -104,7 +104,7 @@ def to_serving(versions: Versions, number: int) -> Transitions:
 
 
 def roll_back(versions: Versions, to: int | None) -> Transitions:
-    """Take back the last step: a trial if there is one, else the version that serves; or everything since the version `to`."""
+    """Take back the last step: the trial if there is one, else the serving version; or everything since version `to`."""
     served, tried = version_in(versions, PolicyState.SERVING), version_in(versions, PolicyState.CANARY)
     given_up = {} if tried is None else {tried: PolicyState.ROLLED_BACK}
     if given_up and to in (None, served or BASE_POLICY):
@@ -117,8 +117,8 @@ def roll_back(versions: Versions, to: int | None) -> Transitions:
 
 
 def to_given_up(versions: Versions, numbers: Collection[int]) -> Transitions:
-    """None of these versions serves any more, nor ever again; the nearest ancestor that may does, and a trial is over with what it
-    was compared with."""
+    """Give these versions up for ever. If one of them serves, its nearest usable ancestor serves instead, and a trial ends, because
+    the version it was compared with is gone."""
     ends = {PolicyState.CANDIDATE: PolicyState.REJECTED, PolicyState.REJECTED: PolicyState.REJECTED}
     moves = {number: ends.get(versions[number].state, PolicyState.ROLLED_BACK) for number in numbers}
     served, tried = version_in(versions, PolicyState.SERVING), version_in(versions, PolicyState.CANARY)
@@ -131,7 +131,7 @@ def to_given_up(versions: Versions, numbers: Collection[int]) -> Transitions:
 
 
 def ancestor(versions: Versions, number: int) -> int:
-    """Where going back from a version leads: the nearest ancestor that has served, was never rolled back and is kept; else the
+    """The version that a rollback leads to: the nearest ancestor that has served, was never rolled back and is kept; else the
     untrained model."""
     at = versions[number].parent
     while at != BASE_POLICY:
@@ -151,7 +151,7 @@ def _destination(versions: Versions, serving: int, to: int | None) -> int:
         return to
     version = _usable(versions, to)
     if to > serving:
-        raise RefusedError(f"version {to} is no earlier than version {serving}, which serves; promote it instead")
+        raise RefusedError(f"version {to} is not earlier than the serving version {serving}; promote it instead")
     if not version.has_served:
         raise RefusedError(f"version {to} ({version.state.value}) has never served; promote it instead")
     return to
@@ -182,8 +182,8 @@ _ENDS = {
 
 
 class SqlPolicies:
-    """Versions on a database, which itself keeps at most one serving and one on trial. Blocking: call from a thread. Each raises
-    StoreError; a move that may not be made is a RefusedError that says why, and changes nothing."""
+    """Versions in a database, whose constraints allow at most one serving version and one on trial. Blocks: call it from a thread.
+    All methods raise StoreError; a refused change raises RefusedError with the reason, and changes nothing."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
@@ -195,7 +195,7 @@ class SqlPolicies:
         return self._database.read("listing policy versions", query, version_of)
 
     def version(self, number: int) -> PolicyVersion | None:
-        """One version; the untrained model has no record."""
+        """One version, or None; the untrained model (0) has no record."""
         return self._database.read_one("reading a policy version", select(policies).where(policies.c.number == number), version_of)
 
     def serving(self, canary_share: float = 0.0) -> Serving:
@@ -212,7 +212,7 @@ class SqlPolicies:
         )
 
     def before(self, number: int) -> int:
-        """Where going back from a version leads."""
+        """The version that a rollback from this one leads to."""
         with self._database.reading("looking for the version before") as connection:
             return ancestor(facts_of_versions(connection.execute(select(policies))), number)
 
@@ -229,8 +229,8 @@ class SqlPolicies:
     def outcomes_by_version(
         self, versions: Collection[int], since: int, before: int | None = None, limit: int = 10_000
     ) -> list[VersionOutcome]:
-        """The outcomes of these versions' main turns that have a verdict, oldest first: the newest `limit` of those behind the
-        cursor `since`, up to the cursor `before`."""
+        """The known outcomes of these versions' main turns, oldest first: the newest `limit` behind the cursor `since`, up to the
+        cursor `before`."""
         query = (
             select(turns.c.session, turns.c.policy_version, turns.c.skills, stands.c.outcome)
             .join(stands, stands.c.turn == turns.c.seq)
@@ -261,9 +261,9 @@ class SqlPolicies:
         note: str = "",
         absorbed: Iterable[SkillName] = (),
     ) -> PolicyVersion:
-        """The next version, a candidate. With a batch, that one is done: its turns have taught this version and no other. Refused
-        if the batch has ended (it was done, or dropped), began from another version than `parent`, or if a turn of it fed a skill
-        or was to be forgotten."""
+        """Publish the next version, as a candidate. A given batch is done then: its turns have trained this version and no other.
+        Raises RefusedError if the batch has ended, began from another version than `parent`, or if one of its turns fed a skill or
+        was forgotten."""
         with self._writing("publishing a version") as connection:
             if parent != BASE_POLICY and version_row(connection, parent) is None:
                 raise RefusedError(f"publishing a version: there is no version {parent} to descend from")
@@ -278,24 +278,24 @@ class SqlPolicies:
             return version_of(connection.execute(select(policies).where(policies.c.number == number)).one())
 
     def canary(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
-        """A candidate is tried on a share of the sessions; `report` says what it has passed."""
+        """Try a candidate on a share of the sessions; `report` is the gate's."""
         self._move("tried", lambda known: to_canary(known, number), reason, report)
 
     def reject(self, number: int, report: GateReport | None = None, reason: str = "") -> None:
-        """A candidate did not pass; `report` says why."""
+        """Reject a candidate; `report` says why."""
         self._move("rejected", lambda known: to_rejected(known, number), reason, report)
 
     def promote(self, number: int, reason: str = "", report: GateReport | None = None) -> None:
-        """This version serves all sessions; the one before it is retired. `report` says what it has just passed, if anything."""
+        """Let this version serve all sessions; the one before it is retired. `report` is the gate's, if there is a new one."""
         self._move("promoted", lambda known: to_serving(known, number), reason, report)
 
     def rollback(self, to: int | None = None, reason: str = "") -> None:
-        """Give up the version on trial or, where there is none, the one that serves: its nearest ancestor that has served, or the
-        untrained model, serves again. With `to` that earlier version does."""
+        """Give up the version on trial, or else the serving one: its nearest ancestor that has served, or the untrained model,
+        serves again. With `to`, that earlier version serves."""
         self._move("rolled back", lambda known: roll_back(known, to), reason)
 
     def absorb(self, number: int, skills: Iterable[SkillName]) -> None:
-        """These are the skills that need no place in this version's prompts."""
+        """Record the skills that this version has absorbed."""
         names = sorted(skills)
         with self._writing("noting absorbed skills") as connection:
             if version_row(connection, number) is None:
@@ -304,18 +304,17 @@ class SqlPolicies:
             announce(connection, pack_instant(self._clock()), number, "absorbed", ", ".join(names), {})
 
     def spare(self, keep: int) -> list[PolicyVersion]:
-        """Versions whose weights need not be kept any longer: not among the newest `keep`, not in use, and not where going back
-        would lead."""
+        """Versions whose weights can be deleted: not among the newest `keep`, not in use, and not the target of a rollback."""
         rows = self._database.rows("looking for spare weights", select(policies).order_by(policies.c.number.desc()))
         known = facts_of_versions(rows)
         served = version_in(known, PolicyState.SERVING)
         needed = {BASE_POLICY if served is None else ancestor(known, served)}
-        needed |= {number for number, one in known.items() if one.state in _NEEDED}
+        needed |= {number for number, version in known.items() if version.state in _NEEDED}
         kept = [row for row in rows if row.gone_us is None]
         return [version_of(row) for row in kept[keep:] if row.number not in needed]
 
     def thrown_away(self) -> list[Weights]:
-        """Where weights lay that are no longer kept."""
+        """The locations of weights that are no longer kept."""
         return self._database.read(
             "listing weights that are not kept",
             select(policies).where(policies.c.gone_us.is_not(None)),
@@ -323,7 +322,7 @@ class SqlPolicies:
         )
 
     def let_go(self, number: int) -> None:
-        """The weights of this version were thrown away."""
+        """Record that the weights of this version were deleted."""
         with self._writing("letting go of weights") as connection:
             row = version_row(connection, number)
             if row is None:
@@ -338,7 +337,7 @@ class SqlPolicies:
             changes = rule(facts_of_versions(connection.execute(select(policies))))
             now, last = pack_instant(self._clock()), last_turn(connection)
             concerned = _concerned(changes, action)
-            # A version that leaves a state goes first: the database refuses two in one.
+            # Versions that leave a state are updated first: the database refuses two versions in one.
             for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):
                 moved = update(policies).where(policies.c.number == number)
                 moved = moved.values(state=state.value, state_us=now, state_turn=last)
@@ -353,7 +352,7 @@ class SqlPolicies:
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[Connection]:
-        """Versions are changed by one program after the other (SQLite holds its one write lock already)."""
+        """Lock the versions against other programs (SQLite's write lock is held already)."""
         with self._database.writing(doing) as connection:
             if self._database.kind == "postgresql":
                 connection.execute(text("LOCK TABLE policies IN SHARE ROW EXCLUSIVE MODE"))
@@ -361,14 +360,14 @@ class SqlPolicies:
 
 
 def give_up(connection: Connection, numbers: Collection[int], reason: str, now_us: int) -> None:
-    """These versions may never serve again, and their weights are to be deleted; what was given up already stays as it is."""
+    """Give versions up for ever; their weights are to be deleted. Versions that were given up before do not change."""
     rows = connection.execute(select(policies)).all()
     fresh = [row.number for row in rows if row.number in numbers and row.gone_us is None]
     if not fresh:
         return
     changes = to_given_up(facts_of_versions(rows), fresh)
     moved = {"state_us": now_us, "state_turn": last_turn(connection)}
-    # A version that leaves a state goes first: the database refuses two in one.
+    # Versions that leave a state are updated first: the database refuses two versions in one.
     for number, state in sorted(changes.items(), key=lambda change: change[1] in _NEEDED):
         gone = {"gone_us": now_us, "note": pack_text(reason)} if number in fresh else {}
         connection.execute(update(policies).where(policies.c.number == number), {"state": state.value, **moved, **gone})
@@ -386,7 +385,7 @@ def _newest_generation(connection: Connection) -> int:
 
 
 def _mark_done(connection: Connection, number: int, parent: int, now: int) -> int:
-    """Mark a batch done that may teach; the generation of its turns."""
+    """Mark a batch as done; return its generation. Raises RefusedError if it may not train a version."""
     doing = "publishing a version"
     batch = opened(connection, number, doing)
     if batch.policy_version != parent:
@@ -423,13 +422,13 @@ def version_of(row: ResultRow) -> PolicyVersion:
 
 
 def weights_row(weights: Weights) -> dict[str, Value]:
-    """Where weights lie, as columns."""
+    """The columns with the location of weights."""
     training = None if weights.training is None else pack_text(weights.training)
     return {"backend": pack_text(weights.backend), "adapter": pack_text(weights.adapter), "training": training}
 
 
 def knowledge_row(report: GateReport | None, note: str, absorbed: Iterable[SkillName]) -> dict[str, Value]:
-    """What is known of a version, as columns."""
+    """The columns with report, note and absorbed skills of a version."""
     packed = None if report is None else pack_document(report)
     return {"report": packed, "note": pack_text(note), "absorbed": pack_names(sorted(absorbed))}
 
@@ -439,7 +438,7 @@ def version_row(connection: Connection, number: int) -> ResultRow | None:
 
 
 def facts_of_versions(rows: Iterable[ResultRow]) -> Versions:
-    """What the rules ask of these versions."""
+    """The facts of these versions for the transition functions."""
     return {
         row.number: VersionFacts(
             row.number, row.parent, PolicyState(row.state), row.served_us is not None, row.gone_us is None, unpack_text(row.note)
@@ -455,9 +454,9 @@ def last_turn(connection: Connection) -> int:
 
 
 def announce(connection: Connection, at_us: int, number: int, action: str, reason: str, changes: Transitions) -> None:
-    """Append an event: what happened to a version, and which weights answer now."""
+    """Append an event about a version, with the versions that serve and are on trial now."""
     known = facts_of_versions(connection.execute(select(policies)))
-    told = {
+    data = {
         "action": action,
         "version": number,
         "serving": version_in(known, PolicyState.SERVING) or 0,
@@ -465,4 +464,4 @@ def announce(connection: Connection, at_us: int, number: int, action: str, reaso
         "moves": {str(moved): state.value for moved, state in changes.items()},
         "reason": reason,
     }
-    connection.execute(insert(events), {"at_us": at_us, "kind": "policy", "data": pack_json(told)})
+    connection.execute(insert(events), {"at_us": at_us, "kind": "policy", "data": pack_json(data)})

@@ -1,4 +1,4 @@
-"""Reading the ledger: plain functions that block; call them from a thread, not from the event loop."""
+"""Read the ledger. All functions block: call them from a thread, not from the event loop."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -75,7 +75,7 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class LedgerCounts:
-    """How much the ledger holds."""
+    """The number of sessions and turns in the ledger."""
 
     sessions: int
     open_sessions: int
@@ -85,7 +85,7 @@ class LedgerCounts:
 
 @dataclass(frozen=True, slots=True)
 class LearningCounts:
-    """How much was learned: turns by the verdict that stands, turns by role, candidates by standing. What there is none of is 0."""
+    """Turns by current verdict, turns by role, and candidates by standing."""
 
     verdicts: dict[Outcome, int]
     support: int
@@ -93,7 +93,7 @@ class LearningCounts:
     candidates: dict[Standing, int]
 
 
-# Made once: to put a statement together takes longer than to run it, and a turn is read for every turn that is made.
+# Built once: building a statement takes longer than running it, and a turn is read for every turn that is made.
 _TURN = select(turns).where(turns.c.id == bindparam("turn"))
 _TOKENS = select(tokens).where(tokens.c.turn == bindparam("seq"))
 _SAID = select(payloads.c.splices, payloads.c.said, payloads.c.seen).where(payloads.c.turn == bindparam("seq"))
@@ -101,13 +101,13 @@ _DRAWS = select(draws).where(draws.c.turn == bindparam("seq")).order_by(draws.c.
 
 
 class LedgerReader:
-    """What the ledger holds, each answer as of one moment. Raises StoreError."""
+    """Queries of the ledger, each a consistent snapshot. Raises StoreError."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def sessions(self, limit: int = 50, before: SessionId | None = None) -> list[SessionRow]:
-        """The sessions whose last request is newest first, or those that come after the session `before` in that order."""
+        """Sessions, the one with the newest request first; only those behind the session `before`, if given."""
         query = select(sessions).order_by(sessions.c.last_us.desc(), sessions.c.id.desc()).limit(limit)
         if before is not None:
             mark = sessions.alias("mark")
@@ -116,7 +116,7 @@ class LedgerReader:
         return self._database.read("listing sessions", query, session_of)
 
     def attempts_in(self, wanted: Sequence[SessionId]) -> dict[SessionId, int]:
-        """How many turns of these sessions are attempts at answers of other turns."""
+        """The number of turns in these sessions that are attempts at answers of other turns."""
         mine = turns.c.session.in_([pack_text(one) for one in wanted])
         query = select(turns.c.session, func.count()).where(mine, IS_ATTEMPT).group_by(turns.c.session)
         with self._database.reading("counting attempts") as connection:
@@ -127,7 +127,7 @@ class LedgerReader:
         return SqlCompliance(self._database).broken_in(turn)
 
     def workspaces(self) -> list[str]:
-        """The projects in which sessions were recorded, by name. Blocks."""
+        """The projects of the recorded sessions, sorted by name."""
         query = select(sessions.c.workspace_id).where(sessions.c.workspace_id.is_not(None)).distinct()
         return sorted(self._database.read("listing projects", query, lambda row: unpack_text(row.workspace_id)))
 
@@ -151,12 +151,12 @@ class LedgerReader:
         return self._database.read("looking for an id", query, lambda row: unpack_text(row.id))
 
     def turns_of(self, session: SessionId, limit: int = 100, after: int = 0) -> list[TurnRow]:
-        """A session's turns in the order they were recorded, from behind the cursor `after`; attempts are in their turn."""
+        """A session's turns behind the cursor `after`, in the order they were recorded; without attempts."""
         mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq > after, ~IS_ATTEMPT)
         return self._database.read("listing turns", mine.order_by(turns.c.seq).limit(limit), turn_row_of)
 
     def turns_after(self, after: int, limit: int = 100) -> list[TurnRow]:
-        """Turns of any session, main and side, from behind the cursor `after`; reading on from the last misses none."""
+        """Turns of all sessions, main and side, behind the cursor `after`. Reading on from the last one misses none."""
         query = select(turns).where(turns.c.seq > after, ~IS_ATTEMPT, *self._committed(turns)).order_by(turns.c.seq).limit(limit)
         return self._database.read("reading on", query, turn_row_of)
 
@@ -166,13 +166,13 @@ class LedgerReader:
         return self._database.read_one("reading the next turn", mine.order_by(turns.c.seq).limit(1), turn_row_of)
 
     def main_turns_before(self, session: SessionId, before: int, limit: int) -> list[TurnRow]:
-        """The main turns of a session ahead of the cursor `before`, newest first."""
+        """The main turns of a session before the cursor `before`, newest first."""
         mine = select(turns).where(turns.c.session == pack_text(session), turns.c.seq < before, turns.c.kind == TurnKind.MAIN.value)
         return self._database.read("reading earlier turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of)
 
     def main_turns_of(self, user: str | None, before: int, limit: int, within: int = 5_000) -> list[TurnRow]:
-        """The main turns of a user (None: of requests without a user id) ahead of the cursor `before`, newest first. Only the last
-        `within` turns of all sessions are looked at."""
+        """The main turns of a user (None: of requests without a user id) before the cursor `before`, newest first, among the last
+        `within` turns of all sessions."""
         whose = turns.c.user_id.is_(None) if user is None else turns.c.user_id == pack_text(user)
         mine = select(turns).where(turns.c.seq < before, turns.c.seq >= before - within, turns.c.kind == TurnKind.MAIN.value, whose)
         return self._database.read("reading a user's turns", mine.order_by(turns.c.seq.desc()).limit(limit), turn_row_of)
@@ -192,32 +192,32 @@ class LedgerReader:
             ]
 
     def turns_behind(self, cursor: int) -> int:
-        """How many turns the reader with this cursor has still to read; turns deleted among them count, too."""
+        """The number of turns behind this cursor, including deleted ones."""
         return self._behind(turns, cursor)
 
     def ends_behind(self, cursor: int) -> int:
-        """How many session ends the reader with this cursor has still to read; ends of deleted sessions among them count, too."""
+        """The number of session ends behind this cursor, including those of deleted sessions."""
         return self._behind(session_ends, cursor)
 
     def _behind(self, table: Table, cursor: int) -> int:
-        # By the numbers, not by the rows: a reader may be a million behind.
+        # Computed from the numbers, because a reader may be a million rows behind.
         with self._database.reading("measuring a lag") as connection:
             return max(0, (connection.execute(select(func.max(table.c.seq))).scalar() or 0) - cursor)
 
     def _committed(self, table: Table) -> list[TextClause]:
-        """Conditions under which rows in the order of `seq` are complete."""
+        """Conditions under which no row with a lower `seq` can still appear."""
         if self._database.kind != "postgresql":
             return []
-        # With several writers a lower number may be committed later: rows after one that may still come are not shown.
+        # With several writers a lower number may be committed later: leave out rows behind a transaction that is still open.
         return [text(f"age({table.name}.xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)")]
 
     def silent_sessions(self, since: datetime) -> list[SessionId]:
-        """Sessions that have not ended and whose last request came before that."""
+        """Sessions that have not ended and whose last request came before `since`."""
         silent = select(sessions.c.id).where(sessions.c.ended_us.is_(None), sessions.c.last_us < pack_instant(since))
         return self._database.read("looking for silent sessions", silent, lambda row: SessionId(unpack_text(row.id)))
 
     def last_received(self) -> datetime | None:
-        """When the request of the turn that was recorded last came."""
+        """The time of the request of the last recorded turn."""
         with self._database.reading("reading the time of the last turn") as connection:
             at_us = connection.execute(select(turns.c.received_us).order_by(turns.c.seq.desc()).limit(1)).scalar()
             return None if at_us is None else unpack_instant(at_us)
@@ -252,8 +252,7 @@ class LedgerReader:
         )
 
     def drawn_turns(self, skill: SkillName, limit: int = 20_000, since: int = 0) -> list[DrawnTurn]:
-        """The turns in which this skill was placed or withheld by chance, with their outcomes, newest first; none of a generation
-        before `since`."""
+        """The turns in which this skill was placed or withheld by chance, newest first, from generation `since` on."""
         facts = turns.c.id, turns.c.session, turns.c.segment, turns.c.generation, turns.c.model
         query = (
             select(*facts, draws.c.placed, draws.c.propensity, stands.c.outcome)
@@ -266,7 +265,7 @@ class LedgerReader:
         return self._database.read("reading what a skill is worth", query, drawn_turn_of)
 
     def turn(self, turn: TurnId) -> RecordedTurn | None:
-        """All of a turn, bytes and tokens included."""
+        """A whole turn, with its bytes and tokens."""
         with self._database.reading("reading a turn") as connection:
             row = connection.execute(_TURN, {"turn": pack_text(turn)}).one_or_none()
             return None if row is None else RecordedTurn(row.seq, _whole_turn(connection, row))
@@ -284,8 +283,8 @@ class LedgerReader:
             return LedgerCounts(int(total), int(still_open), int(all_turns), int(main_turns))
 
     def recent_traces(self, since: datetime, limit: int = 1000) -> list[SessionTrace]:
-        """What is needed to recognise the sessions that have not ended and spoke since then; the newest first. The turn that stands
-        for a session is its last main turn, since a side turn carries another conversation."""
+        """The data by which to recognise the sessions that have not ended and were active since then, newest first. It comes from
+        the last main turn of each, because a side turn has another conversation."""
         newest = select(func.max(turns.c.seq)).where(turns.c.session == sessions.c.id).correlate(sessions)
         last = func.coalesce(newest.where(turns.c.kind == TurnKind.MAIN.value).scalar_subquery(), newest.scalar_subquery())
         recent = select(sessions, last.label("last_seq")).where(
@@ -331,12 +330,12 @@ def _trace(row: ResultRow) -> SessionTrace:
 def _whole_turn(connection: Connection, row: ResultRow) -> Turn:
     sampled = connection.execute(_TOKENS, {"seq": row.seq}).one_or_none()
     exchange = _exchange(connection, row.seq)
-    placed = tuple(placement_of(one) for one in _chain(connection, placements, row.placements))
+    placed = tuple(placement_of(link) for link in _chain(connection, placements, row.placements))
     drawn = tuple(draw_of(draw) for draw in connection.execute(_DRAWS, {"seq": row.seq}))
     turn = turn_of(row, exchange, None if sampled is None else tokens_of(sampled), placed, drawn)
     if turn.kind_reason == ATTEMPT:
         return turn
-    enforcement = enforcement_of(connection, row.seq, lambda one: _whole_turn(connection, one))
+    enforcement = enforcement_of(connection, row.seq, lambda attempt: _whole_turn(connection, attempt))
     return turn if enforcement is None else replace(turn, enforcement=enforcement)
 
 
@@ -350,7 +349,7 @@ def _exchange(connection: Connection, seq: int) -> Exchange:
 
 
 def _chain(connection: Connection, table: Table, last: bytes | None) -> list[ResultRow]:
-    """The rows of a tuple, first to last, each with its snippet's body; `last` is the address of the tuple."""
+    """The rows of a tuple, first to last, each with its snippet's body; `last` is the id of the tuple."""
     if last is None:
         return []
     return list(connection.execute(_chain_in(table), {"last": last}))

@@ -1,4 +1,4 @@
-"""Rows: values as columns (text any database takes, instants as microseconds, tokens as arrays), and turns as rows of `schema`."""
+"""Pack values into columns (text, instants as microseconds, tokens as arrays), and convert between turns and rows of `schema`."""
 
 import re
 import struct
@@ -27,14 +27,14 @@ _NO_NAME = ""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-# PostgreSQL takes no NUL in text and neither database takes a lone surrogate; clients and providers send both.
+# PostgreSQL refuses NUL in text and both databases refuse lone surrogates; clients and providers send both.
 _ESCAPE = "\x1a"
 _UNSAFE = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED = re.compile("\x1a([0-9a-f]{4})")
 
 
 def pack_text(text: str) -> str:
-    """The text itself in all but odd cases; characters a database refuses are written as an escape and four hex digits."""
+    """Replace characters that a database refuses by an escape and four hex digits; nearly all texts stay the same."""
     if _is_safe(text):
         return text
     return _UNSAFE.sub(lambda match: f"{_ESCAPE}{ord(match[0]):04x}", text)
@@ -47,46 +47,46 @@ def _is_safe(text: str) -> bool:
 
 
 def unpack_text(stored: str) -> str:
-    """The text that `pack_text` was given."""
+    """Undo `pack_text`."""
     if _ESCAPE not in stored:
         return stored
     return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), stored)
 
 
 def pack_texts(row: Values) -> Values:
-    """The row with every text in it packed; one look at all of them is enough for nearly every row."""
+    """Pack every text in a row; for nearly every row one test of all texts together is enough."""
     if _is_safe("".join([value for value in row if type(value) is str])):
         return row
     return tuple(pack_text(value) if isinstance(value, str) else value for value in row)
 
 
 def unpack_optional(stored: str | None) -> str | None:
-    """`unpack_text`, or nothing."""
+    """`unpack_text`; None stays None."""
     return None if stored is None else unpack_text(stored)
 
 
 def pack_names(names: Iterable[str]) -> str:
-    """A JSON list of strings; JSON has escapes of its own, so the result needs no packing."""
+    """A JSON list of strings; JSON has its own escapes, so the result needs no packing."""
     return _pack_names(tuple(names))
 
 
-@lru_cache(maxsize=1024)  # the same few skills go together again and again
+@lru_cache(maxsize=1024)  # the same few combinations of skills recur
 def _pack_names(names: tuple[str, ...]) -> str:
     return msgspec.json.encode([pack_text(name) for name in names]).decode()
 
 
 def unpack_names(stored: str) -> tuple[str, ...]:
-    """The strings that `pack_names` was given."""
+    """Undo `pack_names`."""
     return tuple(unpack_text(name) for name in msgspec.json.decode(stored, type=list[str]))
 
 
 def pack_placed(placed: tuple[str, ...], listed: tuple[str, ...]) -> str:
-    """The names placed in full and those listed as one JSON list, with an empty string between them where any is listed."""
+    """The names of placed and of listed skills as one JSON list, separated by an empty string if any is listed."""
     return _pack_names((*placed, _NO_NAME, *listed) if listed else placed)
 
 
 def unpack_placed(stored: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names that `pack_placed` was given."""
+    """Undo `pack_placed`."""
     names = unpack_names(stored)
     if _NO_NAME not in names:
         return names, ()
@@ -95,18 +95,18 @@ def unpack_placed(stored: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def pack_json(value: Mapping[str, object]) -> str:
-    """A JSON object; what JSON has no word for (a date in a skill's front matter) becomes its text."""
+    """A JSON object; values without a JSON type (a date in a skill's front matter) become text."""
     return pack_text(msgspec.json.encode(value, enc_hook=str).decode())
 
 
 def unpack_json(stored: str) -> dict[str, Json]:
-    """The object that `pack_json` was given."""
+    """Undo `pack_json`."""
     value: dict[str, Json] = msgspec.json.decode(unpack_text(stored), type=dict)
     return value
 
 
 def pack_instant(instant: datetime) -> int:
-    """Microseconds since 1970; an instant without a time zone is an error, not a guess."""
+    """Microseconds since 1970. Raises ValueError for an instant without a time zone."""
     if instant.tzinfo is None:
         raise ValueError("an instant without a time zone cannot be recorded")
     return (instant - _EPOCH) // _MICROSECOND
@@ -137,7 +137,7 @@ def unpack_logprobs(stored: bytes) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """A session as a list shows it. `last_at` is when its last request came."""
+    """A session in a list. `last_at` is the time of its last request."""
 
     id: SessionId
     key: str | None
@@ -154,7 +154,7 @@ class SessionRow:
 
 @dataclass(frozen=True, slots=True)
 class TurnRow:
-    """A turn as a list shows it: the facts without the bytes. `seq` is the cursor to read on from."""
+    """A turn in a list: the facts without the bytes. `seq` is the cursor to read on from."""
 
     seq: int
     id: TurnId
@@ -179,7 +179,7 @@ class TurnRow:
 
 @dataclass(frozen=True, slots=True)
 class LedgerEvent:
-    """Something that was announced; `seq` is the cursor to resume from."""
+    """An event; `seq` is the cursor to resume from."""
 
     seq: int
     at: datetime
@@ -189,8 +189,8 @@ class LedgerEvent:
 
 @dataclass(frozen=True, slots=True)
 class DrawnTurn:
-    """A turn in which a skill was placed or withheld by chance, and the outcome of the turn; None if it has not been judged. Turns
-    of one session and segment share their draw. `generation` and `model` are those of the turn."""
+    """A turn in which a skill was placed or withheld by chance, and its outcome (None if it has not been judged). Turns of one
+    session and segment share their draw."""
 
     turn: TurnId
     session: SessionId
@@ -206,12 +206,12 @@ T = TypeVar("T")
 
 
 def pack_document(value: object) -> str:
-    """A dataclass, or a tuple of them, as JSON. What JSON has no word for (a date in a skill's front matter) becomes its text."""
+    """A dataclass, or a tuple of them, as JSON. Values without a JSON type (a date in a skill's front matter) become text."""
     return msgspec.json.encode(_each_text(msgspec.to_builtins(value, enc_hook=str), pack_text)).decode()
 
 
 def unpack_document(stored: str, kind: type[T]) -> T:
-    """The value that `pack_document` was given, checked by its own rules."""
+    """Undo `pack_document`, with the checks of the dataclass."""
     value: object = msgspec.json.decode(stored)
     return msgspec.convert(_each_text(value, unpack_text), kind)
 
@@ -225,18 +225,18 @@ def _each_text(value: object, change: Callable[[str], str]) -> object:
         case list() | tuple():
             return [_each_text(item, change) for item in value]
         case float() if value - value != 0.0:
-            raise ValueError(f"{value} has no place in a record")
+            raise ValueError(f"{value} cannot be stored")
         case _:
             return value
 
 
-_MAIN = TurnKind.MAIN  # to look an enum's member up takes longer than to compare it
+_MAIN = TurnKind.MAIN  # looking up an enum's member takes longer than comparing it
 _NO_USAGE: Values = (None, None, None, None, None)
 _USAGE = attrgetter("input_tokens", "output_tokens", "cached_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
 def turn_row(turn: Turn, placements: bytes | None) -> Values:
-    # `_value_` is an enum's `value` without the price of a property.
+    # `_value_` is an enum's `value` without the cost of a property.
     stamp, usage, times = turn.stamp, turn.usage, turn.times
     return pack_texts(
         (
@@ -280,12 +280,12 @@ def tokens_row(seq: int, tokens: SampledTokens) -> Values:
 
 
 def draw_rows(seq: int, draws: Iterable[Draw]) -> list[Values]:
-    """What was left to chance, in its order."""
+    """The rows of a turn's draws."""
     return [pack_texts((seq, place, draw.skill, draw.placed, draw.propensity)) for place, draw in enumerate(draws)]
 
 
 class _Tally:
-    """What some turns add to their session."""
+    """Sums up what several turns add to their session."""
 
     __slots__ = ("began_us", "first", "last_us", "main_turns", "turns")
 
@@ -308,7 +308,7 @@ class _Tally:
 
 
 def session_rows(turns: Iterable[Turn]) -> list[Values]:
-    """What these turns add to their sessions: one row a session, always in the same order, so that two writers cannot deadlock."""
+    """What these turns add to their sessions: one row each, always in the same order, so that two writers cannot deadlock."""
     tallies: dict[str, _Tally] = {}
     for turn in turns:
         received_us = pack_instant(turn.times.received_at)
@@ -341,7 +341,7 @@ def event_of(row: ResultRow) -> LedgerEvent:
 
 
 def turn_row_of(row: ResultRow) -> TurnRow:
-    """A row of `turns`, as a list shows it."""
+    """Convert a row of `turns` for a list."""
     return TurnRow(
         seq=row.seq,
         id=TurnId(unpack_text(row.id)),
@@ -368,7 +368,7 @@ def turn_row_of(row: ResultRow) -> TurnRow:
 def turn_of(
     row: ResultRow, exchange: Exchange, tokens: SampledTokens | None, placements: tuple[Placement, ...], draws: tuple[Draw, ...]
 ) -> Turn:
-    """A row of `turns` together with what lies in other tables."""
+    """Build a turn from a row of `turns` and the data of other tables."""
     facts = turn_row_of(row)
     return Turn(
         id=facts.id,
@@ -407,7 +407,7 @@ def tokens_of(row: ResultRow) -> SampledTokens:
 
 
 def placement_of(row: ResultRow) -> Placement:
-    """A row of `placements` with the body of its snippet."""
+    """Convert a row of `placements` with the body of its snippet."""
     placed, listed = (tuple(map(SkillName, names)) for names in unpack_placed(row.skills))
     return Placement(row.anchor, placed, row.body.decode("utf-8", "surrogatepass"), listed)
 
@@ -417,7 +417,7 @@ def draw_of(row: ResultRow) -> Draw:
 
 
 def drawn_turn_of(row: ResultRow) -> DrawnTurn:
-    """A draw with its turn's place and the outcome that stands."""
+    """Convert a draw with its turn's session and outcome."""
     return DrawnTurn(
         turn=TurnId(unpack_text(row.id)),
         session=SessionId(unpack_text(row.session)),
@@ -431,7 +431,7 @@ def drawn_turn_of(row: ResultRow) -> DrawnTurn:
 
 
 def scope_of(row: ResultRow) -> Scope:
-    """Whose row it is."""
+    """The user and workspace of a row."""
     return Scope(unpack_optional(row.user_id), unpack_optional(row.workspace_id))
 
 

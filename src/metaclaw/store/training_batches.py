@@ -1,4 +1,4 @@
-"""Training batches: which turns may train now, which have, and the state of each batch."""
+"""Training batches: the turns that may train now, and the state of each batch."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,7 +19,7 @@ from metaclaw.store.schema import batch_turns, batches, events, generations, rol
 
 @dataclass(frozen=True, slots=True)
 class TurnFacts:
-    """What `domain.training.rejection` asks of a turn; `tokens` is how many were sampled, None if not recorded."""
+    """The facts of a turn for `domain.training.rejection`; `tokens` is the number of sampled tokens, None if not recorded."""
 
     kind: TurnKind
     end: TurnEnd
@@ -30,7 +30,7 @@ class TurnFacts:
 
 @dataclass(frozen=True, slots=True)
 class EligibleTurns:
-    """Turns that may train now, newest first, and why others that were looked at may not."""
+    """Turns that may train now, newest first, and the number of rejected turns by reason."""
 
     turns: tuple[TurnId, ...]
     rejections: dict[Rejection, int]
@@ -38,9 +38,9 @@ class EligibleTurns:
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """Turns that are to teach one version together, beginning from `policy_version`. `turns` are those that are still there, in the
-    order they were recorded; of the `size` it was opened with others are gone. For the speakers of `stale` of them rules or skills
-    have changed since. `generation` was the newest when it was opened. `note` says why it was dropped."""
+    """The turns that train one version, which starts from `policy_version`. `turns` are those not deleted since, in the order they
+    were recorded; `size` is the number it was opened with. For `stale` of them the speaker's rules or skills have changed since.
+    `generation` was the newest when the batch was opened. `note` says why it was dropped."""
 
     number: int
     state: BatchState
@@ -69,7 +69,7 @@ def _nothing(turn: TurnId) -> bool:
 
 
 class SqlBatches:
-    """Batches on a database, which itself refuses a turn that may not train."""
+    """Batches in a database. Triggers refuse a turn that may not train."""
 
     def __init__(self, database: Database, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
@@ -87,8 +87,8 @@ class SqlBatches:
         held_out: HeldOut = _nothing,
         policy_provider: str | None = None,
     ) -> EligibleTurns:
-        """Up to `limit` turns that may train this policy now, found among the newest `within` turns, newest first. With a
-        `policy_provider` only answers that it gave."""
+        """At most `limit` turns that may train this policy now, among the newest `within` turns, newest first. With
+        `policy_provider`, only turns that it answered."""
         found: list[TurnId] = []
         rejections: Counter[Rejection] = Counter()
         for row in self._newest(within):
@@ -115,9 +115,9 @@ class SqlBatches:
         policy_provider: str | None = None,
         again: bool = False,
     ) -> tuple[TurnId, ...]:
-        """The turns of `eligible` without counting the others: what cannot pass is left out by the database, so that looking often
-        costs little. The predicate has the last word all the same. With `again`, turns that would be eligible had they not
-        trained a version already."""
+        """The turns of `eligible`, without counting rejected ones. This is cheap enough to call often: the database leaves most of
+        them out before `rejection` decides. With `again`, turns that would be eligible if they had not trained a version
+        already."""
         likely = _likely(generation, policy_version, max_lag, policy_provider, again=again)
         found: list[TurnId] = []
         for row in self._newest(within, likely):
@@ -131,7 +131,7 @@ class SqlBatches:
         return tuple(found)
 
     def untried(self, among: Collection[TurnId]) -> int:
-        """How many of these turns were never in a batch."""
+        """The number of these turns that were never in a batch."""
         query = select(func.count()).select_from(turns).where(turns.c.id.in_([pack_text(turn) for turn in among]), ~WAS_TRIED)
         return self._database.read_number("counting new turns", query)
 
@@ -144,17 +144,17 @@ class SqlBatches:
         held_out: HeldOut = _nothing,
         policy_provider: str | None = None,
     ) -> dict[Rejection, int]:
-        """Why how many of the newest turns may not train now; counted again after half a minute, or when a clock has moved."""
-        asked = (generation, policy_version, max_lag, policy_provider)
+        """The number of newest turns that may not train now, by reason. Cached for half a minute for the same arguments."""
+        key = (generation, policy_version, max_lag, policy_provider)
         now, known = self._clock(), self._counted
-        if known is not None and known[0] == asked and now - known[1] < _FRESH:
+        if known is not None and known[0] == key and now - known[1] < _FRESH:
             return known[2]
-        found = self.eligible(*asked[:3], _COUNTED, _COUNTED, held_out=held_out, policy_provider=policy_provider).rejections
-        self._counted = (asked, now, found)
+        found = self.eligible(*key[:3], _COUNTED, _COUNTED, held_out=held_out, policy_provider=policy_provider).rejections
+        self._counted = (key, now, found)
         return found
 
     def _newest(self, within: int, likely: ColumnElement[bool] | None = None) -> Iterator[ResultRow]:
-        """The newest turns with what is known of them, a page at a time; of those only what is likely, if that is said."""
+        """The newest `within` turns with their facts, read page by page; with `likely`, only those that meet this condition."""
         sampled_bytes = func.length(tokens.c.sampled_ids).label("sampled_bytes")
         query = select(*_FACTS, sampled_bytes, *STANDING).outerjoin(tokens, tokens.c.turn == turns.c.seq)
         query = with_standing(query, turns.c.seq).order_by(turns.c.seq.desc())
@@ -172,8 +172,8 @@ class SqlBatches:
             return connection.execute(query.limit(_PAGE)).all()
 
     def open_batch(self, policy_version: int, turns_taught: Sequence[TurnId], seed: int = 0) -> int:
-        """The number of a new batch with these turns, which are query turns from now on and in no other open batch. Raises
-        RefusedError, and changes nothing, if one of them may not train."""
+        """Open a batch with these turns and return its number. The turns are query turns from now on. Raises RefusedError, and
+        changes nothing, if one of them may not train."""
         wanted = [pack_text(turn) for turn in turns_taught]
         with self._database.writing("opening a batch") as connection:
             found = connection.execute(select(turns.c.seq).where(turns.c.id.in_(wanted))).scalars().all()
@@ -187,7 +187,7 @@ class SqlBatches:
             return number
 
     def open_batch_now(self) -> TrainingBatch | None:
-        """The oldest batch that is open: what was begun and has not ended."""
+        """The oldest open batch, or None."""
         oldest = select(batches).where(batches.c.ended_us.is_(None)).order_by(batches.c.seq).limit(1)
         return self._batch("looking for an open batch", oldest)
 
@@ -200,25 +200,25 @@ class SqlBatches:
             return None if row is None else _batch(connection, row)
 
     def drop_batch(self, number: int, reason: str) -> None:
-        """Drop a batch that leads to no version. Its turns may train again, unless they have become too old. Raises RefusedError if
-        it has ended already."""
+        """Drop a batch that makes no version. Its turns may train again, unless they are too old by then. Raises RefusedError if it
+        has ended already."""
         with self._database.writing("dropping a batch") as connection:
             batch = opened(connection, number, "dropping a batch")
             now = pack_instant(self._clock())
             ended = {"state": BatchState.DROPPED.value, "note": pack_text(reason), "ended_us": now}
             connection.execute(update(batches).where(batches.c.seq == number), ended)
-            told = {"batch": number, "turns": batch.size, "reason": reason}
-            connection.execute(insert(events), {"at_us": now, "kind": "batch.dropped", "data": pack_json(told)})
+            data = {"batch": number, "turns": batch.size, "reason": reason}
+            connection.execute(insert(events), {"at_us": now, "kind": "batch.dropped", "data": pack_json(data)})
 
     def turns_of(self, batch: int) -> list[TurnId]:
-        """The turns of a batch that are still there, in the order they were recorded."""
+        """The turns of a batch that were not deleted since, in the order they were recorded."""
         with self._database.reading("reading a batch") as connection:
             return [turn for turn, _ in _members(connection, batch)]
 
 
 def _likely(generation: int, policy_version: int, max_lag: int, provider: str | None, *, again: bool) -> ColumnElement[bool]:
-    """What `rejection` asks, as far as the database can answer it."""
-    asked = [
+    """The part of `rejection` that the database can decide."""
+    conditions = [
         turns.c.kind == TurnKind.MAIN.value,
         turns.c.outcome == TurnEnd.COMPLETED.value,
         turns.c.generation <= generation,
@@ -228,7 +228,7 @@ def _likely(generation: int, policy_version: int, max_lag: int, provider: str | 
         HAS_TAUGHT if again else ~HAS_TAUGHT,
         roles.c.kind.is_(None) | (roles.c.kind != RoleKind.SUPPORT.value),
     ]
-    return and_(*asked, *([] if provider is None else [turns.c.provider == pack_text(provider)]))
+    return and_(*conditions, *([] if provider is None else [turns.c.provider == pack_text(provider)]))
 
 
 def opened(connection: Connection, number: int, doing: str) -> ResultRow:

@@ -1,7 +1,7 @@
 """The turn writer: inserts turns, session ends and events, many in one transaction, over one connection.
 
-The statements are precompiled: SQLAlchemy writes the SQL once, the driver runs it with plain tuples. One statement inserts many
-rows, which takes about a fifth less processor time a turn with 64 clients.
+The statements are precompiled: SQLAlchemy generates the SQL once, and the driver runs it with plain tuples. One statement inserts
+many rows, which takes a fifth less CPU time per turn with 64 clients.
 """
 
 import sqlite3
@@ -51,7 +51,7 @@ _LOCK_PATIENCE_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class SessionEnd:
-    """A session is over."""
+    """The end of a session."""
 
     session: SessionId
     reason: str
@@ -60,7 +60,7 @@ class SessionEnd:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """Something happened that readers of the event stream want to know."""
+    """An event for the event stream."""
 
     kind: str
     data: dict[str, Json]
@@ -71,7 +71,7 @@ Item: TypeAlias = Turn | SessionEnd | Announcement
 
 
 def weigh(item: Item) -> int:
-    """Bytes of memory an item holds, roughly."""
+    """The approximate size of an item in memory, in bytes."""
     if not isinstance(item, Turn):
         return _ROW_BYTES
     exchange, tokens = item.exchange, item.tokens
@@ -85,11 +85,11 @@ def weigh(item: Item) -> int:
     return weight
 
 
-_ROW_BYTES = 1024  # about what a turn weighs in memory beside its payload
+_ROW_BYTES = 1024  # the approximate size of a turn in memory without its payload
 
 
 class TurnWriter:
-    """One connection that writes. Used by one thread; after a StoreError that is not a refusal it is closed and replaced."""
+    """A connection for writing, used by one thread. After a StoreError other than RefusedError it must be closed and replaced."""
 
     def __init__(self, database: Database, max_request_line_bytes: int) -> None:
         self._database = database
@@ -97,7 +97,7 @@ class TurnWriter:
         self._max_request_line_bytes = max_request_line_bytes
         self._rescued: Rescued | None = None
         self.is_lost = False
-        """Whether the files were removed: then this connection may be all that is left of them."""
+        """Whether the files were removed: then only this connection may still have their content."""
         self._statements = _Statements(database.dialect)
         self._clear_caches()
         with store_errors("opening the store", database.dialect):
@@ -108,13 +108,14 @@ class TurnWriter:
         database.files = None if self._path is None else self.files
 
     def write(self, items: Sequence[Item]) -> None:
-        """Make all of them durable in one transaction, or none. Raises RefusedError for what can never be stored."""
+        """Write all items in one transaction, or none. Raises RefusedError for an item that can never be stored."""
         with self._using_files("recording"):
             self._cursor.execute(self._statements.begin)
             self.check_files()
             self._check_schema()
             for turns, ends, announcements in _in_order(items):
-                # After BEGIN: a session is noted as forgotten before its turns are deleted, so one of both takes this turn out.
+                # Tested after BEGIN: a session is marked as forgotten before its turns are deleted, so that this turn is either
+                # dropped here or deleted there.
                 if self._database.forgotten:
                     turns = [turn for turn in turns if not self._database.is_dropped(turn.session, turn.times.received_at)]
                 self._write_turns(turns)
@@ -124,7 +125,7 @@ class TurnWriter:
 
     @contextmanager
     def _using_files(self, doing: str) -> Iterator[None]:
-        """Raise FilesLostError for failures that come from removed or truncated files: then this connection has to be kept."""
+        """Turn failures caused by removed or truncated files into FilesLostError: then this connection has to be kept."""
         try:
             with store_errors(doing, self._database.dialect):
                 yield
@@ -135,7 +136,7 @@ class TurnWriter:
             raise
 
     def undo(self) -> None:
-        """Roll back the transaction that failed, and forget what was cached in it."""
+        """Roll back the failed transaction, and clear the caches."""
         with store_errors("undoing", self._database.dialect):
             self._cursor.execute("ROLLBACK")
         self._clear_caches()
@@ -147,7 +148,7 @@ class TurnWriter:
             return self._cursor.fetchone() is not None
 
     def close(self) -> None:
-        """Close the connection for good: one that failed must not return to the pool."""
+        """Close the connection without returning it to the pool, because it may have failed."""
         if self._database.files is self.files:
             self._database.files = None
         with store_errors("closing the store", self._database.dialect):
@@ -171,7 +172,7 @@ class TurnWriter:
             raise FilesLostError("recording: the files of the database were removed or replaced")
 
     def rescue(self) -> Rescued:
-        """Write what the removed files held back to disk. Raises StoreError if that is not possible now."""
+        """Write the content of removed files back to disk. Raises StoreError if that is not possible now."""
         connection, path = self._connection.connection.driver_connection, self._database.path
         assert isinstance(connection, sqlite3.Connection)
         assert path is not None
@@ -187,8 +188,8 @@ class TurnWriter:
         if not turns:
             return
         if any(turn.enforcement is not None for turn in turns):
-            # Attempts before their turn, so that a reader that has seen the newest turn has seen all.
-            turns = [one for turn in turns for one in (*attempts_of(turn), turn)]
+            # Attempts come before their turn, so that a reader who has seen the turn has seen all of them.
+            turns = [each for turn in turns for each in (*attempts_of(turn), turn)]
         cursor, into, content_ids = self._cursor, self._statements, self._content_ids
         rows = [turn_row(turn, content_ids.of_placements(turn.placements)) for turn in turns]
         splices = [content_ids.of_splices(turn.exchange.splices) for turn in turns]
@@ -216,7 +217,7 @@ class TurnWriter:
         into.true_answers.run(cursor, [row for found, seq in held for row in answer_rows(seq, found)])
 
     def _payload(self, turn: Turn, seq: int, splices: bytes | None) -> Values:
-        # Main and side requests of one session are different conversations; each is like its own predecessor.
+        # Main and side requests of one session are different conversations, so each is patched on its own predecessor.
         line = ATTEMPT if turn.kind_reason == ATTEMPT else turn.kind
         link = self._request_lines.follow((turn.session, line), seq, turn.exchange.request)
         return (seq, *link, splices, turn.exchange.said, turn.exchange.seen)
@@ -240,7 +241,7 @@ class _Statements:
     def __init__(self, dialect: Dialect) -> None:
         is_sqlite = dialect.name == "sqlite"
         self.patience = f"PRAGMA busy_timeout = {_LOCK_PATIENCE_MS}" if is_sqlite else f"SET lock_timeout = {_LOCK_PATIENCE_MS}"
-        # Taking the write lock first means a transaction that has begun cannot fail for a lock.
+        # Take the write lock first, so that a transaction that has begun cannot fail because of a lock.
         self.begin = "BEGIN IMMEDIATE" if is_sqlite else "BEGIN"
         self.snippets = Insertion(dialect, schema.snippets, once)
         self.placements = Insertion(dialect, schema.placements, once)
@@ -270,14 +271,14 @@ def _number_end() -> Insert:
 def _end_session() -> Update:
     session = schema.sessions.c
     at = bindparam("at", type_=session.last_us.type)
-    # A clock that went back must not make an end that lies before the session's last turn.
+    # If the clock went back, the end must not be before the session's last turn.
     ended = case((at > session.last_us, bindparam("at_us", type_=session.last_us.type)), else_=session.last_us)
     change = update(schema.sessions).where(session.id == bindparam("session"), session.ended_us.is_(None))
     return change.values(ended_us=ended, end_reason=bindparam("reason"))
 
 
 def _in_order(items: Iterable[Item]) -> Iterator[tuple[list[Turn], list[SessionEnd], list[Announcement]]]:
-    """Groups that may be written turns first: a turn that comes after its session's end begins a new group."""
+    """Split items into groups in which all turns may be written first: a turn behind its session's end begins a new group."""
     turns: list[Turn] = []
     ends: list[SessionEnd] = []
     announcements: list[Announcement] = []
@@ -303,11 +304,11 @@ def _event_row(item: Announcement) -> Values:
 
 AnyInsert: TypeAlias = "sqlite.Insert | postgresql.Insert"
 
-# One hour in microseconds. A literal: statements that are compiled ahead take no parameters beside their rows.
+# One hour in microseconds. A literal, because precompiled statements have no parameters except their rows.
 _LONGEST_REQUEST = literal_column("3600000000", BigInteger())
 _MAX_ROWS = 16
 _LARGER = (64, 32)
-"""Few sizes, so that the driver keeps all statements compiled."""
+"""Only a few sizes, so that the driver caches all statements."""
 
 
 class Insertion:
@@ -332,11 +333,11 @@ class Insertion:
         for chunk in _chunks(rows):
             cursor.execute(self._statement(len(chunk)), tuple(chain.from_iterable(chunk)))
             if self._dialect.name == "postgresql":
-                # The order of returned rows is not promised, so they are matched by their first column.
+                # The order of returned rows is not guaranteed, so match them by their first column.
                 found: dict[Value, int] = dict(cursor.fetchall())
                 numbers += [found[row[0]] for row in chunk]
             else:
-                # RETURNING would cost a third more here, and one statement by the only writer numbers its rows in order.
+                # RETURNING would take a third longer, and one statement of the only writer numbers its rows in order.
                 last: int = cursor.lastrowid
                 numbers += range(last - len(chunk) + 1, last + 1)
         return numbers
@@ -349,8 +350,8 @@ class Insertion:
         return found
 
     def _compile(self, shape: Callable[["AnyInsert"], "AnyInsert"]) -> tuple[str, str, str]:
-        """The statement for one row in three parts: before, within and after the values, which are then repeated. SQLAlchemy takes
-        30 ms to compile 16 rows of turns, while a request waits."""
+        """The statement for one row in three parts: before, within and after the values, which are then repeated. (SQLAlchemy takes
+        30 ms to compile 16 rows of turns, while a request waits.)"""
         insert = _insert_into(self._table, self._dialect).values(dict.fromkeys(self._columns)).inline()
         statement: AnyInsert | ReturningInsert[*tuple[object, int]] = shape(insert)
         if self._is_numbered and self._dialect.name == "postgresql":
@@ -362,7 +363,7 @@ class Insertion:
 
 def _insert_into(table: Table, dialect: Dialect) -> "AnyInsert":
     if dialect.name == "postgresql":
-        # Imported here: it is slow to load.
+        # Imported here, because it is slow to load.
         from sqlalchemy.dialects import postgresql
 
         return postgresql.insert(table)
@@ -370,7 +371,7 @@ def _insert_into(table: Table, dialect: Dialect) -> "AnyInsert":
 
 
 def _chunks(rows: Sequence[Values]) -> Iterable[Sequence[Values]]:
-    """The rows in as few pieces as there are statements for. The driver keeps a statement of each size compiled."""
+    """Split the rows into as few chunks as possible with the sizes of the cached statements."""
     if len(rows) <= _MAX_ROWS:
         return (rows,) if rows else ()
     return _large_chunks(rows)
@@ -386,13 +387,13 @@ def _large_chunks(rows: Sequence[Values]) -> Iterator[Sequence[Values]]:
 
 
 def once(insert: "AnyInsert") -> "AnyInsert":
-    """A row whose key is already there is the same row."""
+    """Ignore a row whose key exists already: it is the same row."""
     return insert.on_conflict_do_nothing()
 
 
 def add_to_session(insert: "AnyInsert") -> "AnyInsert":
-    """Begin the session, or count more turns in it; a request that came after the session's end opens it again. So does one that
-    came long before the end and is recorded only now: the clock was ahead when the session ended."""
+    """Insert the session, or add turns to it. A request after the session's end opens it again; so does one long before the end,
+    because the clock must have been ahead when the session ended."""
     old, new = schema.sessions.c, insert.excluded
     is_reopened = (new.last_us > old.ended_us) | (new.last_us < old.ended_us - _LONGEST_REQUEST)
     return insert.on_conflict_do_update(
@@ -411,7 +412,7 @@ def add_to_session(insert: "AnyInsert") -> "AnyInsert":
     )
 
 
-# SQLite's two-argument min and max are spelled differently in PostgreSQL; CASE is the same in both.
+# SQLite's two-argument min and max have other names in PostgreSQL; CASE works in both.
 def _lesser(a: ColumnElement[int], b: ColumnElement[int]) -> ColumnElement[int]:
     return case((a < b, a), else_=b)
 

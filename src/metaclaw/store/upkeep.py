@@ -1,5 +1,5 @@
-"""Upkeep of the database: keeping it below a size limit, giving unused space back to the disk, checking an SQLite file without
-changing it, and copying all readable rows to a new file."""
+"""Upkeep of the database: keep it below a size limit, return unused space to the disk, check an SQLite file without changing it,
+and copy all readable rows to a new file."""
 
 import logging
 import sqlite3
@@ -25,18 +25,18 @@ from metaclaw.store.schema import HEAD, STORED_REVISION, batch_turns, batches, i
 log = logging.getLogger(__name__)
 
 _ROOM = 0.9
-"""Share of the limit down to which sessions are removed, so that it is not reached again at once."""
+"""Sessions are removed down to this share of the limit, so that it is not reached again at once."""
 _IDLE = timedelta(days=1)
 _SESSIONS_AT_ONCE = 50
 _PAGES_AT_ONCE = 512
 _FREE_PAGES = 64
-"""Free pages that stay in the file for what is recorded next."""
+"""Free pages that stay in the file for the next turns."""
 _CHECK_S = 120.0
-"""Longest that a check for damage may take: while it reads, the log cannot be emptied."""
+"""Time limit of a check for damage, because the log cannot be emptied while it reads."""
 
 
 class SqlUpkeep:
-    """Measures a database and makes room in it. Blocks, but holds the write lock only for moments."""
+    """Measures a database and makes room in it. Blocks, but holds the write lock only briefly."""
 
     def __init__(self, database: Database, max_bytes: int = 0, now: Callable[[], datetime] = utc_now) -> None:
         self._database = database
@@ -47,14 +47,14 @@ class SqlUpkeep:
         """Sessions removed to make room, since the start."""
 
     def size(self) -> StoreSize:
-        """How large the database is and may become."""
+        """The size of the database and its limit."""
         with self._database.reading("measuring the store") as connection:
             size_bytes, free_bytes = _measure(connection)
         return StoreSize(size_bytes, free_bytes, self._max_bytes or None, self.removed_sessions)
 
     def make_room(self) -> int:
-        """Remove the oldest sessions if the database is larger than its limit. Returns how many went. Sessions that are going on
-        stay, and so do those whose turns are being trained on. What was learned from the others stays."""
+        """Remove the oldest sessions if the database is larger than its limit; return their number. Active sessions stay, and so do
+        those whose turns are being trained on. What was learned from the removed sessions stays."""
         removed = 0
         excess: str | None = None
         if self._max_bytes and self._used() > self._max_bytes:
@@ -79,7 +79,7 @@ class SqlUpkeep:
         return removed
 
     def check(self) -> None:
-        """Look for damage and note it. Recording goes on: what can be written can be read again."""
+        """Look for damage and put it into the notices. Recording continues: new turns can be read again."""
         if self._database.kind != "sqlite":
             return
         deadline_s = time.monotonic() + _CHECK_S
@@ -93,13 +93,13 @@ class SqlUpkeep:
             problem = quick_check(driver, is_over)
         if problem is not None:
             self._database.notices["damage"] = (
-                f"the database is damaged ({problem}); recording goes on, but some of it cannot be read."
-                " Run `metaclaw stop`, then `metaclaw store repair`, which saves what can be read"
+                f"the database is damaged ({problem}); recording continues, but parts of it cannot be read."
+                " Run `metaclaw stop`, then `metaclaw store repair`, which saves the readable part"
             )
             log.error("store is damaged; stop the program and run `metaclaw store repair` problem=%s", problem)
 
     def give_back(self) -> int:
-        """Return free pages of the file to the disk, a few at a time. Returns how many bytes."""
+        """Return free pages of the file to the disk, a few at a time. Returns the number of bytes."""
         with self._database.reading("measuring the store") as connection:
             before, _ = _measure(connection)
             if self._database.kind != "sqlite" or connection.exec_driver_sql("PRAGMA auto_vacuum").scalar() != _INCREMENTAL:
@@ -110,7 +110,7 @@ class SqlUpkeep:
                 free = connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0
                 if free <= _FREE_PAGES:
                     break
-                # One row for each page, which has to be fetched for the page to go.
+                # It returns one row for each page, which has to be fetched for the page to be freed.
                 cursor = connection.connection.cursor()
                 cursor.execute(f"PRAGMA incremental_vacuum({min(_PAGES_AT_ONCE, free - _FREE_PAGES)})")
                 cursor.fetchall()
@@ -120,8 +120,8 @@ class SqlUpkeep:
 
     def _describe_excess(self, used: int) -> str:
         return (
-            f"the store is over its limit (store.max_gb): it holds {used / 1e9:.3g} of {self._max_bytes / 1e9:g} GB. Nothing is"
-            " removed, because every session is going on, was used within the last day, or is being trained on"
+            f"the store is over its limit (store.max_gb): it has {used / 1e9:.3g} of {self._max_bytes / 1e9:g} GB. Nothing is"
+            " removed, because every session is active, was used within the last day, or is being trained on"
         )
 
     def _used(self) -> int:
@@ -144,7 +144,7 @@ _INCREMENTAL = 2
 
 
 def compact(database: Database) -> None:
-    """Rewrite an SQLite file of an older version, so that free space can be given back. No other program may use it."""
+    """Rewrite an SQLite file of an older version, so that free space can be returned to the disk. No other program may use it."""
     with store_errors(f"rewriting {database}", database.dialect), database.engine.connect() as connection:
         cursor = connection.connection.cursor()
         if cursor.execute("PRAGMA auto_vacuum").fetchone() != (_INCREMENTAL,):
@@ -164,16 +164,16 @@ def _measure(connection: Connection) -> tuple[int, int]:
 _SHOWN = 20
 _STEPS = 100_000  # of SQLite's virtual machine: a few milliseconds
 DAMAGE = (sqlite3.Error, UnicodeDecodeError)
-"""What reading a damaged file raises; the driver decodes SQLite's own messages, which may quote it."""
+"""Errors of reading a damaged file. UnicodeDecodeError: the driver decodes SQLite's messages, which may quote the file."""
 
 _UPGRADE = "Upgrade the program; this version must not repair it."
-_RESTORE = "Nothing can be read, so a repair would save nothing: metaclaw store restore PATH puts a backup in its place."
-_REPAIR = "metaclaw store repair saves what can be read; metaclaw store restore PATH puts a backup in its place."
+_RESTORE = "Nothing can be read, so a repair would save nothing: metaclaw store restore PATH replaces it by a backup."
+_REPAIR = "metaclaw store repair saves the readable part; metaclaw store restore PATH replaces it by a backup."
 
 
 @dataclass(frozen=True, slots=True)
 class IntegrityReport:
-    """What a look at a database file found."""
+    """The result of checking a database file."""
 
     revision: str | None
     turns: int | None
@@ -198,7 +198,7 @@ def read_only(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def check_file(path: Path) -> IntegrityReport:
-    """Read the whole file and say what is wrong with it."""
+    """Read the whole file and report all problems."""
     problems: list[str] = []
     facts: dict[str, str | int | None] = {}
     with read_only(path) as connection:
@@ -238,8 +238,8 @@ def find_damage(path: Path) -> str | None:
 
 
 def quick_check(connection: sqlite3.Connection, is_over: Callable[[], bool] = lambda: False) -> str | None:
-    """Read every page, without comparing tables with their indexes, and return the first problem, or None. Stops without a finding
-    when `is_over`. Raises sqlite3.Error for failures that say nothing about the file, such as a lock."""
+    """Read every page, without comparing tables with their indexes, and return the first problem, or None. Stops with None when
+    `is_over`. Raises sqlite3.Error for failures that are not damage, such as a lock."""
     connection.set_progress_handler(is_over, _STEPS)
     try:
         (words,) = connection.execute("PRAGMA quick_check(1)").fetchone()
@@ -276,9 +276,7 @@ def _problems(connection: sqlite3.Connection) -> list[str]:
         dangling: dict[tuple[str, str], int] = {}
         for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
             dangling[table, parent] = dangling.get((table, parent), 0) + 1
-        found += [
-            f"{count} rows of {table} name a row of {parent} that is not there" for (table, parent), count in dangling.items()
-        ]
+        found += [f"{count} rows of {table} refer to a missing row of {parent}" for (table, parent), count in dangling.items()]
         present = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if connection.execute(STORED_REVISION).fetchone() == (HEAD,):
             found += [f"the table {name} is missing" for name in sorted(set(metadata.tables) - present)]
@@ -311,7 +309,7 @@ _RECOUNT = (
 
 @dataclass(frozen=True, slots=True)
 class SalvagedTable:
-    """Rows of one table: saved, unreadable, and dropped because they referred to unreadable ones."""
+    """The number of rows of one table that were saved, unreadable, and dropped because they referred to unreadable ones."""
 
     table: str
     saved: int
@@ -320,7 +318,7 @@ class SalvagedTable:
 
 
 def salvage(damaged: Path, target: Path) -> list[SalvagedTable]:
-    """Write a sound database to `target` with all that can be read from `damaged`, which is not changed. Raises StoreError."""
+    """Write the readable part of `damaged`, which is not changed, to a new database `target`. Raises StoreError."""
     open_database(f"sqlite:///{target}").close()
     with read_only(damaged) as source, closing(sqlite3.connect(target, isolation_level=None)) as connection:
         try:
@@ -328,7 +326,7 @@ def salvage(damaged: Path, target: Path) -> list[SalvagedTable]:
         except DAMAGE as error:
             raise StoreError(
                 f"repairing {damaged}: its list of tables cannot be read, so nothing can be saved ({error})."
-                " Put a backup in its place with `metaclaw store restore`, or move it away to begin anew"
+                " Replace it by a backup with `metaclaw store restore`, or move it away to begin with an empty one"
             ) from error
         return _salvage(source, connection, present)
 
@@ -370,7 +368,7 @@ class _Copy:
         self._insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})"
 
     def run(self) -> int:
-        """Copy what can be read. Returns about how many rows could not."""
+        """Copy the readable rows. Returns the approximate number of unreadable ones."""
         ranges = [(self._bound("min", lambda: 0), self._bound("max", self._largest))]
         unreadable = reads = 0
         while ranges and reads < _MAX_READS:
@@ -387,7 +385,7 @@ class _Copy:
         return unreadable
 
     def _copy(self, low: int, high: int) -> int | None:
-        """Copy rows until one cannot be read. Returns where to go on, or None at the end."""
+        """Copy rows until one cannot be read. Returns the number to continue from, or None at the end."""
         try:
             for rowid, *values in self._source.execute(self._select, (low, high)):
                 self._target.execute(self._insert, values)
@@ -404,7 +402,7 @@ class _Copy:
         return 0 if found is None else int(found)
 
     def _largest(self) -> int:
-        """No row can have a larger number: numbered tables keep their largest, and others have so many rows at most."""
+        """An upper bound of the row numbers: the recorded maximum of a numbered table, else the most that the pages can hold."""
         known = 0
         with suppress(*DAMAGE):
             known = dict(self._source.execute("SELECT name, seq FROM sqlite_sequence")).get(self._table, 0)
@@ -413,7 +411,7 @@ class _Copy:
 
 
 def _drop_what_is_incomplete(connection: sqlite3.Connection) -> None:
-    """A turn without its body, or with a reference to what is gone, cannot be read: it goes as a whole."""
+    """Delete turns without a body, and rows that refer to missing ones, until none are left; then recount."""
     connection.execute(_MISSING_SESSIONS)
     while True:
         changes = connection.total_changes
@@ -428,7 +426,7 @@ def _drop_what_is_incomplete(connection: sqlite3.Connection) -> None:
 
 
 def _keep_numbers(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Numbers that were given are not given again, even if their rows are lost."""
+    """Copy the counters of numbered tables, so that the numbers of lost rows are not used again."""
     with suppress(*DAMAGE):
         for table, seq in source.execute("SELECT name, seq FROM sqlite_sequence").fetchall():
             target.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))

@@ -1,7 +1,7 @@
-"""Sums that background loops keep, and how far each has read: what calls to models cost, and when each skill last matched a task.
+"""Sums kept by background loops: the cost of calls to models, and when each skill last matched a task; and the loops' cursors.
 
-Spending is summed by local day, purpose, model and learned item. A cursor is the number of the last turn that a loop has read, so
-that it goes on there after a restart.
+Spending is summed by local day, purpose, model and learned item. A cursor is the number of the last turn that a loop has read, from
+which it continues after a restart.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,29 +26,29 @@ ENFORCEMENT_OFF = "enforcement:off"
 
 
 class SqlCursors:
-    """A number by name. Each name has one reader that moves it."""
+    """Cursors by name. Each has one reader that moves it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def cursor(self, name: str) -> int:
-        """Where the reader of this name is; 0 for one that has not begun."""
+        """The cursor of this name; 0 if there is none."""
         with self._database.reading("reading a cursor") as connection:
             return read_cursor(connection, name) or 0
 
     def has_cursor(self, name: str) -> bool:
-        """Whether the reader of this name has begun."""
+        """Whether there is a cursor of this name."""
         with self._database.reading("reading a cursor") as connection:
             return read_cursor(connection, name) is not None
 
     def move_cursor(self, name: str, seq: int) -> None:
-        """Note that the reader of this name is done with everything up to here."""
+        """Record that the reader of this name has read everything up to `seq`."""
         with self._database.writing("moving a cursor") as connection:
             write_cursor(connection, name, seq)
 
 
 def read_cursor(connection: Connection, name: str) -> int | None:
-    """Where the reader of this name is; None for one that has not begun."""
+    """The cursor of this name; None if there is none."""
     found: int | None = connection.execute(select(cursors.c.seq).where(cursors.c.name == pack_text(name))).scalar()
     return found
 
@@ -60,7 +60,7 @@ def write_cursor(connection: Connection, name: str, seq: int) -> None:
 
 
 def present(connection: Connection, column: Column[_T], wanted: Collection[_T]) -> set[_T]:
-    """Which of these values the column has."""
+    """The values that the column contains, of those wanted."""
     if not wanted:
         return set()
     return set(connection.execute(select(column).where(column.in_(wanted)).distinct()).scalars())
@@ -80,19 +80,19 @@ _BEGIN = text("INSERT INTO cursors (name, seq) VALUES (:name, 0) ON CONFLICT (na
 
 Sums = Mapping[SpendingKey, Spending]
 PriceServed = Callable[[str, datetime, str, Usage], tuple[SpendingKey, Spending]]
-"""Prices a request of an agent's turn: its purpose, when it came, `provider/model`, and the tokens it took."""
+"""Computes the cost of a request of an agent from its purpose, its time, `provider/model`, and its tokens."""
 _attempt_of, _first_of = turn_attempts.alias("attempt_of"), turn_attempts.alias("first_of")
 _parent, _first = turns.alias("parent"), turns.alias("first")
 
 
 class SqlSpending:
-    """Sums of calls. Any number of processes may add to them."""
+    """Sums of calls. Several processes may add to them at once."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def add(self, sums: Sums) -> None:
-        """Add to the sums, all or nothing. An item that no skill or candidate is called any more is left out of the key."""
+        """Add to the sums, all or nothing. Items that are not the name of a skill or candidate any more are left out."""
         if not sums:
             return
         with self._database.writing("counting calls to models") as connection:
@@ -101,14 +101,14 @@ class SqlSpending:
                 _add_spending(connection, key, more, pack_text(key.item) if pack_text(key.item) in known else "")
 
     def add_served(self, price: PriceServed) -> int:
-        """Count the main turns of agents that were recorded since the last time; the number of rows that were read. Blocks. A turn
-        of which calls were held counts with its first attempt; the later ones are counted as `enforce`."""
+        """Count the main turns of agents that were recorded since the last call; return the number of rows read. Blocks. For a turn
+        with held calls the first attempt is counted as the turn, and the later ones as `enforce`."""
         with self._database.reading("looking for new turns") as connection:
             counted = read_cursor(connection, _SPENDING_CURSOR) or 0
             if (connection.execute(select(func.max(turns.c.seq))).scalar() or 0) <= counted:
                 return 0
         with self._database.writing("counting turns") as connection:
-            # Locked, since several programs may count on PostgreSQL; SQLite has one writer at a time.
+            # Lock the cursor, because several programs may count on PostgreSQL; SQLite has one writer at a time.
             connection.execute(_BEGIN, {"name": _SPENDING_CURSOR})
             cursor = select(cursors.c.seq).where(cursors.c.name == _SPENDING_CURSOR).with_for_update()
             after = connection.execute(cursor).scalar_one()
@@ -128,7 +128,7 @@ class SqlSpending:
         return len(rows)
 
     def sums(self, since: str = "", *, by_item: bool = False) -> dict[SpendingKey, Spending]:
-        """The sums of the days from `since` on, oldest first; items are added up unless they are asked for."""
+        """The sums of the days from `since` on, oldest first; summed over items unless `by_item`."""
         keys = [spending.c[name] for name in (_KEYS if by_item else _KEYS[:3])]
         query = select(*keys, *(func.sum(spending.c[name]).label(name) for name in _SUMS))
         query = query.where(spending.c.day >= since).group_by(*keys).order_by(*keys)
@@ -136,7 +136,7 @@ class SqlSpending:
             return dict(_sum_of(row, unpack_text(row.item) if by_item else "") for row in connection.execute(query))
 
     def forget_items_before(self, day: str) -> None:
-        """Keep only the daily sums of days before this one, without the items."""
+        """Remove the items from the sums of earlier days."""
         is_old = (spending.c.day < day) & (spending.c.item != "")
         with self._database.reading("looking for old items") as connection:
             if connection.execute(select(spending.c.day).where(is_old).limit(1)).first() is None:
@@ -162,13 +162,13 @@ class SqlSpending:
 
 
 def _usage(row: ResultRow) -> Usage:
-    """The tokens of one request: those of a turn with attempts are the sum of all of them."""
+    """The tokens of one request. Those of a turn with attempts are the sum of all attempts, so its first attempt's are used."""
     prefix = "" if row.first is None else "first_"
     return Usage(*(getattr(row, f"{prefix}{name}") or 0 for name in _TOKENS))
 
 
 def erase_items(connection: Connection, names: Collection[str]) -> None:
-    """Take the packed names of forgotten skills out of the sums, unless others have them; what they cost stays counted."""
+    """Remove the packed names of forgotten skills from the sums, unless another skill has the name; the cost stays counted."""
     if gone := set(names) - _known_spending(connection, names):
         _drop_items(connection, spending.c.item.in_(gone))
 
@@ -181,7 +181,7 @@ def _drop_items(connection: Connection, condition: ColumnElement[bool]) -> None:
 
 
 def _known_spending(connection: Connection, names: Collection[str]) -> set[str]:
-    """Of these names those of skills and candidates: not even the name of a forgotten one is kept."""
+    """The names that skills and candidates have, of those given: not even the name of a forgotten skill is kept."""
     return present(connection, memberships.c.name, names) | present(connection, candidates.c.name, names)
 
 
@@ -200,25 +200,25 @@ _USES_CURSOR = "uses"
 
 @dataclass(frozen=True, slots=True)
 class SkillUse:
-    """When a skill last matched a task, and in how many turns it did."""
+    """When a skill last matched a task, and in how many turns it has."""
 
     last_at: datetime
     times: int
 
 
 class SqlUses:
-    """Counts by skill. One reader feeds it, in order; what it was told before is not counted again."""
+    """Uses by skill. One reader calls `note`, in order; turns are not counted twice."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def cursor(self) -> int:
-        """Up to which turn everything is counted."""
+        """The last turn that was counted."""
         with self._database.reading("reading a cursor") as connection:
             return read_cursor(connection, _USES_CURSOR) or 0
 
     def note(self, rows: Sequence[TurnRow]) -> None:
-        """Count the skills that matched in these turns, side turns left out, and move the cursor behind them; all or nothing."""
+        """Count the skills that matched in the main turns among these, and move the cursor behind them; all or nothing."""
         if not rows:
             return
         with self._database.writing("noting uses of skills") as connection:
@@ -239,7 +239,7 @@ class SqlUses:
                 connection.execute(insert(uses), [{"skill": name, "last_us": pack_instant(at), "times": 0} for name in known])
 
     def uses_of(self, names: Collection[SkillName]) -> dict[SkillName, SkillUse]:
-        """How these skills were used; skills that were never counted are left out."""
+        """The uses of these skills; skills that were never counted are left out."""
         query = select(uses).where(uses.c.skill.in_([pack_text(name) for name in names]))
         with self._database.reading("reading uses of skills") as connection:
             return {
@@ -256,8 +256,8 @@ class SqlUses:
         workspaces: Collection[str] | None = None,
         without_user: bool = False,
     ) -> int:
-        """How many tasks were worked on after that, counted up to `most`: those of these users, in these workspaces, or
-        of requests without a user id; all where none of the three is given."""
+        """The number of tasks after `instant`, at most `most`: those of these users, in these workspaces, or of requests without a
+        user id; all tasks if none of the three is given."""
         since = pack_instant(instant)
         is_wanted = _speaks(users, workspaces, without_user=without_user)
         tasks = (
@@ -280,8 +280,8 @@ class SqlUses:
         workspaces: Collection[str] | None = None,
         without_user: bool = False,
     ) -> list[Outcome]:
-        """The newest known outcomes of main turns of these people: with a skill `placed`, of this generation and later ones;
-        without one, of earlier generations."""
+        """The newest known outcomes of main turns of these people: of this generation and later ones with the skill `placed`; if
+        `placed` is None, of earlier generations."""
         is_known = stands.c.outcome.in_((Outcome.PASS.value, Outcome.FAIL.value))
         is_then = turns.c.generation < generation if placed is None else turns.c.generation >= generation
         query = (
@@ -308,7 +308,7 @@ def _speaks(users: Collection[str] | None, workspaces: Collection[str] | None, *
 
 
 def _matched(connection: Connection, fresh: dict[int, TurnRow]) -> dict[str, SkillUse]:
-    """The skills that stood in these prompts or were withheld from them by chance."""
+    """The skills that were in these prompts or were withheld from them by chance."""
     found: set[tuple[str, int]] = {(pack_text(name), row.seq) for row in fresh.values() for name in row.stamp.skills}
     withheld = select(draws.c.skill, draws.c.turn).where(draws.c.turn.in_(fresh), draws.c.placed.is_(False))
     found |= {(skill, seq) for skill, seq in connection.execute(withheld)}

@@ -1,4 +1,4 @@
-"""The writer thread, which commits turns in groups and retries while the store fails, and the queue that feeds it."""
+"""The writer thread, which commits turns in groups and retries while the store fails, and its queue."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class QueuedItem:
-    """An item to write, the future that waits for it, and how often it failed while others were written."""
+    """An item to write, its caller's future, and how often it failed while others were written."""
 
     __slots__ = ("attempts", "commits_seen", "is_turn", "item", "refusals", "waiting", "weight_bytes")
 
@@ -35,20 +35,20 @@ class QueuedItem:
 
 
 class WriteQueue:
-    """A bounded queue of entries. What the writer has taken still counts until it is freed or put back."""
+    """A bounded queue. Items that the writer has taken still count until they are freed or put back."""
 
     def __init__(self, max_entries: int, max_bytes: int, batch_entries: int, batch_bytes: int) -> None:
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._batch_entries, self._batch_bytes = batch_entries, batch_bytes
         self._lock = threading.Lock()
-        # A condition variable would do the same in several times the time.
+        # A condition variable takes several times as long.
         self._work: SimpleQueue[None] = SimpleQueue()
         self._is_waited_for = False
         self._closing = threading.Event()
         self._entries: deque[QueuedItem] = deque()
         self._held_entries = self._held_bytes = 0
         self._held_turns = self._held_turn_bytes = 0
-        self._ending: set[SessionId] = set()  # whose end is held; saves a search for most
+        self._ending: set[SessionId] = set()  # sessions whose end is in the queue; avoids most searches
         self._is_closed = False
         self._is_check_due = False
         self.progress_s = 0.0
@@ -61,7 +61,7 @@ class WriteQueue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing for the writer to take, and there may be later."""
+        """Whether the queue is open and has no item for the writer."""
         return not self._entries and not self._is_closed
 
     @property
@@ -70,8 +70,8 @@ class WriteQueue:
         return self._held_turns
 
     def offer(self, queued: QueuedItem) -> bool:
-        """Take the queued if there is room; one that is larger than all the room is taken when nothing else is there. The writer is
-        not woken: call `wake` after the last of several."""
+        """Add an item if there is room; False if not. An item that is larger than the whole queue is accepted when it is empty. The
+        writer is not woken: call `wake` after the last of several items."""
         with self._lock:
             if self._held_entries and not self._fits(queued.weight_bytes):
                 return False
@@ -80,18 +80,18 @@ class WriteQueue:
             return True
 
     def wake(self) -> None:
-        """Wake the writer: there may be something to write."""
+        """Wake the writer."""
         with self._lock:
             self._wake()
 
     def ask_for_check(self) -> None:
-        """Have the writer look at its files, even if there is nothing to write."""
+        """Make the writer check its files, even if there is nothing to write."""
         with self._lock:
             self._is_check_due = True
             self._wake()
 
     def squeeze(self, queued: QueuedItem) -> list[QueuedItem]:
-        """Take the queued even when full: what waited longest makes room, a turn only for a turn. Returns what was dropped."""
+        """Add an item even if the queue is full: the oldest are dropped for it, turns only for a turn. Returns those dropped."""
         with self._lock:
             if queued.weight_bytes > self._max_bytes:
                 return [queued]
@@ -104,7 +104,7 @@ class WriteQueue:
             return dropped
 
     def take(self) -> list[QueuedItem]:
-        """Wait for work; everything that waits, up to one batch. Empty when closed and nothing is left, or when a check is due."""
+        """Wait for items; return at most one batch. Empty if the queue is closed and empty, or if a check of files is due."""
         while True:
             with self._lock:
                 if self._entries or self._is_closed or self._is_check_due:
@@ -114,8 +114,7 @@ class WriteQueue:
             self._work.get()
 
     def put_back(self, entries: list[QueuedItem]) -> list[QueuedItem]:
-        """Keep what could not be written, in its old place, or, alone and not for the first time, behind the others. Returns what
-        was dropped."""
+        """Put unwritten items back in front; a single item that failed before goes to the end. Returns the items dropped."""
         with self._lock:
             if len(entries) == 1 and entries[0].attempts > 1:
                 self._entries.extend(entries)
@@ -131,11 +130,11 @@ class WriteQueue:
                 self._let_go(queued)
 
     def pause(self, seconds: float) -> None:
-        """Wait, unless the queue is or gets closed."""
+        """Wait, but not longer than the queue is open."""
         self._closing.wait(seconds)
 
     def close(self) -> None:
-        """Take nothing more, and wake the writer."""
+        """Accept no more items, and wake the writer."""
         with self._lock:
             self._is_closed = True
             self._wake()
@@ -165,7 +164,7 @@ class WriteQueue:
         return self._held_entries < self._max_entries and self._held_bytes + more_bytes <= self._max_bytes
 
     def _has_end(self, end: SessionEnd) -> bool:
-        """Whether an end of this session waits already. If the session has gone on since, the new end replaces the old one."""
+        """Whether an end of this session waits already. If turns of the session follow it, the old end is removed instead."""
         if end.session not in self._ending:
             return False
         has_gone_on = False
@@ -187,7 +186,7 @@ class WriteQueue:
                 break
             dropped.append(lesser)
             self._remove(lesser)
-        # What is left over may be ends and events that the writer has in hand: few, and no reason to lose a turn.
+        # The excess may be ends and events that the writer has taken: they are few, and no turn is dropped for them.
         while self._entries and self._is_over(self._held_turns, self._held_turn_bytes):
             dropped.append(self._entries[0])
             self._remove(dropped[-1])
@@ -224,7 +223,7 @@ _MAX_REFUSALS = 5
 
 @dataclass(frozen=True, slots=True)
 class LedgerLimits:
-    """How much may wait in memory, how much goes in one transaction, and how long a failing store is waited for."""
+    """Limits of the items in memory and in one transaction, and the timeouts for a failing store."""
 
     waiting_turns: int = 1024
     waiting_bytes: int = 64 << 20
@@ -239,7 +238,7 @@ class LedgerLimits:
 
 @dataclass(slots=True)
 class WriteReport:
-    """Which items were written or lost, why the store fails (None if it does not), and whether it was seen to work."""
+    """The items written or lost, why the store fails (None if it does not), and whether a write succeeded."""
 
     written: list[QueuedItem] = field(default_factory=list)
     lost: list[QueuedItem] = field(default_factory=list)
@@ -255,7 +254,7 @@ class WriteReport:
 
 
 class WriterThread:
-    """Writes what a queue holds until it is closed and empty; `report` is called from this thread."""
+    """Writes the items of a queue until it is closed and empty; `report` is called from this thread."""
 
     def __init__(self, database: Database, queue: WriteQueue, limits: LedgerLimits, report: Callable[[WriteReport], None]) -> None:
         self._database = database
@@ -298,7 +297,7 @@ class WriterThread:
         self._send_report(report)
 
     def _probe(self) -> None:
-        """Check whether a store that failed works again while nothing waits."""
+        """Test whether a store that failed works again, while nothing waits."""
         try:
             self._write([])
         except StoreError as error:
@@ -308,7 +307,7 @@ class WriterThread:
             self._send_report(WriteReport(is_working=True))
 
     def _check_files(self) -> None:
-        """Write removed files anew even if there is nothing to record."""
+        """Restore removed files even if there is nothing to record."""
         try:
             if self._turn_writer is not None:
                 self._turn_writer.check_files()
@@ -349,7 +348,7 @@ class WriterThread:
         return self._success(items)
 
     def _write_singly(self, items: list[QueuedItem]) -> WriteReport:
-        """One transaction each, so that one bad turn spoils no other."""
+        """Write each item in its own transaction, so that a bad turn does not affect the others."""
         report = WriteReport()
         queue = deque(items)
         has_probed = False
@@ -358,7 +357,7 @@ class WriterThread:
             if report.trouble is not None and not report.written:
                 if has_probed or not queue:
                     break
-                # The smallest of the others shows whether the store fails or that item.
+                # Try the smallest other item, to see whether the store fails or only that item.
                 lightest = min(queue, key=lambda queued: queued.weight_bytes)
                 queue.remove(lightest)
                 queue.appendleft(lightest)
@@ -368,7 +367,7 @@ class WriterThread:
     def _write_alone(self, queued: QueuedItem) -> WriteReport:
         try:
             turn_writer = self._open_turn_writer()
-            # A commit may have succeeded although we heard that it failed.
+            # A commit may have succeeded although it reported a failure.
             if not (isinstance(queued.item, Turn) and turn_writer.has(queued.item)):
                 self._write([queued.item])
         except RefusedError as error:
@@ -379,7 +378,7 @@ class WriterThread:
         return self._success([queued])
 
     def _write_without_usage(self, queued: QueuedItem, refusal: RefusedError) -> WriteReport:
-        """A provider may send any number as its usage; what the client saw must not be lost for it."""
+        """Write a turn without its usage: a provider may send any number, and the turn must not be lost for it."""
         turn = queued.item
         if not isinstance(turn, Turn) or turn.usage is None:
             return self._refused(queued, refusal)
@@ -401,7 +400,7 @@ class WriterThread:
         self._close_turn_writer()
         self._has_failed = True
         for queued in items:
-            # An item that keeps failing while others are written is at fault, not the store.
+            # If an item keeps failing while others are written, the item is at fault and not the store.
             if queued.attempts and self._commits > queued.commits_seen:
                 queued.refusals += 1
             queued.attempts += 1
@@ -449,7 +448,7 @@ class WriterThread:
             self._rescue(self._turn_writer)
         if self._turn_writer is None:
             if self._has_failed:
-                # The file may be another one by now, or none.
+                # The file may have been replaced or removed.
                 self._database.close()
                 self._database.prepare()
             self._turn_writer = TurnWriter(self._database, self._limits.request_line_bytes)
@@ -464,9 +463,9 @@ class WriterThread:
             self._close_turn_writer()
 
     def _rescue(self, turn_writer: TurnWriter) -> None:
-        """Write removed files anew and open them. Until that is done the old connection stays: it is all that is left of them."""
-        self.doing = "removed files of the database are being written anew"
-        log.error("store files removed; writing what they held anew database=%s", self._database)
+        """Restore removed files and open them. Until then the old connection stays open: only it still has their content."""
+        self.doing = "removed files of the database are being restored"
+        log.error("store files removed; restoring them database=%s", self._database)
         try:
             rescued = turn_writer.rescue()
             if rescued.written is not None:
@@ -479,7 +478,7 @@ class WriterThread:
         turn_writer.is_lost = False
         self._discard(turn_writer)
         self._database.notices["files"] = rescued.what
-        log.warning("store files written anew what=%s", rescued.what)
+        log.warning("store files restored what=%s", rescued.what)
 
     def _reopen(self, written: tuple[int, int]) -> TurnWriter:
         turn_writer = TurnWriter(self._database, self._limits.request_line_bytes)
@@ -491,7 +490,7 @@ class WriterThread:
     def _close_turn_writer(self) -> None:
         turn_writer, self._turn_writer = self._turn_writer, None
         if turn_writer is not None and turn_writer.is_lost:
-            self._turn_writer = turn_writer  # its connection is all that is left of the files
+            self._turn_writer = turn_writer  # only its connection still has the content of the files
         elif turn_writer is not None:
             self._discard(turn_writer)
 

@@ -1,4 +1,4 @@
-"""Parts of texts: JSON documents inside prose, texts cut to a limit, hidden characters, and text in base64 or hexadecimal."""
+"""Find JSON in prose, cut texts to a limit, and reveal hidden characters and text in base64 or hexadecimal."""
 
 import base64
 import binascii
@@ -29,12 +29,12 @@ def json_documents(text: str, most: int, openings: str = "{[") -> Iterator[Json]
 
 
 def answer_documents(text: str, most: int, openings: str = "{[") -> list[Json]:
-    """JSON documents in a model's answer, without those in its thoughts; the last first, since models think aloud."""
+    """JSON documents in a model's answer outside its thoughts, the last first: earlier ones are often drafts."""
     return list(json_documents(_THINKING.sub(" ", text), most, openings))[::-1]
 
 
 def cut_middle(text: str, limit: int) -> str:
-    """The text, or its beginning and end with a note of how much is missing between them."""
+    """The text; if it is longer than `limit`, its beginning and end with a note between them of how much is missing."""
     if len(text) <= limit:
         return text
     note = f" … [{len(text) - limit} characters left out] … "
@@ -45,7 +45,7 @@ def cut_middle(text: str, limit: int) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The text on one line, cut at the end."""
+    """The text on one line, cut after `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 1].rstrip()}…"
 
@@ -93,7 +93,7 @@ _HIDDEN_ON_PURPOSE = re.compile(
 
 
 def may_contain_hidden(text: str) -> bool:
-    """Whether the text has any candidate for HIDDEN: a quick test before the exact one."""
+    """A quick test before HIDDEN: whether the text may have a match."""
     return not text.isascii() and _SUSPECT.search(text) is not None
 
 
@@ -113,7 +113,7 @@ def without_hidden_characters(text: str) -> str:
 
 
 def hides_characters(text: str) -> bool:
-    """Whether the text hides characters on purpose. Joiners that a script or an emoji needs do not count."""
+    """Whether the text hides characters on purpose. Joiners that a script or an emoji requires do not count."""
     return not text.isascii() and _HIDDEN_ON_PURPOSE.search(text) is not None
 
 
@@ -131,15 +131,15 @@ def hides_text(text: str) -> bool:
     if any(from_base64(token) or (HEX.fullmatch(token) and from_hex(token)) for token in tokens):
         return True
     long = (token for token in set(tokens) if len(token) >= _LONG_TOKEN and "/" not in token)
-    random = sum(len(one) for one in long if all(any(map(kind, one)) for kind in (str.isdigit, str.isupper, str.islower)))
+    random = sum(len(token) for token in long if all(any(map(kind, token)) for kind in (str.isdigit, str.isupper, str.islower)))
     return random > len("".join(text.split())) / 2
 
 
 def from_base64(token: str) -> str:
     """The text that a token encodes, or an empty string."""
     bare = token.rstrip("=")
-    # Plain text has no byte above 127, so each group of four begins with one of the first half of the alphabet.
-    if len(bare) % 4 == 1 or bare[:_SAMPLE:4].strip(_FIRST_HALF) or not _reads(_decoded(bare[:_SAMPLE])):
+    # ASCII text has no byte above 127, so the first character of each group of four is in the first half of the base64 alphabet.
+    if len(bare) % 4 == 1 or bare[:_SAMPLE:4].strip(_FIRST_HALF) or not _is_text(_decoded(bare[:_SAMPLE])):
         return ""
     return _text(_decoded(bare))
 
@@ -157,10 +157,10 @@ def from_hex(token: str) -> str:
     return _text(bytes.fromhex(token)) if len(token) % 2 == 0 else ""
 
 
-def _reads(raw: bytes) -> bool:
-    """Whether these bytes are text; names and random tokens decode to noise."""
+def _is_text(raw: bytes) -> bool:
+    """Whether these bytes are printable ASCII; names and random tokens decode to noise."""
     return bool(raw) and raw.isascii() and not raw.translate(None, _READABLE)
 
 
 def _text(raw: bytes) -> str:
-    return raw.decode("ascii") if _reads(raw) else ""
+    return raw.decode("ascii") if _is_text(raw) else ""

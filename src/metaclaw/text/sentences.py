@@ -85,13 +85,13 @@ def commands(text: str) -> Iterator[str]:
 def instructions(text: str) -> tuple[Imperative, ...]:
     """The instructions in a skill's text: imperatives, and every other sentence that does not state a fact, since no list of verbs
     is complete and an agent follows every sentence of a skill."""
-    seen = visible_text(text)
-    told = (
-        _LIST_MARK.sub("", one, count=1)
-        for one in split_sentences(seen)
-        if is_imperative(one) or not (_STATES.search(one) or one.startswith("#"))
+    visible = visible_text(text)
+    orders = (
+        _LIST_MARK.sub("", sentence, count=1)
+        for sentence in split_sentences(visible)
+        if is_imperative(sentence) or not (_STATES.search(sentence) or sentence.startswith("#"))
     )
-    return (*map(Imperative, told), *(Imperative(command, is_command=True) for command in commands(seen)))
+    return (*map(Imperative, orders), *(Imperative(command, is_command=True) for command in commands(visible)))
 
 
 def visible_text(text: str) -> str:
@@ -124,7 +124,7 @@ def is_imperative(sentence: str) -> bool:
 
 
 def introduces_rules(lead: str) -> bool:
-    """Whether a line before a block makes the block an instruction: `From now on:`, `Use these:`."""
+    """Whether a line makes the block after it an instruction, such as `From now on:` and `Use these:`."""
     last = _BREAK.split(lead.strip())[-1]
     word = _first_word(_LEAD.sub("", last, count=1) if _LEAD.match(last) else last)
     if word in _MATERIAL_VERBS:
@@ -143,5 +143,5 @@ def begins_with_rule(sentence: str) -> bool:
 
 
 def _first_word(text: str) -> str:
-    found = re.match(r"[\"'“`(\[]*([^\W\d_][\w'’-]*)", text)
-    return found[1].lower().replace("’", "'") if found else ""
+    match = re.match(r"[\"'“`(\[]*([^\W\d_][\w'’-]*)", text)
+    return match[1].lower().replace("’", "'") if match else ""

@@ -1,7 +1,7 @@
 """Terms of a text: words of any script, identifiers split into words, stemmed, without stop words.
 
-Two texts share a term if they share a word: `parseHTTPRequest`, "parsing HTTP requests" and
-`parse-http-request` give the same terms. Scripts without spaces (Chinese, Japanese, Korean) give overlapping pairs of characters.
+`parseHTTPRequest`, "parsing HTTP requests" and `parse-http-request` have the same terms. Scripts without spaces (Chinese, Japanese,
+Korean) give overlapping pairs of characters.
 
 `count_terms` and `list_terms` are for search. `sentence_terms` is for comparing what two sentences say: it keeps addresses and
 other compounds whole, and cuts stems short so that more forms of a word are equal.
@@ -29,12 +29,12 @@ def _words(name: str) -> tuple[str, ...]:
 STOP_WORDS = frozenset(_words("stop"))
 """Words that are no search terms."""
 VERY_COMMON_WORDS, COMMON_WORDS = _words("very_common"), _words("common")
-# Written with a capital inside, yet one word: splitting them would make JavaScript a kind of Java.
+# Words with a capital inside that are not split: JavaScript is not about Java.
 BRANDS = frozenset(_words("brands"))
 FUNCTION_WORDS = frozenset(_words("function"))
-"""Words that do not count when two sentences are compared. Fewer verbs than STOP_WORDS: these may be what an instruction orders."""
+"""Words that do not count when two sentences are compared. STOP_WORDS has more verbs, but an instruction may order these."""
 GENERIC_WORDS = frozenset(_words("generic"))
-"""Words that fit every task, so that sharing them shows nothing."""
+"""Words that fit every task: two texts that share them need not be about the same thing."""
 VERBS = frozenset(_words("verbs"))
 """Verbs that begin a command in English, and forms of command in French, German, Spanish, Portuguese, Italian and Dutch."""
 
@@ -53,11 +53,11 @@ CLIENT_OUTPUT_TAGS: Final = (
 MAX_WORD_CHARS = 40
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003134f"
 _WORD = re.compile(rf"[{_CJK}]+|[^\W_{_CJK}]+(?:\+\+|#)?")
-# Most text is plain ASCII, for which this is many times as fast as the pattern.
+# For ASCII text this table is many times as fast as the pattern.
 _ASCII_WORDS = bytes(code if chr(code).isalnum() or chr(code) in "+#" else 32 for code in range(256))
 _WITH_SIGN = frozenset(("c++", "c#", "f#"))
 _IS_CJK = re.compile(rf"[{_CJK}]")
-# Within such a run: Katakana words are long, so they go by threes; Hiragana and the commonest pronouns and particles are grammar.
+# Katakana words are long, so they give groups of three. Hiragana and the commonest pronouns and particles are left out as grammar.
 _CJK_PARTS = re.compile(r"([\u30a1-\u30ff]+)|([^\u3040-\u30ff的了是我你他她它们這这那吗呢吧啊请請帮幫把被]+)")
 _HUMP = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _LETTERS_THEN_DIGITS = re.compile(r"([a-z]{3,})[0-9]{1,4}")
@@ -74,7 +74,7 @@ _CJK_RUN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
 
 
 def count_terms(text: str) -> dict[str, int]:
-    """The terms of a text, each with how often it occurs, in order of first appearance."""
+    """How often each term occurs in a text, in order of first appearance."""
     counts: dict[str, int] = {}
     for word, times in Counter(list_words(text)).items():
         for term in _known_words[word]:
@@ -83,7 +83,7 @@ def count_terms(text: str) -> dict[str, int]:
 
 
 def list_terms(text: str) -> list[str]:
-    """The terms of a short text, in order; those that occur twice may be there twice."""
+    """The terms of a short text, in order, with repetitions."""
     return [term for word in list_words(text) for term in _known_words[word]]
 
 
@@ -104,7 +104,7 @@ class _KnownWords(dict[str, tuple[str, ...]]):
         terms = tuple(dict.fromkeys(_split_word(word[: MAX_WORD_CHARS * 4])))
         if len(self) >= _MEMO_SIZE:  # cheap to rebuild
             self.clear()
-        # Random strings are not kept: they rarely occur twice. Short ones, such as list numbers, do.
+        # Random strings rarely occur twice and are not cached. Short strings, such as list numbers, are.
         if len(word) <= MAX_WORD_CHARS and (word.isalpha() or len(word) <= 2):
             self[word] = terms
         return terms
@@ -219,7 +219,7 @@ def sentence_terms(text: str) -> frozenset[str]:
 
 
 def specific_terms(found: frozenset[str]) -> frozenset[str]:
-    """Those of the terms that do not fit every task."""
+    """The terms without those that fit every task (GENERIC_WORDS)."""
     return found - _GENERIC_STEMS
 
 

@@ -1,14 +1,13 @@
-"""A skill whose effect the weights have taken in may leave the prompt, and comes back if they go. Pure.
+"""Decide which skills a policy version has absorbed, so that their text may leave its prompts. Pure.
 
-Under the new weights the same prompts are answered with and without the skill; each pair gives d = score without - score with,
-in [-1, 1]. Two claims are bet against, pair by pair (`bets`):
+The new weights answer the same prompts with and without the skill; each pair gives d = score without - score with, in [-1, 1].
+Bets are made against two claims, pair by pair (`bets`):
 
-    "without it answers are worse by `margin` or more", E[d] <= -margin      refuted → absorbed, if answers without it are good, too
+    "without it answers are worse by `margin` or more", E[d] <= -margin      refuted → absorbed, if answers without it are good
     "without it answers are no worse",                  E[d] >= 0            refuted → needed
 
-Good, too: a skill that is not missed because nothing helps is not absorbed. Absorbed skills belong to a version; a version made
-from it inherits them and may add or lose some. Rolling back to an older version brings back every skill that it still
-needs.
+If answers without the skill are bad, it is not absorbed: it may make no difference because nothing helps. A version inherits the
+absorbed skills of its parent and may gain or lose some. A rollback brings back every skill that the older version needs.
 """
 
 import math
@@ -22,7 +21,7 @@ from metaclaw.train.bets import GainBets
 
 @dataclass(frozen=True, slots=True)
 class SkillPair:
-    """One prompt under the new weights, with and without a skill: scores from 0 to 1, None where it could not be scored."""
+    """Scores from 0 to 1 of the new weights on one prompt, with and without a skill; None if an answer could not be scored."""
 
     with_skill: float | None
     without: float | None
@@ -35,7 +34,7 @@ class SkillPair:
 
 @dataclass(frozen=True, slots=True)
 class AbsorptionRules:
-    """How sure one must be. `good` is the mean score without the skill below which nothing counts as absorbed."""
+    """Error level, margin, and the most pairs. A skill is absorbed only if the mean score without it is at least `good`."""
 
     alpha: float = 0.05
     margin: float = 0.1
@@ -44,7 +43,7 @@ class AbsorptionRules:
 
 
 class Absorption(StrEnum):
-    """Whether the weights do by themselves what a skill made them do."""
+    """Whether the weights follow a skill without its text."""
 
     ABSORBED = "absorbed"
     NEEDED = "needed"
@@ -64,7 +63,8 @@ class AbsorptionReport:
 
 
 def judge_absorption(pairs: Sequence[SkillPair], rules: AbsorptionRules | None = None) -> AbsorptionReport:
-    """What the pairs so far, in order, say; the first decisive moment stands. After `most` pairs a skill stays: needed."""
+    """Decide from the pairs so far, in order; pairs after the first decisive one do not count. After `most` pairs without a
+    decision, the skill is needed."""
     rules = rules or AbsorptionRules()
     absorbed, needed = GainBets(rules.margin), GainBets()
     scores: list[float] = []
@@ -86,14 +86,14 @@ def judge_absorption(pairs: Sequence[SkillPair], rules: AbsorptionRules | None =
 
 
 def absorbed_by(parent: frozenset[SkillName], findings: Mapping[SkillName, Absorption]) -> frozenset[SkillName]:
-    """What a new version needs no place for: what its parent did not, less what is shown to be needed, and what it took in."""
+    """The absorbed skills of a new version: those of its parent, without those now needed, and with those now absorbed."""
     gained = {name for name, finding in findings.items() if finding is Absorption.ABSORBED}
     lost = {name for name, finding in findings.items() if finding is Absorption.NEEDED}
     return (parent - lost) | gained
 
 
 def coming_back(absorbed: Mapping[int, frozenset[SkillName]], leaving: int, returning: int) -> frozenset[SkillName]:
-    """The skills that have a place in the prompt again when version `returning` answers in place of version `leaving`."""
+    """The skills that are placed again when version `returning` answers in place of version `leaving`."""
     return absorbed.get(leaving, frozenset()) - absorbed.get(returning, frozenset())
 
 

@@ -1,16 +1,16 @@
-"""Advantages from rewards: against the group, against the batch, or against remembered values.
+"""Advantages from rewards: relative to the group, to the batch, or to remembered values.
 
-Every rollout either teaches or is counted as skipped: `data` and `skipped` of a `TrainingData` add up to what was given.
+Every rollout either becomes data or is counted as skipped.
 
-**Group** (GRPO). Each prompt is its own measure, and the advantages of a group sum to zero:
+**Group** (GRPO). Rewards are compared within one prompt, and the advantages of a group sum to zero:
 
     A_i = (r_i - mean(r)) / max(std(r), least)      over the scored rollouts of one prompt
 
-`least` is a tenth, or a quarter of the group's best reward where that is less: among answers that earn nearly the same, a
-little more for the form of one is no reason to give up all others. A group whose rewards are alike (std < 1e-4) gives no data.
+`least` is 0.1, or a quarter of the group's best reward if that is less: it keeps a small difference between nearly equal rewards
+from becoming a large advantage. A group whose rewards are equal (std < 1e-4) gives no data.
 
-**Batch** (REINFORCE++). One rollout per prompt is enough, so recorded answers can be used; but an easy prompt looks like a good
-answer. Give it 16 prompts or more of one kind.
+**Batch** (REINFORCE++). One rollout per prompt is enough, so recorded answers can be used. But an answer to an easy prompt gets
+the advantage of a good answer, so the batch should have 16 or more prompts of one kind.
 
     A_i = clip((r_i - mean(r)) / std(r), ±3)      over all scored rollouts of the batch
 
@@ -21,11 +21,11 @@ answer. Give it 16 prompts or more of one kind.
     ρ = clip(2^(-D / half), ρ_min, ρ_max)       D: KL the policy has moved since the key was last used
     weight ← ρ·weight + n,   sum ← ρ·sum + Σ r
 
-A key never seen begins at the mean of all keys, with the weight of `1 / (1 - ρ_min)` rollouts.
+A new key starts at the mean of all keys, with the weight of `1 / (1 - ρ_min)` rollouts.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -36,15 +36,15 @@ from metaclaw.domain.training import Datum, Rollout
 from metaclaw.errors import TrainingError
 
 FLAT = 1e-4
-"""Rewards that spread less than this say nothing about which answer was better."""
+"""Rewards with a smaller standard deviation count as equal."""
 MAX_ADVANTAGE = 3.0
-"""An advantage beyond this many standard deviations is an outlier, not a better teacher."""
+"""Advantages are clipped to this many standard deviations."""
 MOST_KEYS = 4_096
 _LEAST_SPREAD: Final = 0.1
 
 
 class Skip(StrEnum):
-    """Why a rollout taught nothing."""
+    """Why a rollout gave no data."""
 
     UNSCORED = "could not be scored"
     ALONE = "nothing to compare it with"
@@ -56,7 +56,7 @@ class Skip(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """How many rollouts, and how many whole groups, were left out and why."""
+    """How many rollouts and how many whole groups were skipped, by reason."""
 
     rollouts: Mapping[Skip, int] = field(default_factory=dict)
     groups: Mapping[Skip, int] = field(default_factory=dict)
@@ -66,15 +66,14 @@ class Skipped:
 
     @property
     def total(self) -> int:
-        """All rollouts left out."""
         return sum(self.rollouts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredGroup:
-    """One turn's prompt, answered again: rollouts and the reward of each, None where it could not be scored.
+    """The rollouts of one turn's prompt and the reward of each, None if it could not be scored.
 
-    `key` names what the prompt is like (task cluster and skill set), for the tracker.
+    `key` is the kind of prompt (task cluster and skill set), for the tracker.
     """
 
     turn: TurnId
@@ -86,25 +85,25 @@ class ScoredGroup:
     def __post_init__(self) -> None:
         if not self.prompt or not self.rollouts_G or len(self.rollouts_G) != len(self.rewards_G):
             counts = f"{len(self.prompt)} prompt tokens, {len(self.rollouts_G)} rollouts and {len(self.rewards_G)} rewards"
-            raise ValueError(f"turn {self.turn}: {counts} are no group")
+            raise ValueError(f"turn {self.turn}: a group cannot have {counts}")
         if not all(math.isfinite(reward) for reward in self.rewards_G if reward is not None):
             raise ValueError(f"turn {self.turn}: a reward is not a finite number")
 
     @property
     def known(self) -> list[tuple[Rollout, float]]:
-        """The rollouts whose worth is known."""
+        """The scored rollouts with their rewards."""
         pairs = zip(self.rollouts_G, self.rewards_G, strict=True)
         return [(rollout, reward) for rollout, reward in pairs if reward is not None]
 
     @property
     def unknown(self) -> int:
-        """How many rollouts could not be scored."""
+        """The number of rollouts that could not be scored."""
         return self.rewards_G.count(None)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Data to learn from, those of one prompt next to each other, and what gave none."""
+    """Data to learn from, in order of their prompts, and what was skipped."""
 
     data: tuple[Datum, ...]
     skipped: Skipped = field(default_factory=Skipped)
@@ -114,14 +113,14 @@ class TrainingData:
 
 
 def group_advantages(groups: Sequence[ScoredGroup]) -> TrainingData:
-    """Data of every group that has something to say."""
-    harvest = TrainingData(())
+    """Data with advantages relative to the group."""
+    data = TrainingData(())
     for group in groups:
-        harvest += _of(group)
-    return harvest
+        data += _group_data(group)
+    return data
 
 
-def _of(group: ScoredGroup) -> TrainingData:
+def _group_data(group: ScoredGroup) -> TrainingData:
     known, unscored = group.known, [Skip.UNSCORED] * group.unknown
     if not known:
         return TrainingData((), skips(unscored, [Skip.UNSCORED]))
@@ -135,40 +134,41 @@ def _of(group: ScoredGroup) -> TrainingData:
 
 
 def batch_advantages(groups: Sequence[ScoredGroup]) -> TrainingData:
-    """Data of the whole batch, or none where all its rewards are alike."""
-    rewards = [reward for group in groups for _, reward in group.known]
+    """Data with advantages relative to the batch."""
+    return _batch_data(groups, lambda _: 0.0)
+
+
+def _batch_data(groups: Sequence[ScoredGroup], baseline: Callable[[str], float]) -> TrainingData:
+    """Data with advantages relative to the batch, after the baseline of each group's key is subtracted from its rewards."""
+    known = [(group, rollout, reward - baseline(group.key)) for group in groups for rollout, reward in group.known]
     unscored = [Skip.UNSCORED] * sum(group.unknown for group in groups)
-    silent = [Skip.UNSCORED for group in groups if not group.known]
-    if not rewards:
-        return TrainingData((), skips(unscored, silent))
-    mean, deviation = spread(rewards)
-    if len(rewards) == 1 or deviation < FLAT:
-        reason = Skip.ALONE if len(rewards) == 1 else Skip.FLAT
-        heard = [reason for group in groups if group.known]
-        return TrainingData((), skips([*unscored, *[reason] * len(rewards)], [*silent, *heard]))
-    data = [
-        datum(group, rollout, clip((reward - mean) / deviation, MAX_ADVANTAGE))
-        for group in groups
-        for rollout, reward in group.known
-    ]
-    return TrainingData(tuple(data), skips(unscored, silent))
+    unscored_groups = [Skip.UNSCORED for group in groups if not group.known]
+    if not known:
+        return TrainingData((), skips(unscored, unscored_groups))
+    mean, deviation = spread([gain for _, _, gain in known])
+    if len(known) == 1 or deviation < FLAT:
+        reason = Skip.ALONE if len(known) == 1 else Skip.FLAT
+        scored_groups = [reason for group in groups if group.known]
+        return TrainingData((), skips([*unscored, *[reason] * len(known)], [*unscored_groups, *scored_groups]))
+    data = tuple(datum(group, rollout, clip((gain - mean) / deviation, MAX_ADVANTAGE)) for group, rollout, gain in known)
+    return TrainingData(data, skips(unscored, unscored_groups))
 
 
 @dataclass(frozen=True, slots=True)
 class ValueMemory:
-    """How fast values are forgotten. `half` is the KL in nats per token after which a memory counts half."""
+    """How fast values are forgotten. `half` is the KL in nats per token after which a value counts half."""
 
     half: float = 0.06
     least: float = 0.875
     most: float = 0.96
 
     def kept(self, moved: float) -> float:
-        """The share of a memory that is left after the policy has moved so far."""
+        """The share of a value's weight that is left after the policy has moved by `moved` nats."""
         return max(self.least, min(self.most, math.exp2(-moved / self.half)))
 
     @property
     def opening_weight(self) -> float:
-        """How many rollouts a first guess is worth."""
+        """The number of rollouts that the starting value of a new key counts as."""
         return 1.0 / (1.0 - self.least)
 
 
@@ -184,7 +184,7 @@ class _Value:
 
 
 class Tracker:
-    """Remembered values. It never changes: `judge` gives the next one, to be kept once the step it was for is applied."""
+    """Remembered values. Immutable: `judge` returns the next tracker, to be stored once the step is applied."""
 
     __slots__ = ("_clock", "_memory", "_values")
 
@@ -194,53 +194,36 @@ class Tracker:
         self._clock = 0.0
 
     def value(self, key: str) -> float | None:
-        """What a rollout of this key is expected to be worth; None where nothing was ever seen."""
+        """The expected reward of a rollout of this key; None before the first batch."""
         known = self._values.get(key)
         return self._overall if known is None else known.mean
 
     def judge(self, groups: Sequence[ScoredGroup], moved: float) -> tuple[TrainingData, "Tracker"]:
-        """Data of a batch, and what is remembered after it. `moved` is the policy's KL since the last batch."""
+        """Data of a batch, and the tracker after it. `moved` is the policy's KL since the last batch."""
         if not (math.isfinite(moved) and moved >= 0.0):
             raise TrainingError(f"a policy cannot have moved by {moved} nats")
-        return self._harvest(groups), self._after(groups, self._clock + moved)
+        # Before the first batch the baseline is 0; normalisation subtracts the batch's mean anyway.
+        return _batch_data(groups, lambda key: self.value(key) or 0.0), self._after(groups, self._clock + moved)
 
     def state(self) -> dict[str, Json]:
-        """Everything that is remembered, as JSON."""
         values: dict[str, Json] = {key: [value.sum, value.weight, value.at] for key, value in self._values.items()}
         return {"clock": self._clock, "values": values}
 
     @staticmethod
     def of(state: Mapping[str, Json], memory: ValueMemory | None = None) -> "Tracker":
-        """What was remembered. Raises TrainingError for something that is no such state."""
+        """A tracker from its stored `state`. Raises TrainingError if that is invalid."""
         tracker = Tracker(memory)
         values = state.get("values")
         if not isinstance(values, dict):
-            raise TrainingError("the kept values are no table")
+            raise TrainingError("the stored values are not a table")
         tracker._clock = _number(state.get("clock"))
-        tracker._values = {key: _value(kept) for key, kept in values.items()}
+        tracker._values = {key: _value(stored) for key, stored in values.items()}
         return tracker
 
     @property
     def _overall(self) -> float | None:
         weight = math.fsum(value.weight for value in self._values.values())
         return math.fsum(value.sum for value in self._values.values()) / weight if weight else None
-
-    def _harvest(self, groups: Sequence[ScoredGroup]) -> TrainingData:
-        known = [(group, rollout, reward) for group in groups for rollout, reward in group.known]
-        unscored = [Skip.UNSCORED] * sum(group.unknown for group in groups)
-        silent = [Skip.UNSCORED for group in groups if not group.known]
-        if not known:
-            return TrainingData((), skips(unscored, silent))
-        # Before anything is remembered the batch's own mean is the guess, and global normalisation takes it out again.
-        gains = [reward - (self.value(group.key) or 0.0) for group, _, reward in known]
-        mean, deviation = spread(gains)
-        if len(known) == 1 or deviation < FLAT:
-            reason = Skip.ALONE if len(known) == 1 else Skip.FLAT
-            heard = [reason for group in groups if group.known]
-            return TrainingData((), skips([*unscored, *[reason] * len(known)], [*silent, *heard]))
-        triples = zip(known, gains, strict=True)
-        data = tuple(datum(group, rollout, clip((gain - mean) / deviation, MAX_ADVANTAGE)) for (group, rollout, _), gain in triples)
-        return TrainingData(data, skips(unscored, silent))
 
     def _after(self, groups: Sequence[ScoredGroup], clock: float) -> "Tracker":
         rewards: dict[str, list[float]] = {}
@@ -251,7 +234,7 @@ class Tracker:
         guess = self._overall if self._overall is not None or not batch else math.fsum(batch) / len(batch)
         values = dict(self._values)
         for key, seen in rewards.items():
-            # Taken out and put back: the keys stay in the order of their last use.
+            # Removed and inserted again, so that the keys are in the order of their last use.
             values[key] = self._remembered(values.pop(key, None), guess or 0.0, seen, clock)
         after = Tracker(self._memory)
         after._clock, after._values = clock, dict(list(values.items())[-MOST_KEYS:])
@@ -266,20 +249,19 @@ class Tracker:
 
 
 def normaliser(data: Sequence[Datum]) -> float:
-    """What a step's accumulated gradient is divided by: the drawn tokens of all its data.
+    """The divisor of a step's accumulated gradient: the number of drawn tokens in all its data.
 
         g = Σ_i Σ_t A_it ∇ln π(y_it) / Σ_i T_i
 
-    Every token counts the same. To divide each rollout by its own length instead would make a long wrong answer cheaper than a
-    short one, and answers would grow.
+    Every token counts the same. Dividing each rollout by its own length would penalise long wrong answers less than short ones,
+    and answers would grow.
     """
-    return float(sum(len(one.tokens_T) for one in data))
+    return float(sum(len(item.tokens_T) for item in data))
 
 
 def step_size(data: Sequence[Datum], groups: Sequence[ScoredGroup]) -> float:
-    """The normaliser of a step of which not every group taught: the geometric mean of the tokens that teach and of all drawn ones.
-
-    Divided by its own tokens alone, the one group that is left to learn from would move the weights as far as thirty.
+    """The normaliser of a step in which some groups gave no data: the geometric mean of the tokens in its data and of all drawn
+    tokens. With the tokens in its data alone, a step with data from one group would move the weights as far as one from thirty.
     """
     teaching = normaliser(data)
     drawn = sum(len(rollout.tokens_T) for group in groups for rollout in group.rollouts_G)
@@ -287,13 +269,13 @@ def step_size(data: Sequence[Datum], groups: Sequence[ScoredGroup]) -> float:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation (of the values themselves, not of a population they were drawn from)."""
+    """Mean and population standard deviation."""
     mean = math.fsum(values) / len(values)
     return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
 
 def clip(value: float, most: float) -> float:
-    """The value, or the nearest that is no further from zero than `most`."""
+    """The value limited to [-most, most]."""
     return max(-most, min(most, value))
 
 
@@ -303,7 +285,6 @@ def datum(group: ScoredGroup, rollout: Rollout, advantage: float) -> Datum:
 
 
 def skips(reasons: Iterable[Skip], groups: Iterable[Skip] = ()) -> Skipped:
-    """Reasons, counted."""
     return Skipped(_count(reasons), _count(groups))
 
 
@@ -318,12 +299,12 @@ def _sum(one: Mapping[Skip, int], other: Mapping[Skip, int]) -> dict[Skip, int]:
     return {reason: one.get(reason, 0) + other.get(reason, 0) for reason in Skip if reason in one or reason in other}
 
 
-def _value(kept: Json) -> _Value:
-    if not isinstance(kept, list) or len(kept) != 3:
-        raise TrainingError("a kept value is not three numbers")
-    total, weight, at = map(_number, kept)
+def _value(stored: Json) -> _Value:
+    if not isinstance(stored, list) or len(stored) != 3:
+        raise TrainingError("a stored value is not three numbers")
+    total, weight, at = map(_number, stored)
     if weight <= 0.0:
-        raise TrainingError(f"a kept value has a weight of {weight}")
+        raise TrainingError(f"a stored value has a weight of {weight}")
     return _Value(total, weight, at)
 
 

@@ -1,10 +1,10 @@
-"""Evidence that may be looked at after every observation: e-processes, the wealth of bets against a claim.
+"""Evidence that may be checked after every observation: e-processes, the wealth of bets against a claim.
 
-A bettor starts with 1 and bets against a claim at odds that are fair or worse if the claim is true. By Ville's inequality the
-wealth ever reaches 1/α with probability at most α if the claim is true, however often one looks.
+A bettor starts with 1 and bets against a claim at odds that are fair or worse if the claim is true. By Ville's inequality, if the
+claim is true, the wealth ever reaches 1/α with probability at most α, however often it is checked.
 
-**Gains** (`GainBets`). A gain g in [-1, 1] is what the new version did better than the old one on the same prompt. The claim is
-"the mean gain is at most -m". A bet of size λ in (0, 1) multiplies the stake by
+**Gains** (`GainBets`). A gain g in [-1, 1] is the new version's score less the old version's on the same prompt. The claim is "the
+mean gain is at most -m". A bet of size λ in (0, 1) multiplies the stake by
 
     1 + λ·(g + m),      E[factor] = 1 + λ·(E[g] + m) <= 1 if the claim is true.
 
@@ -14,9 +14,9 @@ The stake is split evenly over a few λ, and the wealth is the mean. With m = 0 
 **A floor** (`e_below`). The claim is "the pass rate is at least p"; a bet on a lower rate r pays r/p on a pass and (1-r)/(1-p)
 on a failure.
 
-**A coin** (`CoinBets`). A coin with probability π decided which weights answer a session; then its turns passed or failed.
-Having seen the outcomes Y of the session so far, a bettor who believes that the canary passes with μ1 and the serving version
-with μ0 > μ1 bets on how the coin fell:
+**A coin** (`CoinBets`). A coin with probability π decides which weights answer a session; then its turns pass or fail. From the
+outcomes Y of the session so far, a bettor who believes that the canary passes with μ1 and the serving version with μ0 > μ1 bets on
+how the coin fell:
 
     factor = q(A | Y) / π(A),      q(canary | Y) = π·L(Y; μ1) / (π·L(Y; μ1) + (1-π)·L(Y; μ0)),      L(Y; μ) = Π μ^pass (1-μ)^fail.
 
@@ -33,14 +33,14 @@ from metaclaw.domain.verdict import Outcome
 
 _LOWER_BY = (0.8, 0.6, 0.4, 0.2)
 BETS = (0.25, 0.5, 0.75, 0.9)
-_MOST = 690.0  # exp of more is no float
+_MOST = 690.0  # exp of more overflows
 _RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 _LOGARITHMS = tuple((math.log(rate), math.log1p(-rate)) for rate in _RATES)
 _GRID = tuple((low, high) for low in range(len(_RATES)) for high in range(low + 2, len(_RATES)))
 
 
 class GainBets:
-    """The wealth of bets against "the mean gain is at most -margin". Add gains one by one, look whenever you like."""
+    """The wealth of bets against "the mean gain is at most -margin". It may be read after each gain."""
 
     __slots__ = ("_margin", "_wealth")
 
@@ -65,7 +65,7 @@ class GainBets:
 def mean_wealth(logarithms: list[float]) -> float:
     """The mean of wealths given by their logarithms."""
     most = max(logarithms)
-    return math.exp(min(most + math.log(math.fsum(math.exp(one - most) for one in logarithms) / len(logarithms)), _MOST))
+    return math.exp(min(most + math.log(math.fsum(math.exp(value - most) for value in logarithms) / len(logarithms)), _MOST))
 
 
 def e_below(floor: float, passes: int, failures: int) -> float:
@@ -77,9 +77,9 @@ def e_below(floor: float, passes: int, failures: int) -> float:
 
 
 def rate_at_least(passes: int, turns: int, error: float) -> float:
-    """A pass rate that the true one is below with probability at most `error`, from a number of turns fixed beforehand.
+    """A lower bound of the pass rate: the true rate is below it with probability at most `error`. `turns` must be fixed beforehand.
 
-    Chernoff's bound: the p below the observed rate r with turns · KL(r ‖ p) = ln(1/error), found by halving.
+    Chernoff's bound: the p below the observed rate r with turns · KL(r ‖ p) = ln(1/error), found by bisection.
     """
     if passes == 0 or turns == 0:
         return 0.0
@@ -100,8 +100,8 @@ def _divergence(rate: float, other: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TrialTurn:
-    """One turn while a canary is tried: its session, whether the canary answered it, the canary's share of sessions, and the skills
-    in its prompt."""
+    """One turn during the trial of a canary: its session, whether the canary answered it, the canary's share of sessions, its
+    outcome, and the skills in its prompt."""
 
     session: SessionId
     is_canary: bool
@@ -115,7 +115,7 @@ class TrialTurn:
 
 
 class CoinBets:
-    """Bets over some of the turns, and how these came out."""
+    """Bets over a set of turns, and the counts of their outcomes."""
 
     def __init__(self) -> None:
         self._wealth = [0.0] * len(_GRID)
@@ -129,18 +129,18 @@ class CoinBets:
         return mean_wealth(self._wealth)
 
     def is_compared(self, least_failures: int) -> bool:
-        """Whether the canary has failed at all, and there is something to hold it against."""
+        """Whether the canary has failed at least `least_failures` times, and the serving version has answered, too."""
         return self.counts[True][1] >= least_failures and bool(self.seen[False])
 
     def see(self, turn: TrialTurn, has_failed: bool) -> None:
-        """Count a turn; where a coin decided who answers, settle the bets on it."""
+        """Count a turn; if a coin decided which weights answer, settle the bets on it."""
         self.counts[turn.is_canary][has_failed] += 1
         self.seen[turn.is_canary].add(turn.session)
         if turn.share < 1.0:
             self._bet(turn, has_failed)
 
     def _bet(self, turn: TrialTurn, has_failed: bool) -> None:
-        """Take back the session's old bets and settle them with all that is known of it now. The coin fell at its first turn."""
+        """Replace the session's old bets by bets on all its outcomes so far. The coin was thrown at its first turn."""
         session = self._sessions.setdefault(turn.session, _Session(turn.is_canary, turn.share))
         if has_failed:
             session.failures += 1
@@ -151,7 +151,6 @@ class CoinBets:
         session.settled = settled
 
     def words(self, e_value: float) -> str:
-        """For a report."""
         (passed, failed), (others_passed, others_failed) = self.counts[True], self.counts[False]
         canary = f"canary passed {passed} of {passed + failed} turns in {len(self.seen[True])} sessions"
         return f"{canary}, others {others_passed} of {others_passed + others_failed}; e = {e_value:.3g}"
@@ -159,7 +158,7 @@ class CoinBets:
 
 @dataclass(slots=True)
 class _Session:
-    """How a session's coin fell, what came of its turns, and what its bets are worth (logarithms, one for each pair of rates)."""
+    """How a session's coin fell, the outcomes of its turns, and the logarithms of its bets' factors, one for each pair of rates."""
 
     is_canary: bool
     share: float

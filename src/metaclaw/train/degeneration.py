@@ -1,17 +1,17 @@
-"""Whether answers have degenerated. Pure.
+"""Find degenerate answers. Pure.
 
-A check may be satisfied by answers that are of no use: one answer to every question, a phrase that repeats itself, the question
-said back, an answer without an end, one that is several times as long. The gate compares a candidate's answers with the serving
-version's on the same held-out questions (`find_degeneration`):
+Useless answers may pass a check: the same answer to every question, a phrase repeated again and again, the question repeated, an
+answer without an end, an answer several times as long as needed. The gate compares a candidate's answers with the serving version's
+on the same held-out questions (`find_degeneration`) and objects to:
 
-- one answer to more than `one_answer` of the distinct questions, twice as often as before, unless the wanted answers are one,
-  or the checks accept no answer but this
-- answers that repeat themselves, have no end, are empty, or echo the question: more often than before by more than `more_often`,
-  and so often beyond chance (a sign test on the questions where the two versions differ, at `alpha`)
-- a median length of more than `longer` times the old one and of `long_tokens` at least
+- one answer to more than the share `one_answer` of the distinct questions, and twice as often as before, unless the reference
+  answers are all the same, or the checks accept no other answer
+- answers that repeat themselves, have no end, are empty, or echo the question, if the share of such answers has grown by more than
+  `more_often` and significantly (a sign test on the questions on which the two versions differ, at `alpha`)
+- a median length of more than `longer` times the old one and of at least `long_tokens`
 
-Shorter answers are reported and not refused: brevity is what many rules ask for. `is_degenerate` looks at one answer alone;
-what is degenerate earns no reward.
+Shorter answers are reported but accepted: many rules ask for brevity. `is_degenerate` examines a single answer; a degenerate answer
+gets no reward.
 """
 
 import math
@@ -42,7 +42,7 @@ _LEAST_DISTINCT: Final = 1 / 3
 
 @dataclass(frozen=True, slots=True)
 class HeldOutAnswer:
-    """One answer to a held-out question: its text, its length in tokens, and whether it came to an end."""
+    """One answer to a held-out question. `is_whole` is False if `max_tokens` ended it."""
 
     question: str
     text: str
@@ -52,7 +52,7 @@ class HeldOutAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DegenerationRules:
-    """When answers count as degenerate. Fewer than `least` questions are not judged; shares are of the questions."""
+    """When answers count as degenerate. Fewer than `least` distinct questions are not judged."""
 
     least: int = 3
     one_answer: float = 0.6
@@ -69,36 +69,35 @@ def find_degeneration(
     wanted: Sequence[str] = (),
     demanded: Collection[str] = (),
 ) -> list[str]:
-    """What is wrong with the candidate's answers, in words; empty if nothing is. Both answer the same questions in the same order;
-    `wanted` are reference answers to some of them, where a person gave any; `demanded` are answers than which the checks accept no
-    other."""
+    """Objections to the candidate's answers, in words. Both versions answer the same questions in the same order. `wanted` are
+    reference answers that people gave to some of them; `demanded` are answers that are the only one their check accepts."""
     rules = rules or DegenerationRules()
-    if len({one.question for one in candidate}) < rules.least:
+    if len({answer.question for answer in candidate}) < rules.least:
         return []
     same = _same_answers(candidate, serving, rules, wanted)
     if same is not None and one_answer(candidate) in demanded:
         same = None
-    found = [same, _grown(candidate, serving, rules)]
+    objections = [same, _grown(candidate, serving, rules)]
     kinds: tuple[tuple[str, Callable[[HeldOutAnswer], bool]], ...] = (
-        ("repeat themselves", lambda one: repeats_itself(one.text) or is_one_piece(one.text)),
-        ("have no end", lambda one: not one.is_whole),
-        ("are empty", lambda one: not one.text.strip()),
-        ("only say the question again", lambda one: echoes(one.question, one.text)),
+        ("repeat themselves", lambda answer: repeats_itself(answer.text) or is_one_piece(answer.text)),
+        ("have no end", lambda answer: not answer.is_whole),
+        ("are empty", lambda answer: not answer.text.strip()),
+        ("only say the question again", lambda answer: echoes(answer.question, answer.text)),
     )
-    found += [_more_often(words, test, candidate, serving, rules) for words, test in kinds]
-    return [words for words in found if words is not None]
+    objections += [_more_often(words, test, candidate, serving, rules) for words, test in kinds]
+    return [words for words in objections if words is not None]
 
 
 def is_degenerate(text: str) -> bool:
-    """Whether an answer is mostly a repetition of itself.
+    """Whether an answer mostly repeats itself.
 
-    It is where one piece is said three times in a row or more (ten times for a very short piece) and that is much of the end of
-    the answer, or where few of its runs of four words are new. Lines, dots, blanks and zeros that fill a table do not count.
+    Either one piece occurs three or more times in a row (ten for a very short piece) and this fills much of the end of the answer,
+    or few of its sequences of four words are distinct. Lines, dots, blanks and zeros that fill a table do not count.
     """
     end = (" ".join(text.split()) + " ")[-_WINDOW_CHARS:]
     for pattern in (_LONG_UNIT, _SHORT_UNIT):
-        for found in pattern.finditer(end):
-            if _says_something(found["unit"]) and len(found[0]) >= _LEAST_SHARE * len(end):
+        for match in pattern.finditer(end):
+            if _says_something(match["unit"]) and len(match[0]) >= _LEAST_SHARE * len(end):
                 return True
     words = _WORD_OR_SIGN.findall(text)
     grams = [tuple(words[at : at + _WORD_GRAM]) for at in range(len(words) - _WORD_GRAM + 1)]
@@ -106,7 +105,7 @@ def is_degenerate(text: str) -> bool:
 
 
 def one_answer(answers: Sequence[HeldOutAnswer]) -> str:
-    """The answer that is given to the most questions, without capitals and extra space; empty where there is none."""
+    """The answer given to the most questions, in lower case and without extra space; empty without answers."""
     first = _first_answers(answers)
     return Counter(first).most_common(1)[0][0] if first else ""
 
@@ -115,9 +114,10 @@ def describe_length(candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOu
     """How the median length changed, if it at least doubled or halved."""
     if not candidate or not serving:
         return None
-    new, old = (median(one.tokens for one in some) for some in (candidate, serving))
-    is_like = 0.5 < new / old < 2.0
-    return None if is_like else f"answers became {'longer' if new > old else 'shorter'}: {new:g} tokens instead of {old:g} (median)"
+    new, old = _median_tokens(candidate), _median_tokens(serving)
+    if 0.5 < new / old < 2.0:
+        return None
+    return f"answers became {'longer' if new > old else 'shorter'}: {new:g} tokens instead of {old:g} (median)"
 
 
 def repeats_itself(text: str) -> bool:
@@ -126,29 +126,29 @@ def repeats_itself(text: str) -> bool:
 
 
 def repeated_share(text: str) -> float:
-    """How much of a text, from 0 to 1, repeats what stands before it: runs of one phrase, repeated groups of four words, or, in a
-    long text, what a compressor saves beyond the ordinary."""
+    """The share of a text, from 0 to 1, that repeats earlier parts of it. It is the largest of three measures: runs of one phrase,
+    repeated groups of four words, and, for long texts, compression beyond that of ordinary text."""
     return max(_run_share(text), _gram_share(text), _compressible_share(text))
 
 
 def is_one_piece(text: str) -> bool:
-    """Whether a text, however short, is one character or word again and again, or another piece three times or more."""
-    said = _normal(text)
-    words = said.split()
-    return (len(words) > 1 and len(set(words)) == 1) or (len(said) > 1 and len(set(said)) == 1) or _RUN.fullmatch(said) is not None
+    """Whether a text, however short, is one character or word repeated, or another piece three times or more."""
+    text = _normal(text)
+    words = text.split()
+    return (len(words) > 1 and len(set(words)) == 1) or (len(text) > 1 and len(set(text)) == 1) or _RUN.fullmatch(text) is not None
 
 
 def echoes(question: str, text: str) -> bool:
     """Whether an answer is the question, or most of it, and little else."""
-    asked, said = _words(question), _words(text)
-    if len(asked) < 2 or not said:
+    asked, answered = _words(question), _words(text)
+    if len(asked) < 2 or not answered:
         return False
-    shared = sum((Counter(asked) & Counter(said)).values())
-    return shared >= 0.8 * len(asked) and shared >= 0.8 * len(said)
+    shared = sum((Counter(asked) & Counter(answered)).values())
+    return shared >= 0.8 * len(asked) and shared >= 0.8 * len(answered)
 
 
 def distinct_share(answers: Sequence[HeldOutAnswer]) -> float:
-    """Distinct answers for each distinct question."""
+    """The number of distinct answers per distinct question."""
     first = _first_answers(answers)
     return len(set(first)) / len(first) if first else 1.0
 
@@ -182,7 +182,7 @@ def _same_answers(
     (text, count), (_, before) = Counter(new).most_common(1)[0], Counter(old).most_common(1)[0]
     if count <= rules.one_answer * len(new) or count < 2 * before:
         return None
-    if len(wanted) > 1 and len({_normal(one) for one in wanted}) == 1:
+    if len(wanted) > 1 and len(set(map(_normal, wanted))) == 1:
         return None
     return f"gives one answer to {count} of {len(new)} different questions: {text[:40]!r}"
 
@@ -194,19 +194,23 @@ def _more_often(
     serving: Sequence[HeldOutAnswer],
     rules: DegenerationRules,
 ) -> str | None:
-    new, old = [test(one) for one in candidate], [test(one) for one in serving]
-    only_new = sum(mine and not theirs for mine, theirs in zip(new, old, strict=True))
-    only_old = sum(theirs and not mine for mine, theirs in zip(new, old, strict=True))
+    new, old = [test(answer) for answer in candidate], [test(answer) for answer in serving]
+    only_new = sum(is_now and not was for is_now, was in zip(new, old, strict=True))
+    only_old = sum(was and not is_now for is_now, was in zip(new, old, strict=True))
     if only_new - only_old <= rules.more_often * len(new) or _chance(only_new, only_new + only_old) > rules.alpha:
         return None
     return f"{sum(new)} of {len(new)} answers {words}, before {sum(old)}"
 
 
 def _grown(candidate: Sequence[HeldOutAnswer], serving: Sequence[HeldOutAnswer], rules: DegenerationRules) -> str | None:
-    new, old = (median(one.tokens for one in some) for some in (candidate, serving))
+    new, old = _median_tokens(candidate), _median_tokens(serving)
     if new < rules.long_tokens or new <= rules.longer * old:
         return None
     return f"answers grew to {new:g} tokens from {old:g} (median)"
+
+
+def _median_tokens(answers: Sequence[HeldOutAnswer]) -> float:
+    return median(answer.tokens for answer in answers)
 
 
 def _chance(count: int, tries: int) -> float:
@@ -215,10 +219,11 @@ def _chance(count: int, tries: int) -> float:
 
 
 def _first_answers(answers: Sequence[HeldOutAnswer]) -> list[str]:
-    found: dict[str, str] = {}
-    for one in answers:
-        found.setdefault(one.question, _normal(one.text))
-    return list(found.values())
+    """The first answer to each distinct question."""
+    first: dict[str, str] = {}
+    for answer in answers:
+        first.setdefault(answer.question, _normal(answer.text))
+    return list(first.values())
 
 
 def _normal(text: str) -> str:

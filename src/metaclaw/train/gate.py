@@ -1,26 +1,26 @@
-"""The gate for weights: what a candidate must show before it serves. Pure: it is given scores and answers, and decides.
+"""The gate for weights: decides from scores and answers whether a candidate may serve. Pure.
 
-Candidate and serving version answer the same held-out prompts with the same skills and seeds. Each pair of answers is scored by
-two measures: the one that trained the candidate, and a strict one that did not (decision 38). Each gives a gain in [-1, 1]. The
-evidence may be looked at after every pair (`bets`), and the first moment at which it was decisive stands:
+Candidate and serving version answer the same held-out prompts with the same skills and seeds. Two measures score each pair of
+answers: the measure that trained the candidate, and a strict measure that did not (decision 38). Each gives a gain in [-1, 1]. The
+evidence may be checked after every pair (`bets`); pairs after the first decisive pair do not count.
 
-- a weight is not a finite number, or the KL limit is passed                     → reject
+- a weight is not a finite number, or the KL limit is exceeded                   → reject
 - the golden set got worse by more than its margin (`golden`)                    → reject
 - the answers have degenerated (`degeneration`)                                  → reject
-- it gained by checks that accept one answer to any question, and no judge voted → reject
-- worse is shown by a measure, on all pairs or on those of one skill             → reject
-- better is shown by the strict measure, the other is not lower, the golden set holds, no skill is suspect or hardly tried
+- the gain comes from checks that accept one answer to any question, and no judge voted → reject
+- a measure shows that it is worse, on all pairs or on those of one skill        → reject
+- the strict measure shows that it is better, the other is not lower, the golden set holds, no skill is suspect or has few pairs
                                                                                  → promote
 - `most` pairs, or all there are, were not enough    → reject: not shown better, or improved only by the measure it was trained on
-- else                                               → undecided: more pairs, or the golden set, are wanted
+- otherwise                                          → undecided: more pairs, or the golden set, are needed
 
-A candidate that is no better passes with probability at most `alpha`; one that is no worse is called worse by a measure with
-probability at most `alpha_harm`. A pair of which one answer could not be scored is left out and counted.
+A candidate that is no better passes with probability at most `alpha`; a candidate that is no worse is called worse by a measure
+with probability at most `alpha_harm`. A pair with an answer that could not be scored is left out and counted.
 
-**Each skill alone.** A gain elsewhere must not hide that one skill was lost. With k skills in the prompts of the pairs, each
-must show k times as much: evidence of k/alpha from `least` pairs on means worse there; evidence of k·`suspicion`, or fewer than
-`least` pairs, leaves the skill open, and more pairs are drawn. A pair counts for every skill in its prompt. While new skills
-come up k grows, and a candidate that is no worse on any is called worse with probability at most alpha·(1 + ln k).
+**Each skill separately.** A gain elsewhere must not hide the loss of one skill. With k skills in the prompts of the pairs, the
+thresholds for each skill are k times as high: evidence of k/alpha after at least `least` pairs means worse; evidence of
+k·`suspicion`, or fewer than `least` pairs, leaves the skill open, and more pairs are drawn. A pair counts for every skill in its
+prompt. k grows with new skills, and a candidate that is no worse on any is called worse with probability at most alpha·(1 + ln k).
 """
 
 import math
@@ -39,9 +39,9 @@ _MOST_SHOWN = 60
 
 @dataclass(frozen=True, slots=True)
 class AnswerPair:
-    """Two answers to one held-out prompt, drawn with one seed. `candidate` and `serving` are what each was worth, from 0 to 1, by
-    the measure that trains; `strict_candidate` and `strict_serving` by the second measure; None where a measure cannot tell.
-    `skills` stood in the prompt. `answers` are the candidate's and the serving version's."""
+    """Two answers to one held-out prompt, drawn with one seed. `candidate` and `serving` are their scores from 0 to 1 by the
+    measure that trains, `strict_candidate` and `strict_serving` by the strict measure; None if a measure cannot score an answer.
+    `skills` were in the prompt. `answers` are the candidate's and the serving version's."""
 
     candidate: float | None
     serving: float | None
@@ -57,12 +57,12 @@ class AnswerPair:
 
     @property
     def gain(self) -> float | None:
-        """What the candidate did better by the measure that trains; None where it cannot be said."""
+        """The candidate's score less the serving version's, by the measure that trains; None if one is unknown."""
         return _gain(self.candidate, self.serving)
 
     @property
     def strict_gain(self) -> float | None:
-        """What the candidate did better by the second measure; None where it cannot be said."""
+        """The same by the strict measure."""
         return _gain(self.strict_candidate, self.strict_serving)
 
 
@@ -77,7 +77,7 @@ class SkillRules:
 
 @dataclass(frozen=True, slots=True)
 class SkillGain:
-    """How a candidate does on the prompts of one skill. `is_open` says that more should be seen, `is_suspect` that it looks bad."""
+    """The candidate's gain on the prompts of one skill. `is_open`: more pairs are needed. `is_suspect`: it looks worse."""
 
     skill: SkillName
     pairs: int
@@ -91,15 +91,14 @@ class SkillGain:
 
     @property
     def words(self) -> str:
-        """For a report."""
         return f"on the prompts of {self.skill}: better in {self.better} of {self.pairs}, worse in {self.worse}"
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a candidate so far. `is_all` says that no further held-out prompt is left to try; `wanted` are reference
-    answers that people gave to some of the prompts; `demanded` are answers than which the checks accept no other;
-    `lenient` are answers that checks accept whatever is asked, by the skills that carry them."""
+    """What is known of a candidate so far. `is_all`: all held-out prompts were tried. `wanted`: reference answers that people gave
+    to some of the prompts. `demanded`: answers that are the only one their check accepts. `lenient`: for skills whose check accepts
+    one answer to any question, that answer."""
 
     pairs: Sequence[AnswerPair]
     golden_serving: GoldenScore | None = None
@@ -115,8 +114,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """When a candidate passes. `wave` is how many pairs are asked for at a time; `kl_most` is in nats per drawn token;
-    `lenient_gain` is the mean gain by a lenient check that needs a judge."""
+    """When a candidate passes. `wave` is the number of pairs requested at a time; `kl_most` is in nats per drawn token; a mean gain
+    above `lenient_gain` by a lenient check needs a judge."""
 
     alpha: float = 0.05
     alpha_harm: float = 0.05
@@ -130,14 +129,11 @@ class GateRules:
     degeneration: DegenerationRules = field(default_factory=DegenerationRules)
 
     def for_try(self, number: int) -> "GateRules":
-        """The rules by which weights are judged of which others were refused before: each further try must show more, so that all
-        tries together are wrong no more often than one."""
+        """Stricter rules for try number `number` of a run, so that all tries together are wrong no more often than a single one."""
         return replace(self, alpha=self.alpha / number, golden=self.golden.for_try(number))
 
 
 class GateRuling(StrEnum):
-    """What becomes of a candidate."""
-
     PROMOTE = "promote"
     REJECT = "reject"
     UNDECIDED = "undecided"
@@ -145,15 +141,15 @@ class GateRuling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GateDecision:
-    """The ruling, the report that is kept with the version, and how many more pairs are wanted while it is undecided. With none,
-    the golden set is wanted."""
+    """The ruling, the report that is stored with the version, and how many more pairs an undecided ruling needs. If that is 0, it
+    needs the golden set."""
 
     ruling: GateRuling
     report: GateReport
     more: int = 0
 
 
-class _Held(StrEnum):
+class _Finding(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     OPEN = "open"
@@ -163,34 +159,35 @@ class _Held(StrEnum):
 class _Measured:
     """What one measure shows on the pairs."""
 
-    held: _Held
+    finding: _Finding
     comparison: Comparison
     unscored: int
 
     def words(self, what: str = "") -> str:
-        found = self.comparison
-        if not found.pairs:
+        compared = self.comparison
+        if not compared.pairs:
             return f"none of {self.unscored}{what} could be scored"
         left_out = f", {self.unscored} could not be scored" if self.unscored else ""
-        return f"better in {found.better} of {found.pairs}{what}, worse in {found.worse}{left_out}"
+        return f"better in {compared.better} of {compared.pairs}{what}, worse in {compared.worse}{left_out}"
 
 
 def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateDecision:
-    """What the evidence so far means."""
+    """Rule on a candidate by the evidence so far."""
     rules = rules or GateRules()
     trained = _compare([pair.gain for pair in evidence.pairs], rules)
     strict = _compare([pair.strict_gain for pair in evidence.pairs], rules)
     skills = [*weigh_skills(evidence.pairs, rules.skill), *weigh_skills(evidence.pairs, rules.skill, strictly=True)]
     words = _describe(evidence, trained, strict)
     lost = _lost(evidence, rules)
-    objections = [*_unsafe(evidence, rules), *lost, *_degenerate(evidence, rules)]
+    degenerate = find_degeneration(*_answers(evidence), rules.degeneration, evidence.wanted, evidence.demanded)
+    objections = [*_unsafe(evidence, rules), *lost, *(f"degenerate: {reason}" for reason in degenerate)]
     objections += _unproven(evidence, rules)
     objections += [
-        f"worse than the serving version: {one.words(' held-out questions')}"
-        for one in (trained, strict)
-        if one.held is _Held.WORSE
+        f"worse than the serving version: {measured.words(' held-out questions')}"
+        for measured in (trained, strict)
+        if measured.finding is _Finding.WORSE
     ]
-    objections += [f"worse {one.words}" for one in skills if one.is_worse]
+    objections += [f"worse {skill.words}" for skill in skills if skill.is_worse]
     if objections:
         decision = _decision(GateRuling.REJECT, evidence, trained.comparison, [*objections, *([words] if evidence.pairs else [])])
         return replace(decision, report=replace(decision.report, lost_abilities=objections == lost))
@@ -207,37 +204,37 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
 
 
 def _doubts(trained: _Measured, strict: _Measured, skills: Sequence[SkillGain], rules: GateRules, *, is_last: bool) -> list[str]:
-    """Why a candidate that is not shown to be bad is not promoted yet; with `is_last` not at all."""
-    if strict.held is _Held.OPEN:
+    """Why a candidate without objections is not promoted. `is_last`: there are no more pairs to try."""
+    if strict.finding is _Finding.OPEN:
         if not is_last:
             return ["open"]
-        if trained.held is not _Held.BETTER:
+        if trained.finding is not _Finding.BETTER:
             return ["not shown better"]
         if strict.comparison.pairs < min(rules.least, trained.comparison.pairs):
             return ["no second measure can tell: only the one it was trained on says better"]
         return ["improved only by the measure it was trained on"]
     if trained.comparison.mean_gain < 0.0:
         return ["lower by the measure it was trained on"]
-    # What is better on the whole may have lost one thing; and where that is suspected to the end, what serves stays.
+    # A candidate that is better overall may have lost one skill. If that is still suspected at the end, the serving version stays.
     word = "not shown harmless" if is_last else "open"
-    return [f"{word} {one.words}" for one in skills if one.is_suspect or (one.is_open and not is_last)]
+    return [f"{word} {skill.words}" for skill in skills if skill.is_suspect or (skill.is_open and not is_last)]
 
 
 def weigh_skills(pairs: Sequence[AnswerPair], rules: SkillRules | None = None, *, strictly: bool = False) -> list[SkillGain]:
-    """Every skill that stood in a prompt, in the order in which they came; by the measure that trains or by the strict one."""
+    """The gain on each skill in the prompts, in order of appearance, by the measure that trains or by the strict one."""
     gains: dict[SkillName, list[float]] = {}
     for pair in pairs:
         if (gain := pair.strict_gain if strictly else pair.gain) is not None:
             for skill in dict.fromkeys(pair.skills):
                 gains.setdefault(skill, []).append(gain)
-    return [_weigh(skill, found, len(gains), rules or SkillRules()) for skill, found in gains.items()]
+    return [_weigh(skill, of_skill, len(gains), rules or SkillRules()) for skill, of_skill in gains.items()]
 
 
 def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRules) -> SkillGain:
     bets, most = GainBets(), 0.0
     for number, gain in enumerate(gains, 1):
         bets.add(-gain)
-        # The first moment at which it was decisive stands.
+        # Later pairs do not undo decisive evidence.
         most = max(most, bets.e_value) if number >= rules.least else most
     is_suspect = bets.e_value >= rules.suspicion * skills
     return SkillGain(
@@ -255,7 +252,7 @@ def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRu
 
 def _describe(evidence: Evidence, trained: _Measured, strict: _Measured) -> str:
     if not evidence.pairs:
-        return "there were no held-out questions to compare it on; policy.held_out_share says how many turns are kept for that"
+        return "there were no held-out questions to compare it on; policy.held_out_share sets the share of turns held out"
     return f"{trained.words(' held-out questions')}; by the strict reading {strict.words()}"
 
 
@@ -263,29 +260,29 @@ def _gain(candidate: float | None, serving: float | None) -> float | None:
     return None if candidate is None or serving is None else candidate - serving
 
 
-def _compare(found: Sequence[float | None], rules: GateRules) -> _Measured:
-    better, worse, held = GainBets(), GainBets(), _Held.OPEN
+def _compare(pairs: Sequence[float | None], rules: GateRules) -> _Measured:
+    better, worse, finding = GainBets(), GainBets(), _Finding.OPEN
     gains: list[float] = []
     unscored = 0
-    for gain in found:
+    for gain in pairs:
         if gain is None:
             unscored += 1
             continue
         gains.append(gain)
         better.add(gain)
         worse.add(-gain)
-        if (held := _standing(better.e_value, worse.e_value, len(gains), rules)) is not _Held.OPEN:
+        if (finding := _finding(better.e_value, worse.e_value, len(gains), rules)) is not _Finding.OPEN:
             break
     wins, losses = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     mean = math.fsum(gains) / len(gains) if gains else 0.0
-    comparison = Comparison(len(gains), wins, losses, mean, worse.e_value if held is _Held.WORSE else better.e_value)
-    return _Measured(held, comparison, unscored)
+    comparison = Comparison(len(gains), wins, losses, mean, worse.e_value if finding is _Finding.WORSE else better.e_value)
+    return _Measured(finding, comparison, unscored)
 
 
-def _standing(better: float, worse: float, pairs: int, rules: GateRules) -> _Held:
+def _finding(better: float, worse: float, pairs: int, rules: GateRules) -> _Finding:
     if worse >= 1 / rules.alpha_harm:
-        return _Held.WORSE
-    return _Held.BETTER if better >= 1 / rules.alpha and pairs >= rules.least else _Held.OPEN
+        return _Finding.WORSE
+    return _Finding.BETTER if better >= 1 / rules.alpha and pairs >= rules.least else _Finding.OPEN
 
 
 def _unsafe(evidence: Evidence, rules: GateRules) -> list[str]:
@@ -307,33 +304,25 @@ def _lost(evidence: Evidence, rules: GateRules) -> list[str]:
     return [golden.words] if golden.is_worse else []
 
 
-def _degenerate(evidence: Evidence, rules: GateRules) -> list[str]:
-    return [f"degenerate: {words}" for words in _found(evidence, rules)]
-
-
-def _found(evidence: Evidence, rules: GateRules) -> list[str]:
-    return find_degeneration(*_answers(evidence), rules.degeneration, evidence.wanted, evidence.demanded)
-
-
 def _unproven(evidence: Evidence, rules: GateRules) -> list[str]:
-    """Lenient checks by which the candidate gained, where nothing else can say whether it learned anything."""
-    found = []
+    """Objections to gains by lenient checks that the strict measure cannot confirm."""
+    objections = []
     for skills, accepted in evidence.lenient.items():
-        mine = [pair for pair in evidence.pairs if pair.skills == skills]
-        gains = [pair.gain for pair in mine if pair.gain is not None and pair.strict_gain is None]
-        if len(gains) * 2 > len(mine) and len(gains) >= rules.skill.least and math.fsum(gains) > rules.lenient_gain * len(gains):
+        pairs = [pair for pair in evidence.pairs if pair.skills == skills]
+        gains = [pair.gain for pair in pairs if pair.gain is not None and pair.strict_gain is None]
+        if len(gains) * 2 > len(pairs) and len(gains) >= rules.skill.least and math.fsum(gains) > rules.lenient_gain * len(gains):
             shown = accepted if len(accepted) <= _MOST_SHOWN else accepted[:_MOST_SHOWN] + "…"
             remedy = "make it stricter, or set [judge]" if evidence.judge is None else "make it stricter; the judge could not tell"
-            found.append(
+            objections.append(
                 f"the check of {', '.join(skills) or 'its rules'} accepts {shown!r} whatever is asked, so it cannot tell whether "
                 f"anything was learned: {remedy}"
             )
-    return found
+    return objections
 
 
 def _answers(evidence: Evidence) -> tuple[list[HeldOutAnswer], list[HeldOutAnswer]]:
-    said = [pair.answers for pair in evidence.pairs if pair.answers is not None]
-    return [mine for mine, _ in said], [theirs for _, theirs in said]
+    answers = [pair.answers for pair in evidence.pairs if pair.answers is not None]
+    return [candidate for candidate, _ in answers], [serving for _, serving in answers]
 
 
 def _decision(ruling: GateRuling, evidence: Evidence, held_out: Comparison, reasons: list[str], more: int = 0) -> GateDecision:

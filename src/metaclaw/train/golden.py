@@ -1,26 +1,26 @@
-"""The golden set: small tasks that any version must still do, each with an exact check, and whether a candidate lost some of them.
+"""The golden set: small tasks with exact checks that every version must still pass, and whether a candidate lost some of them.
 
-Some items are written by hand (`golden.toml`), about a thousand are made from tables (`golden_tables`). A candidate is compared
-with the serving version item by item, with an interval that may be looked at after every wave.
+Some items are written by hand (`golden.toml`), about a thousand are generated from tables (`golden_tables`). Candidate and serving
+version are compared item by item, with an interval that may be checked after every wave of items.
 
-**Passes.** Of n items the candidate broke b and fixed m. The change is (m - b)/n; its standard error is that of paired
-differences, with one change more than was seen, so that a few items without a change prove nothing. Of N items in all, the
+**Passes.** Of n items the candidate broke b and fixed f. The change is (f - b)/n; its standard error is that of paired
+differences, with one change more than was observed, so that a few items without a change prove nothing. Of N items in all, the
 interval after n is
 
-    (m - b)/n ± z·√(N/n)·error,
+    (f - b)/n ± z·√(N/n)·error,
 
-the bounds of O'Brien and Fleming: wide at the first looks, and hardly wider at the last than with a single look.
+the bounds of O'Brien and Fleming: wide at the first checks, and at the last hardly wider than for a single check.
 
 - the interval is above -margin                        → the abilities hold
 - it is below -margin, or at the end below zero        → lost
-- at the end neither                                   → the likelihood of the references decides, and holds only above -margin
+- neither at the end                                   → the likelihood of the references decides: they hold only above -margin
 
-**Likelihoods.** The mean log-probability ℓ of each item's reference answer, as the probability of a typical token e^ℓ, changes
-by
+**Likelihoods.** With ℓ the mean log-probability of an item's reference answer, e^ℓ is the probability of a typical token. It
+changes by
 
     points = 100 · mean(e^ℓ_candidate - e^ℓ_serving).
 
-It varies less than passes do. Where the serving version passes next to nothing, nothing can break: then it must hold as well.
+It varies less than passes. If the serving version passes almost no items, it cannot lose any: then the likelihood must hold, too.
 """
 
 import hashlib
@@ -62,7 +62,7 @@ class WantedCall:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What an answer must be like; all that is given must hold."""
+    """The check of an item: every condition that is set must hold."""
 
     match: re.Pattern[str] | None = None
     reject: re.Pattern[str] | None = None
@@ -75,7 +75,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class GoldenAnswer:
-    """An answer: its words, and the calls it makes."""
+    """An answer: its text and its calls."""
 
     text: str
     calls: tuple[ToolCall, ...] = ()
@@ -93,11 +93,9 @@ class GoldenItem:
 
     @property
     def max_tokens(self) -> int:
-        """Room for the answer."""
         return self.request.sampling.max_tokens or _MAX_TOKENS
 
     def passes(self, answer: GoldenAnswer) -> bool:
-        """Whether the answer is what it must be."""
         wanted, text = self.wanted, answer.text.strip()
         return (
             (wanted.match is None or wanted.match.search(text) is not None)
@@ -112,26 +110,26 @@ class GoldenItem:
     def _is_called(self, wanted: WantedCall, calls: Sequence[ToolCall]) -> bool:
         if len(calls) != 1 or calls[0].name != wanted.name:
             return False
-        given = _document(calls[0].arguments)
+        arguments = _document(calls[0].arguments)
         tool = next(tool for tool in self.request.tools if isinstance(tool, Tool) and tool.name == wanted.name)
         allowed = tool.parameters["properties"]
-        if not isinstance(given, dict) or not isinstance(allowed, dict) or not given.keys() <= allowed.keys():
+        if not isinstance(arguments, dict) or not isinstance(allowed, dict) or not arguments.keys() <= allowed.keys():
             return False
-        return all(_equal(given.get(key), value) for key, value in wanted.arguments.items())
+        return all(_equal(arguments.get(key), value) for key, value in wanted.arguments.items())
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenScore:
-    """Which items passed; and the mean log-probability of each reference's tokens, where that was asked."""
+    """Which items passed, and, if measured, the mean log-probability of each reference's tokens."""
 
     passed: Mapping[str, bool]
     likelihood: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         if not self.passed:
-            raise ValueError("a golden score without items")
+            raise ValueError("a golden score has no items")
         if self.likelihood is not None and not all(math.isfinite(value) and value <= 0 for value in self.likelihood.values()):
-            raise ValueError("a mean log-probability is not a finite number up to zero")
+            raise ValueError("a mean log-probability is not a finite number at or below zero")
 
     @property
     def share(self) -> float:
@@ -139,7 +137,7 @@ class GoldenScore:
         return sum(self.passed.values()) / len(self.passed)
 
     def by_category(self, items: Sequence[GoldenItem]) -> dict[str, tuple[int, int]]:
-        """Passed and tried, for each category."""
+        """The numbers of passed and tried items of each category."""
         counts: dict[str, tuple[int, int]] = {}
         for item in items:
             passed, tried = counts.get(item.category, (0, 0))
@@ -149,21 +147,21 @@ class GoldenScore:
 
 @dataclass(frozen=True, slots=True)
 class GoldenRules:
-    """How much may be lost: `margin` in points of a hundred. `z` is the width of an interval in standard errors. Below a share of
-    `weak` passes likelihoods are always compared."""
+    """How much may be lost. `margin` is in percentage points, `z` the half-width of an interval in standard errors. If the serving
+    version passes less than the share `weak`, likelihoods are always compared."""
 
     margin: float = 2.0
     z: float = 1.72
     weak: float = 0.1
 
     def for_try(self, number: int) -> "GoldenRules":
-        """Wider intervals, so that so many tries together are wrong no more often than one is with these."""
+        """Wider intervals, so that `number` tries together are wrong no more often than one try with these rules."""
         normal = NormalDist()
         return replace(self, z=normal.inv_cdf(1.0 - (1.0 - normal.cdf(self.z)) / number))
 
 
 class GoldenStanding(StrEnum):
-    """What a comparison shows. `UNSURE` says that all items were tried and the likelihoods are wanted."""
+    """What a comparison shows. OPEN: more items are needed. UNSURE: all items were tried, and the likelihoods are needed."""
 
     HOLDS = "holds"
     LOST = "lost"
@@ -173,7 +171,7 @@ class GoldenStanding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PointChange:
-    """A mean change in points of a hundred, with its interval."""
+    """A mean change in percentage points, with its interval."""
 
     points: float
     low: float
@@ -187,7 +185,7 @@ class PointChange:
 
 @dataclass(frozen=True, slots=True)
 class GoldenComparison:
-    """What changed, item by item: the candidate's less the serving version's."""
+    """The changes from the serving version to the candidate. `broken` and `fixed` are names of items."""
 
     passes: PointChange
     likelihood: PointChange | None
@@ -198,12 +196,12 @@ class GoldenComparison:
 
     @property
     def points(self) -> float:
-        """The change of the share that passes, in points."""
+        """The change of the share of passed items, in percentage points."""
         return self.passes.points
 
     @property
     def is_worse(self) -> bool:
-        """Whether something was lost, or was not shown to be kept."""
+        """Whether abilities were lost, or not shown to hold."""
         return self.standing in (GoldenStanding.LOST, GoldenStanding.UNSURE)
 
 
@@ -214,7 +212,8 @@ def golden_items() -> tuple[GoldenItem, ...]:
 
 
 def read_items(text: str, more: Sequence[_Object] = ()) -> tuple[GoldenItem, ...]:
-    """The items of a set written as `golden.toml` is, and `more` with its tools. Raises ValueError or KeyError for a bad one."""
+    """The items of a text in the format of `golden.toml`, and those of the entries `more`, which may use its tools. Raises
+    ValueError or KeyError for an invalid item."""
     table = tomllib.loads(text)
     tools = {name: Tool(name, tool["description"], tool["parameters"]) for name, tool in table["tools"].items()}
     return tuple(_item(entry, tools) for entry in (*table["items"], *more))
@@ -225,17 +224,17 @@ def golden_version(items: Sequence[GoldenItem]) -> str:
     digest = hashlib.sha256()
     for item in items:
         wanted = item.wanted
-        patterns = [None if one is None else one.pattern for one in (wanted.match, wanted.reject)]
+        patterns = [None if pattern is None else pattern.pattern for pattern in (wanted.match, wanted.reject)]
         calls = wanted.call, wanted.no_call, wanted.refuses
-        said = item.name, item.request, patterns, wanted.whole_json, sorted(wanted.keys or ()), calls, item.reference
-        digest.update(repr(said).encode())
+        content = item.name, item.request, patterns, wanted.whole_json, sorted(wanted.keys or ()), calls, item.reference
+        digest.update(repr(content).encode())
     return digest.hexdigest()[:16]
 
 
 def golden_score(
     items: Sequence[GoldenItem], answers: Sequence[GoldenAnswer], logprobs: Sequence[Sequence[float]] = ()
 ) -> GoldenScore:
-    """The score of one answer for each item; `logprobs` are those of each reference's tokens, if they were asked."""
+    """The score of one answer to each item. `logprobs` are those of each reference's tokens, if they were measured."""
     passed = {item.name: item.passes(answer) for item, answer in zip(items, answers, strict=True)}
     if not logprobs:
         return GoldenScore(passed)
@@ -251,25 +250,25 @@ def reference_pairs(
 
 
 def read_answer(text: str) -> GoldenAnswer:
-    """Words and calls of a model that writes calls as `<tool_call>{"name": …, "arguments": {…}}</tool_call>`.
+    """Parse text and calls of a model that writes calls as `<tool_call>{"name": …, "arguments": {…}}</tool_call>`.
 
-    What stands between the tags and is no call stays among the words, where no check takes it for one.
+    Tags whose content is not a valid call stay in the text.
     """
     calls: list[ToolCall] = []
 
     def take(match: re.Match[str]) -> str:
-        found = _calls_in(match[1])
-        calls.extend(found)
-        return "" if found else match[0]
+        valid = _calls_in(match[1])
+        calls.extend(valid)
+        return "" if valid else match[0]
 
-    words = _CALL.sub(take, text)
-    return GoldenAnswer(words, tuple(calls))
+    rest = _CALL.sub(take, text)
+    return GoldenAnswer(rest, tuple(calls))
 
 
 def compare_golden(
     serving: GoldenScore, candidate: GoldenScore, rules: GoldenRules | None = None, of: int | None = None
 ) -> GoldenComparison:
-    """Compare on the items tried so far, `of` so many in all. Raises TrainingError if the two were not tried on the same items."""
+    """Compare on the items tried so far, of `of` in all. Raises TrainingError if the two were not tried on the same items."""
     rules = rules or GoldenRules()
     _same_items(serving.passed, candidate.passed)
     tried = len(serving.passed)
@@ -288,7 +287,7 @@ def compare_golden(
 
 
 def likelihood_points(serving: Mapping[str, float], candidate: Mapping[str, float]) -> tuple[float, float]:
-    """From mean log-probabilities of references per item: points gained, and the standard error of that."""
+    """The gain in percentage points and its standard error, from the mean log-probability of each item's reference."""
     _same_items(serving, candidate)
     gains = [100.0 * (math.exp(candidate[name]) - math.exp(before)) for name, before in serving.items()]
     mean, deviation = spread(gains)
@@ -297,9 +296,8 @@ def likelihood_points(serving: Mapping[str, float], candidate: Mapping[str, floa
 
 def _calls_in(text: str) -> list[ToolCall]:
     document = _document(text)
-    listed = document if isinstance(document, list) else [document]
     calls: list[ToolCall] = []
-    for entry in listed:
+    for entry in document if isinstance(document, list) else [document]:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(entry, dict) or not isinstance(name, str):
             return []
@@ -330,7 +328,7 @@ def _item(entry: _Object, tools: Mapping[str, Tool]) -> GoldenItem:
 
 def _call(value: Json) -> WantedCall:
     if not isinstance(value, dict) or not isinstance(arguments := value.get("arguments"), dict):
-        raise ValueError(f"{value!r} is no call")
+        raise ValueError(f"{value!r} is not a call")
     return WantedCall(str(value["name"]), arguments)
 
 
@@ -343,11 +341,11 @@ def _pattern(value: Json) -> re.Pattern[str] | None:
 
 
 def _texts(value: Json) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, list) else []
+    return list(map(str, value)) if isinstance(value, list) else []
 
 
 def _document(text: str) -> Json:
-    """The JSON a whole text is; None if it is none."""
+    """The text as one JSON document; None if it is not JSON."""
     try:
         document: Json = json.loads(text)
     except (ValueError, RecursionError):
@@ -356,7 +354,7 @@ def _document(text: str) -> Json:
 
 
 def _equal(given: Json, wanted: Json) -> bool:
-    """Equal as people see it: the case of words, and 100 for 100.0, make no difference."""
+    """Whether two values are equal, ignoring case and the difference of 100 and 100.0."""
     if isinstance(given, str) and isinstance(wanted, str):
         return given.strip().casefold() == wanted.casefold()
     if isinstance(given, dict) and isinstance(wanted, dict):
@@ -397,8 +395,8 @@ def _same_items(one: Mapping[str, object], other: Mapping[str, object]) -> None:
 _VERDICTS = {
     GoldenStanding.HOLDS: "general abilities kept",
     GoldenStanding.LOST: "general abilities lost",
-    GoldenStanding.OPEN: "general abilities: more questions are wanted",
-    GoldenStanding.UNSURE: "general abilities: the likelihood of the reference answers is wanted",
+    GoldenStanding.OPEN: "general abilities: more questions are needed",
+    GoldenStanding.UNSURE: "general abilities: the likelihood of the reference answers is needed",
 }
 
 

@@ -1,7 +1,7 @@
-"""About a thousand golden questions with short exact answers, made from small tables. The same ones in the same order each time.
+"""About a thousand golden questions with short exact answers, generated from small tables, always the same in the same order.
 
-Each table is paired with a few ways to ask; arithmetic comes from a generator with a fixed seed. The entries have the shape of
-those in `golden.toml`. A word or two said three times in a row fails every one of them.
+Each table is combined with a few ways to ask; arithmetic comes from a generator with a fixed seed. The entries have the format of
+`golden.toml`. An answer that repeats one or two words three times in a row fails all of them.
 """
 
 import random

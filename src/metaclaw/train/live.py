@@ -1,34 +1,34 @@
-"""Live evidence about a canary: weights that answer a random share of the sessions, against those that answer the others. Pure.
+"""Decide from live turns whether a canary, which answers a random share of the sessions, is worse than the serving version. Pure.
 
-**A coin** decided session by session which weights answer. Bets on it may be looked at after every turn (`bets`); a look at the
-end of the trial (`find_lag`) sees more; where the trial is then prolonged, there is a second look at its end.
+**With a coin** (π < 1). A coin decides for each session which weights answer. Bets on it may be checked after every turn (`bets`).
+A test at the end of the trial (`find_lag`) is more sensitive; if the trial is then prolonged, it is repeated at the new end.
 
-**No coin** (π = 1: the canary answers every session). Then it is compared with the turns before it: from these a pass rate is
-taken that the true one is below with probability at most α/2, and a bet is made at α/2 that the rate is lower now (`e_below`).
+**Without a coin** (π = 1: the canary answers every session). The canary is compared with the turns before it: they give a bound
+that the true pass rate is below with probability at most α/2, and bets at α/2 claim that the rate is below it now (`e_below`).
 
-**One skill.** The same is done over the turns of each skill alone: weights may have lost one skill and be as good as ever
-elsewhere. With k skills each must show k times as much.
+**Each skill.** The same is done with the turns of each skill, because weights may lose one skill and be as good as before
+elsewhere. With k skills the threshold of each is k times as high.
 
-- worse is shown by a bet, on the whole or for one skill              → roll back
-- `settle_after` decided canary turns, `least_sessions` on either side, and it does not lag behind, on the whole or with one skill
+- a bet shows that it is worse, overall or for one skill              → roll back
+- `settle_after` decided canary turns, `least_sessions` sessions on each side, and no lag, overall or for one skill
                                                                       → promote: not worse
-- as much seen, but it lags                                           → roll back: not shown harmless
-- as much seen, but of a common skill hardly a turn                   → wait, up to `longest` turns
-- else                                                                → wait
+- the same, but it lags                                               → roll back: not shown harmless
+- the same, but a common skill has hardly a canary turn               → wait, up to `longest` turns
+- otherwise                                                           → wait
 
-It lags if an equal canary would look like that with probability at most `doubt`; without a coin, if its rate is lower by more
-than `slack`, or there is evidence of `suspicion`. Turns whose outcome is unknown are counted and not guessed. That is fair only
-if the turns of both sides are judged alike.
+It lags if an equal canary would look as bad with probability at most `doubt`; without a coin, if its rate is lower by more than
+`slack`, or the evidence reaches `suspicion`. Turns with unknown outcome are counted but not used, which is fair only if the turns
+of both sides are judged in the same way.
 
-**The look at the end.** A turn is compared with what turns with the same skills come to on either side: y - p. R is the sum of
-that over a session, A is how its coin fell. If the weights make no difference, then given all outcomes
+**The test at the end.** Each outcome y is compared with the pass rate p of turns with the same skills on both sides. R is the sum
+of y - p over a session, A says how its coin fell. If the weights make no difference, then given all outcomes
 
     T = Σ (A - π)·R      has the mean 0 and the variance V = Σ π·(1-π)·R²,      z = T/√V.
 
-With one skill there are too few sessions for that. There it is the exact chance of so few passes, if the passes of all turns
-with the skill had been dealt to the turns at random. Turns of one session that resemble each other count for less:
+A single skill has too few sessions for that. Its test is the exact probability that the canary has as few passes as it has, if the
+passes of all turns with the skill were distributed among the turns at random. Similar turns of one session count for less:
 
-    D = Σ R² / Σ p·(1-p)  over the sessions of the others, 1 where turns do not resemble each other;      chance^(1/D).
+    D = Σ R² / Σ p·(1-p)  over the other sessions, 1 if turns of a session are independent;      probability^(1/D).
 """
 
 import math
@@ -41,27 +41,27 @@ from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.verdict import Outcome
 from metaclaw.train.bets import CoinBets, TrialTurn, e_below, rate_at_least
 
-_DRAWN = 5.0
-"""So many turns at the rate of all are added to those with the same skills."""
+_PRIOR_TURNS = 5.0
+"""Number of turns at the overall rate that are added to the turns with the same skills."""
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Turns from before a version answered: how many were decided, and how many of them passed."""
+    """Decided turns from before a version answered, and how many of them passed."""
 
     passes: int
     turns: int
 
     def __post_init__(self) -> None:
         if not 0 <= self.passes <= self.turns:
-            raise ValueError(f"a baseline of {self.passes} passes in {self.turns} turns")
+            raise ValueError(f"a baseline cannot have {self.passes} passes in {self.turns} turns")
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRules:
-    """When a canary ends. `alpha` is the chance that an equal one is rolled back as worse, `doubt` that it lags when its trial is
-    over; `least_failures` must have failed. For skills there are `alpha_skill` and `doubt_skill`; one in `common` of the others'
-    turns or more must have been tried in `least_of_skill` canary turns."""
+    """When the trial of a canary ends. An equal canary is rolled back as worse with probability `alpha`, and lags at the end with
+    probability `doubt`; for skills these are `alpha_skill` and `doubt_skill`. No canary with fewer than `least_failures` failures
+    is rolled back as worse. A skill in the share `common` of the other turns must be in `least_of_skill` canary turns."""
 
     alpha: float = 0.04
     settle_after: int = 50
@@ -78,8 +78,6 @@ class LiveRules:
 
 
 class LiveRuling(StrEnum):
-    """What becomes of a canary."""
-
     PROMOTE = "promote"
     ROLL_BACK = "roll back"
     WAIT = "wait"
@@ -87,7 +85,7 @@ class LiveRuling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LiveReport:
-    """The ruling, why, and the numbers behind it. `is_worse` only where that is shown."""
+    """The ruling, the reason, and the numbers behind it. `is_worse` says that the canary is shown to be worse."""
 
     ruling: LiveRuling
     reason: str
@@ -101,9 +99,9 @@ class LiveReport:
 
 
 def judge_live(turns: Iterable[TrialTurn], rules: LiveRules | None = None, before: Baseline | None = None) -> LiveReport:
-    """What the turns so far, oldest first, say. The first decisive moment stands, however many came later.
+    """Rule on a canary by its turns so far, oldest first. Turns after the first decisive one do not count.
 
-    `before` are turns of the serving version from before the canary; they count only where the canary answers every session.
+    `before` has turns from before the canary; it is used only if the canary answers every session.
     """
     watch = LiveWatch(rules, before)
     report = watch.report()
@@ -114,7 +112,7 @@ def judge_live(turns: Iterable[TrialTurn], rules: LiveRules | None = None, befor
 
 
 _Ruled = tuple[LiveRuling, str, bool]
-"""What becomes of it, why, and whether it is shown to be worse."""
+"""The ruling, the reason, and whether the canary is shown to be worse."""
 
 
 class LiveWatch:
@@ -133,7 +131,7 @@ class LiveWatch:
         self._ruled: _Ruled = LiveRuling.WAIT, "nothing was seen", False
 
     def see(self, turn: TrialTurn) -> LiveReport:
-        """Settle the bets on one more turn. What was decided once stands, whatever comes later."""
+        """Settle the bets on one more turn. Later turns do not change a decision."""
         if turn.outcome is Outcome.UNKNOWN:
             self._unknown += 1
             return self.report()
@@ -152,14 +150,14 @@ class LiveWatch:
         return self.report()
 
     def report(self) -> LiveReport:
-        """What has been seen so far means."""
+        """The ruling so far."""
         (passed, failed), (others_passed, others_failed) = self._whole.counts[True], self._whole.counts[False]
         ruling, reason, is_worse = self._ruled
         return LiveReport(ruling, reason, self._suspected, passed, failed, others_passed, others_failed, self._unknown, is_worse)
 
     def _shown_worse(self, by_coin: float, by_floor: float) -> _Ruled | None:
         rules, whole = self._rules, self._whole
-        # Coins that all fell on one side are evidence, too; but nothing is taken back that has not failed, or without comparison.
+        # Coins that all fell on one side count as evidence, but a rollback needs failures and a comparison.
         if whole.is_compared(rules.least_failures) and by_coin >= 1 / rules.alpha:
             return LiveRuling.ROLL_BACK, f"worse than the serving version: {whole.words(by_coin)}", True
         if whole.counts[True][1] >= rules.least_failures and by_floor >= 2 / rules.alpha:
@@ -177,15 +175,15 @@ class LiveWatch:
         untried = self._hardly_tried() if decided < self._rules.longest else None
         if untried is None or not self._has_looked:
             self._has_looked = True
-            # What serves has proven itself longer: in doubt it is what stays.
+            # In doubt the serving version stays, since it has proven itself for longer.
             if (doubt := self._doubt()) is not None:
                 return LiveRuling.ROLL_BACK, f"not shown harmless{doubt}", False
         if untried is not None:
-            return LiveRuling.WAIT, f"{decided} canary turns decided, of {untried} hardly one", False
+            return LiveRuling.WAIT, f"{decided} canary turns decided, hardly one of them with {untried}", False
         return LiveRuling.PROMOTE, f"not worse: {self._whole.words(self._suspected)}", False
 
     def _doubt(self) -> str | None:
-        """Why the canary may be worse, if it looks so: one look, at everything there is."""
+        """Why the canary may be worse, or None: the test at the end, on all turns."""
         rules, whole = self._rules, self._whole
         if self._is_alone:
             is_behind = self._suspected >= rules.suspicion or _rate(*whole.counts[True]) < self._floor - rules.slack
@@ -201,13 +199,13 @@ class LiveWatch:
         return None
 
     def _was_seen_enough(self, decided: int) -> bool:
-        """Enough turns, and enough sessions of the other side, too, where there is one."""
+        """Whether there are enough canary turns, and enough sessions on each side."""
         seen = self._whole.seen
         sides = [seen[True]] if self._is_alone else [seen[True], seen[False]]
         return decided >= self._rules.settle_after and all(len(sessions) >= self._rules.least_sessions for sessions in sides)
 
     def _hardly_tried(self) -> SkillName | None:
-        """A skill that many turns of the others need and hardly one of the canary's did."""
+        """A skill that is common in the other turns and rare in the canary's, or None."""
         rules, others = self._rules, sum(self._whole.counts[False])
         for skill, bets in self._skills.items():
             if sum(bets.counts[False]) >= rules.common * others and sum(bets.counts[True]) < rules.least_of_skill:
@@ -225,7 +223,7 @@ def _rate(passes: int, failures: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How a canary stands: z is negative where it lags; `likeness` is how many turns of one session count as one."""
+    """How far a canary lags: `z` is negative if it does. `likeness` is the number of turns of one session that count as one."""
 
     z: float
     likeness: float
@@ -239,7 +237,7 @@ class _Session:
 
 
 def find_lag(turns: Sequence[TrialTurn]) -> Lag:
-    """How the canary stands on the whole, after turns whose outcomes are known and of which a coin decided who answers."""
+    """How far the canary lags overall, from turns with known outcomes of sessions that a coin decided."""
     rates = _rates(turns)
     sessions: dict[SessionId, _Session] = {}
     spread = 0.0
@@ -247,18 +245,21 @@ def find_lag(turns: Sequence[TrialTurn]) -> Lag:
         rate = rates[_skills_of(turn)]
         sessions.setdefault(turn.session, _Session(turn.is_canary, turn.share)).residual += _passed(turn) - rate
         spread += 0.0 if turn.is_canary else rate * (1.0 - rate)
-    total = math.fsum((one.is_canary - one.share) * one.residual for one in sessions.values())
-    variance = math.fsum(one.share * (1.0 - one.share) * one.residual**2 for one in sessions.values())
-    others = math.fsum(one.residual**2 for one in sessions.values() if not one.is_canary)
+    total = math.fsum((session.is_canary - session.share) * session.residual for session in sessions.values())
+    variance = math.fsum(session.share * (1.0 - session.share) * session.residual**2 for session in sessions.values())
+    others = math.fsum(session.residual**2 for session in sessions.values() if not session.is_canary)
     return Lag(total / math.sqrt(variance) if variance else 0.0, max(1.0, others / spread) if spread else 1.0)
 
 
 def chance_of_so_few(canary: Sequence[int], others: Sequence[int]) -> float:
-    """How likely the canary has so few passes or fewer, if all passes were dealt out at random (passes and failures of each)."""
-    passed, mine, theirs = canary[0] + others[0], sum(canary), sum(others)
-    dealt = range(max(0, passed - theirs), canary[0] + 1)
-    every = _ways(mine + theirs, passed)
-    return min(1.0, math.fsum(math.exp(_ways(mine, some) + _ways(theirs, passed - some) - every) for some in dealt))
+    """The probability that the canary has at most as many passes as it has, if all passes were distributed at random. Both
+    arguments are numbers of passes and failures."""
+    passed, canary_turns, other_turns = canary[0] + others[0], sum(canary), sum(others)
+    counts = range(max(0, passed - other_turns), canary[0] + 1)
+    every = _ways(canary_turns + other_turns, passed)
+    return min(
+        1.0, math.fsum(math.exp(_ways(canary_turns, count) + _ways(other_turns, passed - count) - every) for count in counts)
+    )
 
 
 def _ways(among: int, chosen: int) -> float:
@@ -273,7 +274,7 @@ def _rates(turns: Sequence[TrialTurn]) -> dict[tuple[SkillName, ...], float]:
         count[0] += _passed(turn)
         count[1] += 1
     overall = sum(map(_passed, turns)) / max(1, len(turns))
-    return {skills: (passes + _DRAWN * overall) / (count + _DRAWN) for skills, (passes, count) in counts.items()}
+    return {skills: (passes + _PRIOR_TURNS * overall) / (count + _PRIOR_TURNS) for skills, (passes, count) in counts.items()}
 
 
 def _skills_of(turn: TrialTurn) -> tuple[SkillName, ...]:

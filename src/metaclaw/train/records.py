@@ -1,21 +1,19 @@
-"""Records of the finished steps of a run, of which every decision is a function, and the watch over drift. Pure.
+"""Records of the finished steps of a run, from which all its decisions follow, and the watch that stops a drifting run. Pure.
 
-Given each step's figures, the watch says stop, or nothing.
+Each figure x of a step is smoothed, m ← (1-β)·m + β·x, and compared with its mean b over the run's first steps. The run drifts if
 
-Each figure x is smoothed, m ← (1-β)·m + β·x, and compared with its mean b over the run's first steps:
+    entropy    m < low·b  or  m > high·b      answers become all alike, or random
+    length     m < low·b  or  m > high·b      answers become much shorter, or much longer
+    ratio      |m - b| > ratio_most           the weights that are taught differ from those that drew the answers
+    forgotten  m > forgotten_most             the untrained model's answers to ordinary questions become unlikely
+    KL         m - b > kl_most                too far in this run; the gate limits the distance from the untrained weights
 
-    entropy    m < low·b  or  m > high·b      collapse, or noise
-    length     m < low·b  or  m > high·b      answers shrink to nothing, or grow without end
-    ratio      |m - b| > ratio_most           what is taught is no longer what is drawn
-    forgotten  m > forgotten_most             ordinary answers of the untrained model become unlikely
-    KL         m - b > kl_most                too far, too fast; the whole distance to the base is the gate's matter
+Learning to answer differently changes entropy and length, so these are judged only while the reward has neither risen nor is high;
+a very low entropy may rise to `least_entropy`. The KL on trained prompts rises with learning, so it is judged only if nothing is
+rehearsed.
 
-Who learns to answer in another way changes the entropy and the length of answers: they are judged only while the reward has not
-risen and is not good; an entropy that was hardly any may rise to what is ordinary. The KL of answers to trained prompts rises with
-what is learned, and is judged only where nothing is rehearsed.
-
-A figure that is not a finite number stops the run at once. One that a backend does not tell (None) is not judged. The caller ends
-a drifting run with the last checkpoint before it drifted.
+A figure that is not a finite number stops the run at once. A figure that a backend does not return (None) is not judged. The caller
+ends a drifting run with the last checkpoint before the drift.
 """
 
 import math
@@ -27,11 +25,11 @@ import msgspec
 from metaclaw.train.advantages import ScoredGroup
 
 FULL_REWARD = 1.0 - 1e-6
-"""A reward from here on is a full one."""
+"""Rewards from this value on count as full."""
 
 
 class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One prompt of a step. `mean` and `full` (the share of full rewards) are None where no answer could be scored."""
+    """One prompt of a step. `mean` and `full` (the share of full rewards) are None if no answer could be scored."""
 
     turn: str
     key: str
@@ -40,7 +38,7 @@ class GroupRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BestAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """The best answer to a prompt so far: its tokens, the end included, and what it earned."""
+    """The best answer to a prompt so far: its tokens, including the end token, and its reward."""
 
     turn: str
     tokens: list[int]
@@ -48,11 +46,11 @@ class BestAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StepRecord(msgspec.Struct, frozen=True, array_like=True):
-    """One step. `moved` is False where there was nothing to learn from; `earned` are the lengths of the answers that earned
-    much; `forgotten` is what rehearsed answers have lost, in nats a token; `drift` says why the run must stop.
-    `hinted` prompts were answered again with a hint, which `helped` some of them. The answers to `settled` prompts all earned
-    the same, something, and too little; `found` are answers that are better than any before to the same prompt. `validated` is the
-    mean reward of the likeliest answers to the validation prompts after the step, where they were drawn."""
+    """One step. `moved` is False if it had no data. `earned` are the lengths of the answers with high rewards. `forgotten` is the
+    log-probability that rehearsed answers have lost, in nats per token. `drift` says why the run must stop. `hinted` counts the
+    prompts that were answered again with a hint, `helped` those for which that helped, `settled` those whose answers all have the
+    same reward, neither high nor zero. `found` are answers better than all earlier answers to the same prompt. `validated` is the
+    mean reward of greedy answers to the validation prompts after the step, if they were drawn."""
 
     groups: list[GroupRecord]
     reward: float | None
@@ -72,7 +70,6 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 def group_record(group: ScoredGroup) -> GroupRecord:
-    """A group as it is remembered."""
     rewards = [reward for _, reward in group.known]
     if not rewards:
         return GroupRecord(group.turn, group.key, None, None)
@@ -87,13 +84,13 @@ def mean_reward(groups: Iterable[ScoredGroup]) -> float | None:
 
 
 def earned_lengths(groups: Sequence[ScoredGroup]) -> list[int]:
-    """The lengths, in tokens, of the answers that earned something, and at least half as much as the best."""
+    """The lengths, in tokens, of the answers whose reward is above zero and at least half of the best."""
     least = max((reward for group in groups for _, reward in group.known), default=0.0) / 2.0
     return [len(rollout.tokens_T) for group in groups for rollout, reward in group.known if reward > 0.0 and reward >= least]
 
 
 def moved_prefix(records: Sequence[StepRecord], moves: int) -> list[StepRecord]:
-    """The records that still hold where the optimiser is known to have moved so many times."""
+    """The records up to the last before optimiser step `moves` + 1: later ones are of steps that were not applied."""
     kept: list[StepRecord] = []
     for record in records:
         if record.moved and not moves:
@@ -105,7 +102,7 @@ def moved_prefix(records: Sequence[StepRecord], moves: int) -> list[StepRecord]:
 
 @dataclass(frozen=True, slots=True)
 class StepFigures:
-    """What one step looked like: means over its drawn tokens, and the mean length of a rollout."""
+    """The figures of one step: means over its drawn tokens, and the mean length of a rollout."""
 
     entropy: float | None = None
     kl: float | None = None
@@ -117,7 +114,7 @@ class StepFigures:
 
 @dataclass(frozen=True, slots=True)
 class DriftLimits:
-    """How far a run may go. `beginning` is how many steps its beginning is; `smoothing` is β."""
+    """When a run drifts. `beginning` is the number of its first steps; `smoothing` is β."""
 
     beginning: int = 3
     smoothing: float = 0.3
@@ -133,14 +130,14 @@ class DriftLimits:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """Why a run must stop, in words, with the figure behind them."""
+    """Why a run must stop, in words, with the figures."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """One figure over time: how often it was told, its mean over the beginning, and where it is now."""
+    """One figure over time: how often it was seen, its mean over the first steps, and its smoothed value."""
 
     seen: int
     begun: float
@@ -149,19 +146,19 @@ class _Course:
 
 @dataclass(frozen=True, slots=True)
 class DriftWatch:
-    """What a run has looked like so far. It never changes: `see` gives the next one, to be kept with the step."""
+    """The figures of a run so far. Immutable: `see` returns the watch after one more step."""
 
     limits: DriftLimits = field(default_factory=DriftLimits)
     courses: Mapping[str, _Course] = field(default_factory=dict)
 
     def see(self, figures: StepFigures) -> tuple["DriftWatch", Drift | None]:
-        """One more step."""
-        told = {one.name: value for one in fields(figures) if (value := getattr(figures, one.name)) is not None}
-        for name, value in told.items():
+        """The watch after one more step, and the drift it shows, if any."""
+        known = {item.name: value for item in fields(figures) if (value := getattr(figures, item.name)) is not None}
+        for name, value in known.items():
             if not math.isfinite(value):
                 return self, Drift(f"the step's figures make no sense ({name} is not a finite number)")
-        courses = dict(self.courses) | {name: self._next(self.courses.get(name), value) for name, value in told.items()}
-        drifts = (self._drift(name, courses[name]) for name in told if self._is_judged(name, courses))
+        courses = dict(self.courses) | {name: self._next(self.courses.get(name), value) for name, value in known.items()}
+        drifts = (self._drift(name, courses[name]) for name in known if self._is_judged(name, courses))
         return DriftWatch(self.limits, courses), next((drift for drift in drifts if drift is not None), None)
 
     def _is_judged(self, name: str, courses: Mapping[str, _Course]) -> bool:
@@ -200,7 +197,7 @@ class DriftWatch:
                     words = "the answers became much longer, and earned no more"
             case "ratio":
                 if abs(now - begun) > limits.ratio_most:
-                    words = "what was learned from was no longer what the model says"
+                    words = "the model learned from answers that it would no longer give"
             case "forgotten":
                 if now > limits.forgotten_most:
                     words = "the model forgot how it answered ordinary questions"
@@ -212,7 +209,7 @@ class DriftWatch:
 
 
 def drift_watch(records: Sequence[StepRecord]) -> DriftWatch:
-    """What a run has looked like in these steps; those that moved nothing do not count."""
+    """The watch after these steps; steps without data do not count."""
     watch = DriftWatch()
     for record in records:
         if record.moved:
@@ -221,13 +218,12 @@ def drift_watch(records: Sequence[StepRecord]) -> DriftWatch:
 
 
 def step_figures(record: StepRecord) -> StepFigures:
-    """A step's figures as they were recorded."""
     return StepFigures(record.entropy, record.kl, record.length, record.ratio, record.forgotten, record.reward)
 
 
 def weighted_mean(values: Sequence[tuple[float | None, int]]) -> float | None:
-    """The mean of pieces' values, weighted by their tokens; None where no piece tells."""
-    told = [(value, tokens) for value, tokens in values if value is not None and tokens]
-    weight = sum(tokens for _, tokens in told)
-    # A plain sum: fsum refuses infinities of both signs, which are to be seen here, not to fail.
-    return sum(value * tokens for value, tokens in told) / weight if weight else None
+    """The mean of the pieces' values, weighted by their tokens; None if no piece has a value."""
+    known = [(value, tokens) for value, tokens in values if value is not None and tokens]
+    weight = sum(tokens for _, tokens in known)
+    # Not fsum, which raises for infinities of both signs: the drift watch must see them.
+    return sum(value * tokens for value, tokens in known) / weight if weight else None

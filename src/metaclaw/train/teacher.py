@@ -1,14 +1,13 @@
-"""On-policy distillation: the student answers, a stronger teacher scores how likely it finds each of the student's tokens.
+"""On-policy distillation: the student answers, and a stronger teacher computes the probability of each of the student's tokens.
 
     A_t = clip(ln p_teacher(y_t | x, y_<t) - ln p_student(y_t | x, y_<t), ±most)      y drawn by the student
 
-Summed over what the student draws, this is the negative reverse KL to the teacher. The clip keeps one token that the teacher
-would never write from drowning all others. Both must share one vocabulary; scores of other tokens are a TrainingError, never
-padded over.
+Summed over the student's tokens, this is the negative reverse KL to the teacher. The clip keeps a token that the teacher would
+never write from outweighing all others. Both must use the same vocabulary: scores of other tokens are a TrainingError.
 
 `EndpointTeacher` asks an OpenAI-compatible `/completions` to score a prompt of tokens: vLLM answers in `prompt_logprobs` (a
 table by token id for each position), other servers by `echo` with `logprobs` (token texts and their log-probabilities). The
-ids, where they are named, and the texts must be those of the tokens that were sent.
+ids, if they are returned, and the texts must be those of the tokens that were sent.
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -36,18 +35,18 @@ _SPACE_MARKS: Final = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n"})
 
 
 class Teacher(Protocol):
-    """A model that scores how likely it finds the tokens that another model drew."""
+    """A model that scores the tokens that another model drew."""
 
     @property
     def name(self) -> str: ...
     async def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
-        """The log-probability of each token after the prompt and the tokens before it. Raises TrainingError."""
+        """The log-probability of each token, given the prompt and the tokens before it. Raises TrainingError."""
 
 
 async def teacher_advantages(
     teacher: Teacher, drawn: Sequence[tuple[TurnId, tuple[int, ...], Sequence[Rollout]]], most: float = CLIP
 ) -> TrainingData:
-    """Data from rollouts of some turns' prompts. Raises TrainingError if the teacher cannot score them."""
+    """Data from the rollouts of each turn's prompt. Raises TrainingError if the teacher cannot score them."""
     corrected: list[Corrected] = []
     for turn, prompt, rollouts in drawn:
         for rollout in rollouts:
@@ -57,10 +56,8 @@ async def teacher_advantages(
 
 @dataclass(frozen=True, slots=True)
 class Corrected:
-    """A rollout of the student's, and the log-probability of each of its tokens by a better model.
-
-    Raises TrainingError where the two do not line up: that is a mistake of the scorer, and is never padded over.
-    """
+    """A rollout of the student, and the teacher's log-probability of each of its tokens. Raises TrainingError if their numbers
+    differ."""
 
     turn: TurnId
     prompt: tuple[int, ...]
@@ -74,17 +71,18 @@ class Corrected:
 
 
 def ratio_advantages(corrected: Sequence[Corrected], most: float = CLIP) -> TrainingData:
-    """Data for a loss with importance ratios. A rollout that is just as likely to both teaches nothing and is counted."""
+    """Data for a loss with importance ratios. Rollouts with the same probabilities for both models are skipped."""
     data: list[Datum] = []
-    silent = 0
-    for one in corrected:
-        pairs = zip(one.better_T, one.rollout.logprobs_T, strict=True)
+    skipped = 0
+    for answer in corrected:
+        rollout = answer.rollout
+        pairs = zip(answer.better_T, rollout.logprobs_T, strict=True)
         advantages = tuple(clip(better - student, most) for better, student in pairs)
         if max(map(abs, advantages)) < _NOTHING:
-            silent += 1
+            skipped += 1
         else:
-            data.append(Datum(one.turn, one.prompt, one.rollout.tokens_T, advantages, one.rollout.logprobs_T))
-    return TrainingData(tuple(data), skips([Skip.SILENT] * silent))
+            data.append(Datum(answer.turn, answer.prompt, rollout.tokens_T, advantages, rollout.logprobs_T))
+    return TrainingData(tuple(data), skips([Skip.SILENT] * skipped))
 
 
 class _Prompted(msgspec.Struct):
@@ -110,7 +108,7 @@ _decoder: Final = msgspec.json.Decoder(_Completion)
 
 
 class EndpointTeacher:
-    """A model behind an HTTP provider (distill.Teacher). `word` is the student's own reading of one token."""
+    """A teacher behind an HTTP provider. `word` gives the student's text of a token."""
 
     def __init__(
         self,
@@ -129,45 +127,43 @@ class EndpointTeacher:
 
     @property
     def name(self) -> str:
-        """`provider/model`."""
         return f"{self._provider.name}/{self._model}"
 
     async def score(self, prompt: Sequence[int], tokens: Sequence[int]) -> tuple[float, ...]:
-        """The log-probability of each token after the prompt and the tokens before it. Raises TrainingError."""
         if not prompt or not tokens:
-            raise TrainingError("a teacher cannot score an answer without a prompt, or none")
+            raise TrainingError("a teacher needs a prompt and an answer to score")
         sent = [*prompt, *tokens]
         choice = await self._ask(sent)
         if choice.prompt_logprobs is not None:
-            read = self._prompted(choice.prompt_logprobs, sent)
+            logprobs = self._prompted(choice.prompt_logprobs, sent)
         elif choice.logprobs is not None:
-            read = self._echoed(choice.logprobs, sent)
+            logprobs = self._echoed(choice.logprobs, sent)
         else:
-            raise TrainingError(f"{self.name} says nothing about the tokens of a prompt; it cannot teach")
-        return tuple(self._checked(value) for value in read[len(prompt) :])
+            raise TrainingError(f"{self.name} returns no log-probabilities of a prompt; it cannot be a teacher")
+        return tuple(self._checked(value) for value in logprobs[len(prompt) :])
 
     async def _ask(self, sent: list[int]) -> _Choice:
-        # `max_tokens` 1 and not 0, which some servers refuse; what it writes is not looked at.
+        # `max_tokens` is 1 because some servers refuse 0; the written token is ignored.
         body: dict[str, Json] = {"model": self._model, "prompt": list(sent), "max_tokens": 1, "temperature": 0.0}
         options: dict[str, Json] = {"echo": True, "logprobs": 1, "prompt_logprobs": 0}
         call = Call("POST", "/completions", "", _HEADERS, msgspec.json.encode(body | options), Purpose.TEACH)
         async with self._meter.charge(Purpose.TEACH, self.name, len(sent) + 1) as charge:
             try:
-                with_status, answer = await self._answer(call)
+                status, answer = await self._answer(call)
             except TrainingError:
                 charge.add(Spent(1, failures=1))
                 raise
-            is_refused = with_status >= 400
-            # It reads what was sent and writes one token; what it counts itself is not always told.
+            is_refused = status >= 400
+            # Not all servers return their usage: the input is what was sent, the output one token.
             charge.add(Spent(1, failures=int(is_refused), usage=Usage(0, 0) if is_refused else Usage(len(sent), 1)))
         if is_refused:
-            raise TrainingError(f"{self.name} refused to score: {with_status} {answer[:200].decode(errors='replace')}")
+            raise TrainingError(f"{self.name} refused to score: {status} {answer[:200].decode(errors='replace')}")
         try:
             choices = _decoder.decode(answer).choices
         except msgspec.DecodeError as error:
-            raise TrainingError(f"{self.name} answered with something that is no completion: {error}") from error
+            raise TrainingError(f"{self.name} answered with something that is not a completion: {error}") from error
         if not choices:
-            raise TrainingError(f"{self.name} answered with nothing")
+            raise TrainingError(f"{self.name} answered without choices")
         return choices[0]
 
     async def _answer(self, call: Call) -> tuple[int, bytes]:
@@ -182,10 +178,10 @@ class EndpointTeacher:
         except (UpstreamError, WireError) as error:
             raise TrainingError(f"{self.name} cannot be asked: {error}") from error
 
-    def _prompted(self, told: list[dict[str, _Prompted] | None], sent: Sequence[int]) -> list[float | None]:
-        self._same_count(len(told), len(sent))
+    def _prompted(self, tables: list[dict[str, _Prompted] | None], sent: Sequence[int]) -> list[float | None]:
+        self._same_count(len(tables), len(sent))
         values: list[float | None] = []
-        for token, table in zip(sent, told, strict=True):
+        for token, table in zip(sent, tables, strict=True):
             entry = None if table is None else table.get(str(token))
             if table is not None and entry is None:
                 raise TrainingError(f"{self.name} scored other tokens than were sent: {token} is not among {sorted(table)[:5]}")
@@ -194,35 +190,36 @@ class EndpointTeacher:
             values.append(None if entry is None else entry.logprob)
         return values
 
-    def _echoed(self, told: _Echoed, sent: Sequence[int]) -> list[float | None]:
-        # The last is the one token it had to write.
-        written = len(told.tokens) - len(sent)
-        if written not in (0, 1) or len(told.tokens) != len(told.token_logprobs):
-            self._same_count(min(len(told.tokens), len(told.token_logprobs)), len(sent))
-        for token, said in zip(sent, told.tokens, strict=False):
-            if said.startswith("token_id:"):
-                self._same_id(said.removeprefix("token_id:"), token)
+    def _echoed(self, echoed: _Echoed, sent: Sequence[int]) -> list[float | None]:
+        # After the echoed prompt there may be the one token that the server had to write.
+        written = len(echoed.tokens) - len(sent)
+        if written not in (0, 1) or len(echoed.tokens) != len(echoed.token_logprobs):
+            self._same_count(min(len(echoed.tokens), len(echoed.token_logprobs)), len(sent))
+        for token, text in zip(sent, echoed.tokens, strict=False):
+            if text.startswith("token_id:"):
+                self._same_id(text.removeprefix("token_id:"), token)
             else:
-                self._same_word(said, token)
-        return told.token_logprobs[: len(sent)]
+                self._same_word(text, token)
+        return echoed.token_logprobs[: len(sent)]
 
-    def _same_count(self, told: int, sent: int) -> None:
-        if told != sent:
-            raise TrainingError(f"{self.name} scored {told} tokens where {sent} were sent")
+    def _same_count(self, scored: int, sent: int) -> None:
+        if scored != sent:
+            raise TrainingError(f"{self.name} scored {scored} tokens, but {sent} were sent")
 
-    def _same_id(self, told: str, token: int) -> None:
-        if told != str(token):
-            raise TrainingError(f"{self.name} scored token {told} where {token} was sent")
+    def _same_id(self, scored: str, token: int) -> None:
+        if scored != str(token):
+            raise TrainingError(f"{self.name} scored token {scored}, but {token} was sent")
 
-    def _same_word(self, told: str, token: int) -> None:
-        """A piece of a character is written in as many ways as there are servers, and the blank before a word is, too."""
+    def _same_word(self, text: str, token: int) -> None:
+        """Compare the texts of a token. Servers write parts of a character and the space before a word differently: both are
+        ignored."""
         word = self._word(token)
-        if _BROKEN in told or _BROKEN in word or told.startswith("bytes:"):
+        if _BROKEN in text or _BROKEN in word or text.startswith("bytes:"):
             return
-        if told.translate(_SPACE_MARKS).strip() != word.translate(_SPACE_MARKS).strip():
-            raise TrainingError(f"{self.name} reads token {token} as {told!r}, the student as {word!r}: not one vocabulary")
+        if text.translate(_SPACE_MARKS).strip() != word.translate(_SPACE_MARKS).strip():
+            raise TrainingError(f"{self.name} reads token {token} as {text!r}, the student as {word!r}: not one vocabulary")
 
     def _checked(self, value: float | None) -> float:
         if value is None or not isfinite(value) or value > 0.0:
-            raise TrainingError(f"{self.name} gave {value} as a log-probability")
+            raise TrainingError(f"{self.name} returned the log-probability {value}")
         return value

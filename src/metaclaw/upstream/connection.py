@@ -1,4 +1,4 @@
-"""One HTTP/1.1 connection to a provider, and the answer that is arriving on it."""
+"""One HTTP/1.1 connection to a provider, and the response that arrives on it."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ LOW_WATER_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Timeouts: for a connection, for the first byte of an answer, and between two reads of it."""
+    """Timeouts for opening a connection, for the first byte of a response, and between two reads of it."""
 
     connect_s: float = 10.0
     first_byte_s: float = 600.0
@@ -28,17 +28,17 @@ class Timeouts:
 
 
 Take = Callable[[bytes], bool]
-"""Takes a chunk of a response; returns whether it takes the next one as well."""
+"""Takes a chunk of a response; returns False to pause."""
 
 
 class StaleConnectionError(Exception):
-    """A kept-alive connection closed before the first byte of a response: the call may be sent again on a new one."""
+    """An idle connection was closed before the first byte of a response: the call may be sent again on a new one."""
 
 
 class ProviderResponse:
-    """A provider's response as it arrives (ports.Reply). It buffers bytes, so that the connection is free after the last one.
+    """A provider's response as it arrives (ports.Reply). It buffers bytes, so that the connection is free after the last byte.
 
-    A task that is cancelled while it waits for the next chunk takes the call down with it, as a generator would.
+    If a task is cancelled while it waits for the next chunk, the connection is closed.
     """
 
     def __init__(self, connection: "ProviderConnection", peer: str) -> None:
@@ -75,7 +75,7 @@ class ProviderResponse:
     async def pour(self, take: "Take") -> bool:
         """Call `take` with every chunk as it arrives, without waking the waiting task, until `take` returns False.
 
-        Returns True then, and False once the whole body has been given.
+        Returns True if `take` returned False, and False at the end of the body.
         """
         while self._chunks:
             if not take(await anext(self)):
@@ -97,19 +97,19 @@ class ProviderResponse:
         return self._take is not None
 
     async def aclose(self) -> None:
-        """Cancel: the connection is closed at once."""
+        """Cancel the call: close the connection at once."""
         self._chunks.clear()
         self.buffered_bytes = 0
         self._connection.drop(self)
 
     def begin(self, status: int, headers: Headers) -> None:
-        """Status and headers have come."""
+        """Record status and headers."""
         self.status = status
         self.headers = headers
         self._wake()
 
     def add(self, chunk: bytes) -> None:
-        """More of the body has come."""
+        """Add a chunk of the body."""
         if self._take is not None and not self._chunks:
             self._hand_over(chunk, self._take)
             return
@@ -118,7 +118,7 @@ class ProviderResponse:
         self._wake()
 
     def end(self, cause: BaseException | None = None) -> None:
-        """End of the body, or its failure with `cause`."""
+        """Record the end of the body, or its failure with `cause`."""
         if not self._ended:
             self._ended = True
             self._failure = cause
@@ -160,7 +160,7 @@ class ProviderResponse:
 
 
 class ProviderConnection(asyncio.Protocol):
-    """Carries one call at a time. `on_free` is called when it is free again, `on_lost` when it is closed."""
+    """Makes one call at a time. `on_free` is called when it is free again, `on_lost` when it is closed."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class ProviderConnection(asyncio.Protocol):
         return self._transport is not None and self._answer is None and not self._transport.is_closing()
 
     async def send(self, method: str, head: bytes, body: bytes) -> ProviderResponse:
-        """Send a call in one write and return once the answer's head is here."""
+        """Send a call in one write and return once the response head has arrived."""
         transport = self._transport
         if transport is None or not self.is_usable:
             unanswered = ClosedEarlyError("closed without an answer")
@@ -216,7 +216,7 @@ class ProviderConnection(asyncio.Protocol):
         return answer
 
     def drop(self, answer: ProviderResponse | None = None) -> None:
-        """Close at once; with an answer given, only if it is still the one arriving."""
+        """Close at once; with `answer`, only if that response is still arriving."""
         if answer is not None and answer is not self._answer:
             return
         if self._answer is not None:
@@ -233,11 +233,11 @@ class ProviderConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def check_deadline(self, now: float) -> None:
-        """Fail the call if its time is up, unless the reader is the one that is slow."""
+        """Fail the call if its deadline has passed, unless our reader is the slow side."""
         if self._answer is None or self._read_paused or now < self._deadline:
             return
         waited, what = (
-            (self._timeouts.idle_s, "fell silent") if self._answer.status else (self._timeouts.first_byte_s, "did not answer")
+            (self._timeouts.idle_s, "sent nothing") if self._answer.status else (self._timeouts.first_byte_s, "did not answer")
         )
         self._fail(TimeoutError(f"{what} for {waited:g} s"))
 
@@ -285,7 +285,7 @@ class ProviderConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_seen:
-            return  # a trailer: nothing downstream could use it
+            return  # a trailer, which is ignored
         self._header_bytes += len(name) + len(value) + 4
         _check_head(self._header_bytes)
         lower, text = name.decode("latin-1").lower(), value.decode("latin-1")
@@ -308,7 +308,7 @@ class ProviderConnection(asyncio.Protocol):
         if self._answer is not None:
             self._answer.begin(status, self._headers)
         if self._method == "HEAD":
-            # The parser cannot be told that no body follows, so it stops here and the connection with it.
+            # The parser cannot know that no body follows: stop it here, which also closes the connection.
             self._whole = True
             raise MalformedAnswerError("the answer to HEAD has no body")
 
@@ -362,7 +362,7 @@ class ProviderConnection(asyncio.Protocol):
 
 
 async def pour(chunks: AsyncIterator[bytes], take: Take) -> bool:
-    """`pour` for any reply: True if `take` returned False, False at the end of the body."""
+    """`ProviderResponse.pour` for the chunks of any reply."""
     if isinstance(chunks, ProviderResponse):
         return await chunks.pour(take)
     async for chunk in chunks:

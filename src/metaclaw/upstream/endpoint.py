@@ -1,4 +1,4 @@
-"""A provider over HTTP (ports.HttpProvider): its requests, forwarded header fields, decompression, and which wires it has."""
+"""A provider over HTTP (ports.HttpProvider): requests, forwarded header fields, decompression, and probing of its wires."""
 
 import asyncio
 import re
@@ -37,14 +37,14 @@ _NOT_RETURNED = _HOP_BY_HOP | {"alt-svc"}
 
 
 def request_headers(headers: Headers) -> list[tuple[str, str]]:
-    """The client's header fields that go to the provider, unchanged and in order, without ours and the hop-by-hop ones."""
+    """The client's header fields for the provider, unchanged and in order, without ours and the hop-by-hop ones."""
     sent = [pair for pair in headers if _is_sent(pair[0])]
     nominated = _nominated(headers)
     return [pair for pair in sent if pair[0].lower() not in nominated] if nominated else sent
 
 
 def caller_credentials(caller: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The caller's own credentials, for a provider that takes them."""
+    """The caller's own credentials, for a passthrough provider."""
     return ((name, caller[name]) for name in CREDENTIALS if name in caller)
 
 
@@ -53,7 +53,7 @@ def has_credentials(caller: Mapping[str, str]) -> bool:
 
 
 def reply_headers(headers: Headers) -> Headers:
-    """The provider's header fields that go back to the client: everything but this hop's own and names that are ours to set."""
+    """The provider's header fields for the client, without the hop-by-hop ones and `x-metaclaw-*`."""
     returned = [pair for pair in headers if _is_returned(pair[0])]
     nominated = _nominated(headers)
     return [pair for pair in returned if pair[0].lower() not in nominated] if nominated else returned
@@ -88,7 +88,7 @@ _CODINGS = frozenset({"gzip", "x-gzip", "deflate"})
 
 
 def decompressed(reply: Reply, peer: str) -> Reply:
-    """The reply, or, if it is compressed with gzip or deflate, one that yields the plain bytes, so that turns can be recorded."""
+    """The reply with plain bytes, decompressed if it is gzip or deflate, so that turns can be recorded."""
     for name, value in reply.headers:
         if name == "content-encoding":
             return _Decompressed(reply, peer) if value.strip().lower() in _CODINGS else reply
@@ -96,7 +96,7 @@ def decompressed(reply: Reply, peer: str) -> Reply:
 
 
 class _Decompressed:
-    """A reply whose body is decompressed in pieces, so that a small response cannot become a huge one in memory."""
+    """A reply whose body is decompressed in pieces, so that a small response cannot fill the memory."""
 
     def __init__(self, reply: Reply, peer: str) -> None:
         self._reply = reply
@@ -139,7 +139,7 @@ class _Decompressed:
 
 
 class _Inflater:
-    """gzip (also several members in a row), zlib or bare deflate, told apart by the first two bytes."""
+    """Decompresses gzip (also several members in a row), zlib or raw deflate, recognised by the first two bytes."""
 
     def __init__(self) -> None:
         self._pending = b""
@@ -155,7 +155,7 @@ class _Inflater:
         self._pending += chunk
 
     def next_piece(self) -> bytes:
-        """Up to a piece's worth of plain bytes; empty when more input is needed."""
+        """At most `_PIECE_BYTES` of plain bytes; empty if more input is needed."""
         while self._stream is not None or self._begin():
             if not (self._pending or self._has_more):
                 break
@@ -178,7 +178,7 @@ class _Inflater:
         if stream is None:
             return b""
         piece = stream.decompress(self._pending, _PIECE_BYTES)
-        # A full piece may have left output behind inside zlib even where all input is used up.
+        # After a full piece zlib may hold more output, even if all input is used up.
         self._has_more = len(piece) == _PIECE_BYTES and not stream.eof
         self._pending = stream.unused_data if stream.eof else stream.unconsumed_tail
         if stream.eof:
@@ -208,7 +208,7 @@ _SENDABLE = re.compile(r"[\x20-\x7e]+")
 
 
 class PassthroughKey(Enum):
-    """In place of a key: forward the caller's own credentials."""
+    """Used instead of a key: forward the caller's own credentials."""
 
     PASSTHROUGH = "passthrough"
 
@@ -250,10 +250,10 @@ class HttpEndpoint:
         return f"HttpEndpoint({self.name!r}, {self.kind!r}, {self._peer})"
 
     async def call(self, call: Call, caller: Mapping[str, str]) -> Reply:
-        """Send; return once the status line is here.
+        """Send a call; return once the response head has arrived.
 
-        Raises UpstreamError if nothing came back, or a redirect: followed, it would hand the credentials to another address.
-        Raises WireError if the call cannot be sent.
+        Raises UpstreamError if there is no response, or a redirect, which would send the credentials to another address. Raises
+        WireError if the call cannot be sent.
         """
         answer = await self._pool.request(call.method, self._head(call, caller), call.body, call.session)
         if answer.status in _REDIRECTS:
@@ -265,7 +265,7 @@ class HttpEndpoint:
         await self._pool.aclose()
 
     async def reach(self, within_s: float) -> None:
-        """Find out whether it accepts connections, without a request. Raises UpstreamError."""
+        """Test whether the provider accepts connections, without a request. Raises UpstreamError."""
         await self._pool.reach(within_s)
 
     @property
@@ -299,7 +299,7 @@ class HttpEndpoint:
     def _nothing_to_pass(self) -> WireError:
         url = "/k/<MetaClaw key>" + ("" if self.kind == "anthropic" else "/v1")
         return WireError(
-            f'provider {self.name} has api_key = "passthrough" and this request brings no credentials of its own to pass on: '
+            f'provider {self.name} has api_key = "passthrough" and this request has no credentials of its own to pass on: '
             f"end the client's base URL with {url} instead of sending the MetaClaw key as a credential, and let the client send "
             f"its own API key or login; or give provider {self.name} an api_key",
             status=401,
@@ -307,7 +307,7 @@ class HttpEndpoint:
         )
 
     def _opening(self, call: Call) -> bytes:
-        """The part of the head that is the same for every call of a client, cached."""
+        """The part of the head that is equal for all calls of a client, cached."""
         known = (call.method, call.path, call.query, tuple(call.headers))
         opening = self._openings.get(known)
         if opening is None:
@@ -333,8 +333,8 @@ class HttpEndpoint:
 def _target(kind: Kind, base_url: str, address: Address) -> tuple[str, str]:
     """The prefix of every path (without /v1), and the query of every call.
 
-    An OpenAI base URL ends in /v1 or in whatever its owner calls its version; with no path at all, /v1 is meant.
-    An Anthropic one stands without /v1; with it, the same is meant.
+    An OpenAI base URL ends in /v1 or another version; without any path, /v1 is added. An Anthropic base URL has no /v1; if it has,
+    the result is the same.
     """
     parts = urlsplit(base_url)
     path = parts.path.rstrip("/")
@@ -361,7 +361,7 @@ def _method(method: str) -> str:
 
 
 def _path(path: str) -> str:
-    """The path that follows the target: without its /v1, and with nothing in it that a request line cannot hold."""
+    """The path below the target: without /v1, and with unsafe characters escaped."""
     if path == "/v1" or path.startswith("/v1/"):
         path = path[3:]
     return _quoted(path)
@@ -372,7 +372,7 @@ def _quoted(path: str) -> str:
 
 
 def _encode(lines: list[str], fixed_breaks: int = 0) -> bytes:
-    """Encode lines of a head. Line breaks are counted, since one inside a field would inject another field."""
+    """Encode lines of a head. Line breaks are counted, because one inside a field would inject another field."""
     head = "".join([f"{line}\r\n" for line in lines])
     breaks = len(lines) + fixed_breaks
     if head.count("\n") != breaks or head.count("\r") != breaks or "\0" in head:
@@ -389,7 +389,7 @@ _KEY_REFUSED = (401, 402, 403)
 
 
 async def gather_body(reply: Reply, provider: str, most_bytes: int = MAX_ANSWER_BYTES) -> bytes:
-    """The whole body of a reply, which is closed then. Raises UpstreamError where it is too large."""
+    """Read the whole body of a reply and close it. Raises UpstreamError beyond `most_bytes`."""
     pieces: list[bytes] = []
     size = 0
     try:
@@ -405,14 +405,14 @@ async def gather_body(reply: Reply, provider: str, most_bytes: int = MAX_ANSWER_
 
 @dataclass(frozen=True, slots=True)
 class WireProbe:
-    """A provider's answers to empty requests: wires whose path it does not have, and why it would not serve at all."""
+    """The result of probing a provider: wires whose path is missing, and why it would not serve at all."""
 
     missing: frozenset[Wire]
     trouble: str | None
 
 
 async def probe_wires(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> WireProbe:
-    """Send an empty request to the path of each wire of this kind. No model works on it; paths that exist refuse it otherwise."""
+    """Send an empty request to the path of each wire of this kind. No model runs: existing paths refuse it with another error."""
     wires = WIRES_OF_KIND[endpoint.kind]
     try:
         async with asyncio.timeout(within_s):
@@ -433,14 +433,14 @@ async def probe_wires(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> Wi
 
 
 async def list_models(endpoint: HttpEndpoint, within_s: float = _WITHIN_S) -> list[str]:
-    """The ids of the models that the provider lists; empty where it does not list any."""
+    """The ids of the models that the provider lists; empty if it lists none or the request fails."""
     try:
         async with asyncio.timeout(within_s):
             status, body = await _read(endpoint, Call("GET", "/models", "", [], b""))
         listed = msgspec.json.decode(body, type=_Listing).data if status == 200 else []
     except (UpstreamError, TimeoutError, msgspec.MsgspecError):
         return []
-    return [one.id for one in listed]
+    return [model.id for model in listed]
 
 
 class _ListedModel(msgspec.Struct):

@@ -1,7 +1,7 @@
-"""Models that the program asks for itself (ports.Model): judge, evolver, and the serving model in a replay.
+"""Models for the program's own calls (ports.Model): judge, evolver, and the serving model in a replay.
 
-An answer is whole or there is none. The purpose of a call travels with it (`X-Metaclaw-Purpose`). A `Meter` lets each request
-through, as far as the budget goes, and counts every call it takes.
+A call returns a complete answer or raises. It carries its purpose (`X-Metaclaw-Purpose`). A `Meter` delays requests beyond the
+budget, and counts every call.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class Spent:
 
 
 class Charge(Protocol):
-    """The account of one request, which may take several calls."""
+    """Counts the calls of one request, which may take several."""
 
     def add(self, spent: Spent) -> None:
         """Count a call."""
@@ -50,21 +50,21 @@ class Meter(Protocol):
     """Counts the program's own calls."""
 
     def charge(self, purpose: Purpose, model: str, tokens: int) -> AbstractAsyncContextManager[Charge]:
-        """Make calls inside, for a request that will take about this many tokens. Counted durably when it is left.
+        """A block for the calls of one request, which will take about `tokens`. They are recorded when the block ends.
 
         Waits for the budget. For a purpose that must not wait, and inside `without_waiting`, raises BudgetError instead.
         """
 
 
 class Unmetered:
-    """Lets everything through and counts nothing."""
+    """A meter without a limit and without counts."""
 
     @asynccontextmanager
     async def charge(self, purpose: Purpose, model: str, tokens: int) -> AsyncIterator[Charge]:
         yield self
 
     def add(self, spent: Spent) -> None:
-        """Do not count."""
+        """Do nothing."""
 
 
 UNMETERED: Final = Unmetered()
@@ -72,7 +72,7 @@ UNMETERED: Final = Unmetered()
 
 @contextmanager
 def spending_on(item: str) -> Iterator[None]:
-    """Calls made inside, and in tasks started there, are counted for this skill or rule."""
+    """Count calls made inside, and in tasks started there, for this skill or rule."""
     token = _item.set(item)
     try:
         yield
@@ -81,13 +81,13 @@ def spending_on(item: str) -> Iterator[None]:
 
 
 def learned_item() -> str:
-    """The skill or rule that calls are counted for here; empty for none."""
+    """The skill or rule of the current `spending_on`; empty if there is none."""
     return _item.get()
 
 
 @contextmanager
 def without_waiting() -> Iterator[None]:
-    """Requests made inside, and in tasks started there, raise BudgetError instead of waiting for the budget."""
+    """Let requests made inside, and in tasks started there, raise BudgetError instead of waiting for the budget."""
     token = _waits.set(False)
     try:
         yield
@@ -111,7 +111,7 @@ _SCHEMA_IN_WORDS: Final = (
 
 
 class HttpModel:
-    """A model behind an HTTP provider, asked in the request's own wire where the provider speaks it, else in one it does."""
+    """A model behind an HTTP provider, asked in the request's wire if the provider speaks it, else in another."""
 
     def __init__(
         self,
@@ -123,8 +123,8 @@ class HttpModel:
         timeout_s: float = 60.0,
         pause_s: float = 0.5,
     ) -> None:
-        """`timeout_s` is for a whole answer, a second try included; the wait for the budget or for a free slot does not count.
-        Raises ConfigError for a provider that cannot be asked."""
+        """`timeout_s` limits a whole answer, including a second try, but not the wait for the budget or for a free slot. Raises
+        ConfigError for a passthrough provider."""
         if getattr(provider, "is_passthrough", False):
             raise ConfigError(
                 f"provider {provider.name} forwards its callers' credentials and has none of its own, so the program cannot ask it;"
@@ -144,7 +144,7 @@ class HttpModel:
         return f"{self._provider.name}/{self._model}"
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
-        """A whole answer. Raises UpstreamError, after a second try where that may help."""
+        """Return a complete answer. Raises UpstreamError, after a second try if that may help."""
         async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._call_slots.turn() as deadline:
             try:
                 return await self._understood(request, purpose, charge)
@@ -157,7 +157,7 @@ class HttpModel:
             return await self._understood(request, purpose, charge)
 
     async def _understood(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
-        """Ask; if the provider does not support what we added to the request, ask without it, from now on."""
+        """Ask; if the provider does not support the schema or the seed, ask without them from now on."""
         wanted = self._wanted(request)
         try:
             return await self._call(wanted, purpose, charge)
@@ -178,7 +178,7 @@ class HttpModel:
         return _without_seed(whole) if self._wants_no_seed else whole
 
     async def _call(self, request: ChatRequest, purpose: Purpose, charge: Charge) -> Completion:
-        """Ask in the request's wire if the provider has it. Where its path does not exist, ask in the usual one from now on."""
+        """Ask in the request's wire if the provider has it. If its path does not exist, ask in another wire from now on."""
         wires = self._provider.wires - self._missing
         wire = request.wire if request.wire in wires else _first_of(wires)
         try:
@@ -216,7 +216,7 @@ class LocalModel:
         return f"{self._provider.name}/{self._model}"
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
-        """A whole answer. Raises UpstreamError."""
+        """Return a complete answer. Raises UpstreamError."""
         async with self._meter.charge(purpose, self.name, _expected(request)) as charge, self._call_slots.turn():
             with _at_fault():
                 wanted = _in_words(replace(plain(request), model=self._model, stream=False, include_usage=False))
@@ -237,7 +237,7 @@ class _RefusedError(UpstreamError):
 
 
 def _first_of(wires: frozenset[Wire]) -> Wire:
-    return next(one.wire for one in wire_formats() if one.wire in wires)
+    return next(format_.wire for format_ in wire_formats() if format_.wire in wires)
 
 
 class _CallSlots:
@@ -250,22 +250,22 @@ class _CallSlots:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[float]:
-        """A slot and its deadline on the loop's clock. Waiting for a slot does not count."""
+        """Wait for a slot; yields its deadline on the loop's clock. The wait does not count."""
         async with self._slots:
             deadline = asyncio.get_running_loop().time() + self._timeout_s
             try:
                 async with asyncio.timeout_at(deadline):
                     yield deadline
             except TimeoutError as cause:
-                message = f"{self._whom} did not give a whole answer within {self._timeout_s:g} s"
+                message = f"{self._whom} did not give a complete answer within {self._timeout_s:g} s"
                 raise UpstreamError(message, status=504, retryable=True, code=TIMEOUT) from cause
 
 
 @contextmanager
 def _counted(request: ChatRequest, charge: Charge) -> Iterator[Callable[[Completion], None]]:
-    """Count one call. It counts as failed unless its answer is handed over.
+    """Count one call. It counts as failed unless its answer is passed to the yielded function.
 
-    A provider that refuses or cannot be reached has worked on nothing; one that is given up on, because it takes too long, has.
+    A refused call costs nothing; a call that is cancelled because it takes too long costs its input.
     """
     answers: list[Completion] = []
     sent = Usage(0, 0)
@@ -288,17 +288,17 @@ def _cost(request: ChatRequest, answer: Completion) -> Spent:
 
 
 def _expected(request: ChatRequest) -> int:
-    """About how many tokens a request and its answer will take."""
+    """The estimated tokens of a request and its answer."""
     return estimate_tokens(request) + min(request.sampling.max_tokens or _USUAL_ANSWER_TOKENS, _USUAL_ANSWER_TOKENS)
 
 
 @contextmanager
 def _at_fault() -> Iterator[None]:
-    """Translate WireError to UpstreamError: callers handle one kind of error."""
+    """Turn WireError into UpstreamError, so that callers handle one kind of error."""
     try:
         yield
     except WireError as error:
-        raise UpstreamError(f"it cannot be asked this: {error}", status=error.status, code=error.code) from error
+        raise UpstreamError(f"the request cannot be sent to it: {error}", status=error.status, code=error.code) from error
 
 
 async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
@@ -306,7 +306,7 @@ async def _read(reply: Reply, wire: Wire, provider: str) -> Completion:
     named = {name.lower(): value for name, value in reply.headers}
     if reply.status >= 400:
         message, code = parse_error(reply.status, body)
-        after = named.get("retry-after", "")  # a date is ignored: those are for longer pauses than we wait
+        after = named.get("retry-after", "")  # a date is ignored: it means a longer pause than we wait
         raise _RefusedError(
             f"provider {provider} refused: {message}",
             status=reply.status,
@@ -323,7 +323,7 @@ def _without_seed(request: ChatRequest) -> ChatRequest:
 
 
 def _in_words(request: ChatRequest) -> ChatRequest:
-    """The request with its schema at the end of the system text."""
+    """Move the request's schema to the end of the system text."""
     if request.json_schema is None:
         return request
     schema = request.json_schema.get("schema") or {"type": "object"}
@@ -391,14 +391,14 @@ class HttpEmbeddings:
             data = msgspec.json.decode(answer, type=_Reply).data
         except (msgspec.MsgspecError, ValueError) as cause:
             raise UpstreamError(f"{self._who} sent no embeddings: {cause}") from cause
-        if all(one.index is not None for one in data):
-            data.sort(key=lambda one: one.index or 0)
-        sizes = {len(one.embedding) for one in data}
+        if all(item.index is not None for item in data):
+            data.sort(key=lambda item: item.index or 0)
+        sizes = {len(item.embedding) for item in data}
         if len(data) != count or len(sizes) != 1 or not 0 < min(sizes) <= _MOST_DIMENSIONS:
             raise UpstreamError(f"{self._who} sent {len(data)} embeddings of {sorted(sizes)} dimensions for {count} texts")
-        if not all(isfinite(sum(one.embedding)) for one in data):
+        if not all(isfinite(sum(item.embedding)) for item in data):
             raise UpstreamError(f"{self._who} sent an embedding that is not finite")
-        return [array("f", one.embedding).tobytes() for one in data]
+        return [array("f", item.embedding).tobytes() for item in data]
 
 
 def _ends(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The connection pool of one provider: keep-alive, limited in number, with one slow timer instead of one per call."""
+"""The connection pool of one provider: keep-alive, a limit of connections, and one timer for all timeouts."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ _CLOSE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """Limits: connections at once, how long an unused one is kept, and how long a call may queue for one."""
+    """The number of connections, how long an idle one is kept, and how long a call may wait for one."""
 
     connections: int = 1024
     keep_s: float = 30.0
@@ -27,7 +27,7 @@ class PoolLimits:
 
 
 class ConnectionPool:
-    """Connections to one address. `peer` is how messages name the provider."""
+    """Connections to one address. `peer` is the provider's name in messages."""
 
     def __init__(
         self, peer: str, address: Address, timeouts: Timeouts, limits: PoolLimits, tls: ssl.SSLContext | None = None
@@ -51,10 +51,10 @@ class ConnectionPool:
         return self._taken
 
     async def request(self, method: str, head: bytes, body: bytes, session: str = "") -> ProviderResponse:
-        """Send a call and return once the answer's head is here. Raises UpstreamError.
+        """Send a call and return once the response head has arrived. Raises UpstreamError.
 
-        In a full pool, calls of one session are served in order and sessions take turns, so that none can starve the others.
-        A kept connection that turns out to be dead costs one more try, on a fresh one.
+        In a full pool, calls of one session are served in order and sessions take turns, so that no session starves the others. If
+        an idle connection turns out to be dead, the call is sent again on a new one.
         """
         connection = self._take_idle() or await self._acquire(session)
         if connection is not None:
@@ -66,7 +66,7 @@ class ConnectionPool:
         return await (await self._open()).send(method, head, body)
 
     async def reach(self, within_s: float) -> None:
-        """Connect and hang up, without TLS and without a request. Raises UpstreamError."""
+        """Connect and disconnect, without TLS and without a request. Raises UpstreamError."""
         at = self._address.proxy or self._address
         with opening_errors(self._peer):
             async with asyncio.timeout(within_s):
@@ -74,7 +74,7 @@ class ConnectionPool:
         writer.transport.abort()
 
     async def aclose(self) -> None:
-        """Close everything, calls under way included."""
+        """Close all connections, also those with a call in progress."""
         self._closed = True
         while (waiter := self._next_in_line()) is not None:
             waiter.set_exception(self._closing())
@@ -87,7 +87,7 @@ class ConnectionPool:
             await asyncio.wait(losing, timeout=_CLOSE_S)
 
     def _take_idle(self) -> ProviderConnection | None:
-        """A kept connection that may still be used."""
+        """An idle connection that can still be used, or None."""
         while self._idle and not self._closed:
             connection = self._idle.pop()
             if connection.is_usable and asyncio.get_running_loop().time() - connection.idle_since < self._limits.keep_s:
@@ -96,7 +96,7 @@ class ConnectionPool:
         return None
 
     async def _acquire(self, session: str) -> ProviderConnection | None:
-        """A connection to use once one is free, or None with the right to open one."""
+        """Wait for a slot. Returns a free connection, or None: then the caller may open one."""
         if self._closed:
             raise self._closing()
         if self._taken < self._limits.connections:
@@ -105,13 +105,13 @@ class ConnectionPool:
         return await self._wait_in_line(session)
 
     async def _take_place(self, session: str) -> None:
-        """The right to open a connection, where a kept one will not do; in a full pool one of those makes room."""
+        """Wait for a slot to open a new connection; in a full pool an idle connection is closed for it."""
         while self._taken >= self._limits.connections:
             connection = self._idle.pop(0) if self._idle else await self._wait_in_line(session)
             if connection is None:
                 return
             if connection in self._connections:
-                self._connections.remove(connection)  # so that its place stays taken, by us
+                self._connections.remove(connection)  # so that `_forget` does not free its slot, which is ours now
                 connection.drop()
                 return
         self._taken += 1
@@ -140,14 +140,14 @@ class ConnectionPool:
                 del self._queues[session]
         if not waiter.done() or waiter.cancelled() or waiter.exception() is not None:
             return
-        connection = waiter.result()  # given in the very moment of giving up: the next in line gets it
+        connection = waiter.result()  # it came just when we gave up: pass it to the next waiter
         if connection is None:
             self._free_place()
         else:
             self._put_back(connection)
 
     async def _open(self) -> ProviderConnection:
-        """Open a connection on a place already taken."""
+        """Open a connection for a slot that is already taken."""
         opened: ProviderConnection | None = None
         try:
             with opening_errors(self._peer):
@@ -217,4 +217,4 @@ class ConnectionPool:
         self._timer = loop.call_later(self._tick_s, self._tick) if self._connections else None
 
     def _closing(self) -> UpstreamError:
-        return UpstreamError(f"{self._peer} is not called any more: the program is stopping", status=503, code=BUSY)
+        return UpstreamError(f"{self._peer} is no longer called: the program is stopping", status=503, code=BUSY)

@@ -1,4 +1,5 @@
-"""Routing: which providers may answer a request, in which order and wire, fallback, their health, and the policy slot."""
+"""Routing: the providers that may answer a request, in order; fallback between them, their health and wires, and the policy
+slot."""
 
 import asyncio
 import logging
@@ -28,10 +29,11 @@ _VENDORS = tuple(map(frozenset, WIRES_OF_KIND.values()))
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A provider as routing sees it. Without `models` it takes any; without `wires` every request is translated for it.
+    """The routing properties of a provider. Without `models` it accepts any model; without `wires` every request is translated for
+    it.
 
-    `own` are models it alone has, though it takes any. One that `leads` has the trained weights: it comes first for the models it
-    lists and for those that no provider lists.
+    `own` are models that only this provider has, although it accepts any. A provider that `leads` has the trained weights: it comes
+    first for the models it lists and for models that no provider lists.
     """
 
     name: str
@@ -46,7 +48,7 @@ class Destination:
         return model in self.models or f"{self.name}/{model}" in self.models or model in self.own
 
     def spells(self, model: str) -> str:
-        """The model's name as this provider knows it: without its own `provider/` in front."""
+        """The model's name at this provider: without the prefix `provider/`."""
         return model.removeprefix(f"{self.name}/")
 
 
@@ -61,13 +63,12 @@ class ProviderCandidate:
 def candidates(providers: Sequence[Destination], wire: Wire, model: str) -> tuple[ProviderCandidate, ...]:
     """The providers to try, first to last.
 
-    First those that list the model, in configured order. If none lists it, `provider/model` picks that provider; else the
-    one that leads is picked, else the first that speaks the request's own wire, else the first of all. Then, as further
-    fallbacks and in configured order, every provider that lists the model without that prefix or takes any model. The prefix that
-    picked a provider is stripped from what is sent.
+    First come the providers that list the model, in configured order. If none lists it, the first is the provider of a prefix
+    `provider/`, else the one that leads, else the first that speaks the request's wire, else the first of all. Then follow, in
+    configured order, all providers that list the model without that prefix or accept any model. The prefix is not sent.
 
-    A passthrough provider is never a fallback for a request of the other vendor's wire: the credentials it would be handed belong
-    to another provider.
+    A passthrough provider is never a fallback for a request of another vendor's wire, because the caller's credentials belong to
+    that vendor.
     """
     if not providers:
         return ()
@@ -96,7 +97,7 @@ def _same_vendor(provider: Destination, wire: Wire) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProviderFailure:
-    """The last failure of a provider. `in_a_row` is 0 once it has answered again; `is_unreachable` if no connection was made."""
+    """The last failure of a provider. `in_a_row` is 0 once it has answered again; `is_unreachable`: no connection could be made."""
 
     reason: str
     at: datetime
@@ -105,8 +106,8 @@ class ProviderFailure:
 
 
 class ProviderHealth:
-    """Keeps the last failure of each provider. One that cannot be reached rests for `rest_s`, so that a dead provider costs one
-    connect timeout now and then, not on every request."""
+    """Keeps the last failure of each provider. An unreachable provider is skipped for `rest_s`, so that not every request waits for
+    its connect timeout."""
 
     def __init__(self, rest_s: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._rest_s = rest_s
@@ -115,7 +116,7 @@ class ProviderHealth:
         self._failures: dict[str, ProviderFailure] = {}
 
     def admits(self, name: str) -> bool:
-        """Whether to try it. After its rest one caller may probe it; for all others the rest starts again."""
+        """Whether to try the provider. After `rest_s` one caller may try it; for all others the rest starts again."""
         until = self._rests_until.get(name)
         if until is None:
             return True
@@ -126,7 +127,7 @@ class ProviderHealth:
         return True
 
     def failed(self, name: str, reason: str, *, rests: bool = False) -> None:
-        """Record a failure; with `rests` it is not asked for a while."""
+        """Record a failure; with `rests` the provider is skipped for a while."""
         before = self._failures.get(name)
         in_a_row = 1 if before is None else before.in_a_row + 1
         self._failures[name] = ProviderFailure(reason, datetime.now(UTC), in_a_row, rests)
@@ -171,9 +172,9 @@ async def open_first(
 ) -> tuple[ProviderCandidate, R]:
     """Open candidates in turn; return the first with a response to relay, and the response.
 
-    Moves on when a candidate gives nothing (UpstreamError) or a status that `moves_on`. When none is left, the last answer that
-    did come is passed through as it is; if none came at all, the last error is raised. Candidates that rest after a failed
-    connection are skipped unless all of them do.
+    The next candidate is tried after an UpstreamError or a status that `moves_on`. When none is left, the last response is
+    returned; if there was none, the last error is raised. Candidates that rest after a failed connection are skipped unless all of
+    them rest.
     """
     failed: UpstreamError | None = None
     refusal: tuple[ProviderCandidate, R] | None = None
@@ -202,7 +203,7 @@ async def open_first(
 
 
 def _in_turn(candidates: Sequence[ProviderCandidate], health: ProviderHealth) -> Iterator[ProviderCandidate]:
-    """The candidates that do not rest, or all if all of them do."""
+    """The candidates that do not rest, or all if all of them rest."""
     is_any_tried = False
     for candidate in candidates:
         if health.admits(candidate.name):
@@ -212,15 +213,15 @@ def _in_turn(candidates: Sequence[ProviderCandidate], health: ProviderHealth) ->
         yield from candidates
 
 
-_BITS = 53  # as many as a float holds exactly
+_BITS = 53  # the bits that a float holds exactly
 _NONE: frozenset[SkillName] = frozenset()
 
 
 class PolicySlot:
-    """Which version of the weights answers a session. `provider` has the policy's versions; all others have their own weights.
+    """Decides which policy version answers a session. Only `provider` has the policy's versions.
 
-    `model_of` names a version at a provider that is reached over HTTP, where each version is a model of its own. Where the provider
-    is there for the policy alone it `leads`: it is asked before those that are configured, which step in where it cannot answer.
+    `model_of` returns the model name of a version, for an HTTP provider that serves each version as a separate model. A provider
+    that exists only for the policy `leads`: it is asked before the configured providers, which are its fallbacks.
     """
 
     def __init__(self, provider: str, model_of: Callable[[int], str] | None = None, *, leads: bool = False) -> None:
@@ -235,11 +236,11 @@ class PolicySlot:
         return self._serving
 
     def flip(self, serving: Serving) -> None:
-        """Serve this from the next request on. Running responses are finished by the weights that began them."""
+        """Serve these versions from the next request on. Running responses are finished with the weights they began with."""
         self._serving = serving
 
     def pick(self, session: SessionId) -> int:
-        """The version for a session. A share of the sessions gets the canary, and keeps it."""
+        """The version for a session. A share of the sessions always gets the canary."""
         serving = self._serving
         if serving.canary is None:
             return serving.version
@@ -257,10 +258,10 @@ def _uniform(session: SessionId, version: int) -> float:
 
 
 class ProviderReachability:
-    """Whether a provider accepts connections: tries now and then, when asked, without a request, and remembers how that went."""
+    """Tests whether a provider accepts connections, without a request, and caches the result."""
 
     def __init__(self, provider: "HttpEndpoint", *, keep_s: float = 5.0, patience_s: float = 0.5, within_s: float = 5.0) -> None:
-        """A result is good for `keep_s`. A caller waits at most `patience_s` for a new one, which may take `within_s`."""
+        """A result is valid for `keep_s`. A caller waits at most `patience_s` for a new result, which may take `within_s`."""
         self._provider = provider
         self._keep_s, self._patience_s, self._within_s = keep_s, patience_s, within_s
         self._trouble: str | None = None
@@ -269,11 +270,11 @@ class ProviderReachability:
 
     @property
     def is_known(self) -> bool:
-        """Whether a try has ended lately."""
+        """Whether there is a recent result."""
         return self._known_at is not None and time.monotonic() - self._known_at < self._keep_s + self._within_s
 
     async def trouble(self) -> str | None:
-        """The reason why it accepts no connection, as far as is known; None where it does."""
+        """Why the provider accepts no connection, as far as is known; None if it does."""
         if self._provider.open_connections:
             self._trouble, self._known_at = None, time.monotonic()
         elif self._known_at is None or time.monotonic() - self._known_at >= self._keep_s:
@@ -293,7 +294,7 @@ class ProviderReachability:
 
 
 _NO_ROUTE = frozenset({404, 405, 501})
-# Words of a 404 about a model or an object, on a path that exists.
+# Words in the message of a 404 about a missing model or object, on a path that exists.
 _OF_A_THING = re.compile(r"\b(?:models?|deployment|id|ids|previous|response with|conversation|item)\b", re.IGNORECASE)
 
 
@@ -303,7 +304,7 @@ def may_lack_route(status: int) -> bool:
 
 
 def is_missing_route(status: int, body: bytes) -> bool:
-    """Whether a refusal means that the path does not exist, rather than a model or an object that the request names."""
+    """Whether an error response means that the path does not exist; a 404 may also be about a model or object in the request."""
     if status != 404:
         return status in _NO_ROUTE
     try:
@@ -318,8 +319,7 @@ def is_missing_route(status: int, body: bytes) -> bool:
 
 
 class AssumedWires:
-    """The wires of providers whose configuration names none: all of their kind, until one is found missing. `names` are those
-    providers; for all others the configuration is right."""
+    """The wires of providers whose configuration names none (`names`): all of their kind, until one is found missing."""
 
     def __init__(self, names: frozenset[str] = frozenset()) -> None:
         self._names = names
@@ -336,18 +336,18 @@ class AssumedWires:
         return provider.name in self._names and (provider.name, wire) not in self._confirmed
 
     def confirm(self, provider: HttpProvider, wire: Wire) -> None:
-        """The provider has answered in this wire."""
+        """Record that the provider has answered in this wire."""
         self._confirmed.add((provider.name, wire))
 
     def drop(self, provider: HttpProvider, wire: Wire) -> None:
-        """The provider does not have this wire: do not ask it in it again."""
+        """Record that the provider does not have this wire; it is not used again."""
         self._missing[provider.name] = self._missing.get(provider.name, frozenset()) | {wire}
         log.warning("wire_missing provider=%s wire=%s note=%s", provider.name, wire.value, self.remedy(provider, wire))
 
     def remedy(self, provider: HttpProvider, wire: Wire) -> str:
         """The setting that the owner should change."""
-        left = ", ".join(f'"{one.value}"' for one in sorted(provider.wires - {wire}))
+        left = ", ".join(f'"{other.value}"' for other in sorted(provider.wires - {wire}))
         return (
             f"provider {provider.name} does not serve {wire.value}; "
-            f"say so with: metaclaw config set providers.{provider.name}.wires '[{left}]'"
+            f"configure that with: metaclaw config set providers.{provider.name}.wires '[{left}]'"
         )

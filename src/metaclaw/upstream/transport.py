@@ -1,4 +1,4 @@
-"""Opening connections to a provider, direct, with TLS or through an HTTP proxy; and the translation of their errors."""
+"""Open connections to a provider, direct, with TLS or through an HTTP proxy; and translate their errors."""
 
 import asyncio
 import base64
@@ -29,11 +29,11 @@ REDIRECTED = "upstream_redirect"
 
 
 class ClosedEarlyError(ConnectionError):
-    """The provider closed the connection before the answer was whole."""
+    """The provider closed the connection before the answer was complete."""
 
 
 class MalformedAnswerError(ValueError):
-    """The provider sent something that is not an HTTP answer we can relay."""
+    """The provider sent something that is not a valid HTTP response."""
 
 
 def failure(peer: str, cause: BaseException, *, head_seen: bool) -> UpstreamError:
@@ -104,18 +104,18 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """Host and port as the Host header has them: the scheme's own port is left out."""
+        """Host and port for the Host header, without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def is_absolute_form(self) -> bool:
-        """Whether requests name the whole URL, as plain HTTP through a proxy must."""
+        """Whether the request line has the whole URL, as plain HTTP through a proxy requires."""
         return self.proxy is not None and self.scheme == "http"
 
 
 def read_address(url: str) -> Address:
-    """The address a base URL names. Raises ConfigError with what to write instead."""
+    """Parse a base URL. Raises ConfigError with what to write instead."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -129,7 +129,8 @@ def read_address(url: str) -> Address:
 
 
 def tls_context() -> ssl.SSLContext:
-    """Trust what the system trusts (SSL_CERT_FILE and SSL_CERT_DIR decide alone where set), and certifi's list where installed."""
+    """A TLS context that trusts the system's certificates, and certifi's if it is installed. SSL_CERT_FILE and SSL_CERT_DIR, if
+    set, replace both."""
     context = ssl.create_default_context()
     if not (os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")) and importlib.util.find_spec("certifi"):
         context.load_verify_locations(cafile=cast("str", importlib.import_module("certifi").where()))
@@ -138,7 +139,7 @@ def tls_context() -> ssl.SSLContext:
 
 
 async def dial(address: Address, tls: ssl.SSLContext | None, factory: Callable[[], P]) -> P:
-    """A connected protocol made by `factory`. Raises the operating system's and TLS's own errors."""
+    """Connect a protocol made by `factory`. Raises OSError and ssl.SSLError."""
     loop = asyncio.get_running_loop()
     context = tls if address.scheme == "https" else None
     proxy = address.proxy
@@ -166,7 +167,7 @@ async def _dial_through_tunnel(address: Address, proxy: Proxy, context: ssl.SSLC
         raise
     if secured is None:
         raise ConnectionError("the tunnel closed while TLS was being set up")
-    # start_tls swaps protocols under a living transport and leaves this call to us.
+    # start_tls replaces the protocol of an open transport and does not call this.
     protocol.connection_made(secured)
     return protocol
 
@@ -211,10 +212,10 @@ class _Tunnel(asyncio.Protocol):
 
 
 def _proxy_for(scheme: str, host: str) -> Proxy | None:
-    """The proxy HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names, unless NO_PROXY or loopback says to go straight."""
+    """The proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY; None for hosts in NO_PROXY and loopback hosts."""
     if not any(name.lower().endswith("_proxy") for name in os.environ):
         return None
-    # Imported only with a proxy: it loads many modules.
+    # Imported only if there is a proxy, because it loads many modules.
     from urllib.request import getproxies_environment, proxy_bypass
 
     proxies = getproxies_environment()

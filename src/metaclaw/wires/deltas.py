@@ -1,4 +1,4 @@
-"""Reading a provider's stream: events of any wire become deltas."""
+"""Turn the events of a provider's stream into deltas, and deltas into answers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -29,12 +29,12 @@ from metaclaw.wires.fields import Object, decode_object, decode_or_text, provide
 from metaclaw.wires.format import wire_format
 from metaclaw.wires.sse import Event, EventParser
 
-TRUNCATED = Failed("the provider's stream ended before the answer was whole", "upstream_truncated")
+TRUNCATED = Failed("the provider's stream ended before the answer was complete", "upstream_truncated")
 
 
 class EventReader(Protocol):
-    """What the events of one wire mean: the deltas of each event, of `[DONE]`, and of the end of the stream, where an End is due if
-    the answer was whole, else a Failed."""
+    """Turns the events of one wire into deltas. `close` is called at the end of the stream: it returns an End if the answer was
+    complete, else a Failed."""
 
     def event(self, name: str | None, body: Object) -> list[Delta]: ...
     def done(self) -> list[Delta]: ...
@@ -42,8 +42,8 @@ class EventReader(Protocol):
 
 
 class StreamReader:
-    """Bytes of a provider's stream to deltas; any split of the bytes gives the same ones. Garbage gives a Failed. After an End or
-    a Failed there is nothing more."""
+    """Turns the bytes of a provider's stream into deltas, independent of how the bytes are split. Garbage gives a Failed. After an
+    End or a Failed there are no more deltas."""
 
     def __init__(self, reader: EventReader) -> None:
         self._events = EventParser()
@@ -60,20 +60,20 @@ class StreamReader:
             return self._fail(error)
 
     def close(self) -> list[Delta]:
-        """The last deltas, once the provider has closed the stream: an End or a Failed if there was none yet."""
+        """Return the last deltas, once the provider has closed the stream: an End or a Failed if there was none yet."""
         if self._over:
             return []
         try:
             deltas = [delta for event in self._events.close() for delta in self._understand(event)]
         except UpstreamError:
-            deltas = []  # the end of the stream is missing, and so is the end of its last event
+            deltas = []  # the stream was cut off in the middle of its last event
         if not deltas or not isinstance(deltas[-1], End | Failed):
             deltas += self._reader.close()
         self._over = True
         return self._in_order(deltas)
 
     def _in_order(self, deltas: list[Delta]) -> list[Delta]:
-        """One Begin, and before everything else, also where a server leaves it out or says it twice."""
+        """Ensure exactly one Begin, before all other deltas: some servers omit it or send it twice."""
         ordered: list[Delta] = []
         for delta in deltas:
             if isinstance(delta, Begin):
@@ -112,7 +112,7 @@ class StreamReader:
 
 
 def collect(deltas: Iterable[Delta]) -> Completion:
-    """The answer that deltas make. Raises UpstreamError if one tells of a failure, or if the End is missing."""
+    """Join deltas into an answer. Raises UpstreamError for a Failed, or if the End is missing."""
     begin, gathered = Begin("", ""), _Gathered()
     for delta in deltas:
         match delta:
@@ -130,7 +130,7 @@ def collect(deltas: Iterable[Delta]) -> Completion:
 
 
 class _Gathered:
-    """Parts in the order they began; pieces are joined only at the end, so that long answers stay linear."""
+    """Parts in the order they began. Pieces are joined only at the end, so that long answers take linear time."""
 
     def __init__(self) -> None:
         self.logprobs: list[TokenLogprob] = []
@@ -165,7 +165,7 @@ class _Gathered:
         return self.growing[-1]
 
     def _last(self, kind: Text | Reasoning) -> "_Growing":
-        """The last part if it is of this kind and still open; a signature shuts a thought."""
+        """The last part if it is of this kind and still open, else a new one. A signature closes reasoning."""
         last = self.growing[-1] if self.growing else None
         if last is not None and type(last.kind) is type(kind) and getattr(last.kind, "signature", None) is None:
             return last
@@ -191,7 +191,7 @@ class _Growing:
 
 
 def deltas_of(completion: Completion) -> Iterator[Delta]:
-    """A whole answer as deltas, for a client that wants a stream of what came in one piece."""
+    """A whole answer as deltas, for a client that asked for a stream."""
     yield Begin(completion.id, completion.model)
     logprobs = completion.logprobs
     calls = 0
@@ -217,7 +217,7 @@ def deltas_of(completion: Completion) -> Iterator[Delta]:
 
 @dataclass(slots=True)
 class PendingCall:
-    """A tool call as far as it is written. `unsaid` is what came in since it was last looked at."""
+    """A tool call that is being received. `unsaid` are the arguments that have not been written yet."""
 
     index: int
     id: str
@@ -227,7 +227,7 @@ class PendingCall:
 
 
 class CallQueue:
-    """Lets one call be written at a time; the others wait until its arguments are whole."""
+    """Lets one call be written at a time; the others wait until its arguments are complete."""
 
     def __init__(self) -> None:
         self._calls: list[PendingCall] = []
@@ -238,7 +238,7 @@ class CallQueue:
         return self._calls[0] if self._calls else None
 
     def add(self, delta: ToolCallDelta) -> None:
-        """Take in a piece. Raises UpstreamError for a piece of a call that is over or never began."""
+        """Add a piece. Raises UpstreamError for a piece of a call that is closed or never began."""
         call = next((call for call in self._calls if call.index == delta.index), None)
         if call is None:
             if delta.index in self._closed and not delta.arguments.strip():
@@ -251,21 +251,21 @@ class CallQueue:
         call.unsaid += delta.arguments
 
     def is_next_due(self) -> bool:
-        """Whether another call waits and this one cannot get longer: an object that is closed, not a number or a word."""
+        """Whether another call waits and the open one is complete: its arguments are a JSON object."""
         return len(self._calls) > 1 and isinstance(decode_or_text(self._calls[0].arguments), dict)
 
     def close(self) -> None:
-        """The open call is over."""
+        """Close the open call."""
         self._closed.add(self._calls.pop(0).index)
 
 
 def read_answer(wire: Wire, stream: bool, body: bytes) -> Completion:
-    """The answer in these bytes. Raises UpstreamError if they hold none, or tell of a failure."""
+    """Parse an answer. Raises UpstreamError if it cannot be parsed or reports a failure."""
     return collect(_deltas(wire, body)) if stream else wire_format(wire).parse_answer(body)
 
 
 def said_parts(wire: Wire, stream: bool, shown: bytes, *, partial: bool = False) -> tuple[Part, ...]:
-    """The parts of an answer; none where it cannot be read. With `partial`, those of a stream that broke off, as far as it came."""
+    """The parts of an answer; empty if it cannot be parsed. With `partial`, also the parts of a stream that ended too early."""
     try:
         if stream and partial:
             return collect([*takewhile(lambda delta: not isinstance(delta, Failed), _deltas(wire, shown)), End(Finish.OTHER)]).parts

@@ -1,4 +1,4 @@
-"""JSON checked once: each field is taken out as the type a wire asks for, or a WireError names the place."""
+"""Decode and check JSON: each field is read with the type that a wire requires, or a WireError names its path."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ def wrong_type(param: str, wanted: str, value: Json) -> WireError:
 
 
 class Fields:
-    """A JSON object that is emptied field by field; what is left at the end is what the wire does not name."""
+    """A JSON object whose fields are read and removed one by one; `rest` has the fields that the wire does not know."""
 
     def __init__(self, value: Json, at: str) -> None:
         if not isinstance(value, dict):
@@ -44,7 +44,7 @@ class Fields:
         return f"{self._at}.{key}" if self._at else key
 
     def pop(self, key: str) -> Json:
-        """A field as it is; None if it is absent."""
+        """Remove and return a field of any type; None if it is absent."""
         return self._left.pop(key, None)
 
     def rest(self) -> Object:
@@ -60,7 +60,7 @@ class Fields:
         return self._maybe(key, "a string", str)
 
     def json_text(self, key: str) -> str:
-        """A text, or any other JSON as its text; absent is empty."""
+        """A string field, or any other JSON encoded as a string; empty if absent."""
         return json_text(self.pop(key))
 
     def maybe_int(self, key: str) -> int | None:
@@ -79,7 +79,7 @@ class Fields:
         return self._maybe(key, "an array", list)
 
     def _maybe(self, key: str, wanted: str, *kinds: type[T]) -> T | None:
-        """A field of one of these kinds, or None; a boolean is no number."""
+        """A field of one of these types, or None if absent. A boolean is not a number."""
         value = self.pop(key)
         if value is None or (isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)):
             return value
@@ -92,7 +92,7 @@ class Fields:
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A string or an array of strings; absent is empty."""
+        """A string or an array of strings; empty if absent."""
         value = self.pop(key)
         texts = tuple([item for item in ([value] if isinstance(value, str) else list_of(value)) if isinstance(item, str)])
         if not isinstance(value, str | list | None) or len(texts) < len(list_of(value)):
@@ -100,12 +100,12 @@ class Fields:
         return texts
 
     def each(self, key: str, read: Callable[[Json, str], T]) -> tuple[T, ...]:
-        """The items of an array, each read together with its path; absent is empty."""
+        """The items of an array, each passed to `read` with its path; empty if absent."""
         at = self.path(key)
         return tuple([read(item, f"{at}[{number}]") for number, item in enumerate(self.maybe_list(key) or ())])
 
     def content(self, key: str, read: Callable[[Json, str], T], of: str = "parts") -> tuple[T | Text, ...]:
-        """Content: a string, or an array of parts, each read together with its path; absent or empty is nothing."""
+        """Content: a string, or an array of parts, each passed to `read` with its path; empty if absent."""
         value, at = self.pop(key), self.path(key)
         if isinstance(value, str) or value is None:
             return (Text(value),) if value else ()
@@ -115,7 +115,7 @@ class Fields:
 
 
 def decode_object(body: bytes | str, what: str) -> Object:
-    """A provider's JSON object, or an UpstreamError that says what was wrong with it."""
+    """Decode a provider's JSON object. Raises UpstreamError for anything else."""
     try:
         value = decode_json(body)
     except (ValueError, RecursionError) as error:
@@ -126,7 +126,7 @@ def decode_object(body: bytes | str, what: str) -> Object:
 
 
 def decode_json(body: bytes | str) -> Json:
-    """Any JSON. Servers that cut text between the halves of a surrogate pair send halves, which only the slower parser takes.
+    """Decode any JSON. Falls back to the slower `json` for lone surrogates, which some servers send.
 
     Raises ValueError or RecursionError.
     """
@@ -138,7 +138,7 @@ def decode_json(body: bytes | str) -> Json:
 
 
 def decode_or_text(data: bytes | str) -> Json:
-    """Any JSON; what is none, as text. Never raises."""
+    """Decode JSON, or return the data as text if it is not JSON. Never raises."""
     try:
         return decode_json(data)
     except (ValueError, RecursionError):
@@ -147,7 +147,7 @@ def decode_or_text(data: bytes | str) -> Json:
 
 @contextmanager
 def provider_at_fault(what: str) -> Iterator[None]:
-    """Inside, a value of the wrong kind is the provider's mistake and not the client's."""
+    """Turn a WireError into an UpstreamError, because the provider and not the client sent the value."""
     try:
         yield
     except WireError as error:
@@ -155,7 +155,7 @@ def provider_at_fault(what: str) -> Iterator[None]:
 
 
 def encode_json(value: Json) -> bytes:
-    """Compact JSON; a lone surrogate, which UTF-8 cannot carry, becomes a question mark."""
+    """Encode compact JSON. Lone surrogates, which UTF-8 cannot encode, become question marks."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -164,7 +164,7 @@ def encode_json(value: Json) -> bytes:
 
 @lru_cache(maxsize=512)
 def literal_json(text: str) -> bytes:
-    """A JSON string. Raises UnicodeEncodeError for a lone surrogate."""
+    """Encode a JSON string, with a cache. Raises UnicodeEncodeError for a lone surrogate."""
     return msgspec.json.encode(text)
 
 
@@ -173,7 +173,7 @@ def encode_text(value: Json) -> str:
 
 
 def json_text(value: Json) -> str:
-    """A call's arguments as text: some servers give them as an object, and some leave them out."""
+    """A call's arguments as text: some servers send an object, and some send nothing."""
     return value if isinstance(value, str) else "" if value is None else encode_text(value)
 
 
@@ -190,17 +190,17 @@ def _encodable(value: Json) -> Json:
 
 
 def whole(value: Json) -> int:
-    """A count from a provider: anything that is not an integer from 0 to 2**53 counts as none, for nothing can be that many."""
+    """A count from a provider; 0 for anything that is not an integer from 1 to 2**53."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST else 0
 
 
 def object_of(value: Json) -> Object:
-    """The value if it is an object, else an empty one; for optional details that must not break an answer."""
+    """The value if it is an object, else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: Json) -> list[Json]:
-    """The value if it is an array, else an empty one."""
+    """The value if it is an array, else an empty list."""
     return value if isinstance(value, list) else []
 
 

@@ -1,4 +1,4 @@
-"""Everything that is specific to one wire, as one value: `WireFormat`; and what relayed answers and errors say about themselves."""
+"""`WireFormat`, which holds everything specific to one wire; and the reading of facts and errors from relayed answers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from metaclaw.domain.chat import ChatRequest, Completion, Delta, Finish, Json, U
 from metaclaw.domain.turn import TrueAnswer
 from metaclaw.wires.fields import Object, decode_or_text, object_of, text_of
 
-if TYPE_CHECKING:  # these look formats up
+if TYPE_CHECKING:  # these modules import this one
     from metaclaw.wires.deltas import StreamReader
     from metaclaw.wires.relay import AttemptMessages, CallRules, FooterRules, HeldCall
     from metaclaw.wires.translation import Document, ToolOffer
@@ -19,17 +19,17 @@ from metaclaw.wires.fields import encode_json
 
 
 class StreamWriter(Protocol):
-    """Deltas to the events of a client's stream."""
+    """Turns deltas into the events of a client's stream."""
 
     def write(self, delta: Delta) -> bytes:
-        """The bytes for one delta, possibly none; those for an End make the answer whole.
+        """Return the bytes for one delta, possibly none. The bytes for an End complete the answer.
 
         Raises UpstreamError for a piece of a tool call that never began.
         """
 
 
 class RequestEdit(Protocol):
-    """Insertions into the bytes of a request; `proxy.splice` says what each method does."""
+    """Inserts into the bytes of a request; see `proxy.splice` for the methods."""
 
     parsed: Mapping[str, Json]
 
@@ -47,7 +47,7 @@ class RequestEdit(Protocol):
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
-    """Facts of an answer for the ledger; None where the answer does not tell."""
+    """Facts of an answer for the ledger; None if the answer does not contain them."""
 
     id: str | None = None
     model: str | None = None
@@ -72,67 +72,67 @@ class WireFormat:
     list_key: str
     """The field that holds the messages."""
     previous_key: str = ""
-    """The field by which a request refers to a history that the provider keeps."""
+    """The field by which a request refers to a history that the provider stores."""
     kept_history_keys: tuple[str, ...] = ()
-    """Fields by which a request refers to anything that the provider keeps."""
+    """Fields by which a request refers to anything that the provider stores."""
     unkept: Mapping[str, Json] = field(default_factory=dict)
-    """Fields by which the provider keeps nothing of a request and its answer."""
+    """Fields that tell the provider to store nothing of a request and its answer."""
     is_kept_by_provider: Callable[[Mapping[str, Json]], bool] = lambda body: False
-    """Whether the provider keeps the conversation that a request goes on with, or answers it in the background."""
+    """Whether the provider stores the conversation of a request, or answers it in the background."""
     required_key: str = ""
-    """A field that every request for an answer must have, and one that only counts tokens need not."""
+    """A field that every request for an answer must have, but a request to count tokens need not."""
     parse_request: Callable[[dict[str, Json]], ChatRequest]
-    """A client's body. Raises WireError with the name of the parameter that is wrong."""
+    """Parse a client's body. Raises WireError with the name of the wrong parameter."""
     render_request: Callable[[ChatRequest], dict[str, Json]]
-    """A provider's body. Raises WireError for what this wire cannot say and the request cannot do without."""
+    """Write a provider's body. Raises WireError for an indispensable part that this wire cannot express."""
     indispensable: tuple[str, ...]
-    """Fields without which a request means something else. Every other field that another wire does not know is dropped."""
+    """Fields that change the meaning of a request. All other fields that another wire does not know are dropped."""
     hosted_traces: tuple[str, ...] = ()
-    """Types of parts that a provider's own tools left in the history. Their outcome is in the text that follows."""
+    """Types of parts that a provider's own tools left in the history. They can be dropped: the text behind them has the outcome."""
     read_document: "Callable[[dict[str, Json]], Document | None]"
-    """The document in a content part of this wire; None if it is something else or lies in the provider's own file store."""
+    """The document in a content part of this wire; None if it is something else or is in the provider's file store."""
     offered_tools: "Callable[[dict[str, Json], bool], Iterable[ToolOffer]]"
-    """A tool that is no function, as functions. Raises WireError for one that cannot be offered so, unless the flag is set."""
+    """A tool that is not a function, as functions. Raises WireError if that is impossible, unless `lenient` is set."""
     wants_json: Callable[[Mapping[str, Json]], bool]
-    """Whether a request asks for an answer in JSON, which nothing may be added to."""
+    """Whether a request asks for an answer in JSON, to which no text may be added."""
     system_texts: Callable[[Mapping[str, Json]], Json] = lambda body: None
-    """The system text that stands outside the messages: a string or a list of parts, or None."""
+    """The system text outside the messages: a string, a list of parts, or None."""
     place_in_system: Callable[[RequestEdit, str], None]
     """Add text at the end of the system text."""
     has_system_field: bool = False
-    """Whether the system text has a field of its own; it is the first message of a request that was read."""
+    """Whether the system text has its own field. `parse_request` makes it the first message."""
     later_system: Mapping[str, Json] = field(default_factory=dict)
-    """Further fields of a system message that is added behind others; without any, it is added before all messages."""
+    """Further fields of a system message that is inserted behind other messages. If empty, it is inserted before all messages."""
     text_part: str = "text"
     """The type of a text part in a message."""
     appends_parts: bool = False
-    """Whether text is added to a message as a part of its own, also where its content is a string."""
+    """Whether text is added to a message as a separate part, also if its content is a string."""
     joins_results: bool = False
-    """Whether the results of several calls stand in one message of the user."""
+    """Whether the results of several calls are in one user message."""
     continues_messages: bool = True
-    """Whether an answer goes on with the last message of a request where that is the assistant's."""
+    """Whether an answer continues the last message of a request if that is the assistant's."""
     needs_signed_reasoning: bool = False
-    """Whether reasoning is sent back only with its provider's signature."""
+    """Whether providers accept reasoning in a history only with their own signature."""
     caches_everything: Callable[[Mapping[str, Json]], bool] = lambda body: False
-    """Whether a request has the provider cache its whole prompt."""
+    """Whether a request tells the provider to cache its whole prompt."""
 
     # Answers.
     parse_answer: Callable[[bytes], Completion]
-    """A provider's answer. Raises UpstreamError."""
+    """Parse a provider's answer. Raises UpstreamError."""
     render_answer: Callable[[Completion, ChatRequest], bytes]
-    """A client's answer to its request."""
+    """Write an answer for the client that sent the request."""
     reader: "Callable[[], StreamReader]"
     """Reads one stream of a provider."""
     writer: Callable[[ChatRequest], StreamWriter]
     """Writes one stream to a client."""
     resumed_writer: Callable[[ChatRequest, bytes], StreamWriter]
-    """Goes on with a stream of which a client has been sent these events; it is not given a Begin."""
+    """Continues a stream after these events, which the client has been sent. Its `write` must not be given a Begin."""
     final_events: tuple[str, ...] = ()
-    """Types of the event that ends a stream; where there are none, `[DONE]` does."""
+    """Types of the event that ends a stream; if empty, `[DONE]` ends it."""
     whole_facts: Callable[[Object], Facts]
-    """What a whole answer says about itself."""
+    """The facts of a whole answer."""
     streamed_facts: Callable[[bytes, list[Object], str | None], Facts]
-    """What a stream says about itself, given its bytes, its last events (newest first) and the error among them."""
+    """The facts of a stream, given its bytes, its last events (newest first) and the error among them."""
     footer: "FooterRules"
     """How a line is added to an answer."""
 
@@ -142,13 +142,13 @@ class WireFormat:
     calls: "CallRules"
     """How calls are found in answers."""
     read_attempt: "Callable[[bytes, bool], AttemptMessages]"
-    """What a provider said, streamed or whole, as it is told of it again. Raises UpstreamError for a whole answer that is none."""
+    """A provider's answer (its bytes, and whether they are a stream) as messages of a later request. Raises UpstreamError."""
     call_results: "Callable[[Sequence[HeldCall], Sequence[str]], list[Json]]"
     """Messages with a text for each call in place of its tool's result."""
     own_words: Callable[[str], Json]
     """A message of the assistant with this text."""
     restore: Callable[[Sequence[Json], TrueAnswer, Sequence[Json]], list[Json] | None]
-    """A request's messages with the true ones in place of what its client was shown; None where that is not among them."""
+    """A request's messages with the true ones in place of what its client was shown; None if that is not among them."""
 
     # Errors.
     error_body: Callable[[int, str, str, str | None], bytes]
@@ -161,7 +161,7 @@ _formats: dict[Wire, WireFormat] = {}
 
 
 def register(format_: WireFormat) -> None:
-    """Make a wire known. Providers that do not speak a client's wire are asked in the first registered one that they speak."""
+    """Register a wire. A provider that does not speak a client's wire is asked in the first registered wire that it speaks."""
     _formats[format_.wire] = format_
 
 
@@ -170,7 +170,7 @@ def wire_format(wire: Wire) -> WireFormat:
 
 
 def signed_wire(headers: Mapping[str, str]) -> Wire:
-    """The wire that a client's headers show; chat completions where they show none."""
+    """The wire that a client's headers show, else chat."""
     return next((format_.wire for format_ in _formats.values() if format_.sign and format_.sign in headers), Wire.CHAT)
 
 
@@ -180,11 +180,11 @@ def wire_formats() -> Iterable[WireFormat]:
 
 
 _LAST_EVENTS = 8
-"""The reason to finish and the counts stand within the last few events of a stream."""
+"""Finish reason and usage are within the last `_LAST_EVENTS` events of a stream."""
 
 
 def whole_facts(wire: Wire, body: Object) -> Facts:
-    """Facts from a whole answer. Never raises: what is not understood has no facts."""
+    """The facts of a whole answer. Never raises; unknown shapes give empty facts."""
     if body.get("error"):
         return Facts(error=_error(body))
     return wire_format(wire).whole_facts(body)
@@ -195,12 +195,12 @@ def missing(what: str, there: bool) -> str | None:
 
 
 def facts_of(body: Object, finish: Finish | None, usage: Usage | None, error: str | None) -> Facts:
-    """The facts of a whole answer. One that is an error did not finish, whatever it says."""
+    """Build the facts of a whole answer. With an error there is no finish reason."""
     return Facts(text_of(body.get("id")) or None, text_of(body.get("model")) or None, None if error else finish, usage, error)
 
 
 def streamed_facts(wire: Wire, said: bytes) -> Facts:
-    """Facts from a stream's bytes. Never raises: garbage has no facts."""
+    """The facts of a stream. Never raises; garbage gives empty facts."""
     last = [body for body in _last_events(said) if body]
     failure = next((_error(body) for body in last if body.get("error") or body.get("type") == "error"), None)
     return wire_format(wire).streamed_facts(said, last, failure)
@@ -216,7 +216,7 @@ def first_object(value: Json) -> Object:
 
 
 def first_event(said: bytes) -> Object:
-    """The first event that has an id or a message: comments, pings and empty first chunks are passed over."""
+    """The first event with an id or a message; comments, pings and empty first chunks are skipped."""
     at = 0
     for _ in range(_LAST_EVENTS):
         start = 0 if at == 0 and said.startswith(b"data:") else said.find(b"\ndata:", at) + 1
@@ -236,7 +236,7 @@ def _last_events(said: bytes) -> Iterator[Object]:
     end = len(said)
     for _ in range(_LAST_EVENTS):
         start = said.rfind(b"data:", 0, end)
-        while start > 0 and said[start - 1] not in b"\r\n":  # the word may stand inside a text
+        while start > 0 and said[start - 1] not in b"\r\n":  # "data:" may be inside a text
             start = said.rfind(b"data:", 0, start)
         if start < 0:
             return
@@ -283,20 +283,20 @@ def openai_body(status: int, message: str, code: str, param: str | None) -> byte
 
 
 def anthropic_error(status: int, message: str) -> Object:
-    """An error as Anthropic's wire writes it: its type follows from the status."""
+    """An error in the messages wire; its type follows from the status."""
     kind = _ANTHROPIC_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
     return {"type": "error", "error": {"type": kind, "message": message}}
 
 
 def parse_error(status: int, body: bytes) -> tuple[str, str]:
-    """Message and code of a provider's error, whatever its shape; never raises."""
+    """Message and code of a provider's error in any shape. Never raises."""
     message, code = error_of(decode_or_text(body))
-    words = message[:_MAX_MESSAGE_CHARS] or f"the provider answered with status {status} and no word why"
+    words = message[:_MAX_MESSAGE_CHARS] or f"the provider answered with status {status} and gave no reason"
     return words, code or f"upstream_{status}"
 
 
 def error_of(value: Json) -> tuple[str, str]:
-    """Message and code somewhere in an error value; empty where it has none."""
+    """Find message and code in an error value; empty strings if there are none."""
     match value:
         case str():
             return value, ""
@@ -316,9 +316,9 @@ def error_of(value: Json) -> tuple[str, str]:
 
 
 def reported_error(value: Json) -> UpstreamError:
-    """The error a provider reported under a status of success, with the status it names or implies; 502 where it does neither."""
+    """The error in a response with a success status. Its status is the one that the body names or implies, else 502."""
     message, code = error_of(value)
-    words = message[:_MAX_MESSAGE_CHARS] or "it reported an error and no reason"
+    words = message[:_MAX_MESSAGE_CHARS] or "it reported an error without a reason"
     return UpstreamError(words, status=_status_of(value), code=code or "upstream_error")
 
 

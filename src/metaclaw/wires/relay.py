@@ -1,8 +1,7 @@
-"""What is changed in relayed answers: tool calls are held back until all are known, and put back into later requests as they were;
-one line of text is added.
+"""Changes to relayed answers: hold tool calls back, restore true answers in later requests, and add one line of text.
 
-The line stands only behind an answer that ended by itself in plain words: never behind tool calls, JSON, or an answer that was cut
-off. Everything the provider said is passed on as it came, except the one event or body that must tell of the added text.
+The line is added only to a complete answer in plain text: never behind tool calls, JSON, or an answer that was cut off. All other
+bytes of the provider are relayed unchanged, except the event or body that must include the added text.
 """
 
 import json
@@ -21,14 +20,14 @@ _WHOLE_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 
 
 TURN_MARK = "t_"
-"""How the mark begins that is a turn's id; any other is all of a message's text."""
+"""The prefix of a mark that is a turn's id. Any other mark is the whole text of a message."""
 _UNIQUE_CHARS = 16
-"""Ids of this length are not given twice by chance."""
+"""Ids of at least this length are taken for unique."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """A tool call. `kind` is the wire's own word for this kind of call."""
+    """A tool call. `kind` is its type in the wire."""
 
     id: str
     name: str
@@ -38,8 +37,8 @@ class HeldCall:
 
 @dataclass(frozen=True, slots=True)
 class AttemptMessages:
-    """What a provider said once. `messages` are what a later request says of it; `is_exact` is False where that cannot be said
-    exactly, or its calls cannot be answered: then the provider is not asked again."""
+    """One answer of a provider, as `messages` of a later request. `is_exact` is False if they cannot repeat the answer exactly, or
+    its calls cannot be refused with a text: then the provider is not asked again."""
 
     id: str
     messages: tuple[Json, ...]
@@ -51,28 +50,28 @@ class CallRules(Protocol):
     """Finds tool calls in the answers of one wire."""
 
     marks: tuple[bytes, ...]
-    """One of these is in every answer, and in every first event of a call, that has calls."""
+    """Every answer with calls, and the first event of every call, contains one of these."""
     words: tuple[bytes, ...]
-    """One of these is in every event that has text or reasoning."""
+    """Every event with text or reasoning contains one of these."""
 
     def whole(self, answer: Object) -> list[HeldCall]:
         """The calls of a whole answer that its client is to run."""
 
     def read(self, held: bytes) -> list[HeldCall]:
-        """The calls in the events of a stream from its first call on; the last may not be whole."""
+        """The calls in the events of a stream from its first call on; the last event may be incomplete."""
 
     def begins_call(self, body: Object) -> bool:
-        """Whether an event tells of a call for the first time."""
+        """Whether an event begins a call."""
 
     def passes(self, body: Object) -> bool:
-        """Whether an event behind the first call may be sent on."""
+        """Whether an event behind the first call may be sent at once."""
 
     def all_wait(self, chunk: bytes) -> bool:
-        """Whether whole events behind the first call may all wait, told without reading them; False where some should pass."""
+        """Whether all of these complete events behind the first call wait, without parsing them; False if one might pass."""
 
 
 def has_call_mark(wire: Wire, body: bytes) -> bool:
-    """Whether an answer may hold tool calls; False is certain."""
+    """Whether an answer may contain tool calls; False is certain."""
     return has_any(body, wire_format(wire).calls.marks)
 
 
@@ -82,10 +81,10 @@ def whole_calls(wire: Wire, body: bytes) -> list[HeldCall]:
 
 
 class CallHold:
-    """Splits a stream into what a client may see at once and what waits for a decision about its tool calls.
+    """Splits a stream into bytes for the client and bytes that wait until its tool calls have been judged.
 
-    From the first event of a call on everything waits, in its order, except pings, and, in chat completions, whose order does not
-    matter, text. An event goes out when it is whole. Events that wait are read once, when the calls are asked for.
+    From the first event of a call on, all events wait, except pings, and except text in chat completions, where the order does not
+    matter. An event is released when it is complete. Waiting events are parsed once, by `calls`.
     """
 
     def __init__(self, wire: Wire) -> None:
@@ -94,7 +93,7 @@ class CallHold:
         self._held: list[bytes] = []
         self.has_calls = False
         self.has_words = False
-        """Whether text or reasoning has gone out."""
+        """Whether text or reasoning has been released."""
 
     @property
     def held(self) -> bytes:
@@ -102,7 +101,7 @@ class CallHold:
 
     @property
     def unfinished(self) -> bytes:
-        """The beginning of an event whose end has not come."""
+        """The beginning of an incomplete event."""
         return self._buffer
 
     @property
@@ -110,11 +109,11 @@ class CallHold:
         return self._rules.read(self.held)
 
     def is_free_of_calls(self, chunk: bytes) -> bool:
-        """Whether no call has begun and this piece is whole events without one: it may be sent on without `feed`."""
+        """Whether no call has begun and this chunk is complete events without calls: it may be sent without `feed`."""
         return not (self.has_calls or self._buffer) and chunk.endswith(_WHOLE_ENDS) and not has_any(chunk, self._rules.marks)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take bytes as they came; return those that may be sent on at once."""
+        """Take received bytes; return those that may be sent at once."""
         if not self._buffer and chunk.endswith(_WHOLE_ENDS):
             if self.has_calls:
                 if self._all_wait(chunk):
@@ -126,11 +125,11 @@ class CallHold:
         data = self._buffer + chunk if self._buffer else chunk
         passed: list[bytes] = []
         if not self.has_calls:
-            quiet = last_event_end(data, self._rules.marks)
-            if quiet:
-                self._look_for_words(words := data[:quiet])
+            callless_end = last_event_end(data, self._rules.marks)
+            if callless_end:
+                self._look_for_words(words := data[:callless_end])
                 passed.append(words)
-                data = data[quiet:]
+                data = data[callless_end:]
         events, self._buffer = split_events(data)
         for place, event in enumerate(events):
             had_calls = self.has_calls
@@ -141,11 +140,11 @@ class CallHold:
         return b"".join(passed)
 
     def _all_wait(self, events: bytes) -> bool:
-        """Whether whole events behind the first call all wait; False where some may pass."""
+        """Whether all of these complete events behind the first call wait."""
         return not (events.startswith(b":") or b"\n:" in events) and self._rules.all_wait(events)
 
     def close(self) -> bytes:
-        """The rest, when the stream has ended."""
+        """Return what may be sent of an incomplete last event, when the stream has ended."""
         rest, self._buffer = self._buffer, b""
         if not rest or self._passes(rest):
             return rest
@@ -170,13 +169,13 @@ class CallHold:
 
 
 def event_body(event: bytes) -> Object | None:
-    """The data of an event; None where it has none, and empty where that is no JSON object."""
+    """The data of an event; None if it has no data, empty if the data is not a JSON object."""
     lines = [line[5:] for line in event.splitlines() if line.startswith(b"data:")]
     return object_of(decode_or_text(b"\n".join(lines))) if lines else None
 
 
 def events_of(said: bytes) -> Iterator[Object]:
-    """The bodies of a stream's events; what is no JSON object is left out."""
+    """The data of a stream's events; data that is not a JSON object is left out."""
     parser = EventParser()
     for event in (*parser.feed(said), *parser.close()):
         try:
@@ -188,7 +187,7 @@ def events_of(said: bytes) -> Iterator[Object]:
 
 
 def read_json(text: str) -> Json:
-    """A call's arguments as JSON; as they were written where they are none."""
+    """Decode a call's arguments; return them unchanged if they are not JSON."""
     try:
         found: Json = json.loads(text) if text.strip() else {}
     except (ValueError, RecursionError):
@@ -197,12 +196,12 @@ def read_json(text: str) -> Json:
 
 
 def plain_id(identity: str) -> str:
-    """An id without punctuation: some clients take it out."""
+    """An id without punctuation, because some clients strip it."""
     return "".join(character for character in identity if character.isalnum())
 
 
 def is_shown(shown: Sequence[ShownCall], found: Sequence[tuple[str, Json]]) -> bool:
-    """Whether the calls of a message, as ids and arguments, are those that a client was shown."""
+    """Whether the calls of a message, as ids and arguments, are the ones that a client was shown."""
     if not shown or len(shown) != len(found):
         return False
     known = {plain_id(call.id): call for call in shown}
@@ -210,14 +209,14 @@ def is_shown(shown: Sequence[ShownCall], found: Sequence[tuple[str, Json]]) -> b
         call = known.get(plain_id(identity))
         if call is None:
             return False
-        given = read_json(arguments) if isinstance(arguments, str) else arguments
-        if given != read_json(call.arguments) and len(plain_id(identity)) < _UNIQUE_CHARS:
+        decoded = read_json(arguments) if isinstance(arguments, str) else arguments
+        if decoded != read_json(call.arguments) and len(plain_id(identity)) < _UNIQUE_CHARS:
             return False
     return True
 
 
 def ids_of(answer: TrueAnswer) -> Mapping[str, str]:
-    """The provider's ids of the shown calls, by their form without punctuation."""
+    """The provider's ids of the shown calls, by their ids without punctuation."""
     return {plain_id(call.id): call.id for call in answer.calls}
 
 
@@ -232,7 +231,7 @@ def texts_in(value: Json) -> Iterator[str]:
 
 
 def has_mark(answer: TrueAnswer, *contents: Json) -> bool:
-    """Whether a message that has no calls is the one that this answer stands for: it has the turn's id in it, or just its text."""
+    """Whether a message without calls is what the client was shown: it contains the turn's id, or equals the text."""
     if answer.calls or not answer.mark:
         return False
     said = plain_text("".join(text for content in contents for text in texts_in(content)))
@@ -240,12 +239,12 @@ def has_mark(answer: TrueAnswer, *contents: Json) -> bool:
 
 
 def plain_text(text: str) -> str:
-    """A text without white space, to be compared by: clients join texts in their own ways."""
+    """A text without white space, for comparing: clients join texts differently."""
     return "".join(text.split())
 
 
-def told(value: Object, keys: Iterable[str] = ()) -> Object:
-    """An object without what says nothing: nulls and empty lists, which some servers send and do not take back."""
+def without_empty(value: Object, keys: Iterable[str] = ()) -> Object:
+    """An object without nulls and empty lists, except under `keys`: some servers send these but do not accept them."""
     return {key: inner for key, inner in value.items() if inner not in (None, []) or key in keys}
 
 
@@ -256,14 +255,14 @@ class FooterRules(Protocol):
     """Adds a line to the answers of one wire."""
 
     def add_to_answer(self, footer: "Footer", answer: Object) -> bool:
-        """Add the line to a whole answer; False where it must stay as it is."""
+        """Add the line to a whole answer; False if it must not be changed."""
 
     def add_to_event(self, footer: "Footer", raw: bytes, body: Object) -> bytes:
-        """An event of a stream, with the line before or in it if this is where it belongs."""
+        """Return an event of a stream, with the line before or in it if this is the right position."""
 
 
 class Footer:
-    """Puts a line behind one answer. `is_added` says whether it was possible."""
+    """Appends a line to one answer. `is_added` says whether that was possible."""
 
     def __init__(self, wire: Wire, line: str) -> None:
         self.line = line
@@ -271,24 +270,24 @@ class Footer:
         self._buffer = b""
         self._begins = ""
         self.parts = 0
-        """How many parts of the answer have begun."""
+        """The number of parts of the answer that have begun."""
         self.is_plain = True
-        """Whether all of the answer so far is plain words."""
+        """Whether the answer so far is plain text."""
         self.is_added = False
 
     def whole(self, body: bytes) -> bytes:
-        """A whole answer with the line behind it, or as it is."""
+        """Return a whole answer with the line appended, or unchanged."""
         answer = object_of(decode_or_text(body))
         self.is_added = self._rules.add_to_answer(self, answer)
         return encode_json(answer) if self.is_added else body
 
     def feed(self, chunk: bytes) -> bytes:
-        """The bytes that the client is shown for these; an event that is not whole yet waits for its end."""
+        """Return the bytes to send for these; an incomplete event waits for its end."""
         events, self._buffer = split_events(self._buffer + chunk)
         return b"".join(map(self._event, events))
 
     def close(self) -> bytes:
-        """The rest, when the stream has ended."""
+        """Return an incomplete last event, when the stream has ended."""
         rest, self._buffer = self._buffer, b""
         return self._event(rest) if rest else b""
 
@@ -298,11 +297,11 @@ class Footer:
         return self._rules.add_to_event(self, raw, event_body(raw) or {})
 
     def note(self, text: str) -> None:
-        """Take in what the answer says, to see how it begins."""
+        """Record the beginning of the answer's text, to recognise JSON."""
         if len(self._begins) < 16:
             self._begins = (self._begins + text).lstrip()[:16]
 
     @property
     def may_add(self) -> bool:
-        """Whether the answer, as far as it is known, is plain words."""
+        """Whether the answer so far has text, and that is plain text and not JSON."""
         return self.is_plain and bool(self._begins) and not self._begins.startswith(_JSON_BEGINS)

@@ -1,4 +1,4 @@
-"""Server-sent events: parsed, written, looked at before they are relayed, and their end held back."""
+"""Server-sent events: parse and write them, inspect the beginning of a stream, and hold back its end."""
 
 import re
 from collections.abc import Iterator
@@ -14,19 +14,19 @@ from metaclaw.wires.format import reported_error, wire_format
 _EVENT_END = re.compile(rb"\r?\n\r?\n|\r\r")
 _BOM = b"\xef\xbb\xbf"
 MAX_EVENT_BYTES = 32 * 1024 * 1024
-"""No provider's event is larger; beyond it the stream is garbage and would only fill memory."""
+"""A stream with a larger event is treated as garbage, so that it does not fill the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event: its name, if it had one, and its data."""
+    """One event: its name, if any, and its data."""
 
     name: str | None
     data: str
 
 
 class EventParser:
-    """Takes bytes as they come and gives whole events, by the rules of the HTML standard."""
+    """Turns received bytes into complete events, by the rules of the HTML standard."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -37,7 +37,7 @@ class EventParser:
         self._event_bytes = 0
 
     def feed(self, data: bytes) -> list[Event]:
-        """Events that are whole now. Raises UpstreamError if one grows beyond all measure."""
+        """Return the events that are complete now. Raises UpstreamError beyond MAX_EVENT_BYTES."""
         self._buffer += data
         if not self._started and not self._skip_bom():
             return []
@@ -47,7 +47,7 @@ class EventParser:
         return events
 
     def close(self) -> list[Event]:
-        """The last event, if its closing blank line never came."""
+        """Return the last event, if its closing blank line never came."""
         line, self._buffer = self._buffer, b""
         if line:
             self._take(line)
@@ -62,7 +62,7 @@ class EventParser:
         return True
 
     def _lines(self) -> Iterator[bytes]:
-        """Whole lines; a carriage return ends one at once, and a line feed right after it belongs to it."""
+        """Complete lines. A carriage return ends a line at once; a line feed right after it belongs to it."""
         buffer, start = self._buffer, 0
         while start < len(buffer):
             if self._skip_line_feed:
@@ -97,7 +97,7 @@ class EventParser:
 
 
 def split_events(data: bytes) -> tuple[list[bytes], bytes]:
-    """Whole events with the blank lines that end them, and what is left behind the last."""
+    """Split data into complete events with the blank lines that end them, and the rest."""
     if b"\r" not in data:
         *events, rest = data.split(b"\n\n")
         return [event + b"\n\n" for event in events], rest
@@ -116,7 +116,7 @@ def has_any(data: bytes, marks: tuple[bytes, ...]) -> bool:
 
 
 def last_event_end(data: bytes, marks: tuple[bytes, ...], at: int = 0) -> int:
-    """Behind the last blank line before which none of the marks stands, from `at` on; 0 where there is none."""
+    """The offset behind the last blank line before the first mark, searching from `at`; 0 if there is none."""
     until = len(data)
     for mark in marks:
         found = data.find(mark, at, until)
@@ -127,7 +127,7 @@ def last_event_end(data: bytes, marks: tuple[bytes, ...], at: int = 0) -> int:
 
 
 def events_with(data: bytes, marks: tuple[bytes, ...]) -> list[bytes]:
-    """The events in which one of the marks stands, the last also if it is not whole."""
+    """The events that contain one of the marks; the last may be incomplete."""
     if b"\r" in data:
         events, rest = split_events(data)
         return [event for event in (*events, rest) if has_any(event, marks)]
@@ -154,17 +154,17 @@ def event_bytes(body: Object, name: str | None = None) -> bytes:
 
 
 MAX_LOOK_BYTES = 16 * 1024
-"""A first line that is longer is taken for an answer: errors are short."""
+"""A longer first line is taken for an answer, because errors are short."""
 
 _ERROR_EVENTS = (b"error", b"response.failed")
 _SILENT_FIELDS = (b"id", b"retry")
 
 
 def begins_answer(data: bytes, *, is_all: bool = False) -> bool:
-    """Whether a stream that begins with these bytes may be relayed; False while more of it must be seen. `is_all`: nothing follows.
+    """Whether a stream that begins with these bytes may be relayed; False if more bytes are needed. `is_all`: the stream has ended.
 
-    Raises UpstreamError if the first event is an error, or if the stream is over without an event. A name tells it at once; data
-    without a name are read to the end of their line. A second comment is a keep-alive, which must reach the client.
+    Raises UpstreamError if the first event is an error, or if the stream ends without an event. An event's name decides at once;
+    data without a name is read to the end of its line. A second comment is a keep-alive, which must reach the client.
     """
     at = len(_BOM) if data.startswith(_BOM) else 0
     names_error, comments = False, 0
@@ -205,18 +205,18 @@ def _is_answer(value: bytes, *, names_error: bool) -> bool:
 
 
 def _is_stream_at_all(data: bytes, *, is_all: bool) -> bool:
-    """Something else than events came where a stream was due, such as an error in JSON or a page."""
+    """Judge data that is not a stream of events, such as a JSON error or a web page. Raises UpstreamError when it has ended."""
     if not is_all:
         return len(data) > MAX_LOOK_BYTES
     body = decode_or_text(data)
     if object_of(body).get("error"):
         raise reported_error(body)
-    raise UpstreamError("it sent something else than a stream of events", code="upstream_garbage")
+    raise UpstreamError("it did not send a stream of events", code="upstream_garbage")
 
 
 _TYPED = (b'data: {"type":"', b'data: {"type": "', b'data:{"type":"', b'data:{"type": "')
 MAX_HELD_LINE_BYTES = 1024 * 1024
-"""A longer line is let go undecided: to hold it would only fill memory."""
+"""A longer line is released undecided, so that it does not fill the memory."""
 
 
 _EVENT_ENDS = (b"\n\n", b"\n\r\n")
@@ -225,8 +225,8 @@ _COLON, _RETURN, _FEED = b":\r\n"
 
 
 class _Terminal(NamedTuple):
-    """How the terminal event of a wire is known: the beginnings of its first telling line, what those begin with, the event types,
-    and words that are in every such event."""
+    """How to recognise the terminal event of a wire: the possible `beginnings` of its first `event:` or `data:` line, all prefixes
+    of these (`openings`), the event types (`finals`), and `marks`, one of which is in every terminal event."""
 
     beginnings: tuple[bytes, ...]
     openings: frozenset[bytes]
@@ -240,25 +240,25 @@ def _terminal(wire: Wire) -> _Terminal:
     lines: tuple[bytes, ...] = (b"data: [DONE]", b"data:[DONE]")
     if names:
         lines = tuple(f"event:{gap}{name}".encode() for name in names for gap in (" ", ""))
-        # Servers that leave out the event line mostly put the type first in the data.
+        # Servers that omit the event line mostly put the type first in the data.
         lines += tuple(typed + f'{name}"'.encode() for name in names for typed in _TYPED)
     openings = frozenset(line[:size] for line in (*lines, *_UNDECIDED) for size in range(1, len(line) + 1))
     return _Terminal(lines, openings, names, tuple(name.encode() for name in names) or (b"[DONE]",))
 
 
 class TailHold:
-    """Splits a stream of bytes into what may go out now and the tail that waits for the ledger.
+    """Splits a stream into bytes to send now and the tail, which is sent when the turn is on disk.
 
-    A terminal event is known by its first `event:` or `data:` line. Where that line begins with the event's name, at most
-    its beginning (and `id:` or `retry:` lines before it) is held while undecided; where data came without a name and does
-    not begin with its type, the line is held to its end and read. From the terminal event on, everything is held.
+    The terminal event is recognised by its first `event:` or `data:` line. While that is undecided, its beginning is held, and any
+    `id:` or `retry:` lines before it. If the event has no name and its data does not begin with the type, the whole line is held
+    and then parsed. From the terminal event on, everything is held.
     """
 
     def __init__(self, wire: Wire) -> None:
         self._beginnings, self._openings, self._finals, self._marks = _terminal(wire)
         self._longest = max(map(len, self._beginnings))
         self._held: bytes | bytearray = b""
-        self._awaits_end = False  # what is held is a line that can only be decided at its end
+        self._awaits_end = False  # the held line can only be decided at its end
         self._inside_line = False
         self._after_return = False  # a line feed here belongs to the carriage return before it
         self._named = False  # this event has had its `event:` line
@@ -266,14 +266,14 @@ class TailHold:
         self.terminal = False
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes as they came; return those that may be sent on at once."""
+        """Take received bytes; return those that may be sent at once."""
         if self._held:
             if self.terminal or self._only_longer(data):
                 self._held += data
                 return b""
             data = bytes(self._held) + data
         elif data.endswith(_EVENT_ENDS) and not has_any(data, self._marks) and not self._fresh:
-            # Whole events without the terminal word, as nearly every chunk is: there is nothing to look at line by line.
+            # The fast path for nearly every chunk: complete events, none of which can be terminal.
             self._inside_line = self._after_return = self._named = False
             return data
         self._awaits_end = False
@@ -285,27 +285,27 @@ class TailHold:
         return data[:cut]
 
     def held(self) -> bytes:
-        """The bytes that were not released: the tail, or a line that is still undecided."""
+        """The bytes that are not released: the tail, or an undecided line."""
         return bytes(self._held)
 
     def _only_longer(self, data: bytes) -> bool:
-        """Whether a line that waits for its end goes on waiting: looking at all of it for every chunk would be quadratic."""
+        """Whether the held line continues: only the new data is searched, because searching all of it would take quadratic time."""
         if not self._awaits_end or len(self._held) + len(data) > MAX_HELD_LINE_BYTES:
             return False
         return _line_end(data, 0) < 0
 
     def _cut(self, data: bytes) -> int:
-        """Up to where the bytes may go out."""
+        """The offset up to which the bytes may be sent."""
         at = 0
         if self._fresh:
             if len(data) < len(_BOM) and _BOM.startswith(data):
                 return 0
             self._fresh = False
             at = len(_BOM) if data.startswith(_BOM) else 0
-        quiet = last_event_end(data, self._marks, at)
-        if quiet:  # whole events without the terminal word need not be looked at line by line
+        unmarked_end = last_event_end(data, self._marks, at)
+        if unmarked_end:  # complete events without a mark are not terminal
             self._inside_line = self._after_return = self._named = False
-            at = quiet
+            at = unmarked_end
         size = len(data)
         kept_from = -1  # where undecided lines before this one begin
         while at < size:
@@ -341,7 +341,7 @@ class TailHold:
         return size if kept_from < 0 else kept_from
 
     def _must_wait(self, data: bytes, at: int) -> bool:
-        """Whether this line, which does not begin like a terminal one, is terminal all the same or may yet turn out so."""
+        """Whether this line, which does not begin like a terminal one, is terminal or may still become so."""
         if data.startswith(b"event:", at):
             self._named = True
             return False
@@ -366,7 +366,7 @@ class TailHold:
 
 
 def _line_end(data: bytes, at: int) -> int:
-    """The end of the line, or -1 while it goes on."""
+    """The offset of the line's end, or -1 if it is incomplete."""
     end = data.find(b"\n", at)
     carriage = data.find(b"\r", at, end if end >= 0 else len(data))
     return end if carriage < 0 else carriage

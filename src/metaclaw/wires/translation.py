@@ -1,6 +1,6 @@
-"""Requests for providers of another wire: what only the client's wire can say is translated or refused.
+"""Translate requests for providers of another wire: parts that only the client's wire has are converted or refused.
 
-Answers are read and written in `answers` of each wire.
+Answers are parsed and written in `answers` of each wire.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClientTool:
-    """A tool as the client knows it."""
+    """A tool as its client named it."""
 
     kind: Kind
     name: str
@@ -59,14 +59,14 @@ class ClientTool:
 
 @dataclass(frozen=True, slots=True)
 class ToolOffer:
-    """A tool as other wires are offered it, and as its client knows it."""
+    """A tool as a function for other wires, and as its client named it."""
 
     tool: Tool
     client_tool: ClientTool
 
 
 def flat_name(namespace: str | None, name: str) -> str:
-    """One name for a tool in a namespace, short enough for every wire."""
+    """One name for a tool and its namespace, short enough for every wire."""
     full = name if namespace in (None, "", _DEFAULT_NAMESPACE) else f"{namespace}__{name}"
     if len(full) <= _MAX_NAME_CHARS:
         return full
@@ -80,12 +80,12 @@ def call_name(call: ToolCall) -> str:
 
 
 def portable_tools(request: ChatRequest) -> tuple[Tool, ...]:
-    """Every tool of the request that can be offered as a function. Tools a provider would run itself are left out."""
+    """Every tool of the request that can be offered as a function. Tools that the provider would run are left out."""
     return tuple(offer.tool for offer in _offers(request))
 
 
 class ClientTools:
-    """The client's own names and kinds for the tools that were offered under flat names."""
+    """Maps the flat names under which tools were offered back to the client's tools."""
 
     def __init__(self, request: ChatRequest) -> None:
         self._client_tools = {offer.tool.name: offer.client_tool for offer in _offers(request, lenient=True)}
@@ -95,17 +95,17 @@ class ClientTools:
         return self._client_tools.get(name) or ClientTool(Kind.FUNCTION, name)
 
     def is_custom(self, name: str) -> bool:
-        """Whether the client expects free text for this tool, and not JSON."""
+        """Whether the client expects free text for this tool instead of JSON."""
         return self.client_tool(name).kind is Kind.CUSTOM
 
 
 def custom_arguments(text: str) -> str:
-    """Free text for a custom tool, as the arguments of the function that stands for it."""
+    """Free text for a custom tool, as the arguments of the function offered in its place."""
     return encode_text({"input": text})
 
 
 def custom_input(arguments: str) -> str:
-    """The free text in such arguments; where a model wrote something else, all of it."""
+    """The free text in such arguments; if they have another shape, the arguments themselves."""
     value = decode_or_text(arguments)
     text = value.get("input") if isinstance(value, dict) else None
     return text if isinstance(text, str) else arguments
@@ -121,7 +121,7 @@ def _offers(request: ChatRequest, *, lenient: bool = False) -> Iterator[ToolOffe
 
 
 def _additional(request: ChatRequest) -> Iterator[Opaque]:
-    """Tools that travel as an input item."""
+    """Tools in an input item of type `additional_tools`."""
     for message in request.messages:
         for part in message.parts:
             if isinstance(part, Opaque) and (value := object_of(part.value)).get("type") == "additional_tools":
@@ -129,25 +129,25 @@ def _additional(request: ChatRequest) -> Iterator[Opaque]:
 
 
 def custom_offer(value: Object, namespace: str | None) -> ToolOffer:
-    """A custom tool as a function with one text."""
+    """A custom tool as a function with one text parameter."""
     name = text_of(value.get("name"))
     described = "\n\n".join(part for part in (text_of(value.get("description")), _grammar(object_of(value.get("format")))) if part)
     return ToolOffer(Tool(flat_name(namespace, name), described or None, _INPUT), ClientTool(Kind.CUSTOM, name, namespace))
 
 
 def _grammar(format_: Object) -> str:
-    """A grammar cannot be enforced through a function, so the model is told of it."""
+    """The custom tool's grammar as text for the description, because a function cannot enforce it."""
     rules = object_of(format_.get("grammar")) or format_
     definition = text_of(rules.get("definition"))
     return f"The input must follow this {text_of(rules.get('syntax')) or 'formal'} grammar:\n{definition}" if definition else ""
 
 
 def plain(request: ChatRequest) -> ChatRequest:
-    """The same request without anything only its own wire can say.
+    """The same request without anything specific to its wire.
 
-    Roles are the four known ones, tool results stand alone in messages of role TOOL, one assistant turn is one message,
-    tools are functions, and no part has extras; an Opaque that is left is a document. Raises WireError for what cannot be
-    translated and would be missed.
+    It has only the four known roles, each tool result in its own message of role TOOL, one message per assistant turn, only
+    functions as tools, and no extras; every remaining Opaque is a document. Raises WireError for an indispensable part that cannot
+    be translated.
     """
     refuse_indispensable(request)
     tools = portable_tools(request)
@@ -166,7 +166,7 @@ def plain(request: ChatRequest) -> ChatRequest:
 
 
 def refuse_indispensable(request: ChatRequest) -> None:
-    """Raise WireError if a field is set that another wire does not have and that changes the meaning."""
+    """Raise WireError if a field is set that changes the meaning of the request and that another wire does not have."""
     for name in wire_format(request.wire).indispensable:
         if request.extra.get(name):
             raise _untranslatable(f"`{name}`", name)
@@ -204,7 +204,7 @@ def _flattened(request: ChatRequest) -> Iterator[Message]:
 
 
 def _merged(messages: Iterator[Message]) -> Iterator[Message]:
-    """Consecutive assistant messages are one turn."""
+    """Join consecutive assistant messages."""
     turn: Message | None = None
     for message in messages:
         if turn is not None and message.role is Role.ASSISTANT:
@@ -252,37 +252,37 @@ def _portable_opaque(part: Opaque, param: str) -> Opaque | None:
 
 
 def prefixed_id(prefix: str, identity: str) -> str:
-    """An answer's id as a client of the wire with this prefix expects it."""
+    """An answer's id with the prefix that a client of the wire expects; a new id if it is empty."""
     if not identity:
         return new_id(prefix)
     return identity if identity.startswith(prefix) else f"{prefix}{identity}"
 
 
 def opaque_value(part: Opaque) -> dict[str, Json]:
-    """A part of this wire's own kind, as it came."""
+    """The JSON of a part, unchanged."""
     return dict(object_of(part.value))
 
 
 JSON_OBJECT: Mapping[str, Json] = {"schema": {"type": "object"}}
-"""`ChatRequest.json_schema` of a caller who wants any JSON object. Other callers' have `schema`, and `name`, `strict` and
-`description` where given."""
+"""`ChatRequest.json_schema` of a caller who accepts any JSON object. Otherwise it has `schema`, and optionally `name`, `strict` and
+`description`."""
 
 SCHEMA_NAME = "answer"
-"""OpenAI's wires want a schema to have a name; Anthropic's gives none."""
+"""The name of a schema from the messages wire, which has no names; OpenAI's wires require one."""
 
 DEFAULT_MAX_TOKENS = 32_000
-"""Anthropic's wire must be told how long an answer may be. This is the most that every model since Claude 4 accepts."""
+"""`max_tokens` for the messages wire, which requires it. Every model since Claude 4 accepts this value."""
 
 _COMPLETION_TOKENS = re.compile(r"(?:.*/)?(?:o\d|gpt-(?:[5-9]|\d\d))")
 
 
 def max_tokens_field(model: str) -> str:
-    """OpenAI's reasoning models refuse `max_tokens`; most other chat servers know nothing else."""
+    """The name of the field: OpenAI's reasoning models refuse `max_tokens`; most other chat servers know only that."""
     return "max_completion_tokens" if _COMPLETION_TOKENS.match(model) else "max_tokens"
 
 
 def anthropic_effort(effort: str) -> str | None:
-    """Effort in Anthropic's words; None where the caller wants no thinking, which there is the default."""
+    """The effort in the messages wire; None for no thinking, which is its default."""
     return {"none": None, "minimal": "low"}.get(effort, effort)
 
 
@@ -290,12 +290,12 @@ _REDACTED = "redacted:"
 _TAGS = {wire: f"{wire.value}:" for wire in Wire}
 
 
-# Providers sign reasoning, and take back only what they signed themselves. In the domain a signature begins with the wire of the
-# provider that made it; clients of another wire keep it with that tag.
+# Providers sign reasoning, and accept only their own signatures. In the domain a signature is tagged: it begins with the wire of
+# the provider that made it. Clients of another wire get it with that tag.
 
 
 def tagged_signature(wire: Wire, shown: str | None) -> tuple[str | None, bool]:
-    """The signature that a client or provider of this wire sent, tagged, and whether it is another wire's, of redacted thinking."""
+    """Tag a signature of a client or provider of this wire. Also returns whether it is another wire's redacted reasoning."""
     if not shown:
         return None, False
     bare = shown.removeprefix(_REDACTED)
@@ -305,7 +305,7 @@ def tagged_signature(wire: Wire, shown: str | None) -> tuple[str | None, bool]:
 
 
 def client_signature(wire: Wire, signature: str, *, redacted: bool = False) -> str:
-    """A tagged signature as a client of this wire keeps it."""
+    """A tagged signature in the form for a client of this wire."""
     own = provider_signature(wire, signature)
     if own is not None:
         return own
@@ -313,7 +313,7 @@ def client_signature(wire: Wire, signature: str, *, redacted: bool = False) -> s
 
 
 def provider_signature(wire: Wire, signature: str | None) -> str | None:
-    """The provider's own signature, if a provider of this wire made it."""
+    """The signature without its tag if a provider of this wire made it, else None."""
     if signature is None or not signature.startswith(_TAGS[wire]):
         return None
     return signature.removeprefix(_TAGS[wire])
@@ -327,12 +327,11 @@ _OTHER_CHARS_PER_TOKEN = 1.3
 
 
 def estimate_tokens(request: ChatRequest) -> int:
-    """An estimate, not a count: no tokenizer is asked.
+    """Estimate the number of tokens without a tokenizer.
 
-    A token is taken for 3.4 ASCII characters, or 1.3 of any other script. Each message adds 4 tokens and each tool 8 for
-    what a prompt's template puts around them, and a picture costs what a full-size one costs at Anthropic, 1,600. Beside
-    the embedded model's tokenizer this gave 0.90 of its count on technical prose, 1.05 on Python and 0.87 on JSON; models
-    with larger vocabularies count less.
+    A token is 3.4 ASCII characters or 1.3 other characters. Each message adds 4 tokens and each tool 8, for the prompt template. A
+    picture counts 1,600, as a full-size picture does at Anthropic. Compared with the tokenizer of the embedded model, the estimate
+    is 0.90 of the count on technical prose, 1.05 on Python and 0.87 on JSON; models with larger vocabularies count less.
     """
     parts = sum(_part(part) for message in request.messages for part in message.parts)
     tools = sum(_tool(tool) + _TOOL_TOKENS for tool in request.tools)
@@ -383,7 +382,7 @@ def data_url(media_type: str, payload: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A file in a conversation: its bytes in base64, or where they lie, or its plain text."""
+    """A file in a conversation: its bytes in base64 (`payload`), its URL, or its plain text."""
 
     name: str | None
     media_type: str = "application/pdf"
@@ -393,7 +392,7 @@ class Document:
 
 
 def read_document(part: Opaque) -> Document | None:
-    """The document a part holds, or None if it is something else or lies in the provider's own file store."""
+    """The document in a part, or None if it is something else or is in the provider's file store."""
     return wire_format(part.wire).read_document(object_of(part.value))
 
 

@@ -33,7 +33,7 @@ class Story:
 
 def make_stage(folder: Path) -> Stage:
     """The installation in a folder, as it is."""
-    return Stage(folder, batch_turns=BATCH)
+    return Stage(folder, {"batch_turns": BATCH, "batch_most": BATCH})
 
 
 async def work(folder: Path, life_s: float) -> None:

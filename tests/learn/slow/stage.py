@@ -1,43 +1,38 @@
-"""The slow loop on real parts: database, library, checks, journal, gate, and a toy backend whose reward really rises."""
+"""The slow loop as the program composes it, on a toy backend whose reward really rises. Time stands still."""
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from metaclaw.domain.chat import ChatRequest, Finish, SampledTokens, Text, Wire
+from metaclaw.config import EvolverConfig, JudgeConfig, build
+from metaclaw.domain.chat import ChatRequest, Finish, Json, SampledTokens, Text, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
-from metaclaw.domain.training import Adam, Drawing, Loss, LossKind, Rollout
+from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.domain.turn import Exchange, Placement, Scope, Splice, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.domain.verdict import Outcome, Source, Verdict
-from metaclaw.learn.budget import TokenRoom
-from metaclaw.learn.replay import sent_request
-from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
-from metaclaw.learn.slow.derived_prompts import Examples, Variations
-from metaclaw.learn.slow.loop import LoopRules, SlowLoop, TrainingParts
-from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
-from metaclaw.learn.slow.recipe import JudgingBudget, Recipe
-from metaclaw.learn.slow.rewards import Rewards
-from metaclaw.learn.slow.training_turns import Clocks, QueryTurns
-from metaclaw.learn.slow.versions import Versions
-from metaclaw.learn.steps import RecordedSteps, StepBuilder
-from metaclaw.outcome import Judge
+from metaclaw.learn.assembly import Learning
+from metaclaw.learn.budget import Budget
+from metaclaw.learn.models import Models
+from metaclaw.learn.slow.assembly import SlowLearning, configured_settings
+from metaclaw.learn.slow.recipe import Recipe
+from metaclaw.ports import Model
+from metaclaw.proxy import own_words
 from metaclaw.schedule import ManualWindows
-from metaclaw.skills import Budgets, SkillLibrary, render_block
-from metaclaw.store import LedgerReader, SqlBatches, SqlGenerations, SqlPolicies, SqlVerdicts, connect
+from metaclaw.skills import SkillLibrary, render_block
+from metaclaw.store import SqlGenerations, SqlSpending, connect
 from metaclaw.store.turn_writer import TurnWriter
 from metaclaw.train.extra_prompts import RehearsalSize
-from metaclaw.train.gate import GateRules
-from metaclaw.train.golden import GoldenRules, golden_items
+from metaclaw.train.golden import golden_items
 from metaclaw.upstream import PolicySlot
+from tests.learn.house import NOON, Clock
 from tests.support.softmax import END, encode
 from tests.support.toy_backend import ToyBackend
 
-NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 _OWNER = Scope()
 STARS = Skill(
     SkillName("stars"),
@@ -46,6 +41,34 @@ STARS = Skill(
     extra={"check": "pattern: (?s)(?<=.)[*]|[*](?=.)"},
 )
 """A house rule with a check: what the toy policy is to learn. A star alone fails it, else the gate would not believe the check."""
+UNCHECKED = replace(STARS, extra={})
+POLICY: Mapping[str, object] = {
+    "prompts_per_step": 6,
+    "group_size": 16,
+    "steps": 10,
+    "max_new_tokens": 6,
+    "learning_rate": 0.3,
+    "rehearsal": 0.1,
+    "held_out_share": 0.4,
+    "batch_turns": 8,
+    "batch_most": 8,
+    "kl_limit": 100.0,
+    "golden_margin": 1.0,
+    "distill": {"hindsight": False},
+}
+RECIPE: Mapping[str, Any] = {
+    "warm_up": 2,
+    "settle": 16,
+    "settle_every": 4,
+    "validation": 128,
+    "validate_every": 0,
+    "rehearsal_size": RehearsalSize(questions=4, answers=1, at_once=2),
+    "golden": golden_items()[:4],
+    "prompts_a_piece": 3,
+    "tokens_a_piece": 400,
+}
+"""What the configuration does not say: a small run on the toy backend."""
+GATE: Mapping[str, Any] = {"least": 10, "most": 120, "wave": 20}
 
 
 class CutError(Exception):
@@ -121,161 +144,115 @@ class Host:
         self._loaded.discard(version)
 
 
+class JudgeModel(Models):
+    """The models of an installation that has a judge, or no model at all."""
+
+    def __init__(self, judge: Model | None) -> None:
+        super().__init__((), 5.0)
+        self._judge = judge
+
+    def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
+        return lambda model: self._judge
+
+    def shown(self, section: JudgeConfig | EvolverConfig) -> str | None:
+        return None if self._judge is None else self._judge.name
+
+
 @dataclass
 class Stage:
-    """One installation; `build` builds the loop anew on what is on disk, as a restart does."""
+    """One installation; `build` builds what trains anew on what is on disk, as a restart does. `policy` is said in its
+    configuration, `run` and `gate` change what no configuration says. `skill` is in force, and in every prompt."""
 
     folder: Path
-    recipe: Recipe = field(
-        default_factory=lambda: Recipe(
-            prompts_per_step=6,
-            group_size=16,
-            steps=10,
-            warm_up=2,
-            max_tokens=6,
-            adam=Adam(learning_rate=0.3),
-            loss=Loss(LossKind.PPO),
-            rehearsal=0.1,
-            rehearsal_size=RehearsalSize(questions=4, answers=1, at_once=2),
-            tokeniser=AsciiTokeniser(),
-            golden=golden_items()[:4],
-            prompts_a_piece=3,
-            tokens_a_piece=400,
-        )
-    )
-    batch_turns: int = 8
-    batch_most: int | None = None
-    canary_share: float = 0.0
+    policy: Mapping[str, object] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+    gate: Mapping[str, Any] = field(default_factory=dict)
+    skill: Skill = STARS
+    judge: Model | None = None
+    daily_tokens: int = 1 << 40
     max_tokens: int | None = None
-    judge: Judge | None = None
-    """Scores answers where there is one: then the skill has no check."""
-    gate: GateRules = field(
-        default_factory=lambda: GateRules(least=10, most=120, wave=20, kl_most=100.0, golden=GoldenRules(margin=100.0))
-    )
+    """The longest answer that the client allows."""
 
     def __post_init__(self) -> None:
+        self.clock = Clock()
         self.database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
         self.database.prepare()
         self.turn_writer = TurnWriter(self.database, 1 << 20)
-        self.generations = SqlGenerations(self.database)
-        self.library = SkillLibrary(self.folder / "skills", self.generations)
+        self.library = SkillLibrary(self.folder / "skills", SqlGenerations(self.database))
         self.library.sync()
-        if self.library.view.get(STARS.name) is None:
-            self.library.publish([STARS], (), "a house rule")
+        if self.library.view.get(self.skill.name) is None:
+            self.library.publish([self.skill], (), "a house rule")
         self.slot = PolicySlot("embedded")
         self.made = 0
-        self.unscorable: set[TurnId] = set()
-        self.room = TokenRoom(1 << 40, 1 << 40, NOON, "learning.daily_tokens")
         self.build()
 
-    async def _room(self) -> TokenRoom:
-        return self.room
-
     def build(self) -> None:
-        database = self.database
-        self.reader, self.verdicts = LedgerReader(database), SqlVerdicts(database)
-        self.batches, self.policies = SqlBatches(database), SqlPolicies(database)
-        builder = StepBuilder(lambda agent, text: text)
+        """The program's own assembly, with a toy backend, a scripted judge, and small runs."""
+        sections = {"learning": {"daily_tokens": self.daily_tokens}, "schedule": {"timezone": "UTC"}, "judge": {"votes": 1}}
+        config = build({**sections, "privacy": {"redact": False}, "policy": {**POLICY, **self.policy}}, self.folder)
+        assert config.policy is not None
+        self.budget = Budget(config, SqlSpending(self.database), self.clock)
+        self.learning = Learning(
+            config,
+            database=self.database,
+            ledger=self,
+            library=self.library,
+            providers=(),
+            words=own_words,
+            budget=self.budget,
+            models=JudgeModel(self.judge),
+        )
         self.windows = ManualWindows()
         self.windows.open("a test")
         self.backend = Plug(self.folder / "policies")
-        self.turns = QueryTurns(
-            batches=self.batches,
-            reader=self.reader,
-            recorded=RecordedSteps(self.reader, builder),
-            provider="embedded",
-            max_lag=3,
-            held_out_share=0.4,
-            clocks=lambda: Clocks(self.library.view.generation, self.slot.serving.version),
-            can_score=lambda step: step.turn not in self.unscorable,
-        )
-        self.rewards = Rewards(judge_for=lambda model: self.judge, skill=self._skill, redact=lambda text: text)
-        self.versions = Versions(
-            policies=self.policies,
+        settings = configured_settings(config.policy, self.backend, AsciiTokeniser(), self.folder / "policies")  # type: ignore[arg-type]
+        self.training = SlowLearning(
+            config,
+            config.policy,
+            learning=self.learning,
+            database=self.database,
+            library=self.library,
             slot=self.slot,
             host=Host(),
-            canary_share=self.canary_share,
-            is_same=self._is_same,
-        )
-        prompts = SkillPrompts(self.reader, builder, AsciiTokeniser(), self.generations.at, Budgets(3, 4_000))
-        self.slow = SlowLoop(
-            turns=self.turns,
-            batches=self.batches,
-            policies=self.policies,
-            versions=self.versions,
-            parts=TrainingParts(
-                backend=self.backend,  # type: ignore[arg-type]
-                recipe=self.recipe,
-                rewards=self.rewards,
-                judging=JudgingBudget(self._room, self.rewards.needs_judge),
-                proof=self._proof(),
-                absorption=AbsorptionTest(
-                    backend=self.backend,  # type: ignore[arg-type]
-                    rewards=self.rewards,
-                    prompts=prompts,
-                    windows=self.windows,
-                    max_tokens=6,
-                    temperature=1.0,
-                ),
-                folder=self.folder / "policies",
-                base="toy",
-                examples=Examples(
-                    skill=lambda name: self.library.view.get(name),
-                    request=self._request,
-                    rewards=self.rewards,
-                    tokeniser=AsciiTokeniser(),
-                ),
-                variations=Variations(request=self._request, rewards=self.rewards, tokeniser=AsciiTokeniser()),
-            ),
-            windows=self.windows,
-            rules=LoopRules(self.batch_turns, self.canary_share, self.batch_most or self.batch_turns),
-            judge=lambda: None,
-            skills=lambda: self.library.view.skills,
-            pause_s=0.0,
-        )
-
-    def _skill(self, name: SkillName) -> Skill | None:
-        found = self.library.view.get(name)
-        return found if found is None or self.judge is None else replace(found, extra={})
-
-    def _request(self, turn: TurnId) -> ChatRequest | None:
-        recorded = self.reader.turn(turn)
-        return None if recorded is None else sent_request(recorded.turn)
-
-    def _is_same(self, name: SkillName, generation: int) -> bool:
-        then, now = self.generations.at(generation), self.library.view.get(name)
-        return now is not None and then is not None and any(one.content_hash == now.content_hash for one in then.skills)
-
-    def _proof(self) -> Proof:
-        abilities = GeneralAbilities(
             backend=self.backend,  # type: ignore[arg-type]
             tokeniser=AsciiTokeniser(),
-            items=golden_items()[:4],
             windows=self.windows,
-            folder=self.folder / "policies" / "golden",
-            max_tokens=6,
+            open_window=self.windows.open,
+            folder=self.folder / "policies",
+            settings=replace(
+                settings,
+                recipe=replace(settings.recipe, **{**RECIPE, **self.run}),
+                gate=replace(settings.gate, **{**GATE, **self.gate}),
+                golden=golden_items()[:4],
+                retry_s=0.0,
+            ),
         )
-        return Proof(
-            backend=self.backend,  # type: ignore[arg-type]
-            measures=self.rewards,
-            abilities=abilities,
-            windows=self.windows,
-            rules=ProofRules(self.gate, 6, 1.0),
-        )
+        self.slow, self.turns, self.versions = self.training.slow, self.training.turns, self.training.versions
+        self.policies, self.batches, self.rewards = self.training.policies, self.training.batches, self.training.rewards
+        self.reader, self.verdicts = self.learning.reader, self.learning.verdicts
 
-    def talk(self, count: int, *, outcome: Outcome = Outcome.PASS, speaker: Scope = _OWNER) -> list[TurnId]:
-        """So many turns that the policy made with the skill in its prompt."""
-        turns = [self._turn(speaker) for _ in range(count)]
+    @property
+    def recipe(self) -> Recipe:
+        return self.training.settings.recipe
+
+    async def announce(self, kind: str, data: dict[str, Json]) -> bool:
+        return True
+
+    def talk(
+        self, count: int, *, outcome: Outcome = Outcome.PASS, speaker: Scope = _OWNER, skill: Skill | None = None
+    ) -> list[TurnId]:
+        """So many turns that the policy made with a skill in its prompt."""
+        turns = [self.turn(speaker, skill or self.skill) for _ in range(count)]
         self.turn_writer.write(turns)
         for turn in turns:
             self.verdicts.record_verdict(Verdict(turn.id, outcome, Source.CHECK, 0.0))
         return [turn.id for turn in turns]
 
-    def _turn(self, speaker: Scope = _OWNER) -> Turn:
+    def turn(self, speaker: Scope, skill: Skill) -> Turn:
         self.made += 1
         chance = random.Random(self.made)
         task = "".join(chance.choice("abcdefgh") for _ in range(8))
-        block = render_block([STARS], 4_000)
+        block = render_block([skill], 4_000)
         messages = [{"role": "system", "content": "Hi."}, {"role": "user", "content": task}]
         options = {} if self.max_tokens is None else {"max_tokens": self.max_tokens}
         body = json.dumps({"model": "toy", "messages": messages, **options})
@@ -287,7 +264,7 @@ class Stage:
             kind=TurnKind.MAIN,
             kind_reason="",
             scope=speaker,
-            stamp=Stamp(self.library.view.generation, self.slot.serving.version, self.library.view.hash, (STARS.name,)),
+            stamp=Stamp(self.library.view.generation, self.slot.serving.version, self.library.view.hash, (skill.name,)),
             agent="agent",
             wire=Wire.CHAT,
             path="/v1/chat/completions",

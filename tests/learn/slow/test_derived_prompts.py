@@ -13,8 +13,7 @@ from metaclaw.domain.policy import Weights
 from metaclaw.domain.skill import Skill
 from metaclaw.domain.training import Datum, Drawing, Loss, LossKind, PieceStats, Rollout
 from metaclaw.domain.turn import Step
-from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, distil, may_help, worked_examples
-from metaclaw.learn.slow.rewards import Rewards
+from metaclaw.learn.slow.derived_prompts import HintPrompts, distil, may_help, worked_examples
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.train.advantages import ScoredGroup
 from metaclaw.train.imitation import is_flat
@@ -45,6 +44,7 @@ def test_ordinary_text_holds_no_examples() -> None:
     assert worked_examples("Write the hour, then the minutes.\n\nSee also: the roster.\n- nothing else") == []
 
 
+WITH_HINDSIGHT = {"rehearsal": 0.0, "distill": {"hindsight": True}}
 PROGRAM = """program: |
   import json, sys
   given = json.load(sys.stdin)
@@ -57,16 +57,11 @@ REVERSED = Skill(
 )
 
 
-def examples(stage: Stage, skill: Skill) -> Examples:
-    rewards = Rewards(judge_for=lambda model: None, skill=lambda name: skill, redact=lambda text: text)
-    return Examples(skill=lambda name: skill, request=stage._request, rewards=rewards, tokeniser=AsciiTokeniser())
-
-
 @pytest.mark.anyio
 async def test_only_what_the_check_confirms_is_shown_and_without_the_line_that_gives_it_away(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+    stage = Stage(tmp_path, skill=REVERSED)
     turns = [one for turn in stage.talk(3) if (one := stage.turns._training_turn(turn)) is not None]
-    found = await examples(stage, REVERSED).of(turns)
+    found = await stage.slow.parts.examples.of(turns)
     assert [bytes(one.tokens[:-1]).decode() for one in found] == ["dcba", "zyx"]
     assert all(one.tokens[-1] == END for one in found)
     assert all(len(one.prompts) == 2 and bytes(prompt).endswith(b"abcd:") for one in found[:1] for prompt in one.prompts)
@@ -75,18 +70,15 @@ async def test_only_what_the_check_confirms_is_shown_and_without_the_line_that_g
 
 @pytest.mark.anyio
 async def test_the_line_of_an_example_is_not_in_its_prompt(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+    stage = Stage(tmp_path, skill=replace(STARS, body=f"{STARS.body}\nwell -> x*\n\nBye."))
     turns = [one for turn in stage.talk(1) if (one := stage.turns._training_turn(turn)) is not None]
-    # The rule of the stage stands in its prompts: its body is taken for an example here.
-    shown = replace(STARS, body=f"{STARS.body}\nwell -> x*")
-    ours = examples(stage, shown)
-    request = stage._request(turns[0].id)
+    examples = stage.slow.parts.examples
+    request = examples.request(turns[0].id)
     assert request is not None
-    system = request.messages[0]
-    placed = replace(system, parts=(Text("Hi.\nwell -> x*\nBye."),))
-    ours.request = lambda turn: replace(request, messages=(placed, *request.messages[1:]))
-    (found,) = await ours.of(turns)
-    assert bytes(found.prompts[0]) == b"Hi.\nBye.\nwell:"
+    placed = "".join(part.text for part in request.messages[0].parts if isinstance(part, Text))
+    assert "\nwell -> x*\n" in placed
+    (found,) = await examples.of(turns)
+    assert bytes(found.prompts[0]).decode() == placed.replace("well -> x*\n", "") + "\nwell:"
 
 
 @pytest.mark.anyio
@@ -101,13 +93,11 @@ async def test_a_run_with_demonstrations_that_is_cut_and_goes_on_ends_where_an_u
 async def _trained(folder: Path, cuts: tuple[int, ...], body: str = "well -> x*\nso -> **") -> tuple[bytes, int]:
     """The weights of a run that is cut off at these calls of its backend, and how many calls the last part took."""
     folder.mkdir()
-    stage = Stage(folder)
-    stage.recipe = replace(stage.recipe, rehearsal=0.0, hindsight=True, steps=3)
+    stage = Stage(folder, {**WITH_HINDSIGHT, "steps": 3}, skill=replace(STARS, body=body))
     stage.talk(40)
     stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
     for cut in (*cuts, None):
         stage.build()
-        object.__setattr__(stage.slow._parts, "examples", examples(stage, replace(STARS, body=body)))
         stage.backend.cut_at = cut
         try:
             await stage.slow.once(LeastTurns(8))
@@ -117,7 +107,6 @@ async def _trained(folder: Path, cuts: tuple[int, ...], body: str = "well -> x*\
     return Path(version.weights.adapter).read_bytes(), stage.backend.calls
 
 
-HINT = encode("hint:")
 RIGHT = "x*"
 """Follows the rule of the stage: a star beside something."""
 
@@ -139,12 +128,12 @@ class Hinted:
 
         def answered(prompts: list[tuple[int, ...]], drawn: list[list[Rollout]]) -> list[list[Rollout]]:
             right = Rollout((*encode(RIGHT), END), (-1.0, -1.0, -1.0), RIGHT, True)
-            is_hinted = [prompt[-len(HINT) :] == HINT for prompt in prompts]
-            self.hinted += sum(is_hinted)
+            are_hinted = [is_hinted(prompt) for prompt in prompts]
+            self.hinted += sum(are_hinted)
             # By itself it never follows the rule.
             return [
                 [right if mine and does_follow else _without_stars(one) for one in group]
-                for mine, group in zip(is_hinted, drawn, strict=True)
+                for mine, group in zip(are_hinted, drawn, strict=True)
             ]
 
         async def accumulated(data: list[Datum], loss: Loss) -> PieceStats:
@@ -159,12 +148,13 @@ def _without_stars(one: Rollout) -> Rollout:
     return replace(one, text=one.text.replace("*", "x") or "x")
 
 
+def is_hinted(prompt: Sequence[int]) -> bool:
+    """Whether the rule is told behind the question."""
+    return f"(Keep to this: {STARS.body}" in bytes(prompt).decode()
+
+
 def stage_with_hints(folder: Path) -> Stage:
-    stage = Stage(folder)
-    stage.recipe = replace(stage.recipe, rehearsal=0.0, hindsight=True, steps=3)
-    stage.build()
-    stage.turns.hint = lambda turn, step: (*encode(step.task), *HINT)
-    return stage
+    return Stage(folder, {**WITH_HINDSIGHT, "steps": 3})
 
 
 @pytest.mark.anyio
@@ -175,7 +165,7 @@ async def test_what_follows_the_rule_with_a_hint_is_taught_without_it(tmp_path: 
     await stage.slow.once(LeastTurns(8))
     assert backend.imitated
     assert {one.tokens_T for one in backend.imitated} == {(*encode(RIGHT), END)}
-    assert not any(one.prompt[-len(HINT) :] == HINT for one in backend.imitated)
+    assert not any(is_hinted(one.prompt) for one in backend.imitated)
 
 
 @pytest.mark.anyio
@@ -207,7 +197,6 @@ async def _trained_with_hints(folder: Path, cuts: tuple[int, ...]) -> tuple[byte
             await stage.slow.once(LeastTurns(8))
         except CutError:
             stage.build()
-            stage.turns.hint = lambda turn, step: (*encode(step.task), *HINT)
     (version,) = stage.policies.versions()
     return Path(version.weights.adapter).read_bytes(), stage.backend.calls
 
@@ -226,8 +215,7 @@ async def _trained_with_forks(folder: Path, cuts: tuple[int, ...], *, steps: int
     """The weights of a run whose policy answers "ab" to everything, which earns a part, and does not go on after a star; of the
     untrained model all first tokens are stars. Beside them, the calls that the last part took, and the answers it imitated."""
     folder.mkdir()
-    stage = Stage(folder)
-    stage.recipe = replace(stage.recipe, rehearsal=0.0, hindsight=True, steps=steps)
+    stage = Stage(folder, {**WITH_HINDSIGHT, "steps": steps})
     stage.talk(40)
     stage.batches.open_batch(0, stage.turns._eligible(stage.turns.clocks(), 8, stage.turns.is_held_out), 4)
     imitated: set[str] = set()

@@ -3,25 +3,23 @@ holds nothing and goes on the next day."""
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from metaclaw.config import build
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Text, Usage
 from metaclaw.domain.policy import PolicyState
 from metaclaw.learn.budget import Budget
 from metaclaw.learn.slow.loop import LoopState
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.training_turns import LeastTurns
-from metaclaw.outcome import Judge
 from metaclaw.ports import Purpose
-from metaclaw.store import BatchState, SqlSpending
+from metaclaw.store import BatchState
 from metaclaw.train.progress import RunSize, fit_to_budget, judged_size, ranking_tokens
 from metaclaw.upstream import Spent
-from tests.learn.slow.stage import NOON, Stage
+from tests.learn.slow.stage import UNCHECKED, Stage
 
 pytestmark = pytest.mark.anyio
 
@@ -34,12 +32,12 @@ class StarJudge:
 
     name = "world/judge"
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Callable[[], Budget]) -> None:
         self._budget = budget
         self.calls = 0
 
     async def ask(self, request: ChatRequest, purpose: Purpose) -> Completion:
-        async with self._budget.charge(purpose, self.name, _CALL_TOKENS) as charge:
+        async with self._budget().charge(purpose, self.name, _CALL_TOKENS) as charge:
             self.calls += 1
             charge.add(Spent(1, usage=Usage(_CALL_TOKENS, 0)))
             return Completion("c", "m", (Text(self._said(request)),), Finish.STOP)
@@ -54,26 +52,18 @@ class StarJudge:
 
 
 class World:
-    """A stage with a judge, and a budget with a clock."""
+    """A stage with a judge that the learning budget pays for."""
 
     def __init__(self, folder: Path, daily_tokens: int) -> None:
-        self.now = NOON
-        self.stage = Stage(folder)
-        config = build({"learning": {"daily_tokens": daily_tokens}, "schedule": {"timezone": "UTC"}}, folder)
-        self.budget = Budget(config, SqlSpending(self.stage.database), self._time)
-        self.model = StarJudge(self.budget)
-        self.stage.judge = Judge(self.model, 1, lambda step: step.task)
+        self.model = StarJudge(lambda: self.stage.budget)
+        self.stage = Stage(folder, skill=UNCHECKED, judge=self.model, daily_tokens=daily_tokens)
         self.seen: list[tuple[LoopState, str | None, int]] = []
         self.restart()
-
-    def _time(self) -> datetime:
-        return self.now
 
     def restart(self) -> None:
         """The program is started again on what is on disk."""
         stage = self.stage
         stage.build()
-        stage.slow._parts.judging._room = lambda: self.budget.room(Purpose.JUDGE, self.model.name)
         wait = stage.slow.wakeup.wait
 
         async def waited(timeout_s: float) -> None:
@@ -99,7 +89,7 @@ async def test_a_run_that_the_budget_no_longer_pays_for_waits_says_so_and_goes_o
     )
     assert 1 <= steps < 8
     assert world.stage.backend._backend._run is None, "the run is closed: it holds no memory"
-    assert (await world.budget.room(Purpose.JUDGE, world.model.name)).left < 15_000 // 2
+    assert (await world.stage.budget.room(Purpose.JUDGE, world.model.name)).left < 15_000 // 2
     paid, drawn = world.model.calls, world.stage.backend.calls
     world.restart()
     await world.once()
@@ -107,7 +97,7 @@ async def test_a_run_that_the_budget_no_longer_pays_for_waits_says_so_and_goes_o
     assert (world.model.calls, world.stage.backend.calls) == (paid, 0), "nothing is drawn while the judge cannot be paid"
     assert drawn > 0
     for _ in range(5):
-        world.now += timedelta(days=1)
+        world.stage.clock.pass_by(days=1)
         await world.once()
         if world.stage.policies.versions():
             break
@@ -121,7 +111,7 @@ async def test_a_run_that_the_budget_no_longer_pays_for_waits_says_so_and_goes_o
 async def test_a_run_is_made_as_large_as_the_budget_carries_and_keeps_that_size(tmp_path: Path) -> None:
     world = World(tmp_path, 60_000)
     world.stage.talk(60)
-    slow, parts = world.stage.slow, world.stage.slow._parts
+    slow, parts = world.stage.slow, world.stage.slow.parts
     told: list[str | None] = []
     complete = parts.backend.open
 
@@ -137,32 +127,31 @@ async def test_a_run_is_made_as_large_as_the_budget_carries_and_keeps_that_size(
     assert slow.notice is None
     (version,) = world.stage.policies.versions()
     assert 1 <= version.steps <= 10
-    assert world.budget.account().used_tokens <= 48_000, "the gate may use more of the day than learning, and not all of it"
+    assert world.stage.budget.account().used_tokens <= 48_000, "the gate may use more of the day than learning, and not all of it"
 
 
 async def test_a_candidate_waits_for_the_budget_of_its_gate_and_is_not_rejected(tmp_path: Path) -> None:
     world = World(tmp_path, 1_000_000)
     world.stage.talk(60)
-    weigh = world.stage.slow._parts.proof.weigh
+    weigh = world.stage.slow.parts.proof.weigh
 
     async def spent(*arguments: object, **named: object) -> object:
-        async with world.budget.charge(Purpose.LISTEN, world.model.name, 900_000) as charge:
+        async with world.stage.budget.charge(Purpose.LISTEN, world.model.name, 900_000) as charge:
             charge.add(Spent(1, usage=Usage(900_000, 0)))
         return await weigh(*arguments, **named)  # type: ignore[arg-type]
 
-    world.stage.slow._parts.proof.weigh = spent  # type: ignore[method-assign,assignment]
+    world.stage.slow.parts.proof.weigh = spent  # type: ignore[method-assign,assignment]
     await world.once()
     assert world.seen[-1][0] is LoopState.UNPAID
     assert world.stage.policies.versions()[0].state is PolicyState.CANDIDATE
     world.restart()
-    world.now += timedelta(days=1)
+    world.stage.clock.pass_by(days=1)
     await world.once()
     assert world.stage.policies.versions()[0].state is PolicyState.SERVING
 
 
 async def test_where_checks_score_the_budget_neither_limits_a_run_nor_stops_it(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.room = replace(stage.room, left=0, a_day=0)
+    stage = Stage(tmp_path, daily_tokens=0)
     stage.talk(60)
     assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING

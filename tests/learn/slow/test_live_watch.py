@@ -8,22 +8,22 @@ import pytest
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import PolicyState, Weights
+from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.slow.versions import BY_A_PERSON, CanaryWatch
+from metaclaw.learn.slow.versions import BY_A_PERSON
 from metaclaw.train.live import LiveRuling
 from tests.learn.slow.stage import STARS, Stage
 
 pytestmark = pytest.mark.anyio
-SHARE = 0.2
 
 
 class Live:
     """People at work with two versions, each of which passes so often."""
 
-    def __init__(self, folder: Path, serving_passes: float, canary_passes: float) -> None:
-        self.stage = Stage(folder, canary_share=SHARE)
+    def __init__(self, folder: Path, serving_passes: float, canary_passes: float, share: float = 0.2) -> None:
+        self.stage = Stage(folder, {"canary_share": share})
         self.passes = {0: serving_passes, 1: canary_passes}
-        self.watch = CanaryWatch(policies=self.stage.policies, versions=self.stage.versions, share=SHARE)
+        self.watch = self.stage.training.watch
         self.chance = random.Random(3)
         self.sessions = 0
 
@@ -36,7 +36,7 @@ class Live:
         stage, answered = self.stage, 0
         for _ in range(sessions):
             self.sessions += 1
-            turn = stage._turn()
+            turn = stage.turn(Scope(), STARS)
             session = SessionId(f"live_{self.sessions}")
             version = stage.slot.pick(session)
             answered += version == stage.slot.serving.canary
@@ -115,8 +115,7 @@ class Alone(Live):
     """People at work with one version after the other."""
 
     def __init__(self, folder: Path, before: float, after: float) -> None:
-        super().__init__(folder, before, after)
-        self.watch = CanaryWatch(policies=self.stage.policies, versions=self.stage.versions, share=0.0)
+        super().__init__(folder, before, after, share=0.0)
 
     async def serve(self, reason: str) -> None:
         self.stage.policies.publish(Weights("toy", "nowhere"), parent=0, base="toy")

@@ -70,9 +70,7 @@ async def test_the_rate_rises_and_falls_what_was_is_rehearsed_and_only_the_chose
 
 
 async def test_without_rehearsal_only_what_was_drawn_teaches(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.recipe = replace(stage.recipe, rehearsal=0.0)
-    stage.build()
+    stage = Stage(tmp_path, {"rehearsal": 0.0})
     seen = Seen(stage)
     await trained(stage)
     assert set(seen.losses) == {LossKind.PPO}
@@ -103,9 +101,7 @@ def forget_from(stage: Stage, piece: int) -> None:
 
 
 async def test_a_run_that_drifts_ends_with_its_last_good_checkpoint(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.recipe = replace(stage.recipe, steps=30)
-    stage.build()
+    stage = Stage(tmp_path, {"steps": 30})
     forget_from(stage, 12)
     seen = Seen(stage)
     version = await trained(stage)
@@ -137,9 +133,7 @@ async def test_a_run_that_drifts_before_anything_was_kept_is_dropped_and_its_tur
 
 
 async def test_small_steps_end_with_the_validation_prompts_and_that_checkpoint_is_not_measured_again(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.recipe = replace(stage.recipe, steps=40, validate_every=2)
-    stage.build()
+    stage = Stage(tmp_path, {"steps": 40}, {"validate_every": 2})
     seen = Seen(stage)
     version = await trained(stage)
     looks = [drawing for drawing in seen.drawings if drawing.temperature == 0.0]

@@ -16,13 +16,12 @@ from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BackendDownError, TrainerMemoryError
 from metaclaw.learn.slow.loop import LoopState, Starvation
-from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows
 from metaclaw.store import BatchState
-from metaclaw.train.gate import GateRules
-from tests.learn.slow.stage import STARS, CutError, Stage
+from tests.learn.house import Speaker
+from tests.learn.slow.stage import STARS, UNCHECKED, CutError, Stage
 from tests.support.depth import tries
 from tests.support.softmax import encode
 from tests.support.toy_backend import ToyBackend
@@ -73,10 +72,10 @@ async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted
     assert stage.turns.rejections()[Rejection.UNKNOWN] == 2
 
 
-async def test_what_nobody_can_score_teaches_nothing_and_is_dropped(stage: Stage) -> None:
+async def test_what_a_judge_that_is_down_does_not_score_teaches_nothing_and_is_dropped(tmp_path: Path) -> None:
+    judge = Speaker("judge", lambda prompt: ValueError("down"))
+    stage = Stage(tmp_path, skill=UNCHECKED, judge=judge)
     stage.talk(40)
-    unchecked = replace(STARS, extra={})
-    stage.rewards._skill = lambda name: unchecked
     await stage.slow.once(LeastTurns(8))
     batch = stage.batches.batch(1)
     assert stage.policies.versions() == []
@@ -174,7 +173,7 @@ async def test_a_change_of_skills_in_the_middle_drops_the_run(stage: Stage) -> N
 
 
 async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_reasons(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, gate=GateRules(least=10, most=20, wave=10, alpha=1e-9, kl_most=100.0))
+    stage = Stage(tmp_path, gate={"most": 20, "wave": 10, "alpha": 1e-9})
     stage.talk(60)
     await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
@@ -188,7 +187,7 @@ class Strict:
     """A gate that says of the first tries of a candidate that general abilities were lost, and then weighs it."""
 
     def __init__(self, stage: Stage, refused: int, cut_at: int | None = None) -> None:
-        self._proof, self._refused, self._cut_at = stage._proof(), refused, cut_at
+        self._proof, self._refused, self._cut_at = stage.slow.parts.proof, refused, cut_at
         self.tried: list[int] = []
         self.seen: list[str] = []
 
@@ -204,7 +203,7 @@ class Strict:
 
 def strictly(stage: Stage, refused: int, cut_at: int | None = None) -> Strict:
     gate = Strict(stage, refused, cut_at)
-    stage.slow._parts = replace(stage.slow._parts, proof=gate)  # type: ignore[arg-type]
+    stage.slow.parts = replace(stage.slow.parts, proof=gate)  # type: ignore[arg-type]
     return gate
 
 
@@ -243,7 +242,7 @@ async def test_a_program_killed_while_it_weighs_a_smaller_change_goes_on_with_th
 
 
 async def test_what_passed_the_gate_is_first_tried_on_a_share_of_the_sessions(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, canary_share=0.2)
+    stage = Stage(tmp_path, {"canary_share": 0.2})
     stage.talk(60)
     await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
@@ -294,16 +293,16 @@ async def test_a_run_that_is_cut_anywhere_and_goes_on_ends_where_an_uninterrupte
 
 async def test_a_candidate_that_nobody_judged_yet_is_judged_when_the_program_is_back(stage: Stage) -> None:
     stage.talk(60)
-    kept = stage.slow._parts.proof.weigh
+    kept = stage.slow.parts.proof.weigh
 
     async def unplugged(*arguments: object, **named: object) -> None:
         raise CutError
 
-    stage.slow._parts.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
+    stage.slow.parts.proof.weigh = unplugged  # type: ignore[method-assign,assignment]
     with pytest.raises(CutError):
         await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow._parts.proof.weigh = kept  # type: ignore[method-assign]
+    stage.slow.parts.proof.weigh = kept  # type: ignore[method-assign]
     stage.build()
     await stage.slow.once(LeastTurns(8))
     (version,) = stage.policies.versions()
@@ -360,10 +359,8 @@ async def test_a_skill_of_which_few_prompts_cannot_tell_is_weighed_on_when_there
 async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_says_something_else_now(
     tmp_path: Path, is_changed: bool
 ) -> None:
-    stage = Stage(
-        tmp_path,
-        Recipe(prompts_per_step=8, group_size=8, steps=1, warm_up=1, max_tokens=4, temperature=3.0, adam=Adam(learning_rate=0.1)),
-    )
+    small = {"prompts_per_step": 8, "group_size": 8, "steps": 1, "max_new_tokens": 4, "learning_rate": 0.1, "rehearsal": 0.0}
+    stage = Stage(tmp_path, small, {"warm_up": 1, "temperature": 3.0})
     await serve_stars(stage, [STARS.name])
     if is_changed:
         stage.library.publish([replace(STARS, body="Put a star (*) into every answer.")], (), "put otherwise", by_person=True)
@@ -375,7 +372,7 @@ async def test_a_version_inherits_what_its_parent_has_absorbed_unless_the_skill_
 
 
 async def test_while_a_version_is_on_trial_no_other_is_trained_and_none_passes_it_by(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, canary_share=0.2)
+    stage = Stage(tmp_path, {"canary_share": 0.2})
     for _ in range(2):
         stage.policies.publish(Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy")
     await stage.versions.canary(1, None, "a test")
@@ -390,7 +387,7 @@ async def test_while_a_version_is_on_trial_no_other_is_trained_and_none_passes_i
 
 
 async def test_a_trial_that_nobody_is_asked_to_take_part_in_any_more_holds_nothing_up(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, canary_share=0.0)
+    stage = Stage(tmp_path)
     stage.policies.publish(Weights("toy", str(tmp_path / "nothing-there")), parent=0, base="toy")
     stage.policies.canary(1)
     stage.talk(60)
@@ -416,12 +413,12 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
     assert batch is not None
     assert batch.state is BatchState.OPEN
     stage.backend.sample = real  # type: ignore[attr-defined]
-    weigh = stage.slow._parts.proof.weigh
-    stage.slow._parts.proof.weigh = gone  # type: ignore[method-assign,assignment]
+    weigh = stage.slow.parts.proof.weigh
+    stage.slow.parts.proof.weigh = gone  # type: ignore[method-assign,assignment]
     for _ in range(6):
         assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.CANDIDATE
-    stage.slow._parts.proof.weigh = weigh  # type: ignore[method-assign]
+    stage.slow.parts.proof.weigh = weigh  # type: ignore[method-assign]
     assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
 

@@ -1,16 +1,18 @@
 """Which turns a run takes, which it takes again, and that none is spent in vain."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.errors import MissingPackageError
 from metaclaw.learn.slow.journal import DriftError
 from metaclaw.learn.slow.loop import LoopRules
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.store import BatchState
-from tests.learn.slow.stage import Stage
+from tests.learn.slow.stage import STARS, Stage
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +25,7 @@ def fail(stage: Stage, error: Exception) -> None:
 
 
 async def test_a_run_takes_all_turns_that_may_train(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, batch_most=100)
+    stage = Stage(tmp_path, {"batch_most": 100})
     stage.talk(40)
     waiting = stage.turns.waiting(100)
     assert waiting.turns == waiting.new > 8
@@ -33,7 +35,7 @@ async def test_a_run_takes_all_turns_that_may_train(tmp_path: Path) -> None:
 
 
 async def test_the_next_run_draws_prompts_of_earlier_ones_again_but_at_most_as_many_as_new_ones(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, batch_most=100)
+    stage = Stage(tmp_path, {"batch_most": 100})
     stage.talk(60)
     assert await stage.slow.once(LeastTurns(8))
     first = set(stage.batches.turns_of(1))
@@ -66,7 +68,7 @@ async def test_a_run_that_came_to_nothing_gives_its_turns_back_and_is_not_repeat
 
 
 async def test_given_back_turns_train_again_with_a_few_new_ones(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, batch_most=100)
+    stage = Stage(tmp_path, {"batch_most": 100})
     stage.talk(20)
     least = LoopRules(8, 0.0, 100).least
     fail(stage, DriftError("it drifted"))
@@ -89,13 +91,17 @@ async def test_turns_of_a_rejected_version_may_train_again(tmp_path: Path) -> No
 
 
 async def test_turns_that_nothing_can_score_are_neither_drawn_nor_spent(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, batch_most=100)
-    turns = [turn for turn in stage.talk(40) if not stage.turns.is_held_out(turn)]
-    stage.unscorable = set(turns[:5])
-    assert stage.turns.unscorable() == 5
+    stage = Stage(tmp_path, {"batch_most": 100})
+    plain = replace(STARS, name=SkillName("plain"), extra={})
+    stage.library.publish([plain], (), "a skill without a check")
+    unscorable, scorable = (
+        [turn for turn in stage.talk(count, skill=skill) if not stage.turns.is_held_out(turn)]
+        for count, skill in ((8, plain), (32, STARS))
+    )
+    assert stage.turns.unscorable() == len(unscorable) > 0
     assert await stage.slow.once(LeastTurns(8))
-    assert set(stage.batches.turns_of(1)) == set(turns[5:])
-    assert all(stage.reader.role_of(turn) is None for turn in turns[:5])
+    assert set(stage.batches.turns_of(1)) == set(scorable)
+    assert all(stage.reader.role_of(turn) is None for turn in unscorable)
 
 
 async def test_a_missing_package_spends_no_turn_and_says_what_to_install(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Actions of the pages. Each is a form; destructive ones ask first and offer an undo."""
+"""The actions of the pages. Each is a form; destructive actions ask first and offer an undo."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ Form = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An action that is offered as a button: undoing what was just done."""
+    """A button that undoes the last action."""
 
     label: str
     action: str
@@ -29,7 +29,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What was done, in words, and how to undo it."""
+    """A sentence about what was done, and how to undo it."""
 
     message: str
     undo: Offer | None = None
@@ -37,7 +37,7 @@ class ActionResult:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One kind of form. `question` is asked first; `{name}` and other fields of the form stand in it."""
+    """One kind of form. `question` is asked first; `{name}` and other fields of the form are filled in."""
 
     do: Callable[[Form], Awaitable[ActionResult]]
     question: str = ""
@@ -45,7 +45,7 @@ class Action:
 
 
 class PageActions:
-    """Carries out forms through the API. Raises ApiError where something cannot be done."""
+    """Carries out forms through the API. Raises ApiError if something cannot be done."""
 
     def __init__(self, call: Call, candidates: CandidateStore, rulebook: Rulebook) -> None:
         self._call = call
@@ -120,11 +120,11 @@ class PageActions:
 
     async def _enforce_rule(self, form: Form) -> ActionResult:
         name, enforce = form.get("name", ""), form.get("enforce", "")
-        told = {"hold": "Calls that break it are held back", "remind": "Agents are reminded of it", "off": "It is only counted"}
-        if enforce not in told:
-            raise ApiError(f"enforce must be one of {', '.join(told)}", 400)
+        effects = {"hold": "Calls that break it are held back", "remind": "Agents are reminded of it", "off": "It is only counted"}
+        if enforce not in effects:
+            raise ApiError(f"enforce must be one of {', '.join(effects)}", 400)
         await self._call("PATCH", f"/api/rules/{_part(name)}", {"enforce": enforce})
-        return ActionResult(f"{told[enforce]}: {name}.", await self._undo_of_newest())
+        return ActionResult(f"{effects[enforce]}: {name}.", await self._undo_of_newest())
 
     async def _switch_enforcement(self, form: Form) -> ActionResult:
         is_on = form.get("on") == "yes"
@@ -221,8 +221,8 @@ class PageActions:
 
     async def _rollback(self, form: Form) -> ActionResult:
         before = await self._serving()
-        asked: dict[str, Json] = {"version": _number(form, "version")} if form.get("version") else {}
-        after = (await self._call("POST", "/api/policy/rollback", asked))["policy_version"]
+        body: dict[str, Json] = {"version": _number(form, "version")} if form.get("version") else {}
+        after = (await self._call("POST", "/api/policy/rollback", body))["policy_version"]
         return ActionResult(
             f"Version {after} answers again.", Offer(f"Promote version {before} again", "promote", {"version": str(before)})
         )
@@ -236,7 +236,7 @@ class PageActions:
 
 
 def _part(name: str) -> str:
-    """A name as one segment of a path of the API; there is none with a slash."""
+    """Check a name that becomes one segment of an API path. Raises ApiError if it is empty or has a slash."""
     if not name or "/" in name:
         raise ApiError("the form names nothing", 400)
     return name

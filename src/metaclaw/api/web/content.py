@@ -1,4 +1,4 @@
-"""The values of each page's template, and the problems that the page shows. Store reads run in threads."""
+"""The values for each page's template, and the problems that the page shows. Store reads run in threads."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,12 +31,12 @@ _SHORT_CHARS: Final = 6_000
 _NIGHT: Final = ("window.opened", "window.shut", "policy", "batch.dropped")
 Context = dict[str, Any]
 Call = Callable[..., Awaitable[dict[str, Any]]]
-"""Asks a route of the API from inside the program."""
+"""Calls a route of the API from inside the program."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageParts:
-    """Data of the pages that the API does not have. `words` gives a person's own words in a text of an agent."""
+    """Data of the pages that the API does not have. `words` returns the user's own words in a text of an agent."""
 
     overview: Overview
     titles: Titles
@@ -51,7 +51,7 @@ class PageParts:
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """Reads what the pages show. Each method gives the values of one template. Raises ApiError and StoreError."""
+    """Reads the content of the pages. Each method returns the values for one template. Raises ApiError and StoreError."""
 
     parts: PageParts
     call: Call
@@ -89,7 +89,7 @@ class PageContent:
         return await run_sync(self._session_list, SessionFilter(text, agent, known), before)
 
     async def read_titles(self) -> None:
-        """Read the titles of all sessions, a few at a time, so that a search finds every one of them. Raises StoreError."""
+        """Read the titles of all sessions, a few at a time, so that a search finds all of them. Raises StoreError."""
         unread = await run_sync(self.parts.titles.unread)
         for at in range(0, len(unread), _READ_AT_ONCE):
             await run_sync(self.parts.titles.of, unread[at : at + _READ_AT_ONCE])
@@ -102,7 +102,7 @@ class PageContent:
         return await run_sync(self._session, SessionId(session), cursor, query.get("side") == "1")
 
     async def turn(self, turn: str) -> Context:
-        """One turn: the prompt with what was placed marked, the answer, the verdict, and why."""
+        """One turn: the prompt with placed text marked, the answer, the verdict, and why."""
         context = await run_sync(self._turn, TurnId(turn))
         try:
             context["why"] = await self.call("GET", f"/api/turns/{turn}/why")
@@ -111,7 +111,7 @@ class PageContent:
         return context
 
     async def rules(self) -> Context:
-        """Rules, facts and skills in force, what waits for a decision, and what is no longer in force."""
+        """Rules, facts and skills in force, candidates that wait for a decision, and retired ones."""
         rules = (await self.call("GET", "/api/rules"))["rules"]
         skills = [one for one in (await self.call("GET", "/api/skills"))["skills"] if one["kind"] == "skill"]
         retired = (await self.call("GET", "/api/skills", state="retired"))["skills"]
@@ -146,7 +146,7 @@ class PageContent:
         return [{**one, **await self.call("GET", f"/api/candidates/{one['id']}")} for one in listed]
 
     async def training(self) -> Context:
-        """Whether weights train, what happened lately, the versions, and the windows of the week."""
+        """The state of training, recent events, the versions, and the windows of the week."""
         policy = await self.call("GET", "/api/policy", limit="20")
         windows = await self.call("GET", "/api/windows")
         since = datetime.now(UTC) - timedelta(days=7)
@@ -189,8 +189,7 @@ class PageContent:
         }
 
     def _lessons(self, with_all: bool) -> tuple[list[Context], int, int]:
-        """The lessons to show, how many there were today, and how many more there are. At least today's are counted, and all that
-        can be shown."""
+        """The lessons to show, the number of today's, and the number of further ones, as far as they are counted."""
         rulebook = self.parts.rulebook
         recent, learned_today = list[GenerationChange](), 0
         for change in rulebook.lately():
@@ -315,7 +314,7 @@ def _turn_title(turn: Turn, words: Words) -> str:
 
 
 def changes_of(versions: Sequence[SkillVersion]) -> list[dict[str, Any]]:
-    """Each version with what it changed against the one before it."""
+    """Each version with its changes against the one before it."""
     found: list[dict[str, Any]] = []
     for at, one in enumerate(versions):
         before = versions[at + 1].skill if at + 1 < len(versions) else None
@@ -370,7 +369,7 @@ def _of_providers(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _of_listener(listener: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The model that reads what people say does not answer, or not in a way that can be used."""
+    """The model that reads messages does not answer, or its answers cannot be used."""
     for one in listener.get("failing", ()):
         why = f"{one['model']}: {one['reason']} ({_messages(listener['unread'])} unread)"
         yield {**_problem("What you say is not being read", why, "It is asked again within a minute."), "at": one["since"]}
@@ -385,7 +384,7 @@ _ROLES = {"judge": "The model that judges gives unusable answers", "evolver": "T
 
 
 def _of_answers(unusable: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The model that judges or writes skills answers, and not in a way that can be used."""
+    """The model that judges or writes skills gives answers that cannot be used."""
     for one in unusable:
         why = f"{one['model']}: {one['answers']} of the last {one['answers']}: {one['reason']}"
         do = f"Name another model: metaclaw config set {one['role']}.model MODEL"

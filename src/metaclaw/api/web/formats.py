@@ -1,4 +1,4 @@
-"""Numbers, times, evidence and charts as the pages show them."""
+"""Format numbers, times, evidence and charts for the pages."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ _UNITS = ((60.0, "s", 1.0), (3600.0, "min", 60.0), (86_400.0, "h", 3600.0))
 
 
 def moment(value: object) -> datetime | None:
-    """An instant from what the API or the store gives, in local time."""
+    """A datetime or ISO text as a datetime in local time; None for anything else."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -45,7 +45,7 @@ def clock(value: object) -> str:
 
 
 def day_name(value: object, today: date | None = None) -> str:
-    """The day of an instant as people call it."""
+    """The day of an instant: Today, Yesterday, a weekday or a date."""
     at = moment(value)
     if at is None:
         return "Before"
@@ -67,7 +67,7 @@ def tokens(value: object) -> str:
 
 
 def money(sums: Mapping[str, Any], key: str = "cost") -> str:
-    """The dollars of a sum of the API, and that tokens without a price are not in them."""
+    """The cost of a sum of the API in dollars; tokens without a known price are named."""
     return wording.money(sums[key], sums.get("unpriced_tokens"))
 
 
@@ -125,8 +125,8 @@ def followed(compliance: Mapping[str, Any] | None) -> str:
 
 
 def least_followed(by_agent: Mapping[str, Mapping[str, int]] | None) -> str:
-    """The agent that follows a rule least, in words; empty where no agent follows it less than the others."""
-    known = {agent: (one["followed"], one["followed"] + one["broken"]) for agent, one in (by_agent or {}).items()}
+    """The agent that follows a rule least, in words; empty if all follow it equally."""
+    known = {agent: (counts["followed"], counts["followed"] + counts["broken"]) for agent, counts in (by_agent or {}).items()}
     shares = {agent: followed / turns for agent, (followed, turns) in known.items() if turns}
     if len(set(shares.values())) < 2:
         return ""
@@ -136,7 +136,7 @@ def least_followed(by_agent: Mapping[str, Mapping[str, int]] | None) -> str:
 
 
 def differences(before: str, after: str) -> list[tuple[str, str]]:
-    """Two texts line by line: each line with `add`, `del` or `same`."""
+    """Compare two texts line by line: each line is marked `add`, `del` or `same`."""
     found: list[tuple[str, str]] = []
     for line in difflib.ndiff(before.splitlines(), after.splitlines()):
         if line[:1] in "+- ":
@@ -194,25 +194,25 @@ def project(path: object) -> str:
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
-    """The value below which this share lies."""
+    """The quantile of the values at this share; None if there are none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
 
 
 DAYS: Final = 14
-"""How many days the page about cost shows."""
+"""The number of days on the cost page."""
 
 
 def provider_use(calls: Sequence[ProviderCall]) -> list[dict[str, Any]]:
     """Answers, errors and latency by provider."""
     groups: dict[str, list[ProviderCall]] = {}
-    for one in calls:
-        groups.setdefault(one.provider, []).append(one)
+    for call in calls:
+        groups.setdefault(call.provider, []).append(call)
     found: list[dict[str, Any]] = []
     for name, group in groups.items():
-        failed = [one for one in group if one.end is TurnEnd.FAILED]
-        answered = [one for one in group if one.end is TurnEnd.COMPLETED]
-        firsts = [one.first_byte_s for one in answered if one.first_byte_s is not None]
+        failed = [call for call in group if call.end is TurnEnd.FAILED]
+        answered = [call for call in group if call.end is TurnEnd.COMPLETED]
+        firsts = [call.first_byte_s for call in answered if call.first_byte_s is not None]
         found.append(
             {
                 "name": name,
@@ -220,16 +220,16 @@ def provider_use(calls: Sequence[ProviderCall]) -> list[dict[str, Any]]:
                 "errors": len(failed),
                 "last_error": failed[0].error if failed else None,
                 "first_s": quantile(firsts, 0.5),
-                "median_s": quantile([one.duration_s for one in answered], 0.5),
-                "slow_s": quantile([one.duration_s for one in answered], 0.95),
-                "used_models": sorted({one.model for one in group})[:6],
+                "median_s": quantile([call.duration_s for call in answered], 0.5),
+                "slow_s": quantile([call.duration_s for call in answered], 0.95),
+                "used_models": sorted({call.model for call in group})[:6],
             }
         )
     return found
 
 
 def cost_bars(days: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The tokens of each day as bars for a chart, oldest first, days without any included; heights are percents of the highest."""
+    """The tokens of each day as bars of a chart, oldest first, including empty days; heights are percentages of the highest bar."""
     if not days:
         return []
     today = date.fromisoformat(max((str(one["day"]) for one in days), default=date.today().isoformat()))
@@ -248,7 +248,7 @@ def _tokens(day: Mapping[str, Any] | None, purpose: str) -> int:
 
 
 def curve_points(rewards: Sequence[float], width: float = 600.0, height: float = 120.0) -> str:
-    """The points of a polyline through the rewards; empty where there are fewer than two."""
+    """The points of a polyline through the rewards; empty if there are fewer than two."""
     if len(rewards) < 2:
         return ""
     low, high = min(0.0, *rewards), max(1.0, *rewards)
@@ -257,17 +257,17 @@ def curve_points(rewards: Sequence[float], width: float = 600.0, height: float =
 
 
 def week_of(events: Sequence[tuple[datetime, str, Mapping[str, Any]]], now: datetime) -> list[dict[str, Any]]:
-    """The windows of the last seven days: for each day the open stretches as percents of the day, and why they ended."""
-    stretches: list[tuple[datetime, datetime, str]] = []
-    for at, kind, told in events:
-        opened = moment(told.get("opened"))
+    """The windows of the last seven days: for each day the open periods as percentages of the day, and why they ended."""
+    periods: list[tuple[datetime, datetime, str]] = []
+    for at, kind, data in events:
+        opened = moment(data.get("opened"))
         if kind == "window.shut" and opened is not None:
-            stretches.append((opened, at.astimezone(), str(told.get("why") or "")))
+            periods.append((opened, at.astimezone(), str(data.get("why") or "")))
     days: list[dict[str, Any]] = []
     for back in range(7):
         begin = (now.astimezone() - timedelta(days=back)).replace(hour=0, minute=0, second=0, microsecond=0)
         end = begin + timedelta(days=1)
-        mine = [(max(begin, one[0]), min(end, one[1]), one[2]) for one in stretches if one[0] < end and one[1] > begin]
+        mine = [(max(begin, since), min(end, until), why) for since, until, why in periods if since < end and until > begin]
         days.append(
             {
                 "day": begin,

@@ -1,4 +1,4 @@
-"""The pages for a browser: server-rendered HTML, forms for actions, and a stream that says when to look again."""
+"""The web pages: server-rendered HTML, forms for actions, and a stream that tells a page to reload."""
 
 import asyncio
 import logging
@@ -67,7 +67,7 @@ _SAID: Final = ("noted", "replaced", "retracted", "notice")
 
 
 class Pages:
-    """The routes of the pages. Everything but signing in needs a session, or the key."""
+    """The routes of the pages. All except signing in need a session cookie or the key."""
 
     def __init__(self, sign_in: SignIn, content: PageContent, actions: PageActions, *, can_train: Callable[[], bool]) -> None:
         self._sign_in = sign_in
@@ -79,7 +79,7 @@ class Pages:
         self._titles_wanted = asyncio.Event()
 
     async def prepare(self) -> None:
-        """Compile the templates, and read all titles once a list of sessions is opened. Returns when that is done."""
+        """Compile the templates; once a list of sessions is opened, read all titles, and return."""
         await run_sync(_compile)
         await self._titles_wanted.wait()
         try:
@@ -146,7 +146,7 @@ class Pages:
         async def serve(request: ApiRequest) -> object:
             session, cookie = self._sign_in.session_of(request.headers), list[tuple[str, str]]()
             if session is None:
-                # The key came with the request: from here on the cookie does.
+                # The request has the key: from now on the browser sends the cookie.
                 session = self._sign_in.new_cookie()
                 cookie.append(("set-cookie", self._sign_in.set_cookie(request.headers, session)))
                 if request.is_below_key:
@@ -189,8 +189,7 @@ class Pages:
         return self._plain("sign_in.html", {"reason": "That is not this proxy's key.", "is_refused": False}, 401)
 
     def _welcome(self, request: ApiRequest) -> ApiResponse:
-        """Store the cookie and go to the page; not by a redirect, in which a browser that came from another site would leave the
-        cookie out."""
+        """Set the cookie and go to the page; not by a redirect, after which a browser from another site omits the cookie."""
         cookie = self._sign_in.set_cookie(request.headers, self._sign_in.new_cookie())
         body = self._render("welcome.html", {})
         return ApiResponse(200, body, _HTML, (*_SAFETY, _UNCACHED, ("set-cookie", cookie)))
@@ -242,7 +241,7 @@ class Pages:
         return ApiStream("text/event-stream; charset=utf-8", self._changes())
 
     async def _changes(self) -> AsyncGenerator[bytes, None]:
-        """`changed` whenever something was recorded, learned or went wrong, with a sentence where there is one to say."""
+        """Yield an event `changed` whenever something was recorded, learned or failed, with sentences about lessons and notices."""
         parts = self._content.parts
         self._streams += 1
         try:
@@ -288,7 +287,7 @@ def _file(name: str) -> bytes:
 
 @cache
 def _environment() -> "Environment":
-    # Imported after the start: agents do not wait for it.
+    # Imported late, so that agents do not wait for it at the start.
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     loader = PackageLoader("metaclaw.api.web", "templates")
@@ -298,7 +297,7 @@ def _environment() -> "Environment":
 
 
 def _compile() -> None:
-    """Load every template, which the first request for a page would otherwise wait for."""
+    """Load every template, so that the first request for a page does not wait for it."""
     environment = _environment()
     for name in environment.list_templates(extensions=["html"]):
         environment.get_template(name)
@@ -330,6 +329,6 @@ def _with_notice(path: str, number: str) -> str:
     return urlunsplit(("", "", parts.path or "/", urlencode([*query, ("notice", number)]), ""))
 
 
-def _sentence(kind: str, told: Mapping[str, Json]) -> str:
-    text = short(str(told.get("text") or ""), 160)
+def _sentence(kind: str, data: Mapping[str, Json]) -> str:
+    text = short(str(data.get("text") or ""), 160)
     return {"noted": f"Noted: {text}", "replaced": f"Changed: {text}", "retracted": f"Taken back: {text}"}.get(kind, text)

@@ -1,7 +1,7 @@
-"""Signing in to the page: one-time links, a signed session cookie, and the checks that keep other sites out.
+"""Sign in to the pages: one-time links, a signed session cookie, and checks against requests from other sites.
 
-The cookie is signed with a secret derived from the proxy's key, so it outlives a restart and ends when the key changes. Links are
-kept in memory: each works once, until the program stops.
+The cookie is signed with a secret derived from the proxy's key: it stays valid after a restart, and becomes invalid when the key
+changes. Links are kept in memory: each works once, until the program stops.
 """
 
 import hmac
@@ -21,10 +21,10 @@ _PUBLIC: Final = (SIGN_IN, "/ui/style.css", "/ui/script.js", "/ui/icon.svg")
 
 
 class SignIn:
-    """Makes links and cookies, and says which requests of a browser are signed in."""
+    """Creates links and cookies, and checks which requests are signed in."""
 
     def __init__(self, key: str, *, is_loopback: bool = True, clock: Callable[[], float] = time.time) -> None:
-        """`is_loopback` if the proxy listens to this machine only: then no other host name may be used for it."""
+        """`is_loopback`: the proxy listens only on this machine, so that no other host name may be used for it."""
         self._key = key.encode()
         self._secret = hmac.digest(self._key, b"MetaClaw page session", sha256)
         self._is_loopback = is_loopback
@@ -32,7 +32,7 @@ class SignIn:
         self._links: dict[bytes, None] = {}
 
     def new_link(self, url: str) -> str:
-        """An address that signs a browser in, once. `url` is the proxy's own."""
+        """Create an address that signs a browser in, once. `url` is the proxy's URL."""
         token = secrets.token_urlsafe(24)
         while len(self._links) >= _MOST_LINKS:
             del self._links[next(iter(self._links))]
@@ -40,7 +40,7 @@ class SignIn:
         return f"{url}{SIGN_IN}?token={token}"
 
     def take_link(self, token: str) -> bool:
-        """Use a link up; whether it was still good."""
+        """Use a link up; return whether it was valid."""
         digest = sha256(token.encode("utf-8", "replace")).digest()
         return digest in self._links and self._links.pop(digest, True) is None
 
@@ -50,11 +50,11 @@ class SignIn:
 
     def new_cookie(self) -> str:
         """The value of a new session's cookie."""
-        told = f"{int(self._clock()) + _LIFETIME_S}.{secrets.token_urlsafe(12)}"
-        return f"{told}.{self._signature('session', told)}"
+        payload = f"{int(self._clock()) + _LIFETIME_S}.{secrets.token_urlsafe(12)}"
+        return f"{payload}.{self._signature('session', payload)}"
 
     def set_cookie(self, headers: Mapping[str, str], value: str) -> str:
-        """The header field that stores the cookie, or deletes it where the value is empty."""
+        """The header field that sets the cookie, or deletes it if the value is empty."""
         age = _LIFETIME_S if value else 0
         return f"{_cookie_name(headers)}={value}; Path=/; Max-Age={age}; HttpOnly; SameSite=Strict"
 
@@ -67,7 +67,7 @@ class SignIn:
         return None
 
     def form_token(self, session: str) -> str:
-        """The token that every form of a session's pages carries."""
+        """The token in every form of a session's pages."""
         return self._signature("form", session)
 
     def is_form_token(self, session: str, token: str) -> bool:
@@ -75,11 +75,11 @@ class SignIn:
         return hmac.compare_digest(token.encode("utf-8", "replace"), self.form_token(session).encode())
 
     def is_public(self, path: str) -> bool:
-        """Whether a path is served without signing in: the sign-in page and what it is made of."""
+        """Whether a path is served without signing in: the sign-in page and its static files."""
         return path in _PUBLIC
 
     def fault(self, method: str, headers: Mapping[str, str]) -> str | None:
-        """Why a browser's request must be refused even when signed in: it names a foreign host, or another site sent it."""
+        """Why a browser's request must be refused even if it is signed in: it names another host, or another site sent it."""
         host = headers.get("host", "")
         if self._is_loopback and not _is_local(host):
             return f"this proxy serves its own machine only, and {host!r} is another name; open it as http://127.0.0.1"
@@ -93,9 +93,9 @@ class SignIn:
         return None if is_own else "another site sent this request; open the page itself and try again"
 
     def _is_valid(self, value: str) -> bool:
-        told, _, signature = value.rpartition(".")
-        until = told.partition(".")[0]
-        if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._signature("session", told).encode()):
+        payload, _, signature = value.rpartition(".")
+        until = payload.partition(".")[0]
+        if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._signature("session", payload).encode()):
             return False
         return until.isascii() and until.isdigit() and int(until) > self._clock()
 
@@ -104,13 +104,13 @@ class SignIn:
 
 
 def _cookie_name(headers: Mapping[str, str]) -> str:
-    """Cookies do not know ports: two proxies of one machine need two names."""
+    """The cookie's name, with the port: cookies ignore ports, so that two proxies on one machine need two names."""
     port = headers.get("host", "").rpartition(":")[2]
     return f"metaclaw_{port}" if port.isascii() and port.isdigit() else "metaclaw"
 
 
 def _is_local(host: str) -> bool:
-    """Whether a Host header names this machine or an address, which no other site's name can be made to point at."""
+    """Whether a Host header is localhost or an IP address; any other name could be one that another site points here."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
     except ValueError:

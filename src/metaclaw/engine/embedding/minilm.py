@@ -3,8 +3,8 @@
 Importing numpy takes 30 ms and 30 MB, torch seconds and 200 MB, and for one short text numpy's products are as fast.
 
 A text must be embedded within milliseconds on one slow core. Two thirds of the work are the 1,536 neurons of each layer, most of
-which hardly vary between texts. `trim` keeps the 640 of each layer that matter most for a set of short texts, and approximates the
-others by these (ridge regression): a third less work, and the same ranking on `benchmarks/meaning`.
+which hardly vary between texts. `trim` keeps the 640 neurons of each layer that matter most for a set of short texts, and
+approximates the others by them (ridge regression). That saves a third of the work; the ranking on `benchmarks/meaning` is the same.
 """
 
 import json
@@ -86,8 +86,8 @@ class MiniLM:
         """The unit vectors of several texts; those of equal length are computed together."""
         tokens = [self.words.encode(text, _MOST_TOKENS) for text in texts]
         vectors = np.empty((len(texts), DIMENSIONS), np.float32)
-        for length in {len(one) for one in tokens}:
-            rows = [row for row, one in enumerate(tokens) if len(one) == length]
+        for length in set(map(len, tokens)):
+            rows = [row for row, encoded in enumerate(tokens) if len(encoded) == length]
             vectors[rows] = self._run(np.array([tokens[row] for row in rows]))
         return vectors
 
@@ -216,7 +216,7 @@ class WordPiece:
         return cls(path.read_text(encoding="utf-8").splitlines())
 
     def encode(self, text: str, most: int) -> list[int]:
-        """The tokens of a text; of one with more than `most`, two thirds from its beginning and one third from its end."""
+        """The tokens of a text. If there are more than `most`, two thirds are from its beginning and one third from its end."""
         tokens = [number for word in _split_words(text) for number in self._pieces(word)]
         if len(tokens) > most - 2:
             tail = (most - 2) // 3

@@ -24,7 +24,7 @@ from metaclaw.engine.frames import Pipe
 _KEY_BYTES: Final = 16
 _BEST_SHARE: Final = 0.7
 _RUNNERS_UP: Final = 2
-# With thousands of names, only those whose mean vector is near are compared text by text.
+# Only the nearest names by mean vector, this many times the limit, are compared text by text.
 _LOOKED_AT: Final = 3
 _NO_ROWS: Final = np.empty(0, np.int64)
 
@@ -33,7 +33,7 @@ _VECTORS_FILE: Final = "vectors.npz"
 PREPARED: Final = Path(sys.prefix) / "share" / "metaclaw" / "meaning"
 """The folder of prepared files that all homes of this installation share."""
 
-# A long request is cut so that embedding it takes about this long, at the speed of the requests before.
+# A long request is cut so that embedding it takes about this long, at the speed of the last requests.
 _AIM_S: Final = 0.010
 _FEWEST_TOKENS: Final = 14
 _MOST_TOKENS: Final = 48
@@ -42,7 +42,7 @@ _NICENESS: Final = 10
 _ENGLISH: Final = ORDINARY_REQUESTS.index("Guten Tag")
 # The ordinary requests are indexed under this name, which no skill has.
 _ORDINARY_NAME: Final = ""
-# While vectors still arrive, the file is written this often, since each was paid for.
+# While vectors still arrive, the file is written this often, because every vector costs money.
 _SAVED_EVERY_S: Final = 30.0
 # The mean similarity of two ordinary requests in English under all-MiniLM-L6-v2, for which the constants of the score were chosen.
 _USUAL_LIKENESS: Final = 0.107
@@ -88,26 +88,26 @@ class Table:
         if not self._names:
             return []
         rough = self._means @ vector
-        found: list[tuple[str, float]] = []
+        similar: list[tuple[str, float]] = []
         for by_scope in self._groups.values():
             members = np.concatenate([by_scope[scope] for scope in {*scopes, ""} if scope in by_scope] or [_NO_ROWS])
             if len(members) > limit * _LOOKED_AT:
                 members = members[np.argpartition(rough[members], -limit * _LOOKED_AT)[-limit * _LOOKED_AT :]]
             if len(members):
                 near = self._compare([self._names[at] for at in members], vector)
-                near.sort(key=lambda one: (-one[1], one[0]))
-                found += near[:limit]
-        return found
+                near.sort(key=lambda pair: (-pair[1], pair[0]))
+                similar += near[:limit]
+        return similar
 
     def _compare(self, names: Sequence[str], vector: Floats) -> list[tuple[str, float]]:
         """The similarity of each name, from all of its texts."""
         rows = [self._rows[name] for name in names]
         each = (np.concatenate([row.vectors for row in rows]) @ vector).tolist()
-        found, at = [], 0
+        similar, at = [], 0
         for name, row in zip(names, rows, strict=True):
-            found.append((name, combine(each[at : at + len(row.vectors)], is_rule=row.kind == "rule")))
+            similar.append((name, combine(each[at : at + len(row.vectors)], is_rule=row.kind == "rule")))
             at += len(row.vectors)
-        return found
+        return similar
 
     def _refresh(self) -> None:
         if not self._is_stale:
@@ -121,7 +121,8 @@ class Table:
 
 
 def combine(similarities: list[float], *, is_rule: bool) -> float:
-    """One similarity from those of a name's texts: mostly the nearest, a little the next two, since one alone may be chance.
+    """One similarity from those of a name's texts: mostly that of the nearest text, and a little of the next two, since a single
+    similar text may be chance.
 
     The first two texts of a rule say when it applies and what it demands. Neither is enough alone, so their mean counts as one."""
     if is_rule and len(similarities) > 1:
@@ -131,10 +132,10 @@ def combine(similarities: list[float], *, is_rule: bool) -> float:
 
 
 class VectorFile:
-    """The vectors of the library's texts on disk, so that a restart does not compute them again. It holds no text, and after each
-    change only the vectors of texts that are still in the library.
+    """The vectors of the library's texts on disk, so that a restart does not compute them again. It contains no text, and after a
+    write only the vectors of texts in the library.
 
-    It is written to `path`, and read from the first of `sources` that is readable. `dimensions` is None where any length fits.
+    It is written to `path`, and read from the first readable one of `sources`. With `dimensions` None any length is valid.
     """
 
     def __init__(self, path: Path, sources: Sequence[Path] = (), dimensions: int | None = DIMENSIONS) -> None:
@@ -164,7 +165,7 @@ class VectorFile:
         self._vectors = {key: self._vectors[key] for key in keys if key in self._vectors}
         joined = np.frombuffer(b"".join(self._vectors), np.uint8)
         table = np.array(list(self._vectors.values()), np.float16).reshape(len(self._vectors), -1 if self._vectors else 0)
-        with suppress(OSError):  # a cache: without it the next start takes longer
+        with suppress(OSError):  # without the file the next start takes longer
             self._path.parent.mkdir(parents=True, exist_ok=True)
             partial = self._path.with_suffix(".part.npz")
             np.savez(partial, keys=joined, vectors=table)
@@ -187,7 +188,7 @@ def _key(text: str) -> bytes:
 
 
 class EmbeddingServer(ABC):
-    """Serves the search in one library. Subclasses say where its vectors come from."""
+    """Serves the search in one library. Subclasses get the vectors."""
 
     def __init__(self, pipe: _ModelPipe, file: VectorFile) -> None:
         self._pipe = pipe
@@ -233,7 +234,7 @@ class EmbeddingServer(ABC):
         return self._is_changed and self._is_whole
 
     def _report(self) -> None:
-        """Send how many texts are left; not before the whole library has come, since a part would look complete."""
+        """Send how many texts are left, once the whole library has arrived: before that a part would look complete."""
         if self._is_whole:
             self._pipe.send(frames.IndexProgress(self._left()))
 
@@ -266,7 +267,7 @@ class LocalServer(EmbeddingServer):
         super().__init__(pipe, file)
         self._model = model
         self._token_s = _AIM_S / _FEWEST_TOKENS
-        # Requests go before indexing: on Linux a thread has a niceness of its own.
+        # Requests have priority over indexing: on Linux each thread has its own niceness.
         self._aside = ThreadPoolExecutor(1, "indexing", initializer=lambda: os.nice(_NICENESS))
         self._ordinary = self._embed(ORDINARY_REQUESTS)
         self._keep(ORDINARY_REQUESTS, self._ordinary)
@@ -296,7 +297,7 @@ class LocalServer(EmbeddingServer):
 
 
 def load(pipe: _ModelPipe, package: Path, folder: Path) -> LocalServer:
-    """Load the model from its package, and what was computed before from `folder` or from the folder of `prepare`."""
+    """Load the model from its package, and earlier results from `folder` or from the folder of `prepare`."""
     model = MiniLM(package)
     if not _restore(model, folder) and not _restore(model, PREPARED):
         _trim(model, folder)
@@ -306,7 +307,7 @@ def load(pipe: _ModelPipe, package: Path, folder: Path) -> LocalServer:
 
 
 def prepare(package: Path) -> None:
-    """Compute once, for all homes of this installation, what takes seconds at the first start."""
+    """Do the slow work of a first start once for all homes of this installation."""
     model = MiniLM(package)
     if not _restore(model, PREPARED):
         _trim(model, PREPARED)
@@ -335,12 +336,12 @@ def _restore(model: MiniLM, folder: Path) -> bool:
 def _trim(model: MiniLM, folder: Path) -> None:
     calibration = Path(__file__).with_name("calibration.txt").read_text(encoding="utf-8").splitlines()
     model.trim([*calibration, *ORDINARY_REQUESTS])
-    with suppress(OSError):  # then the next start takes as long again
+    with suppress(OSError):  # without the file the next start takes as long again
         model.save(folder / _MODEL_FILE)
 
 
 class ProviderServer(EmbeddingServer):
-    """Searches among vectors that a provider makes."""
+    """Searches among vectors that a provider computes."""
 
     def __init__(self, pipe: _ModelPipe, file: VectorFile) -> None:
         super().__init__(pipe, file)
@@ -391,12 +392,12 @@ class ProviderServer(EmbeddingServer):
                     self._waiting.append(name)
 
     def _index(self, put: frames.Put) -> None:
-        found = [self._file.get(text) for text in put.texts]
-        if missing := [text for text, vector in zip(put.texts, found, strict=True) if vector is None]:
+        known = [self._file.get(text) for text in put.texts]
+        if missing := [text for text, vector in zip(put.texts, known, strict=True) if vector is None]:
             self._ask_for(put.name, missing)
             return
         self._incomplete.discard(put.name)
-        vectors = np.array(found, np.float32)
+        vectors = np.array(known, np.float32)
         if put.name == _ORDINARY_NAME:
             english = vectors[:_ENGLISH]
             likeness = float((english @ english.T)[np.triu_indices(len(english), 1)].mean())

@@ -1,12 +1,12 @@
 """Attention over packed sequences in which the rollouts of a prompt share its keys and values, forward and backward.
 
-A row attends to all nodes above its own, such as its prompt, and to its own node up to itself. Each of these is an ordinary
-attention call, and their outputs O and log-sum-exps L are joined exactly:
+A row attends to all nodes above its own, such as its prompt, and to its own node up to itself. Each of these is one ordinary
+attention call, and the outputs O and log-sum-exps L of the calls are joined exactly:
 
     L = log(exp(L_1) + exp(L_2))        O = exp(L_1 - L) * O_1 + exp(L_2 - L) * O_2
 
-Backward, a call that gets the joined O and L instead of its own computes its share of the joined gradient: its probabilities are
-then exp(score - L), and O is used only in its product with the gradient. No key of a prompt is copied for its rollouts.
+In the backward pass, a call with the joined O and L instead of its own computes its part of the joined gradient: its probabilities
+are then exp(score - L), and O is used only in its product with the gradient. The keys of a prompt are not copied for its rollouts.
 """
 
 from typing import NamedTuple, Protocol, TypeAlias
@@ -19,7 +19,7 @@ from metaclaw.engine.training.packing import Level, Packed, Spans
 
 
 class Context(Protocol):
-    """The context of an autograd function: what a forward pass keeps for its backward pass. Functions add attributes."""
+    """The context of an autograd function, in which its forward pass saves values for its backward pass."""
 
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
@@ -43,11 +43,11 @@ class Heads(NamedTuple):
 class Kernel(Protocol):
     """One attention call over segments of rows: the queries of segment i attend to the keys of segment i."""
 
-    def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, heads: Heads, query_spans: Spans, key_spans: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
         """The output by row and head, and the log-sum-exp by head and row."""
 
     def backward(
-        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, asking: Spans, asked: Spans, *, causal: bool
+        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, query_spans: Spans, key_spans: Spans, *, causal: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The gradients of queries, keys and values."""
 
@@ -55,38 +55,44 @@ class Kernel(Protocol):
 class FlashOnCpu:
     """Torch's flash attention for CPUs, one segment at a time."""
 
-    def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, heads: Heads, query_spans: Spans, key_spans: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
         out = torch.empty_like(heads.q)
         lse = torch.empty(heads.q.shape[1], heads.q.shape[0], dtype=torch.promote_types(heads.q.dtype, torch.float32))
-        for mine, theirs in _met(asking, asked):
-            part, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*_batch(heads, mine, theirs), 0.0, causal)
-            out[mine] = part.squeeze(0).transpose(0, 1)
-            lse[:, mine] = sums.squeeze(0)
+        for q_rows, k_rows in _segments(query_spans, key_spans):
+            part, sums = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*_batch(heads, q_rows, k_rows), 0.0, causal)
+            out[q_rows] = part.squeeze(0).transpose(0, 1)
+            lse[:, q_rows] = sums.squeeze(0)
         return out, lse
 
     def backward(
-        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, asking: Spans, asked: Spans, *, causal: bool
+        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, query_spans: Spans, key_spans: Spans, *, causal: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         grads = Heads(*(torch.zeros_like(side) for side in heads))
-        for mine, theirs in _met(asking, asked):
+        for q_rows, k_rows in _segments(query_spans, key_spans):
             parts = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                _one(grad, mine), *_batch(heads, mine, theirs), _one(out, mine), lse[:, mine].unsqueeze(0), 0.0, causal
+                _as_batch(grad, q_rows),
+                *_batch(heads, q_rows, k_rows),
+                _as_batch(out, q_rows),
+                lse[:, q_rows].unsqueeze(0),
+                0.0,
+                causal,
             )
-            for side, rows, part in zip(grads, (mine, theirs, theirs), parts, strict=True):
+            for side, rows, part in zip(grads, (q_rows, k_rows, k_rows), parts, strict=True):
                 side[rows] = part.squeeze(0).transpose(0, 1)
         return grads
 
 
-def _met(asking: Spans, asked: Spans) -> list[tuple[slice, slice]]:
-    return [(mine, theirs) for mine, theirs in zip(asking.slices(), asked.slices(), strict=True) if mine.start < mine.stop]
+def _segments(query_spans: Spans, key_spans: Spans) -> list[tuple[slice, slice]]:
+    pairs = zip(query_spans.slices(), key_spans.slices(), strict=True)
+    return [(q_rows, k_rows) for q_rows, k_rows in pairs if q_rows.start < q_rows.stop]
 
 
-def _one(rows: Tensor, which: slice) -> Tensor:
+def _as_batch(rows: Tensor, which: slice) -> Tensor:
     return rows[which].transpose(0, 1).unsqueeze(0)
 
 
-def _batch(heads: Heads, mine: slice, theirs: slice) -> tuple[Tensor, Tensor, Tensor]:
-    return _one(heads.q, mine), _one(heads.k, theirs), _one(heads.v, theirs)
+def _batch(heads: Heads, q_rows: slice, k_rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+    return _as_batch(heads.q, q_rows), _as_batch(heads.k, k_rows), _as_batch(heads.v, k_rows)
 
 
 class FlashOnCuda:
@@ -97,16 +103,16 @@ class FlashOnCuda:
         self._randomness = torch.zeros(2, dtype=torch.uint64, device=device)
         self._unused = torch.empty(0, device=device)
 
-    def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, heads: Heads, query_spans: Spans, key_spans: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
         # With a maximum of one row per query, the kernel assumes that every query has exactly one.
-        spans = (asking.cumulative, asked.cumulative, max(2, asking.longest), asked.longest)
+        spans = (query_spans.cumulative, key_spans.cumulative, max(2, query_spans.longest), key_spans.longest)
         out, lse, *_ = torch.ops.aten._flash_attention_forward(*heads, *spans, 0.0, causal, False)
         return out, lse
 
     def backward(
-        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, asking: Spans, asked: Spans, *, causal: bool
+        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, query_spans: Spans, key_spans: Spans, *, causal: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        spans = (asking.cumulative, asked.cumulative, asking.longest, asked.longest)
+        spans = (query_spans.cumulative, key_spans.cumulative, query_spans.longest, key_spans.longest)
         q, k, v = torch.ops.aten._flash_attention_backward(
             grad, *heads, out, lse, *spans, 0.0, causal, self._randomness, self._unused
         )
@@ -114,34 +120,34 @@ class FlashOnCuda:
 
 
 class Plain:
-    """Attention in plain operations, for devices and dtypes without flash attention, and to test the others with."""
+    """Attention in plain operations, for devices and dtypes without flash attention, and for tests of the other kernels."""
 
-    def forward(self, heads: Heads, asking: Spans, asked: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
+    def forward(self, heads: Heads, query_spans: Spans, key_spans: Spans, *, causal: bool) -> tuple[Tensor, Tensor]:
         out = torch.empty_like(heads.q)
         lse = torch.empty(heads.q.shape[1], heads.q.shape[0], dtype=heads.q.dtype, device=heads.q.device)
-        for mine, theirs in _met(asking, asked):
-            scores = _scores(heads, mine, theirs, causal=causal)
-            lse[:, mine] = scores.logsumexp(-1)
-            out[mine] = (scores.softmax(-1) @ _widened(heads.v[theirs], heads)).transpose(0, 1)
+        for q_rows, k_rows in _segments(query_spans, key_spans):
+            scores = _scores(heads, q_rows, k_rows, causal=causal)
+            lse[:, q_rows] = scores.logsumexp(-1)
+            out[q_rows] = (scores.softmax(-1) @ _widened(heads.v[k_rows], heads)).transpose(0, 1)
         return out, lse
 
     def backward(
-        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, asking: Spans, asked: Spans, *, causal: bool
+        self, grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, query_spans: Spans, key_spans: Spans, *, causal: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         grads = Heads(*(torch.zeros_like(side) for side in heads))
-        for mine, theirs in _met(asking, asked):
-            down = grad[mine].transpose(0, 1)
-            probabilities = (_scores(heads, mine, theirs, causal=causal) - lse[:, mine, None]).exp()
-            slopes = down @ _widened(heads.v[theirs], heads).mT - (down * out[mine].transpose(0, 1)).sum(-1, keepdim=True)
+        for q_rows, k_rows in _segments(query_spans, key_spans):
+            down = grad[q_rows].transpose(0, 1)
+            probabilities = (_scores(heads, q_rows, k_rows, causal=causal) - lse[:, q_rows, None]).exp()
+            slopes = down @ _widened(heads.v[k_rows], heads).mT - (down * out[q_rows].transpose(0, 1)).sum(-1, keepdim=True)
             change = probabilities * slopes / heads.q.shape[2] ** 0.5
-            grads.q[mine] = (change @ _widened(heads.k[theirs], heads)).transpose(0, 1)
-            grads.k[theirs] = _narrowed(change.mT @ heads.q[mine].transpose(0, 1), heads)
-            grads.v[theirs] = _narrowed(probabilities.mT @ down, heads)
+            grads.q[q_rows] = (change @ _widened(heads.k[k_rows], heads)).transpose(0, 1)
+            grads.k[k_rows] = _narrowed(change.mT @ heads.q[q_rows].transpose(0, 1), heads)
+            grads.v[k_rows] = _narrowed(probabilities.mT @ down, heads)
         return grads
 
 
-def _scores(heads: Heads, mine: slice, theirs: slice, *, causal: bool) -> Tensor:
-    scores: Tensor = heads.q[mine].transpose(0, 1) @ _widened(heads.k[theirs], heads).mT / heads.q.shape[2] ** 0.5
+def _scores(heads: Heads, q_rows: slice, k_rows: slice, *, causal: bool) -> Tensor:
+    scores: Tensor = heads.q[q_rows].transpose(0, 1) @ _widened(heads.k[k_rows], heads).mT / heads.q.shape[2] ** 0.5
     if causal:
         scores = scores.masked_fill(torch.ones_like(scores[0], dtype=torch.bool).triu(1), float("-inf"))
     return scores
@@ -243,5 +249,5 @@ def _backward(grad: Tensor, heads: Heads, out: Tensor, lse: Tensor, packed: Pack
     return grads
 
 
-def _mixed(heads: Heads, asking: Level, asked: Level) -> Heads:
-    return Heads(heads.q[asking.rows], heads.k[asked.rows], heads.v[asked.rows])
+def _mixed(heads: Heads, query_level: Level, key_level: Level) -> Heads:
+    return Heads(heads.q[query_level.rows], heads.k[key_level.rows], heads.v[key_level.rows])

@@ -1,8 +1,8 @@
 """The common parts of the decoders: the weights and layers of the model, random numbers, and the choice of tokens.
 
-A token is chosen by inversion: it is the one where the running sum of probabilities passes a random number in [0, 1). The numbers
-of a rollout depend only on the seed, the index of its prompt, its own index and the token's position, so they are made before
-anything runs. Choosing never waits for the host, so a CUDA graph can contain it.
+A token is chosen by inversion: it is the first at which the running sum of probabilities exceeds a random number in [0, 1). The
+random numbers of a rollout depend only on the seed, the index of its prompt, its own index and the token's position, so they are
+computed beforehand. The choice does not wait for the host, so a CUDA graph can contain it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,10 +49,10 @@ class _Layer:
 
 
 class Stack:
-    """The weights of a Llama-type model, fused for decoding, on one device in one dtype; given as Hugging Face tensors.
+    """The weights of a Llama-type model, fused for decoding, on one device in one dtype; `tensors` have Hugging Face names.
 
-    Each weight is rounded once: merged weights should come in single precision. The buffers keep their addresses when new weights
-    come, so that recorded CUDA graphs stay valid.
+    Each weight is rounded once, so merged weights should be in single precision. `replace` keeps the addresses of the buffers, so
+    that recorded CUDA graphs stay valid.
     """
 
     def __init__(self, shape: Shape, tensors: Mapping[str, Tensor], device: str, dtype: torch.dtype) -> None:
@@ -71,16 +71,16 @@ class Stack:
 
     @torch.inference_mode()
     def replace(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy new weights into the same buffers. Raises TrainingError, and changes nothing, if their shapes do not fit."""
+        """Copy new weights into the same buffers. Raises TrainingError and changes nothing if their shapes do not fit."""
         for name, size in self._sizes.items():
             if name not in tensors or tensors[name].shape != size:
                 given = f"of {tuple(tensors[name].shape)}" if name in tensors else "missing"
-                raise TrainingError(f"these weights cannot replace the present ones: {name} is {given}, not of {tuple(size)}")
+                raise TrainingError(f"these weights cannot replace the current ones: {name} is {given}, not of {tuple(size)}")
         try:
             for name, weight in _fused(self.shape, tensors):
                 self._hold(name, weight)
         except KeyError as error:
-            raise TrainingError(f"the weights to draw with lack the tensor {error}") from error
+            raise TrainingError(f"the weights to draw from lack the tensor {error}") from error
         self._layers = [self._layer(f"{number}.") for number in range(self.shape.layers)]
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ def _fused(shape: Shape, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, T
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """How a temperature changes the choice of tokens. `divisor` is a tensor where a graph must not freeze its value."""
+    """How a temperature changes the choice of tokens. `divisor` is a tensor if a recorded graph must read its current value."""
 
     is_greedy: bool
     divisor: Tensor | float | None
@@ -177,7 +177,7 @@ class Heat:
 
 
 def shares(seed: int, prompts: "NDArray[np.uint64]", rollouts: "NDArray[np.uint64]", tokens: int) -> Tensor:
-    """Random numbers in [0, 1) for rollouts with these indices of their prompts and of their own: [rollout, token], double."""
+    """Random numbers in [0, 1), [rollout, token] in double precision, for rollouts with these indices of prompts and rollouts."""
     key = _mixed(np.full(prompts.shape, seed & (2**64 - 1), dtype=np.uint64))
     key = _mixed(_mixed(key ^ prompts) ^ rollouts)
     bits = _mixed(key[:, None] + np.arange(1, tokens + 1, dtype=np.uint64) * _STRIDE) >> np.uint64(64 - _SHARE_BITS)
@@ -238,7 +238,7 @@ def _mixed(bits: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
 class Wave:
     """Groups of rollouts to draw together. `shares` are the random numbers: [group, rollout, token], double, on the CPU.
 
-    Decoders return tokens and log-probabilities of this shape, on the CPU. What follows an end token means nothing.
+    Decoders return tokens and log-probabilities of this shape, on the CPU. Values after an end token are meaningless.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -248,15 +248,15 @@ class Wave:
 
     @property
     def count(self) -> int:
-        """Rollouts of each group."""
+        """The number of rollouts of each group."""
         return self.shares.shape[1]
 
     @property
     def max_tokens(self) -> int:
-        """The limit of tokens of a rollout."""
+        """The largest number of tokens of a rollout."""
         return self.shares.shape[2]
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest prompt."""
+        """The length of the longest prompt."""
         return max(map(len, self.prompts))

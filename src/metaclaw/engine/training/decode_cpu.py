@@ -1,8 +1,8 @@
 """Decoding on a CPU, where arithmetic is the cost: nothing is computed twice, and finished rollouts leave the batch at once.
 
-A prompt is read once for its whole group, short prompts together, and a beginning that another prompt shares is copied. All
-rollouts are at the same step: each attends to its group's prompt and to its own tokens, in two calls for all, joined by their
-log-sums.
+A prompt is read once for its whole group, short prompts are read together, and keys and values of a beginning that another prompt
+shares are copied. All rollouts are at the same step: each attends to its group's prompt and to its own tokens. Two calls do this
+for all rollouts, and their outputs are joined by their log-sums.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,18 +22,18 @@ _MOST_ROLLOUTS: Final = 256
 _MOST_BYTES: Final = 1 << 30
 """The limit for the keys and values of one wave."""
 _PACKING_SHARE: Final = 0.6
-"""The rows are packed again when at most this share is still running: more frequent copies cost more than they save."""
+"""The rows are packed again when at most this share is still running. Packing more often costs more than it saves."""
 
 
 class LeavingDecoder:
-    """Draws waves on the CPU; the projections only run for unfinished rollouts. `share` makes waves smaller."""
+    """Draws waves on the CPU; the projections run only for unfinished rollouts. `share` makes waves smaller."""
 
     def __init__(self, stack: Stack, share: float = 1.0) -> None:
         self._stack = stack
         self._share = share
 
     def most_rollouts(self, prompt_tokens: int, max_tokens: int, count: int) -> int:
-        """The rollouts of one wave, for prompts of this length and groups of `count`: as many as the memory for keys holds."""
+        """The most rollouts of one wave, for prompts of this length and groups of `count`, that fit the memory for keys."""
         size = self._stack.shape.layers * self._stack.shape.kv_width * self._stack.dtype.itemsize
         most = min(_MOST_ROLLOUTS, _MOST_BYTES // (size * (max_tokens + -(-prompt_tokens // count))))
         return max(1, int(self._share * most))
@@ -74,7 +74,7 @@ class _WaveCache:
         self._groups, self._count, self._step = len(prompts), count, 0
         self._lengths = torch.tensor([len(prompt) for prompt in prompts])
         longest = int(self._lengths.max())
-        # Untouched zero pages cost nothing, and a masked number must be finite.
+        # Zero pages cost nothing until they are used, and masked numbers must be finite.
         self._prefix = torch.zeros(shape.layers, 2, self._groups, shape.kv_heads, longest, shape.head_width, dtype=stack.dtype)
         self._own = torch.zeros(shape.layers, 2, self._groups, shape.kv_heads, count, room, shape.head_width, dtype=stack.dtype)
         self._live = torch.arange(self._groups * count)
@@ -84,14 +84,14 @@ class _WaveCache:
     def read(self) -> Tensor:
         """Run the prompts, several short ones in a pass; return the last row of each."""
         lasts: dict[int, Tensor] = {}
-        for some in _passes(self._pieces()):
-            rows = self._read_pieces(some)
-            for piece, its_rows in zip(some, torch.split(rows, [len(piece.tokens) for piece in some]), strict=True):
+        for pieces in _passes(self._pieces()):
+            rows = self._read_pieces(pieces)
+            for piece, its_rows in zip(pieces, torch.split(rows, [len(piece.tokens) for piece in pieces]), strict=True):
                 lasts[piece.group] = its_rows[-1]
         return torch.stack([lasts[group] for group in range(self._groups)])
 
     def _pieces(self) -> Iterator["_Piece"]:
-        """The parts of each prompt that have to be read, ordered so that each prompt shares as much as possible with the last."""
+        """The parts of each prompt to be read, in an order in which each prompt shares as much as possible with the one before."""
         before: int | None = None
         for group in sorted(range(self._groups), key=lambda index: tuple(self._prompts[index])):
             prompt = self._prompts[group]
@@ -118,7 +118,7 @@ class _WaveCache:
 
     def _repack(self, counts: Tensor, count: int) -> None:
         kept = counts.nonzero().squeeze(1)
-        # The slot of each new place; places beyond the live rows of a group repeat its first and are not read.
+        # The slot for each new place. Places beyond the live rows of a group repeat its first slot and are not read.
         firsts = (counts.cumsum(0) - counts)[kept].unsqueeze(1)
         places = torch.arange(count).unsqueeze(0)
         is_live = places < counts[kept].unsqueeze(1)
@@ -139,7 +139,7 @@ class _WaveCache:
         lengths = [len(piece.tokens) for piece in pieces]
 
         def attend(number: int, mixed: Tensor) -> Tensor:
-            # One after the other: the beginning that a piece copies may have been read in the same pass.
+            # One after the other: a piece may copy a beginning that is read in the same pass.
             parts = torch.split(mixed, lengths)
             return torch.cat([self._attend_piece(number, piece, part) for piece, part in zip(pieces, parts, strict=True)])
 
@@ -186,7 +186,7 @@ class _WaveCache:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Tokens of a group's prompt from `start` on; the ones before are copied from the group `copied`, if it is given."""
+    """Tokens of a group's prompt from `start` on; the tokens before them are copied from the group `copied`, if it is set."""
 
     group: int
     start: int
@@ -195,25 +195,25 @@ class _Piece:
 
 
 def _passes(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
-    """The pieces in order, as many at once as fit one pass."""
-    some: list[_Piece] = []
+    """The pieces in order, grouped into passes of at most `_CHUNK_TOKENS` tokens."""
+    batch: list[_Piece] = []
     for piece in pieces:
-        if some and sum(len(one.tokens) for one in some) + len(piece.tokens) > _CHUNK_TOKENS:
-            yield some
-            some = []
-        some.append(piece)
-    if some:
-        yield some
+        if batch and sum(len(member.tokens) for member in batch) + len(piece.tokens) > _CHUNK_TOKENS:
+            yield batch
+            batch = []
+        batch.append(piece)
+    if batch:
+        yield batch
 
 
 def _flash(
     queries: Tensor, keys: Tensor, values: Tensor, *, mask: Tensor | None = None, is_causal: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Attention and the log of each row's sum of exponentials, with which it can be joined to attention over other keys."""
-    found: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+    """Attention, and the log-sum-exp of each row, by which it can be joined with attention over other keys."""
+    result: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         queries, keys, values, 0.0, is_causal, attn_mask=mask
     )
-    return found
+    return result
 
 
 def _join(one: Tensor, one_sums: Tensor, other: Tensor, other_sums: Tensor) -> Tensor:

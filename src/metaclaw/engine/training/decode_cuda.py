@@ -1,7 +1,7 @@
-"""Decoding on a GPU, where kernel launches are the cost: shapes come in few sizes, and each step is one recorded CUDA graph.
+"""Decoding on a GPU, where kernel launches are the cost: there are few sizes of buffers, and each step is one recorded CUDA graph.
 
-Without a GPU the same steps run one by one, which is slow and only for tests. A rollout that has ended continues to draw tokens,
-which are dropped: a row costs almost nothing on a GPU, and to find out which have ended needs a synchronisation, so that is done
+Without a GPU the same steps run one by one, which is slow and only for tests. A finished rollout continues to draw tokens, which
+are dropped: a row costs almost nothing on a GPU, but finding out which rollouts have ended needs a synchronisation, so that is done
 only every few tokens.
 """
 
@@ -18,11 +18,12 @@ from torch import Tensor
 from metaclaw.engine.training.decode import Heat, Stack, Wave, choose
 
 _READ_TOKENS: Final = 16_384
-_ASKING_TOKENS: Final = 16
+"""Padded prompt tokens read in one pass."""
+_CHECK_TOKENS: Final = 16
 """Tokens drawn between two checks of whether all rollouts have ended."""
 _MOST_ROLLOUTS: Final = 1024
 _MEMORY_SHARE: Final = 0.25
-"""The share of the GPU's memory for keys and values, of one wave and of all buffers that are kept."""
+"""The share of the GPU's memory for the keys and values of all buffers."""
 _CPU_BYTES: Final = 1 << 30
 _GROUPS: Final = sorted({1 << power for power in range(11)} | {3 << power for power in range(9)})
 _OWN_TOKENS: Final = [64 << power for power in range(12)]
@@ -45,11 +46,11 @@ class Recorder:
         if graph is not None:
             graph.replay()
             return
-        # The first run is a real one, and sets up what must not be set up while recording; recording itself computes nothing.
+        # The first run computes the step, and initialises what must not be initialised while recording. Recording computes nothing.
         step()
         if self._records:
-            # Recordings never run at the same time, so they share the memory of their intermediate results. That memory is freed
-            # with the last of them.
+            # Recordings never run at the same time, so they share the memory of their intermediate results, which is freed with the
+            # last recording.
             if not self._graphs:
                 self._pool = torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
@@ -63,9 +64,6 @@ class Recorder:
         self._graphs = {key: graph for key, graph in self._graphs.items() if not (isinstance(key, tuple) and key[0] == owner)}
 
 
-"""Padded prompt tokens read in one pass."""
-
-
 @dataclass(frozen=True, slots=True)
 class Size:
     """The capacity of buffers: groups, rollouts of each, tokens of a prompt, tokens of a rollout."""
@@ -77,12 +75,11 @@ class Size:
 
     @property
     def rows(self) -> int:
-        """All rollouts."""
         return self.groups * self.count
 
     @property
     def positions(self) -> int:
-        """Tokens whose keys and values are kept."""
+        """The number of tokens whose keys and values fit."""
         return self.groups * (self.prompt + self.count * self.own)
 
 
@@ -101,7 +98,7 @@ class DecodeBuffers:
         self._query_width = shape.query_width
         prompts = (2, size.groups, shape.kv_heads, size.prompt, shape.head_width)
         owns = (2, size.groups, shape.kv_heads, size.count, size.own, shape.head_width)
-        # Zeros: a masked number must be finite.
+        # Zeros, because masked numbers must be finite.
         self._prompts = [torch.zeros(prompts, dtype=stack.dtype, device=device) for _ in range(shape.layers)]
         self._owns = [torch.zeros(owns, dtype=stack.dtype, device=device) for _ in range(shape.layers)]
         self._lengths = torch.ones(size.rows, dtype=torch.long, device=device)
@@ -152,7 +149,7 @@ class DecodeBuffers:
         self._draw(self._stack.logits(rows), Heat.of(temperature))
 
     def _draw(self, logits: Tensor, heat: Heat) -> None:
-        # The temperature is read from its buffer, so that one recording serves all of them.
+        # The temperature is read from its buffer, so that one recording serves all temperatures.
         live = heat if heat.divisor is None else Heat(is_greedy=False, divisor=self._divisor)
         self._step.add_(1)
         tokens, logprobs = choose(logits, self._shares.index_select(0, self._step).squeeze(0), live)
@@ -170,9 +167,11 @@ class DecodeBuffers:
         heads = queries.view(groups, count, kv_heads, shared, width).transpose(1, 2).reshape(groups * kv_heads, -1, width)
         keys, values = self._prompts[number].flatten(1, 2)
         own_keys, own_values = own.flatten(1, 3)[:, :, :length]
-        seen = _wide_product(heads, keys.transpose(1, 2)).view(groups, kv_heads, count * shared, -1)
-        said = _wide_product(heads.view(-1, shared, width), own_keys.transpose(1, 2)).view(groups, kv_heads, count * shared, length)
-        scores = torch.add(mask, torch.cat((seen, said), -1), alpha=width**-0.5)
+        prompt_scores = _wide_product(heads, keys.transpose(1, 2)).view(groups, kv_heads, count * shared, -1)
+        own_scores = _wide_product(heads.view(-1, shared, width), own_keys.transpose(1, 2)).view(
+            groups, kv_heads, count * shared, length
+        )
+        scores = torch.add(mask, torch.cat((prompt_scores, own_scores), -1), alpha=width**-0.5)
         weights = scores.softmax(-1).to(mixed.dtype).flatten(0, 1)
         of_prompt, of_own = weights[..., : self.size.prompt], weights[..., self.size.prompt :]
         out = torch.bmm(of_prompt, values)
@@ -200,7 +199,7 @@ class DecodeBuffers:
             kept = self._prompts[number][:, first : first + groups, :, :longest]
             kept.copy_(pairs.view(groups, longest, 2, kv_heads, width).permute(2, 0, 3, 1, 4))
             heads = queries.view(groups, longest, -1, width).transpose(1, 2)
-            # Behind a prompt is padding, which no token before it can see.
+            # Padding follows the prompt, so no token of the prompt attends to it.
             out = functional.scaled_dot_product_attention(heads, kept[0], kept[1], is_causal=True, enable_gqa=True)
             return out.transpose(1, 2).reshape(len(mixed), -1)
 
@@ -232,7 +231,7 @@ class StaticDecoder:
         self._most_rollouts = max(1, int(share * _MOST_ROLLOUTS))
 
     def most_rollouts(self, prompt_tokens: int, max_tokens: int, count: int) -> int:
-        """The rollouts of one wave, for prompts of this length and groups of `count`: the largest size that fits the memory."""
+        """The most rollouts of one wave, for prompts of this length and groups of `count`, that fit the memory for keys."""
         prompt, own = _prompt_room(prompt_tokens), _own_room(max_tokens)
         if count <= self._most_rollouts and Size(1, count, prompt, own).positions <= self._most_positions:
             fitting = [
@@ -250,7 +249,7 @@ class StaticDecoder:
         buffers.begin(wave)
         heat = Heat.of(wave.temperature)
         for place in range(wave.max_tokens - 1):
-            if place % _ASKING_TOKENS == 0 and buffers.is_finished:
+            if place % _CHECK_TOKENS == 0 and buffers.is_finished:
                 break
             length = min(_OWN_TOKENS[bisect_left(_OWN_TOKENS, place + 1)], buffers.size.own)
             key = (buffers.size, length, heat.is_greedy, heat.divisor is None)
@@ -267,12 +266,12 @@ class StaticDecoder:
                 self._recorder.forget(oldest)
                 del self._buffers[oldest]
             buffers = DecodeBuffers(self._stack, size)
-        self._buffers[size] = buffers  # the one used last stands last
+        self._buffers[size] = buffers  # the last used is last
         return buffers
 
 
 def _memory_for_keys(device: torch.device) -> float:
-    """Bytes for keys and values: a share of the GPU's memory, but no more than half of what is free."""
+    """Bytes for keys and values: a share of the GPU's memory, and at most half of its free memory."""
     if device.type != "cuda":
         return _CPU_BYTES
     free, whole = torch.cuda.mem_get_info(device)

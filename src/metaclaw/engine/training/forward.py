@@ -1,7 +1,7 @@
 """The trainable forward pass: a frozen Llama-type model with LoRA on every projection, over packed sequences.
 
-Products use merged weights (base + scale * B @ A), the same that draw the rollouts, so a forward pass costs no more than that of
-the base model; only the backward pass uses A and B. With dY the gradient of an output Y = X W^T, per projection:
+Products use merged weights (base + scale * B @ A), which also draw the rollouts, so a forward pass costs the same as the base
+model's. Only the backward pass uses A and B. With dY the gradient of an output Y = X W^T, for each projection:
 
     dX = dY W        dB = dY^T (X (scale A)^T)        dA = (dY (scale B))^T X
 """
@@ -40,8 +40,8 @@ def drawn_logprobs(rows_D: Tensor, targets_D: Tensor, head: Tensor) -> DrawnLogp
 class _DrawnLogprobs(torch.autograd.Function):
     """Log-probabilities of drawn tokens, a chunk of rows at a time, so that the logits of all rows are never in memory together.
 
-    The gradient of a log-probability by its row is E[target] - sum_v p_v E[v] for every loss. The forward pass keeps that row and
-    drops the logits, so nothing is computed twice.
+    For every loss the gradient of a log-probability by its row is E[target] - sum_v p_v E[v]. The forward pass saves it and drops
+    the logits, so nothing is computed twice.
     """
 
     @staticmethod
@@ -86,7 +86,8 @@ class _Frozen:
 
 @dataclass(frozen=True, slots=True)
 class _Working:
-    """A bundle in the dtype of the run: merged weight, and A and B times the scale, the B of each projection in own columns."""
+    """A bundle in the dtype of the run: the merged weight, and A and B times the scale, with the B of each projection in its own
+    columns."""
 
     weight: Tensor
     a: Tensor
@@ -127,8 +128,8 @@ class TrainedModel:
         weights = [
             torch.cat([tensors[f"{prefix}{end}.weight"].to(self.device, torch.float32) for end in bundle]) for bundle in BUNDLES
         ]
-        one, two = (self._take(tensors[f"{prefix}{name}_layernorm.weight"]) for name in ("input", "post_attention"))
-        return _Frozen(one, two, weights)
+        attention_norm, mlp_norm = (self._take(tensors[f"{prefix}{name}_layernorm.weight"]) for name in ("input", "post_attention"))
+        return _Frozen(attention_norm, mlp_norm, weights)
 
     def _working(self, number: int) -> list[_Working]:
         bundles = self.parameters.bundles[number * len(BUNDLES) : (number + 1) * len(BUNDLES)]
@@ -145,7 +146,7 @@ class TrainedModel:
 
     @torch.no_grad()
     def refresh(self, adapter: Adapter | AdapterVector) -> None:
-        """Merge again, in place: the trained values, or an adapter that is only drawn from."""
+        """Merge again, in place: the trained values, or an adapter that is used only for drawing and scoring."""
         for base, layer in zip(self._base, self._layers, strict=True):
             for frozen, working in zip(base.weights, layer, strict=True):
                 working.take()
@@ -172,7 +173,7 @@ class TrainedModel:
     def hidden(self, packed: Packed, *, is_base: bool = False, recomputes: bool = False) -> Tensor:
         """The normalised last rows that predict the drawn tokens; those of the untrained model if `is_base`.
 
-        With `recomputes` only the input of each layer is kept for the backward pass, and each layer runs twice.
+        With `recomputes` only the input of each layer is saved for the backward pass, and each layer runs twice.
         """
         turns = rotary_turns(self.shape, packed.positions)
         rows = functional.embedding(packed.ids, self.embedding)
@@ -231,7 +232,7 @@ def _gated(gate_up: Tensor) -> Tensor:
 
 
 class _Gated(torch.autograd.Function):
-    """silu(gate) * up, which keeps only its input."""
+    """silu(gate) * up; saves only its input for the backward pass."""
 
     @staticmethod
     def forward(ctx: Context, gate_up: Tensor) -> Tensor:

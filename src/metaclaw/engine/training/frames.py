@@ -18,7 +18,7 @@ class Present(msgspec.Struct, tag="present", frozen=True):
 
 
 class Kept(msgspec.Struct, tag="kept", frozen=True):
-    """Weights that were kept, by the folder of their adapter."""
+    """Kept weights, by the folder of their adapter."""
 
     adapter: str
 
@@ -59,20 +59,20 @@ class Accumulate(msgspec.Struct, tag="accumulate", frozen=True):
 
 
 class Apply(msgspec.Struct, tag="apply", frozen=True):
-    """One optimiser step, on disk before it is answered."""
+    """Make one optimiser step, and write it to disk before answering."""
 
     adam: Adam
     normaliser: float
 
 
 class Keep(msgspec.Struct, tag="keep", frozen=True):
-    """Write the present weights into a folder, which appears complete."""
+    """Write the current weights into a folder, atomically."""
 
     folder: str
 
 
 class Shrink(msgspec.Struct, tag="shrink", frozen=True):
-    """Write kept weights into another folder, with what was learned multiplied by a scale."""
+    """Write kept weights into another folder, with their change multiplied by a scale."""
 
     adapter: str
     scale: float
@@ -80,7 +80,7 @@ class Shrink(msgspec.Struct, tag="shrink", frozen=True):
 
 
 class Close(msgspec.Struct, tag="close", frozen=True):
-    """End the run. Unless it is discarded, what is not on disk yet is written first."""
+    """End the run. Unless it is discarded, its state is written to disk first."""
 
     discard: bool
 

@@ -1,7 +1,7 @@
-"""Training of any other causal model of a Hugging Face folder.
+"""Training of causal models that `Learner` does not support, from a Hugging Face folder.
 
-Adapters have the same format and rollouts use the same random numbers as those of `Learner`. It is slower: `transformers` runs the
-model, one prompt at a time. Training and drawing run the same unmerged layers, so they agree.
+The format of adapters and the random numbers of rollouts are those of `Learner`. It is slower: `transformers` runs the model, one
+prompt at a time. Training and drawing run the same unmerged layers, so they agree.
 """
 
 import inspect
@@ -59,7 +59,7 @@ class HookedPairs(AdapterVector):
 
 
 class HfModel:
-    """The frozen model. Raises TrainingError if the folder holds none that `transformers` can run."""
+    """The frozen model. Raises TrainingError if `transformers` cannot run the model in the folder."""
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype) -> None:
         with _translated(folder):
@@ -73,7 +73,7 @@ class HfModel:
         head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
         self.layers = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear) and part is not head}
         if not self.layers:
-            raise TrainingError(f"the model in {folder} has no linear layers that could learn")
+            raise TrainingError(f"the model in {folder} has no linear layers to train")
         self.vocabulary = _rows(model.get_input_embeddings())
         self.context = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1 << 20)
         self.end_ids = _ids(model.config.eos_token_id) | _ids(model.generation_config.eos_token_id)
@@ -89,13 +89,13 @@ class HfModel:
         Shorter sequences have meaningless rows at their end.
         """
         longest = max(map(len, drawn))
-        # Behind a sequence is padding, which no token before it can see; so no mask is needed.
+        # Padding follows a sequence, so no token of the sequence attends to it, and no mask is needed.
         rows = [[*prompt, *tokens[:-1], *([0] * (longest - len(tokens)))] for tokens in drawn]
         return self._run(torch.tensor(rows, device=self._device), longest, use_cache=False).logits[:, -longest:].float()
 
     @torch.no_grad()
     def draw(self, prompt: Sequence[int], shares: Tensor, temperature: float) -> tuple[list[list[int]], list[list[float]]]:
-        """Tokens and log-probabilities of rollouts with these random numbers: [rollout, token]; void after an end."""
+        """Tokens and log-probabilities of rollouts with these random numbers: [rollout, token]; meaningless after an end token."""
         heat, ends = Heat.of(temperature), torch.tensor(sorted(self.end_ids), dtype=torch.long, device=self._device)
         count, room = shares.shape
         shares = shares.to(self._device)
@@ -142,7 +142,7 @@ class _Output(Protocol):
 def _shareable(read: _Output) -> _Cache:
     cache: _Cache | None = getattr(read, "past_key_values", None)
     if cache is None or not hasattr(cache, "batch_repeat_interleave") or not hasattr(cache, "batch_select_indices"):
-        raise TrainingError("the model keeps what it has read in a way that rollouts cannot share")
+        raise TrainingError("the model's cache of keys and values cannot be shared by rollouts")
     return cache
 
 
@@ -176,7 +176,7 @@ _ROLLOUTS_AT_ONCE: Final = 256
 
 
 class HfLearner(AdapterLearner):
-    """The learner for any other model that `transformers` knows, with an adapter on all its linear layers but the last."""
+    """The learner for other models that `transformers` can run, with an adapter on all linear layers but the last."""
 
     def _load(self, rank: int, alpha: float, dtype: torch.dtype) -> AdapterVector:
         self._model = HfModel(self._folder, self._device, dtype)
@@ -186,7 +186,7 @@ class HfLearner(AdapterLearner):
         return self._pairs
 
     def _release(self) -> None:
-        """Nothing is kept between calls."""
+        """Nothing is cached between calls."""
 
     def _weights_changed(self) -> None:
         """The hooks read the adapter's values each time."""
@@ -227,7 +227,7 @@ class HfLearner(AdapterLearner):
         return DrawnLogprobs(logprobs[is_drawn], entropy[is_drawn])
 
     def _portions(self, pairs: Pairs) -> Iterator[list[int]]:
-        """The numbers of neighbouring pairs with one prompt that run together; pairs with nothing drawn are left out."""
+        """The indices of neighbouring pairs with the same prompt that run together; pairs without drawn tokens are left out."""
         rows, logits = self._limit(_ROWS_AT_ONCE), self._limit(_LOGITS_AT_ONCE)
         filled = (number for number, (_, drawn) in enumerate(pairs) if drawn)
         for prompt, members in groupby(filled, key=lambda number: tuple(pairs[number][0])):
@@ -244,7 +244,7 @@ class HfLearner(AdapterLearner):
 
 
 def learner_class(folder: Path) -> type[AdapterLearner]:
-    """`Learner` for a model that it runs exactly, `HfLearner` for any other."""
+    """`Learner` if it supports the model, else `HfLearner`."""
     try:
         read_shape(folder)
     except EngineError:

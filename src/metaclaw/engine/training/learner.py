@@ -1,6 +1,6 @@
-"""Training of one model in this process: drawing rollouts, scoring, accumulating gradients and making optimiser steps.
+"""Training of one model in this process: draw rollouts, score, accumulate gradients, and make optimiser steps.
 
-Where memory runs out, the work is tried again on half as much at once, until it fits or even the smallest share does not.
+If memory runs out, the work is tried again with half as much at once, until it fits or the smallest share does not fit either.
 """
 
 import gc
@@ -40,13 +40,13 @@ _LEAST_SHARE: Final = 1.0 / 64.0
 _MEMORY_ERRORS: Final = ("out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
 _MOST_CHARS: Final = 240
 _ROWS_AT_ONCE: Final = {"cpu": 2048, "cuda": 65_536}
-"""Rows of one pass. More make nothing faster on a CPU, and a row keeps about a megabyte until its backward pass."""
+"""Rows of one pass. More rows are not faster on a CPU, and a row takes about a megabyte until its backward pass."""
 _ROWS_KEPT: Final = {"cpu": 4096, "cuda": 98_304}
-"""A single sequence beyond this runs each layer twice rather than keep everything."""
+"""A sequence with more rows runs each layer twice instead of saving everything for the backward pass."""
 
 
 class WorkShare:
-    """The share of the usual amount that is worked on at once. `release` frees everything that can be made again."""
+    """The share of the usual amount that is worked on at once. `release` frees everything that can be computed again."""
 
     def __init__(self, release: Callable[[], None]) -> None:
         self._release = release
@@ -57,7 +57,7 @@ class WorkShare:
         return max(1, int(self.share * most))
 
     def run(self, work: Callable[[], _T]) -> _T:
-        """Do work that leaves nothing behind when it fails. Raises TrainerMemoryError if the smallest share does not fit either."""
+        """Do work that changes nothing if it fails. Raises TrainerMemoryError if the smallest share does not fit either."""
         while True:
             try:
                 return work()
@@ -65,7 +65,7 @@ class WorkShare:
                 if not is_out_of_memory(error):
                     raise
                 reason = describe_memory_error(error)
-            # Here, because the traceback above holds what was computed.
+            # After the `except` block, because the traceback keeps the computed tensors alive.
             self._release()
             gc.collect()
             if torch.cuda.is_available():
@@ -86,15 +86,14 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def describe_memory_error(error: BaseException) -> str:
-    """A lack of memory, for people."""
     return f"the trainer finds too little memory ({' '.join(str(error).split())[:_MOST_CHARS].rstrip('. ')})"
 
 
 class AdapterLearner(ABC):
     """A frozen model, a LoRA adapter for it, and an optimiser for the adapter.
 
-    `device` is "cpu", "cuda" or one of several GPUs, `dtype` that of all products; `threads` are torch's, unchanged if None. The
-    adapter has single precision. Every method raises TrainingError and then has changed nothing.
+    `device` is "cpu", "cuda" or a certain GPU; `dtype` is used for all products; `threads` sets torch's threads, unless it is None.
+    The adapter has single precision. A method that raises TrainingError changes nothing.
     """
 
     context: int
@@ -119,11 +118,11 @@ class AdapterLearner(ABC):
 
     @abstractmethod
     def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
-        """Draw `drawing.count` rollouts for each prompt from the present weights."""
+        """Draw `drawing.count` rollouts for each prompt from the current weights."""
 
     @abstractmethod
     def _portions(self, pairs: Pairs) -> Iterable[list[int]]:
-        """The numbers of the pairs that go through the model together."""
+        """The indices of the pairs that go through the model together."""
 
     @abstractmethod
     def _logprobs(self, pairs: Pairs, *, is_base: bool = False) -> DrawnLogprobs:
@@ -131,7 +130,7 @@ class AdapterLearner(ABC):
 
     @abstractmethod
     def _release(self) -> None:
-        """Free the memory of what can be made again."""
+        """Free the memory of everything that can be computed again."""
 
     @abstractmethod
     def _weights_changed(self) -> None:
@@ -150,9 +149,9 @@ class AdapterLearner(ABC):
     def _scores(self, pairs: Pairs) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = [()] * len(pairs)
         for portion in self._portions(pairs):
-            found = iter(self._logprobs([pairs[number] for number in portion]).logprobs_D.tolist())
+            values = iter(self._logprobs([pairs[number] for number in portion]).logprobs_D.tolist())
             for number in portion:
-                scores[number] = tuple(min(0.0, next(found)) for _ in pairs[number][1])
+                scores[number] = tuple(min(0.0, next(values)) for _ in pairs[number][1])
         return scores
 
     def accumulate(self, data: Sequence[Datum], loss: Loss, *, measures_kl: bool = False) -> PieceStats:
@@ -165,12 +164,12 @@ class AdapterLearner(ABC):
         tokens = sum(len(datum.tokens_T) for datum in data)
         if not tokens:
             raise TrainingError("there is nothing to learn from")
-        found = self._work.run(lambda: self._learn_all(data, loss, with_kl=measures_kl or loss.kl > 0.0))
+        portion_sums = self._work.run(lambda: self._learn_all(data, loss, with_kl=measures_kl or loss.kl > 0.0))
         self._pieces += 1
-        return piece_stats(tokens, found)
+        return piece_stats(tokens, portion_sums)
 
     def _learn_all(self, data: Sequence[Datum], loss: Loss, *, with_kl: bool) -> list[list[float]]:
-        """Add the gradient of all data, or of none where that fails."""
+        """Add the gradient of all data; if that fails, of none."""
         pairs = [(datum.prompt, datum.tokens_T) for datum in data]
         before = self._parameters.gradient.clone()
         try:
@@ -193,7 +192,7 @@ class AdapterLearner(ABC):
         )
         losses_D = token_losses(loss, tokens)
         total = losses_D.sum()
-        # The only moment in which a GPU is waited for.
+        # Only this waits for the GPU.
         stats: list[float] = sums(loss, losses_D, tokens).tolist()
         if not math.isfinite(stats[0]):
             raise TrainingError(f"the loss of {len(data)} sequences is not finite; nothing was accumulated")
@@ -208,11 +207,11 @@ class AdapterLearner(ABC):
         return torch.frombuffer(array("f", values), dtype=torch.float32).to(self._device, non_blocking=True)
 
     def _limit(self, limits: Mapping[str, int]) -> int:
-        """The limit for this kind of device, smaller where memory was short."""
+        """The limit for this kind of device, smaller after memory ran out."""
         return self._work.of(limits["cpu" if self._device.type == "cpu" else "cuda"])
 
     def apply(self, adam: Adam, normaliser: float) -> StepStats:
-        """One step of AdamW with what was accumulated, divided by `normaliser`; the next step begins with no gradient."""
+        """Make one step of AdamW with the accumulated gradient divided by `normaliser`, and set the gradient to zero."""
         norm = self._adamw.apply(self._parameters.values, self._parameters.gradient, adam, normaliser)
         self._parameters.gradient.zero_()
         self._pieces = 0
@@ -220,21 +219,21 @@ class AdapterLearner(ABC):
         return StepStats(self._adamw.steps, norm)
 
     def adapter(self) -> Adapter:
-        """A copy of the present adapter, on the CPU."""
+        """A copy of the current adapter, on the CPU."""
         return self._parameters.adapter()
 
     def adopt(self, adapter: Adapter | None) -> None:
-        """Go on with the weights of this adapter, or of the untrained model. Gradient, moments and counts stay as they are."""
+        """Continue with the weights of this adapter, or of the untrained model. Gradient, moments and counts stay as they are."""
         own = self._parameters
         own.adopt(refitted(self._fresh(own) if adapter is None else adapter, own.shapes, own.rank, own.alpha, self._seed))
         self._weights_changed()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that was learned and accumulated, as copies on the CPU."""
+        """The adapter, the optimiser's state and the accumulated gradient, as copies on the CPU."""
         return save_state(self._parameters.values, self._parameters.gradient, self._adamw, self._pieces)
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from the state of a learner of the same model and rank."""
+        """Continue from the state of a learner of the same model and rank."""
         self._pieces = restore_state(self._parameters.values, self._parameters.gradient, self._adamw, state)
         self._weights_changed()
 
@@ -254,7 +253,7 @@ class AdapterLearner(ABC):
 
 
 class Learner(AdapterLearner):
-    """The learner for models that our own code runs, with an adapter on all their projections."""
+    """The learner for models that the code of this package runs, with an adapter on all projections."""
 
     def _load(self, rank: int, alpha: float, dtype: torch.dtype) -> AdapterVector:
         self.shape = read_shape(self._folder)
@@ -264,7 +263,7 @@ class Learner(AdapterLearner):
         parameters.adopt(self._fresh(parameters))
         self._model = TrainedModel(self.shape, tensors, parameters, dtype)
         self._guest: Adapter | None = None
-        """An adapter with more ranks than ours: it can be drawn from and scored with, but not be trained."""
+        """An adapter of a higher rank than this learner's: it can draw and score, but not be trained."""
         self._rollouts: Rollouts | None = None
         self._is_stale = False
         return parameters
@@ -329,7 +328,7 @@ class Learner(AdapterLearner):
     def _refuse_guest(self) -> None:
         if self._guest is not None:
             raise TrainingError(
-                f"an adapter of rank {self._guest.rank} cannot be taught by a learner of rank {self._parameters.rank}"
+                f"an adapter of rank {self._guest.rank} cannot be trained by a learner of rank {self._parameters.rank}"
             )
 
 
@@ -338,6 +337,6 @@ def _decoder(folder: Path) -> Callable[[Sequence[int]], str]:
 
     path = folder / "tokenizer.json"
     if not path.is_file():
-        raise TrainingError(f"{path} is missing: without it nothing drawn can be read")
+        raise TrainingError(f"{path} is missing: without it drawn tokens cannot be decoded")
     tokenizer = Tokenizer.from_file(str(path))
     return lambda tokens: tokenizer.decode(list(tokens), skip_special_tokens=True)

@@ -1,7 +1,7 @@
 """LoRA adapters for a frozen model: as named pairs of matrices, as one vector for an optimiser, and on disk in PEFT's format.
 
-The weight W of a module becomes W + scale * B @ A with A of `rank` rows, B of `rank` columns and scale = alpha / rank. B begins at
-zero, so a fresh adapter changes nothing.
+The weight W of a module becomes W + scale * B @ A, where A has `rank` rows, B has `rank` columns, and scale = alpha / rank. B
+starts at zero, so a fresh adapter changes nothing.
 """
 
 import json
@@ -125,10 +125,10 @@ class AdapterVector:
         self.values = torch.zeros(size, device=device)
         self.gradient = torch.zeros(size, device=device)
         self.pairs: dict[str, Pair] = {}
-        """Views of the present values, by module."""
+        """Views of the current values, by module."""
 
     def _leaf(self, place: int, shape: tuple[int, int]) -> tuple[Tensor, int]:
-        """A matrix at a place of the vector, and the place behind it. Its gradient is collected in the gradient's vector."""
+        """A matrix at a place of the vector, and the place after it. Its gradient accumulates in the gradient vector."""
         end = place + shape[0] * shape[1]
         leaf = self.values[place:end].view(shape).requires_grad_()
         leaf.grad = self.gradient[place:end].view(shape)
@@ -140,7 +140,7 @@ class AdapterVector:
         return self.alpha / self.rank
 
     def adapter(self) -> Adapter:
-        """A copy of the present values, on the CPU."""
+        """A copy of the current values, on the CPU."""
         pairs = {module: Pair(*(side.detach().cpu().clone() for side in pair)) for module, pair in self.pairs.items()}
         return Adapter(self.rank, self.alpha, pairs)
 
@@ -176,7 +176,7 @@ class Parameters(AdapterVector):
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """The trained matrices of projections that run as one product: their A one below the other, and each B."""
+    """The trained matrices of projections that run as one product: their A matrices stacked, and each B."""
 
     modules: Sequence[str]
     a: Tensor
@@ -194,13 +194,13 @@ _ENDS: Final = {".lora_A.weight": "a", ".lora_B.weight": "b"}
 _AT_ONCE: Final = 14
 _LARGEST: Final = torch.finfo(torch.float32).max / 2
 _CHANGES_NUMBERS: Final = ("use_dora", "use_rslora", "fan_in_fan_out", "modules_to_save", "rank_pattern", "alpha_pattern")
-"""Settings with which an adapter means something else than scale * B @ A."""
+"""Settings that change an adapter to something else than scale * B @ A."""
 
 
 def write_adapter(folder: Path, adapter: Adapter, base: str) -> None:
-    """Write an adapter of the model `base`. The folder appears complete or not at all; an existing one is refused."""
+    """Write an adapter of the model `base` to a new folder, atomically."""
     if folder.exists():
-        raise TrainingError(f"{folder} is already there; an adapter that was written is never changed")
+        raise TrainingError(f"{folder} exists already; an adapter is never overwritten")
     making = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     tensors = {
         f"{_PREFIX}{module}{end}": getattr(pair, side).detach().to("cpu", torch.float32).contiguous()
@@ -240,12 +240,12 @@ def _config(adapter: Adapter, base: str) -> dict[str, Json]:
 
 
 def read_adapter(folder: Path) -> Adapter:
-    """The adapter in a folder. Raises TrainingError if it is unreadable, incomplete, not finite or more than plain LoRA."""
+    """Read the adapter in a folder. Raises TrainingError if it is unreadable, incomplete, not finite or more than plain LoRA."""
     return finish(reading_adapter(folder))
 
 
 def reading_adapter(folder: Path) -> Steps[Adapter]:
-    """The same in small steps."""
+    """`read_adapter` in small steps."""
     try:
         config = read_json(folder / CONFIG_FILE)
     except EngineError as error:
@@ -282,7 +282,7 @@ def _plain_lora(config: Mapping[str, Json], folder: Path) -> tuple[int, float]:
         raise TrainingError(f"{folder} holds more than a plain LoRA adapter: {', '.join(odd) or config.get('peft_type')}")
     rank, alpha = config.get("r"), config.get("lora_alpha")
     if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
-        raise TrainingError(f"{folder} says no usable rank and alpha: {rank!r}, {alpha!r}")
+        raise TrainingError(f"{folder} has no usable rank and alpha: {rank!r}, {alpha!r}")
     return rank, float(alpha)
 
 
@@ -291,21 +291,21 @@ def _pair_up(tensors: Mapping[str, Tensor], folder: Path) -> dict[str, Pair]:
     for name, tensor in tensors.items():
         end = next((end for end in _ENDS if name.endswith(end)), None)
         if end is None or not name.startswith(_PREFIX):
-            raise TrainingError(f"{folder} holds the tensor {name}, which is no part of a LoRA adapter")
+            raise TrainingError(f"{folder} has the tensor {name}, which is not part of a LoRA adapter")
         sides.setdefault(name.removeprefix(_PREFIX).removesuffix(end), {})[_ENDS[end]] = tensor.float()
-    lonely = sorted(module for module, found in sides.items() if len(found) < len(_ENDS))
-    if lonely or not sides:
-        raise TrainingError(f"{folder} lacks tensors: {', '.join(lonely[:3]) or 'it has none'}")
-    return {module: Pair(**found) for module, found in sides.items()}
+    incomplete = sorted(module for module, pair in sides.items() if len(pair) < len(_ENDS))
+    if incomplete or not sides:
+        raise TrainingError(f"{folder} lacks tensors: {', '.join(incomplete[:3]) or 'it has none'}")
+    return {module: Pair(**pair) for module, pair in sides.items()}
 
 
 def _check(module: str, pair: Pair, rank: int, scale: float) -> None:
     if pair.a.dim() != 2 or pair.b.dim() != 2 or pair.a.shape[0] != rank or pair.b.shape[1] != rank:
-        raise TrainingError(f"{module}: {tuple(pair.b.shape)} × {tuple(pair.a.shape)} is no change of rank {rank}")
+        raise TrainingError(f"{module}: {tuple(pair.b.shape)} × {tuple(pair.a.shape)} is not a change of rank {rank}")
     # No number of the change is larger than this product, which can be infinite for finite factors.
     largest = float(vector_norm(pair.a)) * float(vector_norm(pair.b)) * abs(scale)
     if not largest <= _LARGEST:
-        raise TrainingError(f"{module}: the adapter holds numbers that are not finite, or makes such")
+        raise TrainingError(f"{module}: the adapter has, or leads to, numbers that are not finite")
 
 
 def _expected_modules(pairs: Iterable[str]) -> set[str]:

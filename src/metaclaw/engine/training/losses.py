@@ -93,7 +93,7 @@ def _is_clipped(loss: Loss, ratio_D: Tensor, advantages_D: Tensor) -> Tensor:
     above_D, below_D = ratio_D > 1.0 + loss.clip_high, ratio_D < 1.0 - loss.clip_low
     if loss.kind is LossKind.CISPO:
         return above_D | below_D
-    # The smaller of the two products is the clipped one only where the advantage pushes the ratio further out.
+    # PPO takes the clipped product only if the advantage pushes the ratio further out.
     return (above_D & (advantages_D > 0)) | (below_D & (advantages_D < 0))
 
 
@@ -118,9 +118,9 @@ class AdamW:
 
     @torch.no_grad()
     def apply(self, values: Tensor, gradient: Tensor, adam: Adam, normaliser: float) -> float:
-        """One step on the values, in place, with the gradient divided by the normaliser; returns that gradient's norm, unclipped.
+        """Make one step on the values, in place, with the gradient divided by the normaliser; return its norm before clipping.
 
-        A gradient that is not finite raises TrainingError and changes nothing.
+        Raises TrainingError and changes nothing if the gradient is not finite.
         """
         if not (normaliser > 0.0 and math.isfinite(normaliser)):
             raise TrainingError(f"a gradient cannot be divided by {normaliser}")
@@ -148,10 +148,10 @@ def save_state(values: Tensor, gradient: Tensor, adamw: AdamW, pieces: int) -> d
 
 
 def restore_state(values: Tensor, gradient: Tensor, adamw: AdamW, state: Mapping[str, Tensor]) -> int:
-    """Restore a state of `save_state` in place, and return the pieces; raises TrainingError for one of another shape."""
+    """Restore a state of `save_state` in place, and return its pieces. Raises TrainingError if its shape differs."""
     vectors = _vectors(values, gradient, adamw)
     if set(state) != {*vectors, "steps", "pieces"}:
-        raise TrainingError(f"a learner's state does not consist of {', '.join(sorted(state)) or 'nothing'}")
+        raise TrainingError(f"a learner's state cannot consist of {', '.join(sorted(state)) or 'nothing'}")
     for name, vector in vectors.items():
         if state[name].shape != vector.shape or not bool(state[name].isfinite().all()):
             raise TrainingError(f"the state's {name} is not of this learner's size, or not finite")

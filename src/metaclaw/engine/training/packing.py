@@ -21,7 +21,7 @@ Pairs: TypeAlias = Sequence[tuple[Tokens, Tokens]]
 Path: TypeAlias = tuple[int, ...]
 
 _WORTH: Final = 0.05
-"""The share of all rows that one more depth must save at least, since each depth costs attention calls in every layer."""
+"""The least share of all rows that one more depth must save, since each depth costs attention calls in every layer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class TokenNode:
 
 @dataclass(frozen=True, slots=True)
 class Stem:
-    """Paths, by their numbers, with a common prefix of `length` tokens."""
+    """Paths, by their indices, with a common prefix of `length` tokens."""
 
     members: Sequence[int]
     length: int
@@ -54,7 +54,7 @@ class Stem:
 
 
 def grow(pairs: Pairs) -> tuple[list[TokenNode], list[TokenNode]]:
-    """The roots of a forest of token spans in which shared beginnings occur once, and the last node of each sequence.
+    """The roots of a forest of token spans in which each shared beginning occurs once, and the last node of each sequence.
 
     The parent of a prompt is its common beginning with other prompts; the parent of a rollout is its prompt, or a beginning that
     several rollouts share. Equal rollouts are one node. The last token of a sequence is left out.
@@ -95,13 +95,13 @@ def _place(paths: Sequence[Path], found: Sequence[Stem], add: Callable[[Path], T
 
 
 def _worthwhile(found: Mapping[Path, Sequence[Stem]], rows: int) -> Mapping[Path, Sequence[Stem]]:
-    if sum(stem.saved for some in found.values() for stem in some) >= _WORTH * rows:
+    if sum(stem.saved for of_path in found.values() for stem in of_path) >= _WORTH * rows:
         return found
-    return {path: [Stem(stem.members, 0) for stem in some] for path, some in found.items()}
+    return {path: [Stem(stem.members, 0) for stem in of_path] for path, of_path in found.items()}
 
 
 def stems(paths: Sequence[Path]) -> list[Stem]:
-    """Sets of paths with a common prefix, each path in one set, that save the most rows."""
+    """Divide the paths into sets with a common prefix, so that the most rows are saved."""
     order = sorted(range(len(paths)), key=paths.__getitem__)
     common = [_common(paths[one], paths[two]) for one, two in pairwise(order)]
     split = cache(partial(_split, common))
@@ -115,7 +115,7 @@ def stems(paths: Sequence[Path]) -> list[Stem]:
         else:
             least, parts = split(begin, end)
             needed = [(*bounds, length) for length in {above, max(above, least)} for bounds in parts]
-            if missing := [one for one in needed if one not in ways]:
+            if missing := [key for key in needed if key not in ways]:
                 waiting += missing
                 continue
             ways[begin, end, above] = _better(
@@ -129,14 +129,14 @@ def stems(paths: Sequence[Path]) -> list[Stem]:
 
 
 def _split(common: Sequence[int], begin: int, end: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-    """Length of the common prefix of the paths in these places, and the parts of them with a longer one."""
+    """The length of the common prefix of the paths at these places, and the ranges of them with a longer one."""
     least = min(common[begin : end - 1])
     cuts = [place + 1 for place in range(begin, end - 1) if common[place] == least]
     return least, tuple(pairwise((begin, *cuts, end)))
 
 
 class _Way(NamedTuple):
-    """The rows saved, the stems that save them, and the paths left for a shorter stem, counted as if it existed."""
+    """The rows saved, the stems that save them, and the paths left for a shorter stem, which counts as if it existed."""
 
     saved: int
     stems: tuple[Stem, ...]
@@ -261,9 +261,9 @@ def _index(values: Iterable[int], device: torch.device) -> Tensor:
 
 
 def portions(pairs: Pairs, limit: int) -> list[list[int]]:
-    """Batches of sequence numbers of at most `limit` rows each; rollouts of one prompt stay together where possible.
+    """Batches of sequence indices of at most `limit` rows each; rollouts of one prompt stay together if possible.
 
-    A sequence that is longer than the limit is a portion by itself.
+    A sequence that is longer than the limit is a batch of one.
     """
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, (prompt, _) in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""The trainer process: it reads a message, does the work and answers, until the program ends. One run is open at a time."""
+"""The loop of the trainer process: read a message, do the work, answer. One run is open at a time."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from metaclaw.errors import MetaClawError, MissingPackageError, TrainerMemoryErr
 BACKEND: Final = "embedded"
 """The backend of weights that were kept here."""
 TRAINING_FILE: Final = "training_state.safetensors"
-"""The state to continue training from, beside a kept adapter."""
+"""The file next to a kept adapter from which training can continue."""
 _GRADIENT: Final = "gradient"
 
 Line: TypeAlias = Pipe[frames.ToTrainer, frames.FromTrainer]
@@ -32,7 +32,7 @@ Line: TypeAlias = Pipe[frames.ToTrainer, frames.FromTrainer]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The identity of a run: the same plan continues it, another one is refused. `model` tells one base model from another."""
+    """The identity of a run: the same plan continues it, another plan is refused. `model` identifies the base model."""
 
     name: str
     start: Weights | None
@@ -48,12 +48,12 @@ class Run:
         self._learner = learner
         self._files = files
         self.progress = progress
-        """Whole steps of this run, and pieces towards the next."""
+        """Complete steps of this run, and pieces of the next."""
         self._saved = progress
 
     def accumulate(self, data: Sequence[Datum], loss: Loss) -> PieceStats:
-        """Add a piece's gradient, and write the sum to disk if that is worth its time."""
-        # The distance from the untrained weights is measured once a step, for the gate and for the watch over drift.
+        """Add a piece's gradient, and write the sum to disk if the last write was long enough ago."""
+        # The distance from the untrained weights is measured once per step, for the gate and for the drift watch.
         stats = self._learner.accumulate(data, loss, measures_kl=self.progress.pieces == 0)
         self.progress = RunProgress(self.progress.steps, self.progress.pieces + 1)
         if self._files.is_due:
@@ -61,7 +61,7 @@ class Run:
         return stats
 
     def apply(self, adam: Adam, normaliser: float) -> StepStats:
-        """One optimiser step, on disk when this returns. Steps are counted from the beginning of the run."""
+        """Make one optimiser step, and write it to disk. Steps are counted from the beginning of the run."""
         stats = self._learner.apply(adam, normaliser)
         self.progress = RunProgress(self.progress.steps + 1, 0)
         self._files.save_step(self.progress.steps, lambda: _step_part(self._learner))
@@ -75,7 +75,7 @@ class Run:
         self._files.release(discard=discard)
 
     def abandon(self) -> None:
-        """End the run as a crash would: the files on disk stay as they are."""
+        """End the run without writing: the files on disk stay as they are."""
         self._files.release(discard=False)
 
     def _flush(self) -> None:
@@ -85,12 +85,12 @@ class Run:
 
 
 def open_run(learner: AdapterLearner, files: RunFiles, plan: Plan) -> tuple[Run, list[str]]:
-    """Continue a run, or begin it. Returns notes for the owner, too."""
+    """Continue a run, or begin it. Also returns notes for the owner."""
     files.claim(asdict(plan))
-    found = files.recover()
-    if found is not None:
-        _restore(learner, found.step, found.gradient)
-        return Run(learner, files, found.progress), found.notes
+    recovered = files.recover()
+    if recovered is not None:
+        _restore(learner, recovered.step, recovered.gradient)
+        return Run(learner, files, recovered.progress), recovered.notes
     notes = _begin(learner, plan)
     files.save_step(0, lambda: _step_part(learner))
     return Run(learner, files, RunProgress()), notes
@@ -102,34 +102,34 @@ def _begin(learner: AdapterLearner, plan: Plan) -> list[str]:
     adapter = read_adapter(Path(plan.start.adapter))
     if plan.start.training is None or plan.start.backend != BACKEND:
         learner.adopt(adapter)
-        return ["the weights to go on from have no training state of ours: the optimiser begins afresh"]
+        return ["the weights to continue from have no training state: the optimiser starts from zero"]
     if adapter.rank != plan.rank:
         learner.adopt(adapter)
-        return [f"the weights to go on from have rank {adapter.rank}, the run {plan.rank}: the optimiser begins afresh"]
+        return [f"the weights to continue from have rank {adapter.rank}, the run {plan.rank}: the optimiser starts from zero"]
     _restore(learner, _read_training(Path(plan.start.training)), None)
     return []
 
 
 def _shrink(learner: AdapterLearner, source: Path, scale: float, folder: Path, base: str) -> None:
-    """Write kept weights once more, with their change multiplied by a scale; the optimiser's moments stay as they were."""
+    """Write a copy of kept weights with their change multiplied by a scale; the optimiser's moments stay as they were."""
     whole = read_adapter(source)
     adapter = Adapter(whole.rank, whole.alpha, {module: Pair(a, scale * b) for module, (a, b) in whole.pairs.items()})
     state = load(_read_training(source))
     with _using(learner, adapter):
         values = learner.state()["adapter"]
     if values.shape != state["adapter"].shape:
-        raise TrainingError(f"the weights in {source} are not of this run: their training state has another size")
+        raise TrainingError(f"the weights in {source} are not from this run: their training state has another size")
     _write_weights(folder, adapter, save(state | {"adapter": values}), base)
 
 
 def _write_weights(folder: Path, adapter: Adapter, training: bytes, base: str) -> None:
-    """Write an adapter and its training state. The folder appears whole, and replaces one of that name."""
+    """Write an adapter and its training state to a folder, atomically, in place of an earlier folder of this name."""
     making = folder.with_name(f".{folder.name}.tmp")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        # Left by a process that was killed here, or while it wrote the adapter.
-        for torn in (making, *folder.parent.glob(f".{making.name}.*.part")):
-            shutil.rmtree(torn, ignore_errors=True)
+        # Remove what a process left that was killed here, or while it wrote the adapter.
+        for partial in (making, *folder.parent.glob(f".{making.name}.*.part")):
+            shutil.rmtree(partial, ignore_errors=True)
         write_adapter(making, adapter, base)
         write_file(making / TRAINING_FILE, training)
         sync_path(making)
@@ -176,7 +176,7 @@ def _read_training(folder: Path) -> bytes:
 
 
 class Trainer:
-    """Does the work of each message with one learner. `make` loads one for a rank and a seed; `model` identifies the base model."""
+    """Does the work of each message with one learner. `make` creates it for a rank and a seed; `model` is the base model's hash."""
 
     def __init__(self, make: Callable[[int, int], AdapterLearner], model: str, base: str) -> None:
         self._make = make
@@ -192,7 +192,7 @@ class Trainer:
             pipe.send(self.answer_safely(pipe.wait()))
 
     def answer_safely(self, message: frames.ToTrainer) -> frames.FromTrainer:
-        """Do what a message asks for, or say why it was not done."""
+        """`answer`, but with a RequestFailed instead of an exception."""
         try:
             return self.answer(message)
         except MetaClawError as error:
@@ -203,7 +203,7 @@ class Trainer:
             return frames.RequestFailed(describe_memory_error(error), needs_memory=True)
 
     def answer(self, message: frames.ToTrainer) -> frames.FromTrainer:
-        """Do what a message asks for. Raises MetaClawError."""
+        """Do the work of a message. Raises MetaClawError."""
         match message:
             case frames.Open():
                 return self._open(message)
@@ -238,7 +238,7 @@ class Trainer:
         plan = Plan(message.name, message.start, message.rank, message.seed, self._model)
         files = RunFiles(Path(message.folder))
         try:
-            # A learner that was trained is not a fresh one, even if it was made for the same rank and seed.
+            # A new learner, because the old one may be trained, even if it has the same rank and seed.
             self._run, notes = open_run(self._new_learner(plan.rank, plan.seed), files, plan)
         except MetaClawError:
             files.release(discard=False)
@@ -259,7 +259,7 @@ class Trainer:
             yield run
         except MetaClawError:
             if run.progress != before:
-                # It was learned but could not be written to disk. Opening the run again goes back to the state on disk.
+                # The change could not be written to disk. Opening the run again returns to the state on disk.
                 self._run = None
                 run.abandon()
             raise

@@ -1,8 +1,8 @@
 """Rollouts of many prompts at once: each prompt is read once, and its rollouts share its keys and values.
 
 The same call gives the same rollouts on the same machine. The random numbers of a rollout depend only on the seed, the index of its
-prompt and its own; the other rollouts change only the last bits of floating-point sums. Only where a random number is within those
-bits of the border between two tokens (rare in single precision, less rare in bfloat16) can they change a token.
+prompt and its own index. Other rollouts change only the last bits of floating-point sums, which change a token only if a random
+number is that close to the border between two tokens (rare in single precision, less rare in bfloat16).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from metaclaw.errors import TrainingError
 def as_rollout(
     row: Sequence[int], logprobs: Sequence[float], end_ids: frozenset[int], decode: Callable[[Sequence[int]], str]
 ) -> Rollout:
-    """The tokens drawn up to and including the first end token; whole if there is one."""
+    """The rollout of the tokens up to and including the first end token; it is whole if there is an end token."""
     length = next((place + 1 for place, token in enumerate(row) if token in end_ids), len(row))
     tokens, is_whole = row[:length], row[length - 1] in end_ids
     try:
@@ -56,7 +56,7 @@ class Rollouts:
         self._decoder = StaticDecoder(self._stack, graphs=graphs, share=share) if is_static else LeavingDecoder(self._stack, share)
 
     def replace(self, tensors: Mapping[str, Tensor]) -> None:
-        """Draw from these weights from now on; buffers and recorded graphs stay."""
+        """Use these weights from now on; buffers and recorded graphs stay."""
         self._stack.replace(tensors)
 
     def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
@@ -70,7 +70,7 @@ class Rollouts:
         return drawn
 
     def _waves(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> Iterator[tuple[list[int], range]]:
-        """The indices of prompts, and the rollouts of each, that are drawn together. Prompts of similar length go together."""
+        """The prompts (by index) and the rollouts of each that are drawn together. Prompts of similar length are drawn together."""
         order = sorted(range(len(prompts)), key=lambda index: (len(prompts[index]), index), reverse=True)
         while order:
             most = self._decoder.most_rollouts(len(prompts[order[0]]), drawing.max_tokens, drawing.count)

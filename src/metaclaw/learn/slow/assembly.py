@@ -3,6 +3,7 @@
 import logging
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -34,6 +35,7 @@ from metaclaw.skills import Budgets, SkillLibrary
 from metaclaw.store import Database, SqlBatches, SqlPolicies, SqlTeams
 from metaclaw.train import (
     GateRules,
+    GoldenItem,
     GoldenRules,
     LiveRules,
     RehearsalSize,
@@ -53,8 +55,66 @@ _MOST_CHOOSING: Final = 300
 _STOP_WITHIN_S: Final = 15.0
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """How runs are done and what comes of them is proven. The gate asks `golden` to see whether general abilities were lost.
+    `retry_s` is how long the loop waits for what it lacks before it tries again."""
+
+    recipe: Recipe
+    gate: GateRules
+    golden: Sequence[GoldenItem]
+    retry_s: float = 30.0
+
+
+def configured_settings(
+    policy: PolicyConfig, backend: TrainingBackend, tokeniser: Tokeniser, folder: Path, teacher: Teacher | None = None
+) -> TrainingSettings:
+    """The settings for a backend by the configuration; `folder` is where running values are kept."""
+    has_own_processor = backend.abilities.has_own_processor
+    recipe = Recipe(
+        prompts_per_step=policy.prompts_of_a_step(has_own_processor),
+        group_size=policy.answers_to_a_prompt(has_own_processor),
+        steps=policy.steps,
+        warm_up=10 if has_own_processor else 4,
+        settle=16 if has_own_processor else 8,
+        max_tokens=policy.max_new_tokens,
+        temperature=policy.temperature,
+        rank=policy.lora_rank,
+        loss=Loss(LossKind(policy.loss), kl=policy.kl),
+        adam=Adam(learning_rate=policy.learning_rate),
+        has_fixed_rate="learning_rate" in policy.model_fields_set,
+        advantage=_advantage_rule(policy, folder),
+        hindsight=policy.distill is None or policy.distill.hindsight,
+        teacher=teacher,
+        rehearsal=policy.rehearsal,
+        rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=6),
+        tokeniser=tokeniser,
+        golden=split_golden(golden_items(), _MOST_CHOOSING if has_own_processor else 24)[0],
+        golden_margin=25.0 * policy.golden_margin,  # the gate wants the whole margin shown
+        validation=128 if has_own_processor else 24,
+        validate_every=0 if has_own_processor else 4,
+        settle_every=4 if has_own_processor else 8,
+        # On a CPU a piece takes about a second; elsewhere a whole step does.
+        prompts_a_piece=32 if has_own_processor else 4,
+        tokens_a_piece=65_536 if has_own_processor else 2_048,
+    )
+    gate = GateRules(kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin))
+    return TrainingSettings(recipe, gate, split_golden(golden_items(), _MOST_CHOOSING)[1])
+
+
+def _advantage_rule(policy: PolicyConfig, folder: Path) -> AdvantageRule:
+    match policy.advantage:
+        case "group":
+            return StatelessAdvantage(group_advantages)
+        case "batch":
+            return StatelessAdvantage(batch_advantages)
+        case "tracker":
+            return TrackedAdvantage(folder / "running-values.json")
+
+
 class SlowLearning:
-    """Everything that trains. `open_window` lets a person begin now, whatever the schedule says."""
+    """Everything that trains. `open_window` lets a person begin now, whatever the schedule says; `settings` are those of the
+    configuration unless others are given."""
 
     def __init__(
         self,
@@ -72,6 +132,7 @@ class SlowLearning:
         open_window: Callable[[str], None],
         folder: Path,
         teacher: Teacher | None = None,
+        settings: TrainingSettings | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -83,22 +144,22 @@ class SlowLearning:
         self._windows = windows
         self._open_window = open_window
         self._folder = folder
-        self.policies, self._batches = SqlPolicies(database), SqlBatches(database)
+        self.settings = settings or configured_settings(policy, backend, tokeniser, folder, teacher)
+        self.policies, self.batches = SqlPolicies(database), SqlBatches(database)
         self._teams = SqlTeams(database)
-        self._has_hindsight = policy.distill is None or policy.distill.hindsight
         self._reference = self._references().of
-        self._rewards = self._make_rewards()
+        self.rewards = self._make_rewards()
         self.turns = self._make_turns()
         self.versions = Versions(
             policies=self.policies, slot=slot, host=host, canary_share=policy.canary_share, is_same=self._is_same
         )
-        self._watch = CanaryWatch(
+        self.watch = CanaryWatch(
             policies=self.policies,
             versions=self.versions,
             share=policy.canary_share,
             rules=LiveRules(settle_after=policy.canary_turns),
         )
-        self.slow = self._make_loop(teacher)
+        self.slow = self._make_loop()
         self._starvation = Starvation(windows)
 
     def _skill(self, name: SkillName) -> Skill | None:
@@ -118,30 +179,31 @@ class SlowLearning:
     def _make_turns(self) -> QueryTurns:
         hints = HintPrompts(skill=self._skill, reference=self._reference, tokeniser=self._tokeniser)
         return QueryTurns(
-            batches=self._batches,
+            batches=self.batches,
             reader=self._learning.reader,
             recorded=self._learning.recorded,
             provider=self._slot.provider,
             max_lag=self._policy.max_lag,
             held_out_share=self._policy.held_out_share,
             clocks=lambda: Clocks(self._library.view.generation, self._slot.serving.version),
-            hint=hints.of if self._has_hindsight else lambda turn, step: None,
-            can_score=self._rewards.can_score,
+            hint=hints.of if self.settings.recipe.hindsight else lambda turn, step: None,
+            can_score=self.rewards.can_score,
         )
 
-    def _make_loop(self, teacher: Teacher | None) -> SlowLoop:
+    def _make_loop(self) -> SlowLoop:
         policy = self._policy
         return SlowLoop(
             turns=self.turns,
-            batches=self._batches,
+            batches=self.batches,
             policies=self.policies,
             versions=self.versions,
-            parts=self._training_parts(teacher),
+            parts=self._training_parts(),
             windows=self._windows,
             rules=LoopRules(policy.batch_turns, policy.canary_share, policy.batch_most),
             judge=lambda: self._learning.models.shown(self._config.judge),
             skills=lambda: self._library.view.skills,
             tell=lambda text: self._learning.announce("notice", {"text": text}),
+            retry_s=self.settings.retry_s,
         )
 
     def begin(self, supervisor: Supervisor) -> None:
@@ -162,7 +224,7 @@ class SlowLearning:
             if look % _TIDY_EVERY == 0:
                 await self.versions.tidy(self._policy.keep_versions, self._remove)
             await anyio.sleep(_LOOK_EVERY_S)
-            await self._watch.look()
+            await self.watch.look()
             if self._library.view.generation != generation or self.versions.has_lost_some:
                 generation = self._library.view.generation
                 await self.versions.refresh()
@@ -229,7 +291,7 @@ class SlowLearning:
 
     def _troubles(self) -> list[str]:
         """What keeps training or a version from going on, or makes a run smaller, and what was rolled back."""
-        told = self.slow.trouble, self.slow.notice, self._starvation.told(self.slow.state), self._watch.notice
+        told = self.slow.trouble, self.slow.notice, self._starvation.told(self.slow.state), self.watch.notice
         return [*(one for one in told if one is not None), *self.versions.troubles]
 
     def _remove(self, weights: Weights) -> None:
@@ -238,53 +300,44 @@ class SlowLearning:
             if place is not None and Path(place).parent == self._folder:
                 shutil.rmtree(place, ignore_errors=True)
 
-    def _training_parts(self, teacher: Teacher | None) -> TrainingParts:
-        policy = self._policy
-        gate = GateRules(kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin))
-        base = policy.base_model or self._backend.name
+    def _training_parts(self) -> TrainingParts:
+        learning, recipe = self._learning, self.settings.recipe
+        base = self._policy.base_model or self._backend.name
         abilities = GeneralAbilities(
             backend=self._backend,
             tokeniser=self._tokeniser,
-            items=split_golden(golden_items(), _MOST_CHOOSING)[1],
+            items=self.settings.golden,
             windows=self._windows,
             folder=self._folder / "golden",
             base=base,
         )
         proof = Proof(
             backend=self._backend,
-            measures=self._rewards,
+            measures=self.rewards,
             abilities=abilities,
             windows=self._windows,
-            rules=ProofRules(gate, policy.max_new_tokens, policy.temperature),
+            rules=ProofRules(self.settings.gate, recipe.max_tokens, recipe.temperature),
         )
-        learning, budgets = self._learning, Budgets.configured(self._config.skills)
-        prompts = SkillPrompts(learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets)
+        budgets = Budgets.configured(self._config.skills)
         absorption = AbsorptionTest(
             backend=self._backend,
-            rewards=self._rewards,
-            prompts=prompts,
+            rewards=self.rewards,
+            prompts=SkillPrompts(learning.reader, learning.steps, self._tokeniser, learning.generations.at, budgets),
             windows=self._windows,
-            max_tokens=policy.max_new_tokens,
-            temperature=policy.temperature,
+            max_tokens=recipe.max_tokens,
+            temperature=recipe.temperature,
         )
-        examples = Examples(
-            skill=self._skill,
-            request=self._request,
-            rewards=self._rewards,
-            tokeniser=self._tokeniser,
-        )
-        variations = Variations(request=self._request, rewards=self._rewards, tokeniser=self._tokeniser)
         return TrainingParts(
             backend=self._backend,
-            recipe=self._recipe(teacher),
-            rewards=self._rewards,
-            judging=JudgingBudget(self._judging_room, self._rewards.needs_judge),
+            recipe=recipe,
+            rewards=self.rewards,
+            judging=JudgingBudget(self._judging_room, self.rewards.needs_judge),
             proof=proof,
             absorption=absorption,
             folder=self._folder,
             base=base,
-            examples=examples,
-            variations=variations,
+            examples=Examples(skill=self._skill, request=self._request, rewards=self.rewards, tokeniser=self._tokeniser),
+            variations=Variations(request=self._request, rewards=self.rewards, tokeniser=self._tokeniser),
         )
 
     async def _judging_room(self) -> TokenRoom:
@@ -308,46 +361,6 @@ class SlowLearning:
             return earlier is not None and later is not None and earlier.seq < later.seq
 
         return References(failures=lambda: learning.verdicts.recent(Outcome.FAIL), step=learning.recorded.step, is_before=is_before)
-
-    def _recipe(self, teacher: Teacher | None) -> Recipe:
-        policy, has_own_processor = self._policy, self._backend.abilities.has_own_processor
-        prompts, answers = policy.prompts_of_a_step(has_own_processor), policy.answers_to_a_prompt(has_own_processor)
-        return Recipe(
-            prompts_per_step=prompts,
-            group_size=answers,
-            steps=policy.steps,
-            warm_up=10 if has_own_processor else 4,
-            settle=16 if has_own_processor else 8,
-            max_tokens=policy.max_new_tokens,
-            temperature=policy.temperature,
-            rank=policy.lora_rank,
-            loss=Loss(LossKind(policy.loss), kl=policy.kl),
-            adam=Adam(learning_rate=policy.learning_rate),
-            has_fixed_rate="learning_rate" in policy.model_fields_set,
-            advantage=self._advantage(),
-            hindsight=self._has_hindsight,
-            teacher=teacher,
-            rehearsal=policy.rehearsal,
-            rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=6),
-            tokeniser=self._tokeniser,
-            golden=split_golden(golden_items(), _MOST_CHOOSING if has_own_processor else 24)[0],
-            golden_margin=25.0 * policy.golden_margin,  # the gate wants the whole margin shown
-            validation=128 if has_own_processor else 24,
-            validate_every=0 if has_own_processor else 4,
-            settle_every=4 if has_own_processor else 8,
-            # On a CPU a piece takes about a second; elsewhere a whole step does.
-            prompts_a_piece=32 if has_own_processor else 4,
-            tokens_a_piece=65_536 if has_own_processor else 2_048,
-        )
-
-    def _advantage(self) -> AdvantageRule:
-        match self._policy.advantage:
-            case "group":
-                return StatelessAdvantage(group_advantages)
-            case "batch":
-                return StatelessAdvantage(batch_advantages)
-            case "tracker":
-                return TrackedAdvantage(self._folder / "running-values.json")
 
     def _is_same(self, name: SkillName, generation: int) -> bool:
         """Whether a skill says now what it said in a generation."""

@@ -132,15 +132,13 @@ class Examples:
             return None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HintPrompts:
     """Makes prompts with hints. Blocks."""
 
-    def __init__(
-        self, *, skill: Callable[[SkillName], Skill | None], reference: Callable[[Step], str | None], tokeniser: Tokeniser
-    ) -> None:
-        self._skill = skill
-        self._reference = reference
-        self._tokeniser = tokeniser
+    skill: Callable[[SkillName], Skill | None]
+    reference: Callable[[Step], str | None]
+    tokeniser: Tokeniser
 
     def of(self, turn: Turn, step: Step) -> tuple[int, ...] | None:
         """The tokens of the turn's prompt with a hint; None where there is nothing to hint at."""
@@ -148,30 +146,30 @@ class HintPrompts:
         if not text:
             return None
         try:
-            return self._tokeniser.prompt(plain(with_hint(sent_request(turn), text)))
+            return self.tokeniser.prompt(plain(with_hint(sent_request(turn), text)))
         except (UnplayableError, WireError, EngineError, ValueError) as error:
             log.info("no_hint turn=%s reason=%s", turn.id, error)
             return None
 
     def _text(self, step: Step) -> str:
-        skills = [skill for name in step.stamp.skills if (skill := self._skill(name)) is not None]
+        skills = [skill for name in step.stamp.skills if (skill := self.skill(name)) is not None]
         texts = [skill.body.strip() for skill in skills]
-        if (wanted := self._reference(step)) is not None:
+        if (wanted := self.reference(step)) is not None:
             texts.append(f"The answer that was wanted to this before: {wanted}")
         return "\n".join(texts)[:_MOST_HINT_CHARS]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Variations:
     """Makes varied prompts. `request` is what the provider got for a turn, None where that cannot be read. Blocks."""
 
-    def __init__(self, *, request: Callable[[TurnId], ChatRequest | None], rewards: Rewards, tokeniser: Tokeniser) -> None:
-        self._request = request
-        self._rewards = rewards
-        self._tokeniser = tokeniser
+    request: Callable[[TurnId], ChatRequest | None]
+    rewards: Rewards
+    tokeniser: Tokeniser
 
     def of(self, turns: Sequence[TrainingTurn], seed: int) -> list[TrainingTurn]:
         """Varied prompts of these turns, as many of each; the same for the same turns and seed."""
-        able = [one for one in turns if len(one.step.task) <= _MOST_TASK_CHARS and self._rewards.has_check(one.step)]
+        able = [one for one in turns if len(one.step.task) <= _MOST_TASK_CHARS and self.rewards.has_check(one.step)]
         if not able:
             return []
         tasks: dict[str, list[str]] = {}
@@ -182,7 +180,7 @@ class Variations:
         return [varied for one in able for varied in self._of_one(one, kinds[one.key], each, seed)]
 
     def _of_one(self, turn: TrainingTurn, kind: VariationKind, count: int, seed: int) -> list[TrainingTurn]:
-        request, task = self._request(turn.id), turn.step.task
+        request, task = self.request(turn.id), turn.step.task
         if request is None or not is_asked_in(request, task):
             return []
         chance = random.Random(f"{seed}/{turn.id}")
@@ -192,7 +190,7 @@ class Variations:
             if varied is None or varied in found:
                 continue
             try:
-                prompt = self._tokeniser.prompt(plain(asking(request, task, varied)))
+                prompt = self.tokeniser.prompt(plain(asking(request, task, varied)))
             except (WireError, EngineError, ValueError) as error:
                 log.info("not_varied turn=%s reason=%s", turn.id, error)
                 return []

@@ -94,65 +94,49 @@ class TrainingParts:
     variations: Variations
 
 
+@dataclass(frozen=True, slots=True)
 class CandidateScale:
     """How much of its change a candidate has that was made smaller: kept in a file, so that a program that was killed goes on with
     the next size. Blocks."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    path: Path
 
     def read(self) -> float:
         """The last size it was to be tried in; 1 where it was never made smaller."""
         try:
-            return float(self._path.read_text(encoding="utf-8"))
+            return float(self.path.read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return 1.0
 
     def write(self, scale: float) -> None:
         """It is tried in this size from now on."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._path.write_text(f"{scale:g}", encoding="utf-8")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(f"{scale:g}", encoding="utf-8")
 
     def forget(self) -> None:
         """It was judged."""
-        self._path.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
 
-async def _untold(text: str) -> None:
-    """Publish nothing."""
-
-
+@dataclass(eq=False, kw_only=True)
 class SlowLoop:
     """Trains. `judge` names who scores where no check does, for the report; `tell` publishes what a person should know."""
 
-    def __init__(
-        self,
-        *,
-        turns: QueryTurns,
-        batches: SqlBatches,
-        policies: SqlPolicies,
-        versions: Versions,
-        parts: TrainingParts,
-        windows: Windows,
-        rules: LoopRules,
-        judge: Callable[[], str | None],
-        skills: Callable[[], Sequence[Skill]],
-        tell: Callable[[str], Awaitable[None]] = _untold,
-        pause_s: float = _LOOK_EVERY_S,
-    ) -> None:
-        self._turns = turns
-        self._batches = batches
-        self._policies = policies
-        self._versions = versions
-        self._parts = parts
-        self._windows = windows
-        self._pace = Pace(windows, yields=parts.backend.abilities.yields)
-        self._rules = rules
-        self._judge = judge
-        self._skills = skills
-        self._tell = tell
+    turns: QueryTurns
+    batches: SqlBatches
+    policies: SqlPolicies
+    versions: Versions
+    parts: TrainingParts
+    windows: Windows
+    rules: LoopRules
+    judge: Callable[[], str | None]
+    skills: Callable[[], Sequence[Skill]]
+    tell: Callable[[str], Awaitable[None]]
+    retry_s: float
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(self.windows, yields=self.parts.backend.abilities.yields)
         self._told: str | None = None
-        self._pause_s = pause_s
         self._tries = 0
         self._is_demanded = False
         self._absorption_from: dict[Clocks, int] = {}
@@ -169,7 +153,7 @@ class SlowLoop:
         """Train whenever there is something to train on and a window to do it in."""
         while True:
             is_demanded, self._is_demanded = self._is_demanded, False
-            least = LeastTurns(1) if is_demanded else self._rules.least
+            least = LeastTurns(1) if is_demanded else self.rules.least
             if not await self.once(least):
                 await self.wakeup.wait(_LOOK_EVERY_S)
 
@@ -190,7 +174,7 @@ class SlowLoop:
     async def once(self, least: LeastTurns) -> bool:
         """One batch, or one candidate that waits to be proven, from where it stands to its end; False where there is none, or a
         version is on trial: what comes next is held against what serves then."""
-        if self._rules.canary_share > 0.0 and (await run_sync(self._policies.serving)).canary is not None:
+        if self.rules.canary_share > 0.0 and (await run_sync(self.policies.serving)).canary is not None:
             self.state = LoopState.TRYING
             return False
         waiting = await run_sync(self._candidate)
@@ -216,66 +200,66 @@ class SlowLoop:
 
     def _candidate(self) -> PolicyVersion | None:
         """A version that was trained and not yet judged: the program was stopped in between."""
-        return next((one for one in self._policies.versions(5) if one.state is PolicyState.CANDIDATE), None)
+        return next((one for one in self.policies.versions(5) if one.state is PolicyState.CANDIDATE), None)
 
     async def _batch(self, least: LeastTurns) -> TrainingBatch | None:
         """The batch that was begun; else, in a window, a new one."""
-        batch = await run_sync(self._batches.open_batch_now)
+        batch = await run_sync(self.batches.open_batch_now)
         if batch is not None:
             return batch
-        if not await run_sync(self._turns.has_enough, least):
+        if not await run_sync(self.turns.has_enough, least):
             return None
         self.state = LoopState.SHUT
-        await self._windows.until_open()
-        most = max(self._rules.batch_most, self._rules.batch_turns)
-        number = await run_sync(self._turns.open_batch, least, most, secrets.randbits(31))
-        return None if number is None else await run_sync(self._batches.batch, number)
+        await self.windows.until_open()
+        most = max(self.rules.batch_most, self.rules.batch_turns)
+        number = await run_sync(self.turns.open_batch, least, most, secrets.randbits(31))
+        return None if number is None else await run_sync(self.batches.batch, number)
 
     async def _train(self, batch: TrainingBatch) -> PolicyVersion | None:
         start = await self._start(batch)
-        turns = await run_sync(self._turns.of_batch, batch)
+        turns = await run_sync(self.turns.of_batch, batch)
         folder = self._run_folder(batch)
-        plan = RunPlan(f"batch-{batch.number}", start, self._parts.recipe.rank, batch.seed, folder)
+        plan = RunPlan(f"batch-{batch.number}", start, self.parts.recipe.rank, batch.seed, folder)
         journal = Journal(folder / "drawn")
         size = await self._size(journal, turns)
         run = TrainingRun(
             plan=plan,
             turns=turns,
-            recipe=self._parts.recipe.resized(size),
-            backend=self._parts.backend,
-            rewards=self._parts.rewards,
+            recipe=self.parts.recipe.resized(size),
+            backend=self.parts.backend,
+            rewards=self.parts.rewards,
             journal=journal,
             pace=self._pace,
             may_step=lambda: self._may_step(size),
-            is_stale=lambda: batch.number in self._dropped or self._turns.is_outdated(batch),
-            demonstrations=self._parts.examples.of,
-            varied=await run_sync(self._parts.variations.of, turns, batch.seed),
+            is_stale=lambda: batch.number in self._dropped or self.turns.is_outdated(batch),
+            find_demonstrations=self.parts.examples.of,
+            varied=await run_sync(self.parts.variations.of, turns, batch.seed),
         )
         self.state, self.tally = LoopState.TRAINING, run.tally
         if not turns:
             raise StaleError(f"batch {batch.number}: none of its turns is left")
         weights = await run.complete(await run_sync(self._label))
-        parent = await run_sync(self._policies.version, batch.policy_version)
+        parent = await run_sync(self.policies.version, batch.policy_version)
         version = await run_sync(
-            lambda: self._policies.publish(
+            lambda: self.policies.publish(
                 weights,
                 parent=batch.policy_version,
-                base=self._parts.base,
+                base=self.parts.base,
                 batch=batch.number,
                 steps=run.tally.moved,
                 # It learned from prompts without them, and is proven on such.
-                absorbed=() if parent is None else self._versions.absorbed_still(parent),
+                absorbed=() if parent is None else self.versions.absorbed_still(parent),
             )
         )
-        await self._parts.backend.close(discard=True)
-        await run_sync(keep_curve, self._parts.folder, batch.number, folder)
+        await self.parts.backend.close(discard=True)
+        await run_sync(keep_curve, self.parts.folder, batch.number, folder)
         await run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
         log.info("policy_trained version=%d batch=%d turns=%d", version.number, batch.number, len(turns))
         return version
 
     async def _size(self, journal: Journal, turns: Sequence[TrainingTurn]) -> RunSize:
         """The size of the run: what the learning budget carries; where a judge scores, the one it was begun with."""
-        recipe, judging = self._parts.recipe, self._parts.judging
+        recipe, judging = self.parts.recipe, self.parts.judging
         size = await run_sync(journal.size)
         if size is None:
             size = await judging.size(turns, recipe)
@@ -288,22 +272,22 @@ class SlowLoop:
 
     async def _may_step(self, size: RunSize) -> None:
         """Raise TrainingBudgetError where the judging of a whole step cannot be paid for."""
-        await self._parts.judging.require(size.tokens_a_step)
+        await self.parts.judging.require(size.tokens_a_step)
         self.trouble = None
 
     def _run_folder(self, batch: TrainingBatch) -> Path:
-        return self._parts.folder / "runs" / f"{batch.number:06d}"
+        return self.parts.folder / "runs" / f"{batch.number:06d}"
 
     def _label(self) -> str:
         """The name of the folder of the version that comes next."""
-        newest = self._policies.versions(1)
+        newest = self.policies.versions(1)
         return f"{(newest[0].number if newest else BASE_POLICY) + 1:06d}"
 
     async def _start(self, batch: TrainingBatch) -> Weights | None:
         """The weights a batch goes on from."""
         if batch.policy_version == BASE_POLICY:
             return None
-        parent = await run_sync(self._policies.version, batch.policy_version)
+        parent = await run_sync(self.policies.version, batch.policy_version)
         if parent is None or not parent.is_kept or parent.state is PolicyState.ROLLED_BACK:
             raise StaleError(f"batch {batch.number}: version {batch.policy_version}, from which it began, was given up")
         return parent.weights
@@ -312,13 +296,13 @@ class SlowLoop:
         """Weigh a candidate against what serves; what passes is tried or promoted, what does not is rejected. Where general
         abilities are all that it lost, it is weighed again with its change made smaller."""
         self.state = LoopState.PROVING
-        kept = CandidateScale(self._parts.folder / "scales" / f"{candidate.number:06d}")
+        kept = CandidateScale(self.parts.folder / "scales" / f"{candidate.number:06d}")
         scale = await run_sync(kept.read)
         report = await self._weigh(candidate, scale)
         while report.lost_abilities and (smaller := self._smaller_than(scale)) is not None:
             log.info("candidate_made_smaller version=%d scale=%g reason=%s", candidate.number, smaller, report.reasons[0])
             await run_sync(kept.write, smaller)  # before it is done: what is tried once more than needed is judged more strictly
-            await self._parts.backend.shrink(candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem)
+            await self.parts.backend.shrink(candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem)
             scale = smaller
             report = await self._weigh(candidate, scale)
         if scale < 1.0:
@@ -327,41 +311,41 @@ class SlowLoop:
             )
         reason = "; ".join(report.reasons)
         if not report.is_passed:
-            await run_sync(self._policies.reject, candidate.number, report, reason)
-        elif self._rules.canary_share > 0.0:
-            await self._versions.canary(candidate.number, report, reason)
+            await run_sync(self.policies.reject, candidate.number, report, reason)
+        elif self.rules.canary_share > 0.0:
+            await self.versions.canary(candidate.number, report, reason)
         else:
-            await self._versions.promote(candidate.number, reason, report)
+            await self.versions.promote(candidate.number, reason, report)
         await run_sync(kept.forget)  # after the ruling: a program killed before it must not weigh smaller weights as the first try
 
     async def _weigh(self, candidate: PolicyVersion, scale: float) -> GateReport:
         """What the gate says of a candidate of which so much of its change is left. Raises TrainingError."""
-        serving = await run_sync(self._policies.version, self._versions.serving.version)
-        held_out = await run_sync(self._turns.held_out, _HELD_OUT)
+        serving = await run_sync(self.policies.version, self.versions.serving.version)
+        held_out = await run_sync(self.turns.held_out, _HELD_OUT)
         with spending_on(PROVEN_ITEM):
-            await self._parts.judging.require_for_gate(held_out)
+            await self.parts.judging.require_for_gate(held_out)
             self.trouble = None
-            return await self._parts.proof.weigh(
+            return await self.parts.proof.weigh(
                 candidate.weights,
                 None if serving is None else serving.weights,
                 held_out,
                 seed=candidate.number,
-                judge=self._judge(),
+                judge=self.judge(),
                 number=(1.0, *_SMALLER).index(scale) + 1,
             )
 
     def _smaller_than(self, scale: float) -> float | None:
         """The next size to try; None where all were tried, or the backend cannot make a change smaller."""
-        return next((one for one in _SMALLER if one < scale), None) if self._parts.backend.abilities.scales else None
+        return next((one for one in _SMALLER if one < scale), None) if self.parts.backend.abilities.scales else None
 
     async def _find_absorbed(self) -> bool:
         """Find out which of the skills the weights that serve have absorbed; whether there was anything to find out. It is done
         once for these weights and skills, and again with more prompts while those there were do not decide."""
-        clocks = self._turns.clocks()
-        if clocks.version == BASE_POLICY or self._windows.window is None:
+        clocks = self.turns.clocks()
+        if clocks.version == BASE_POLICY or self.windows.window is None:
             return False
-        prompts = await run_sync(self._turns.kept, _HELD_OUT)
-        version = await run_sync(self._policies.version, clocks.version)
+        prompts = await run_sync(self.turns.kept, _HELD_OUT)
+        version = await run_sync(self.policies.version, clocks.version)
         if version is None or prompts < self._absorption_from.get(clocks, 0):
             return False
         self._absorption_from = {clocks: _HELD_OUT + 1}
@@ -381,18 +365,18 @@ class SlowLoop:
         if found.is_open:
             self._absorption_from = {clocks: prompts + _MORE_PROMPTS}
         if found.absorbed != version.absorbed:
-            await run_sync(self._policies.absorb, version.number, found.absorbed)
-            await self._versions.refresh()
+            await run_sync(self.policies.absorb, version.number, found.absorbed)
+            await self.versions.refresh()
         return True
 
     async def _absorbed(self, version: PolicyVersion) -> AbsorbedSkills:
         # What was absorbed is what a skill said when the version was made: one that was changed since is told whatever is found.
         # A fact stays in the prompt: it may change without the turns that were made with it becoming too old.
-        lasting = [skill for skill in self._skills() if skill.kind is not SkillKind.FACT]
-        skills = [skill for skill in lasting if self._versions.is_same(skill.name, version.generation)]
-        turns = await run_sync(self._turns.held_out, _HELD_OUT)
-        await self._parts.judging.require_for_gate(turns)
-        return await self._parts.absorption.find(version, version.absorbed, skills, turns)
+        lasting = [skill for skill in self.skills() if skill.kind is not SkillKind.FACT]
+        skills = [skill for skill in lasting if self.versions.is_same(skill.name, version.generation)]
+        turns = await run_sync(self.turns.held_out, _HELD_OUT)
+        await self.parts.judging.require_for_gate(turns)
+        return await self.parts.absorption.find(version, version.absorbed, skills, turns)
 
     async def _failed(self, batch: TrainingBatch | None, candidate: PolicyVersion | None, error: TrainingError) -> None:
         """What cannot succeed is dropped, and its turns may train again; what may is tried again, a few times. What fails for want
@@ -405,19 +389,19 @@ class SlowLoop:
         is_hopeless = isinstance(error, StaleError | DriftError) or self._tries >= _MOST_TRIES
         log.warning("training_failed batch=%s tries=%d reason=%s", None if batch is None else batch.number, self._tries, error)
         if not is_hopeless:
-            await self.wakeup.wait(self._pause_s)
+            await self.wakeup.wait(self.retry_s)
             return
         self._tries = 0
         if candidate is not None:
-            await run_sync(self._policies.reject, candidate.number, None, f"could not be tested: {error}")
+            await run_sync(self.policies.reject, candidate.number, None, f"could not be tested: {error}")
             return
         assert batch is not None
         try:
-            await run_sync(self._batches.drop_batch, batch.number, str(error))
+            await run_sync(self.batches.drop_batch, batch.number, str(error))
         except RefusedError as again:
             log.info("batch_not_dropped batch=%d reason=%s", batch.number, again)  # it was dropped already
         try:
-            await self._parts.backend.close(discard=True)
+            await self.parts.backend.close(discard=True)
         except TrainingError as again:
             log.warning("run_not_discarded batch=%d reason=%s", batch.number, again)
         await run_sync(lambda: shutil.rmtree(self._run_folder(batch), ignore_errors=True))
@@ -425,19 +409,19 @@ class SlowLoop:
     async def _wait(self, batch: TrainingBatch | None, state: LoopState, error: TrainingError) -> None:
         """Say what is waited for, and wait a while. A run that waits for the budget is closed: what it has is on disk, and it holds
         no memory."""
-        reason = f"waits: {error}; retrying in {self._pause_s:.0f} s"
+        reason = f"waits: {error}; retrying in {self.retry_s:.0f} s"
         if state is LoopState.UNPAID:
-            reason = await self._parts.judging.reason()
+            reason = await self.parts.judging.reason()
             try:
-                await self._parts.backend.close(discard=False)
+                await self.parts.backend.close(discard=False)
             except TrainingError as again:
                 log.warning("run_not_closed reason=%s", again)
         if reason != self._told:
             self._told = reason
             log.warning("training_waits batch=%s reason=%s", None if batch is None else batch.number, reason)
-            await self._tell(f"training {reason}")
+            await self.tell(f"training {reason}")
         self.state, self.trouble = state, reason
-        await self.wakeup.wait(self._pause_s)
+        await self.wakeup.wait(self.retry_s)
 
 
 _WAITS_FOR: Final[Mapping[type[TrainingError], LoopState]] = {
@@ -449,26 +433,28 @@ _WAITS_FOR: Final[Mapping[type[TrainingError], LoopState]] = {
 _NEEDS_A_WINDOW: Final = frozenset({LoopState.SHUT, LoopState.TRAINING, LoopState.PROVING})
 
 
+@dataclass(eq=False)
 class Starvation:
     """Remembers when a window was open last."""
 
-    def __init__(self, windows: Windows, now: Callable[[], float] = time.monotonic) -> None:
-        self._windows = windows
-        self._now = now
-        self._last_open = now()
-        windows.on_change(self._changed)
+    windows: Windows
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._last_open = self.now()
+        self.windows.on_change(self._changed)
 
     def told(self, state: LoopState) -> str | None:
         """That training starves, why, and what to do; None while it does not."""
-        shut_s = self._now() - self._last_open
-        if self._windows.window is not None or state not in _NEEDS_A_WINDOW or shut_s < _STARVES_AFTER_S:
+        shut_s = self.now() - self._last_open
+        if self.windows.window is not None or state not in _NEEDS_A_WINDOW or shut_s < _STARVES_AFTER_S:
             return None
         return (
-            f"training starves: it waits for a window for {shut_s / 3600:.0f} h ({self._windows.shut_because}). On a CPU it runs"
+            f"training starves: it waits for a window for {shut_s / 3600:.0f} h ({self.windows.shut_because}). On a CPU it runs"
             " only while you are away. Train now with metaclaw policy train, set sleep hours in [schedule], or use a GPU or a"
             " training service, which train while you work"
         )
 
     def _changed(self, window: Window | None) -> None:
         # Both when it opens and when it shuts: it was open until now.
-        self._last_open = self._now()
+        self._last_open = self.now()

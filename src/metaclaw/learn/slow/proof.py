@@ -87,31 +87,22 @@ class _Results:
     likelihood: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(eq=False, kw_only=True)
 class GeneralAbilities:
     """Tries versions on the golden set, greedily. `folder` is where results are kept, None to keep none; `base` names the untrained
     model. An answer has at most `max_tokens` tokens, and no more than its item allows."""
 
-    def __init__(
-        self,
-        *,
-        backend: TrainingBackend,
-        tokeniser: Tokeniser,
-        items: Sequence[GoldenItem],
-        windows: Windows,
-        folder: Path | None = None,
-        base: str = "",
-        max_tokens: int = 96,
-        wave: int = 300,
-    ) -> None:
-        self._backend = backend
-        self._tokeniser = tokeniser
-        self._items = list(items)
-        self._version = golden_version(items)
-        self._windows = windows
-        self._folder = folder
-        self._base = base
-        self._max_tokens = max_tokens
-        self._wave = wave
+    backend: TrainingBackend
+    tokeniser: Tokeniser
+    items: Sequence[GoldenItem]
+    windows: Windows
+    folder: Path | None = None
+    base: str = ""
+    max_tokens: int = 96
+    wave: int = 300
+
+    def __post_init__(self) -> None:
+        self._version = golden_version(self.items)
 
     async def compare(
         self, candidate: Weights | None, serving: Weights | None, rules: GoldenRules
@@ -120,19 +111,19 @@ class GeneralAbilities:
         versions = serving, candidate
         results = [await run_sync(self._read, weights) for weights in versions]
         wants_likelihood = False
-        tried = min(self._wave, len(self._items))
+        tried = min(self.wave, len(self.items))
         while True:
-            some = self._items[:tried]
+            some = self.items[:tried]
             for weights, found in zip(versions, results, strict=True):
                 await self._try(weights, found, some, with_likelihood=wants_likelihood)
             scores = [_score(found, some, with_likelihood=wants_likelihood) for found in results]
-            comparison = compare_golden(scores[0], scores[1], rules, len(self._items))
+            comparison = compare_golden(scores[0], scores[1], rules, len(self.items))
             log.info("golden_compared items=%d standing=%s points=%+.1f", tried, comparison.standing.value, comparison.points)
             is_weak = scores[0].share < rules.weak
             if not wants_likelihood and (is_weak or comparison.standing is GoldenStanding.UNSURE):
                 wants_likelihood = True
             elif comparison.standing is GoldenStanding.OPEN:
-                tried = min(tried + self._wave, len(self._items))
+                tried = min(tried + self.wave, len(self.items))
             else:
                 return scores[0], scores[1], comparison
 
@@ -141,29 +132,29 @@ class GeneralAbilities:
         missing = [item for item in items if item.name not in found.passed]
         by_room: dict[int, list[GoldenItem]] = defaultdict(list)
         for item in missing:
-            by_room[min(item.max_tokens, self._max_tokens)].append(item)
+            by_room[min(item.max_tokens, self.max_tokens)].append(item)
         for room, some in sorted(by_room.items()):
-            await self._windows.until_open()
-            prompts, drawing = [self._tokeniser.prompt(item.request) for item in some], Drawing(1, room, 0.0)
+            await self.windows.until_open()
+            prompts, drawing = [self.tokeniser.prompt(item.request) for item in some], Drawing(1, room, 0.0)
             if weights is None:
-                drawn = await self._backend.sample_base(prompts, drawing)
+                drawn = await self.backend.sample_base(prompts, drawing)
             else:
-                drawn = await self._backend.sample(prompts, drawing, weights)
+                drawn = await self.backend.sample(prompts, drawing, weights)
             found.passed |= {item.name: item.passes(read_answer(group[0].text)) for item, group in zip(some, drawn, strict=True)}
         unscored = [item for item in items if item.name not in found.likelihood] if with_likelihood else []
         if unscored:
-            await self._windows.until_open()
-            pairs = reference_pairs(unscored, self._tokeniser.prompt, self._tokeniser.encode)
-            scores = await (self._backend.score_base(pairs) if weights is None else self._backend.score(pairs, weights))
+            await self.windows.until_open()
+            pairs = reference_pairs(unscored, self.tokeniser.prompt, self.tokeniser.encode)
+            scores = await (self.backend.score_base(pairs) if weights is None else self.backend.score(pairs, weights))
             found.likelihood |= {item.name: sum(some) / len(some) for item, some in zip(unscored, scores, strict=True)}
         if missing or unscored:
             await run_sync(self._write, weights, found)
 
     def _path(self, weights: Weights | None) -> Path | None:
-        if self._folder is None:
+        if self.folder is None:
             return None
-        named = f"{self._backend.name}\n{self._base}\n{self._version}\n{self._max_tokens}\n".encode()
-        return self._folder / f"{hashlib.sha256(named + (b'' if weights is None else _digest(weights))).hexdigest()[:32]}.json"
+        named = f"{self.backend.name}\n{self.base}\n{self._version}\n{self.max_tokens}\n".encode()
+        return self.folder / f"{hashlib.sha256(named + (b'' if weights is None else _digest(weights))).hexdigest()[:32]}.json"
 
     def _read(self, weights: Weights | None) -> _Results:
         path = self._path(weights)
@@ -194,23 +185,15 @@ class GeneralAbilities:
             log.warning("golden_results_not_kept path=%s reason=%s", path, error)
 
 
+@dataclass(eq=False, kw_only=True)
 class Proof:
     """Compares weights on held-out prompts, which are answered as the policy serves, and on the golden set."""
 
-    def __init__(
-        self,
-        *,
-        backend: TrainingBackend,
-        measures: Measures,
-        abilities: GeneralAbilities,
-        windows: Windows,
-        rules: ProofRules,
-    ) -> None:
-        self._backend = backend
-        self._measures = measures
-        self._abilities = abilities
-        self._windows = windows
-        self._rules = rules
+    backend: TrainingBackend
+    measures: Measures
+    abilities: GeneralAbilities
+    windows: Windows
+    rules: ProofRules
 
     async def weigh(
         self,
@@ -224,7 +207,7 @@ class Proof:
     ) -> GateReport:
         """Try the candidate until the gate has decided; `number` says which try of a version this is. The golden set, which takes
         longest, comes last. Raises TrainingError."""
-        rules = self._rules.gate.for_try(number)
+        rules = self.rules.gate.for_try(number)
         kl = await self._distance(candidate, held_out[:_DISTANCE_PROMPTS], seed)
         evidence = Evidence(pairs=(), kl=kl, judge=judge)
         tries = _tries(held_out, seed)
@@ -242,7 +225,7 @@ class Proof:
                 evidence = replace(evidence, pairs=(*earlier, *pairs), lenient=lenient, is_all=not wave)
                 evidence = replace(evidence, demanded=evidence.demanded | await self._demanded(evidence, wave))
             else:
-                old, new, _ = await self._abilities.compare(candidate, serving, rules.golden)
+                old, new, _ = await self.abilities.compare(candidate, serving, rules.golden)
                 evidence = replace(evidence, golden_serving=old, golden_candidate=new)
         log.info("policy_weighed ruling=%s reasons=%s", decision.ruling.value, "; ".join(decision.report.reasons))
         return decision.report
@@ -252,7 +235,7 @@ class Proof:
         drawn: list[_Drawn] = []
         for seed in dict.fromkeys(seed for _, seed in wave):
             turns = [turn for turn, mine in wave if mine == seed]
-            drawing = Drawing(1, self._room(turns), self._rules.temperature, seed)
+            drawing = Drawing(1, self._room(turns), self.rules.temperature, seed)
             prompts = [turn.prompt for turn in turns]
             new, old = [await self._sample(prompts, drawing, weights) for weights in (candidate, serving)]
             drawn += zip(turns, new, old, strict=True)
@@ -267,7 +250,7 @@ class Proof:
         for skills in dict.fromkeys(pair.skills for pair in pairs if pair.skills not in known):
             mine = [(turn, said, pair) for (turn, said, _), pair in zip(drawn, pairs, strict=True) if pair.skills == skills]
             asked = list({turn.step.task: turn.step for turn, _, _ in mine}.values())
-            asked = [step for step in asked[: 2 * _LENIENT_BY] if await self._measures.check_kind(step) is CheckKind.DEMANDS]
+            asked = [step for step in asked[: 2 * _LENIENT_BY] if await self.measures.check_kind(step) is CheckKind.DEMANDS]
             if len(asked) < _LEAST_LENIENT_BY:
                 continue
             passed = [(turn.step.task, said.text) for turn, said, pair in mine if pair.strict_candidate == 1.0]
@@ -280,10 +263,10 @@ class Proof:
         """The first of some texts that passes as the answer to every question, and is not the only one that does."""
         left = list(dict.fromkeys(texts))
         for step in asked:
-            worth = await self._measures.score_strictly(step, [_whole(text) for text in left])
+            worth = await self.measures.score_strictly(step, [_whole(text) for text in left])
             left = [text for text, one in zip(left, worth, strict=True) if one == 1.0]
         for text in left:
-            near = await self._measures.score_strictly(asked[0], [_whole(one) for one in near_answers(text)])
+            near = await self.measures.score_strictly(asked[0], [_whole(one) for one in near_answers(text)])
             if any(one != 0.0 for one in near):
                 return text
         return None
@@ -294,12 +277,12 @@ class Proof:
         if pair.skills in lenient:
             if pair.strict_candidate is None or pair.strict_serving is None:
                 return pair
-            new, old = await self._measures.score_by_judge(turn.step, [mine, theirs])
+            new, old = await self.measures.score_by_judge(turn.step, [mine, theirs])
             if new is None or old is None:
                 return _unproven(pair)
             return replace(pair, strict_candidate=min(new, pair.strict_candidate), strict_serving=min(old, pair.strict_serving))
         is_shrunk = len(mine.text.split()) * _SHRUNK < len(theirs.text.split())
-        if is_shrunk and await self._measures.check_kind(turn.step) is CheckKind.FORBIDS:
+        if is_shrunk and await self.measures.check_kind(turn.step) is CheckKind.FORBIDS:
             return _unproven(pair)  # saying next to nothing breaks no prohibition
         return pair
 
@@ -313,20 +296,20 @@ class Proof:
             return frozenset()
         for turn, _ in wave[:_DEMANDED_BY]:
             tried = [_whole(one) for one in (text, *near_answers(text))]
-            worth = await self._measures.score_strictly(turn.step, tried)
+            worth = await self.measures.score_strictly(turn.step, tried)
             if worth[0] != 1.0 or any(one != 0.0 for one in worth[1:]):
                 return frozenset()
         return frozenset([said]) if wave else frozenset()
 
     def _room(self, turns: Sequence[TrainingTurn]) -> int:
         """The longest answer that is drawn for these turns: never longer than their clients allowed."""
-        most = self._rules.max_tokens
+        most = self.rules.max_tokens
         return max(most if turn.max_tokens is None else min(most, turn.max_tokens) for turn in turns)
 
     async def _pair(self, turn: TrainingTurn, mine: Rollout, theirs: Rollout) -> AnswerPair:
         step, both = turn.step, [mine, theirs]
-        worth = await self._measures.score(step, both)
-        strict = await self._measures.score_strictly(step, both)
+        worth = await self.measures.score(step, both)
+        strict = await self.measures.score_strictly(step, both)
         new, old = [HeldOutAnswer(step.task, one.text, len(one.tokens_T), one.is_whole) for one in both]
         return AnswerPair(worth[0], worth[1], step.stamp.skills, strict[0], strict[1], (new, old))
 
@@ -336,18 +319,18 @@ class Proof:
         prompts = [turn.prompt for turn in some]
         if not prompts:
             return None
-        said = await self._sample(prompts, Drawing(1, self._room(some), self._rules.temperature, seed), candidate)
-        await self._windows.until_open()
-        untrained = await self._backend.score_base([(prompt, one.tokens_T) for prompt, one in zip(prompts, said, strict=True)])
+        said = await self._sample(prompts, Drawing(1, self._room(some), self.rules.temperature, seed), candidate)
+        await self.windows.until_open()
+        untrained = await self.backend.score_base([(prompt, one.tokens_T) for prompt, one in zip(prompts, said, strict=True)])
         gained = sum(sum(one.logprobs_T) - sum(base) for one, base in zip(said, untrained, strict=True))
         return gained / sum(len(one.tokens_T) for one in said)
 
     async def _sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights | None) -> list[Rollout]:
-        await self._windows.until_open()
+        await self.windows.until_open()
         if weights is None:
-            drawn = await self._backend.sample_base(prompts, drawing)
+            drawn = await self.backend.sample_base(prompts, drawing)
         else:
-            drawn = await self._backend.sample(prompts, drawing, weights)
+            drawn = await self.backend.sample(prompts, drawing, weights)
         return [group[0] for group in drawn]
 
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -59,15 +59,15 @@ class AdvantageRule(Protocol):
         """The step was taken: what it taught may be remembered."""
 
 
+@dataclass(frozen=True, slots=True)
 class StatelessAdvantage:
     """Advantages of each step by itself."""
 
-    def __init__(self, rule: Callable[[Sequence[ScoredGroup]], TrainingData]) -> None:
-        self._rule = rule
+    rule: Callable[[Sequence[ScoredGroup]], TrainingData]
 
     def judge(self, groups: Sequence[ScoredGroup], moved: float) -> TrainingData:
         """The data of a step."""
-        return self._rule(groups)
+        return self.rule(groups)
 
     def applied(self) -> None:
         """Nothing is remembered."""
@@ -189,24 +189,24 @@ _GATE_ANSWERS: Final = 40
 """The fewest judged answers by which the gate decides."""
 
 
+@dataclass(frozen=True, slots=True)
 class JudgingBudget:
     """What judging costs. `room` is what the budget has for it; `needs_judge` whether answers to a turn are judged, and blocks."""
 
-    def __init__(self, room: Callable[[], Awaitable[TokenRoom]], needs_judge: Callable[[Step], bool]) -> None:
-        self._room = room
-        self._needs_judge = needs_judge
+    room: Callable[[], Awaitable[TokenRoom]]
+    needs_judge: Callable[[Step], bool]
 
     async def size(self, turns: Sequence[TrainingTurn], recipe: Recipe) -> RunSize:
         """The size of a run that begins with these turns."""
         found = await run_sync(lambda: [self._tokens(turn, recipe.group_size) for turn in turns])
         whole = judged_size(recipe.prompts_per_step, recipe.steps, found)
-        return fit_to_budget(whole, int(_FOR_LEARNING * (await self._room()).a_day)) if whole.tokens else whole
+        return fit_to_budget(whole, int(_FOR_LEARNING * (await self.room()).a_day)) if whole.tokens else whole
 
     async def told(self, size: RunSize, recipe: Recipe) -> str | None:
         """That a run was made smaller for the budget, and what to do; None where it was not."""
         if (size.prompts, size.steps) == (recipe.prompts_per_step, recipe.steps):
             return None
-        room = await self._room()
+        room = await self.room()
         return (
             f"the day's learning budget pays for about {room.a_day:,} tokens of judging, so the run makes at most {size.steps}"
             f" steps of {size.prompts} prompts (about {size.tokens:,} tokens) instead of {recipe.steps} of"
@@ -217,7 +217,7 @@ class JudgingBudget:
         """Raise TrainingBudgetError where so many tokens cannot be paid for now. More than a day has are not asked for."""
         if not tokens:
             return
-        room = await self._room()
+        room = await self.room()
         if room.left < min(tokens, max(1, room.a_day // 2)):
             raise TrainingBudgetError(waits_until(room))
 
@@ -228,10 +228,10 @@ class JudgingBudget:
 
     async def reason(self) -> str:
         """Why judging waits, and until when."""
-        return waits_until(await self._room())
+        return waits_until(await self.room())
 
     def _tokens(self, turn: TrainingTurn, answers: int) -> int | None:
-        if not self._needs_judge(turn.step):
+        if not self.needs_judge(turn.step):
             return None
         said = sum(len(part.text) for part in turn.step.answer if isinstance(part, Text))
         return ranking_tokens(len(turn.prompt), said // _CHARS_A_TOKEN, answers)
@@ -251,13 +251,16 @@ _ASK_AGAIN_S: Final = 30.0
 """Poll interval: the longer a person is away, the longer they will likely stay, so a window may prove long enough after all."""
 
 
+@dataclass(eq=False)
 class Pace:
     """How long pieces take, and whether there is room for one."""
 
-    def __init__(self, windows: Windows, *, yields: bool, now: Callable[[], float] = time.monotonic) -> None:
-        self._windows = windows
-        self._yields = yields
-        self._now = now
+    windows: Windows
+    _: KW_ONLY
+    yields: bool
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._took: dict[str, deque[float]] = {}
 
     def expected_s(self, kind: str) -> float | None:
@@ -267,17 +270,17 @@ class Pace:
     @contextmanager
     def timed(self, kind: str) -> Iterator[None]:
         """Remember how long a piece takes that is done in this block. One that fails says nothing."""
-        began = self._now()
+        began = self.now()
         yield
-        self._took.setdefault(kind, deque(maxlen=_REMEMBERED)).append(self._now() - began)
+        self._took.setdefault(kind, deque(maxlen=_REMEMBERED)).append(self.now() - began)
 
     async def room_for(self, kind: str) -> None:
         """Wait for a window in which a piece of this kind may be begun."""
         passed_over: set[Window] = set()
         while True:
-            window = await self._windows.until_open()
+            window = await self.windows.until_open()
             expected_s = self.expected_s(kind)
-            if self._yields or expected_s is None or self._windows.has_room(expected_s):
+            if self.yields or expected_s is None or self.windows.has_room(expected_s):
                 return
             passed_over.add(window)
             if len(passed_over) > _MOST_PASSED_OVER:
@@ -288,5 +291,5 @@ class Pace:
                 await self._other_than(window)
 
     async def _other_than(self, window: Window) -> None:
-        while self._windows.window == window:
+        while self.windows.window == window:
             await anyio.sleep(0.2)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
@@ -67,6 +67,7 @@ def _no_reference(step: Step) -> str | None:
     return None
 
 
+@dataclass(eq=False, kw_only=True)
 class Rewards:
     """Scores answers to a recorded turn. Every scoring method raises TrainingBudgetError, rather than wait until midnight in the
     middle of a step, where the learning budget does not pay for the judge.
@@ -75,36 +76,26 @@ class Rewards:
     recorded turn; `reference` is the answer that the person wanted to an earlier turn that asked the same. Each may block.
     """
 
-    def __init__(
-        self,
-        *,
-        judge_for: Callable[[str], Judge | None],
-        skill: Callable[[SkillName], Skill | None],
-        redact: Callable[[str], str],
-        verdict: Callable[[TurnId], Verdict | None] = _no_verdict,
-        reference: Callable[[Step], str | None] = _no_reference,
-        matches: Callable[[Skill, str, Scope], bool] = always_match,
-    ) -> None:
-        """`matches` says whether a rule is for a task of a speaker, and blocks."""
-        self._judge_for = judge_for
-        self._skill = skill
-        self._redact = redact
-        self._verdict = verdict
-        self._reference = reference
-        self._matches = matches
+    judge_for: Callable[[str], Judge | None]
+    skill: Callable[[SkillName], Skill | None]
+    redact: Callable[[str], str]
+    verdict: Callable[[TurnId], Verdict | None] = _no_verdict
+    reference: Callable[[Step], str | None] = _no_reference
+    matches: Callable[[Skill, str, Scope], bool] = always_match
+    """Whether a rule is for a task of a speaker. Blocks."""
 
     def can_score(self, step: Step) -> bool:
         """Whether anything can say what answers to this turn are worth. A turn that the person corrected is not scored: what the
         correction teaches is used on later turns. Asks no model; blocks."""
         if is_corrected(step):
             return False
-        if self._checks(step) or self._judge_for(step.model) is not None:
+        if self._checks(step) or self.judge_for(step.model) is not None:
             return True
-        return self._recorded(step) is not None or self._reference(step) is not None
+        return self._recorded(step) is not None or self.reference(step) is not None
 
     def needs_judge(self, step: Step) -> bool:
         """Whether answers to this turn cost calls of the judge. Blocks."""
-        return self._judge_for(step.model) is not None and not self._checks(step) and self._reference(step) is None
+        return self.judge_for(step.model) is not None and not self._checks(step) and self.reference(step) is None
 
     def has_check(self, step: Step) -> bool:
         """Whether a check scores answers to this turn. Blocks."""
@@ -140,13 +131,13 @@ class Rewards:
 
     async def check_kind(self, step: Step) -> CheckKind:
         """What the checks that score this turn do; NONE where a person's answer scores it."""
-        if await run_sync(self._reference, step) is not None:
+        if await run_sync(self.reference, step) is not None:
             return CheckKind.NONE
         return kind_of([check for _, check in await run_sync(self._checks, step)])
 
     async def _by_reference(self, step: Step, texts: Sequence[str]) -> dict[str, float | None] | None:
         """How near each text is to what the person wanted; None where that is not known."""
-        wanted = await run_sync(self._reference, step)
+        wanted = await run_sync(self.reference, step)
         if wanted is None:
             return None
         return {text: similarity(_plain(text), _plain(wanted)) for text in texts}
@@ -176,7 +167,7 @@ class Rewards:
 
     async def _by_ranking(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
         """How the texts compare, by one call of the judge; a single one is voted on."""
-        judge = self._judge_for(step.model)
+        judge = self.judge_for(step.model)
         if judge is None or len(texts) < 2:
             return await self._by_votes(step, texts)
         room = _MOST_RANKED_CHARS // len(texts)
@@ -188,7 +179,7 @@ class Rewards:
     async def _by_votes(self, step: Step, texts: Sequence[str]) -> dict[str, float | None]:
         """The share of the judge's votes that pass each text."""
         found: dict[str, float | None] = dict.fromkeys(texts)
-        judge = self._judge_for(step.model)
+        judge = self.judge_for(step.model)
         if judge is None:
             return found
         refused: list[BudgetError] = []
@@ -212,13 +203,13 @@ class Rewards:
     def _with_rules(self, step: Step) -> Step:
         """The step as the judge sees it: a step holds what was asked without the rules and skills that stood in the prompt, and an
         answer that follows them may look wrong to a judge that does not know them."""
-        skills = (self._skill(name) for name in step.stamp.skills)
+        skills = (self.skill(name) for name in step.stamp.skills)
         rules = "\n\n".join(skill.body.strip() for skill in skills if skill is not None)[:_MOST_RULE_CHARS]
         return replace(step, task=f"{step.task}\n\nRules that hold for the answer:\n{rules}") if rules else step
 
     async def _shown(self, step: Step, text: str) -> str:
         """An answer as the judge sees it."""
-        return await run_sync(lambda: self._redact(in_words(parts_of(text, step.tools), ())))
+        return await run_sync(lambda: self.redact(in_words(parts_of(text, step.tools), ())))
 
     def _by_verdict(self, step: Step, texts: Sequence[str], found: dict[str, float | None]) -> dict[str, float | None]:
         """The reward of texts that say what was answered then, by the verdict on that answer. A person's word stands above all
@@ -232,20 +223,20 @@ class Rewards:
 
     def _recorded(self, step: Step) -> Verdict | None:
         """What a person or a detector said of the recorded answer."""
-        verdict = self._verdict(step.turn)
+        verdict = self.verdict(step.turn)
         if verdict is None or verdict.source not in _SEEN or verdict.outcome is Outcome.UNKNOWN:
             return None
         return verdict
 
     def _checks(self, step: Step) -> list[tuple[Skill, Check]]:
         """The checks of the skills in the prompt, and of the rules in it that are for the task. Blocks."""
-        skills = [skill for name in step.stamp.skills if (skill := self._skill(name)) is not None]
+        skills = [skill for name in step.stamp.skills if (skill := self.skill(name)) is not None]
         return [
             (skill, check)
             for skill in skills
             if check_state_of(skill) != PROPOSED
             and (check := _readable(skill)) is not None
-            and self._matches(skill, step.task, step.scope)
+            and self.matches(skill, step.task, step.scope)
         ]
 
 
@@ -342,21 +333,16 @@ def wanted_answer(step: Step) -> str | None:
     return text if _EXACT.fullmatch(text) else _other(text, answer, _ALIKE)
 
 
+@dataclass(eq=False, kw_only=True)
 class References:
     """What was wanted, by what was asked and by whom. Reads the failures that are on record; blocks."""
 
-    def __init__(
-        self,
-        *,
-        failures: Callable[[], Sequence[TurnId]],
-        step: Callable[[TurnId], Step | None],
-        is_before: Callable[[TurnId, TurnId], bool],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._failures = failures
-        self._step = step
-        self._is_before = is_before
-        self._clock = clock
+    failures: Callable[[], Sequence[TurnId]]
+    step: Callable[[TurnId], Step | None]
+    is_before: Callable[[TurnId, TurnId], bool]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._lock = threading.Lock()
         self._looked_at = -_LOOK_EVERY_S
         self._known: dict[TurnId, tuple[_Key, str] | None] = {}
@@ -367,16 +353,16 @@ class References:
             self._look()
             mine = _key(step)
             found = [(turn, known[1]) for turn, known in self._known.items() if known is not None and known[0] == mine]
-        return next((text for turn, text in found if turn != step.turn and self._is_before(turn, step.turn)), None)
+        return next((text for turn, text in found if turn != step.turn and self.is_before(turn, step.turn)), None)
 
     def _look(self) -> None:
-        if self._clock() - self._looked_at < _LOOK_EVERY_S:
+        if self.clock() - self._looked_at < _LOOK_EVERY_S:
             return
-        self._looked_at = self._clock()
-        self._known = {turn: self._known[turn] if turn in self._known else self._read(turn) for turn in self._failures()}
+        self._looked_at = self.clock()
+        self._known = {turn: self._known[turn] if turn in self._known else self._read(turn) for turn in self.failures()}
 
     def _read(self, turn: TurnId) -> "tuple[_Key, str] | None":
-        step = self._step(turn)
+        step = self.step(turn)
         wanted = None if step is None else wanted_answer(step)
         return None if step is None or wanted is None else (_key(step), wanted)
 

@@ -7,7 +7,8 @@ checkpoints it kept. Every decision is a function of the journal: what was begun
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -107,81 +108,80 @@ class RunTally:
     reason: str = ""
 
 
-class TrainingRun:
-    """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block. `demonstrations` finds right
-    answers that are known for prompts like these; `varied` are prompts that were made from those of the turns. `may_step` raises
-    TrainingError where a step must not begin now."""
+@dataclass(frozen=True, slots=True)
+class _StepData:
+    """What a step learns from: groups of scored answers, the data that rewards make of them, and better answers to imitate.
+    `record` is what is remembered of it."""
 
-    def __init__(
-        self,
-        *,
-        plan: RunPlan,
-        turns: Sequence[TrainingTurn],
-        recipe: Recipe,
-        backend: TrainingBackend,
-        rewards: Rewards,
-        journal: Journal,
-        pace: Pace,
-        is_stale: Callable[[], bool],
-        demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = _no_demonstrations,
-        varied: Sequence[TrainingTurn] = (),
-        may_step: Callable[[], Awaitable[None]] = _always,
-    ) -> None:
-        self._plan = plan
-        self._turns = {turn.id: turn for turn in (*turns, *varied)}
-        self._pool, self._validation = set_aside([TrainingPrompt(one.id, one.key) for one in turns], recipe.validation)
+    scored: list[ScoredGroup]
+    rewarded: TrainingData
+    imitated: tuple[Datum, ...]
+    record: StepRecord
+
+
+@dataclass(eq=False, kw_only=True)
+class TrainingRun:
+    """One batch. `is_stale` says whether nothing of it may be learned from any more; it may block. `find_demonstrations` finds
+    right answers that are known for prompts like these; `varied` are prompts that were made from those of the turns. `may_step`
+    raises TrainingError where a step must not begin now."""
+
+    plan: RunPlan
+    turns: Sequence[TrainingTurn]
+    recipe: Recipe
+    backend: TrainingBackend
+    rewards: Rewards
+    journal: Journal
+    pace: Pace
+    is_stale: Callable[[], bool]
+    find_demonstrations: Callable[[Sequence[TrainingTurn]], Awaitable[list[Demonstration]]] = _no_demonstrations
+    varied: Sequence[TrainingTurn] = ()
+    may_step: Callable[[], Awaitable[None]] = _always
+
+    def __post_init__(self) -> None:
+        self._turns = {turn.id: turn for turn in (*self.turns, *self.varied)}
+        self._pool, self._validation = set_aside([TrainingPrompt(one.id, one.key) for one in self.turns], self.recipe.validation)
         drawn_from = {prompt.turn for prompt in self._pool}
-        self._pool += [TrainingPrompt(one.id, one.key) for one in varied if base_turn(one.id) in drawn_from]
-        self._recipe = recipe
-        self._backend = backend
-        self._rewards = rewards
-        self._journal = journal
-        self._pace = pace
-        self._is_stale = is_stale
-        self._find_demonstrations = demonstrations
-        self._may_step = may_step
+        self._pool += [TrainingPrompt(one.id, one.key) for one in self.varied if base_turn(one.id) in drawn_from]
         self._demonstrations: list[Demonstration] = []
         self._done = 0
         self._records: list[StepRecord] = []
         self._rehearsed: list[Rehearsed] = []
         self._checkpoints = RunCheckpoints(
-            plan=plan,
-            recipe=recipe,
-            backend=backend,
-            journal=journal,
-            pace=pace,
+            plan=self.plan,
+            recipe=self.recipe,
+            backend=self.backend,
+            journal=self.journal,
+            pace=self.pace,
             may_go_on=self._may_go_on,
             greedy_reward=self._greedy_reward,
         )
-        self.tally = RunTally(of_steps=recipe.steps)
+        self.tally = RunTally(of_steps=self.recipe.steps)
 
     async def complete(self, label: str) -> Weights:
         """Everything that is left of the run, as windows allow; the weights it ends with. Raises TrainingError."""
-        chosen = await run_sync(self._journal.weights, "chosen")
+        chosen = await run_sync(self.journal.weights, "chosen")
         if chosen is None:
             await self._open()
             await self._learn(label)
             with spending_on(PROVEN_ITEM):
                 chosen = await self._checkpoints.choose(label, self._records, self.tally.reason)
-            await run_sync(self._journal.keep_weights, "chosen", chosen)
-        for weights in await run_sync(self._journal.all_weights):
+            await run_sync(self.journal.keep_weights, "chosen", chosen)
+        for weights in await run_sync(self.journal.all_weights):
             if weights != chosen:
-                await self._backend.discard(weights)
+                await self.backend.discard(weights)
         return chosen
 
     async def _open(self) -> None:
-        self._records = await run_sync(self._journal.records)
+        self._records = await run_sync(self.journal.records)
         self._tell(sum(record.moved for record in self._records))
         await self._ready_to_step()
-        await self._may_go_on("open")
-        with self._pace.timed("open"):
-            progress = await self._backend.open(self._plan)
-        log.info("run_opened run=%s steps=%d pieces=%d", self._plan.name, progress.steps, progress.pieces)
-        known = await run_sync(self._journal.records)
-        self._records = moved_prefix(known, progress.steps)
+        async with self._piece("open"):
+            progress = await self.backend.open(self.plan)
+        log.info("run_opened run=%s steps=%d pieces=%d", self.plan.name, progress.steps, progress.pieces)
+        self._records = moved_prefix(self._records, progress.steps)
         if sum(record.moved for record in self._records) < progress.steps:
-            raise StaleError(f"run {self._plan.name}: its journal does not tell of all steps that were made")
-        await run_sync(self._journal.drop_records, len(self._records))
+            raise StaleError(f"run {self.plan.name}: its journal does not tell of all steps that were made")
+        await run_sync(self.journal.drop_records, len(self._records))
         self._done = progress.pieces
         self._tell(progress.steps)
         self._rehearsed = await self._rehearsal()
@@ -192,111 +192,105 @@ class TrainingRun:
         while True:
             await self._validate()
             await self._checkpoints.keep(label, self._records)
-            following = next_step(self._records, self._recipe.schedule)
+            following = next_step(self._records, self.recipe.schedule)
             self.tally.phase, self.tally.reason = following.phase.value, following.reason
             if following.phase is Phase.CHOOSE:
                 break
             await self._step(len(self._records), following.rate)
-        log.info("run_learned run=%s steps=%d reason=%r", self._plan.name, len(self._records), self.tally.reason)
+        log.info("run_learned run=%s steps=%d reason=%r", self.plan.name, len(self._records), self.tally.reason)
         if not self.tally.moved:
-            raise StaleError(f"run {self._plan.name}: nothing in it could be learned from ({self.tally.reason})")
+            raise StaleError(f"run {self.plan.name}: nothing in it could be learned from ({self.tally.reason})")
 
     async def _validate(self) -> None:
         """Answer the validation prompts where the schedule wants that; it is a part of the last step's record."""
-        if not is_validation_due(self._records, self._recipe.schedule):
+        if not is_validation_due(self._records, self.recipe.schedule):
             return
-        reward = await self._mean_reward(self._backend.sample)
+        reward = await self._mean_reward(self.backend.sample)
         self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
-        await run_sync(self._journal.keep_record, len(self._records) - 1, self._records[-1])
-        log.info("run_validated run=%s steps=%d mean_reward=%.3f", self._plan.name, len(self._records), reward)
+        await run_sync(self.journal.keep_record, len(self._records) - 1, self._records[-1])
+        log.info("run_validated run=%s steps=%d mean_reward=%.3f", self.plan.name, len(self._records), reward)
 
     async def _ready_to_step(self) -> None:
         """Raise TrainingError where a step is to come that must not begin now."""
-        if next_step(self._records, self._recipe.schedule).phase is not Phase.CHOOSE:
-            await self._may_step()
+        if next_step(self._records, self.recipe.schedule).phase is not Phase.CHOOSE:
+            await self.may_step()
 
     async def _step(self, step: int, rate: float) -> None:
-        await self._may_step()
-        groups = [await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces(step))]
-        scored = [one for piece in groups for one in piece]
-        harvest = self._recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(scored)
-        known = best_answers(self._records)
-        imitated, hinted, helped = await self._imitated(step, scored)
-        explored, tried = await self._explored(step, scored, len({one.turn for one in harvest.data}))
-        self.tally.skipped += harvest.skipped
-        record = msgspec.structs.replace(
-            _record(scored, moved=False), hinted=hinted, helped=helped, found=better_answers([*scored, *tried], known)
-        )
-        imitated = (*imitated, *explored, *(imitate_best(scored, known) if self._can_imitate else ()))
-        if harvest.data or imitated or self._shown(0.0):
-            await self._move(step, rate, record, harvest, imitated, scored)
+        await self.may_step()
+        found = await self._step_data(step)
+        self.tally.skipped += found.rewarded.skipped
+        if found.rewarded.data or found.imitated or self._shown(0.0):
+            await self._move(step, rate, found)
         else:
-            await self._record(step, record)
-        await run_sync(self._journal.forget_before, step + 1)
+            await self._record(step, found.record)
+        await run_sync(self.journal.forget_before, step + 1)
         log.info(
             "step_done run=%s step=%d phase=%s mean_reward=%s data=%d imitated=%d skipped=%d",
-            self._plan.name,
+            self.plan.name,
             step,
             self.tally.phase,
             self.tally.mean_reward,
-            len(harvest.data),
-            len(imitated),
-            harvest.skipped.total,
+            len(found.rewarded.data),
+            len(found.imitated),
+            found.rewarded.skipped.total,
         )
 
-    async def _move(
-        self,
-        step: int,
-        rate: float,
-        record: StepRecord,
-        harvest: TrainingData,
-        imitated: Sequence[Datum],
-        scored: Sequence[ScoredGroup],
-    ) -> None:
-        """Learn from a step's data and from what is rehearsed, and move the optimiser."""
-        data = (*harvest.data, *imitated)
-        shown = self._shown(normaliser(data))
-        data = data or tuple(shown)
-        size = step_size(data, scored)
-        old = self._old(step, size, scored)
-        of_drawn, of_imitated, of_old = [
-            cut_pieces(some, self._recipe.tokens_a_piece, self._seed(step)) for some in (harvest.data, (*imitated, *shown), old)
-        ]
-        stats = await self._accumulate(
-            step, [(piece, self._recipe.loss) for piece in of_drawn] + [(piece, _CROSS_ENTROPY) for piece in of_imitated + of_old]
-        )
-        seen = stats[: len(of_drawn)]
+    async def _step_data(self, step: int) -> _StepData:
+        """Draw and score the answers of a step, and look for better ones."""
+        groups = [await self._drawn(step, number, piece) for number, piece in enumerate(self._pieces())]
+        scored = [one for piece in groups for one in piece]
+        rewarded = self.recipe.advantage.judge(scored, self.tally.kl or 0.0) + await self._taught(scored)
+        known = best_answers(self._records)
+        imitated, hinted, helped = await self._imitated(step, scored)
+        explored, tried = await self._explored(step, scored, len({one.turn for one in rewarded.data}))
+        again = imitate_best(scored, known) if self._can_imitate else ()
         record = msgspec.structs.replace(
-            record,
+            _record(scored), hinted=hinted, helped=helped, found=better_answers([*scored, *tried], known)
+        )
+        return _StepData(scored, rewarded, (*imitated, *explored, *again), record)
+
+    async def _move(self, step: int, rate: float, found: _StepData) -> None:
+        """Learn from a step's data and from what is rehearsed, and move the optimiser."""
+        data = (*found.rewarded.data, *found.imitated)
+        shown = self._shown(normaliser(data))
+        size = step_size(data or tuple(shown), found.scored)
+        old = self._old(step, size, found.scored)
+        of_rewarded, of_imitated, of_old = [
+            cut_pieces(some, self.recipe.tokens_a_piece, self._seed(step))
+            for some in (found.rewarded.data, (*found.imitated, *shown), old)
+        ]
+        by_rewards = [(piece, self.recipe.loss) for piece in of_rewarded]
+        stats = await self._accumulate(step, by_rewards + [(piece, _CROSS_ENTROPY) for piece in of_imitated + of_old])
+        seen = stats[: len(of_rewarded)]
+        record = msgspec.structs.replace(
+            found.record,
             moved=True,
             kl=weighted_mean([(one.kl, one.tokens) for one in seen]),
             ratio=weighted_mean([(one.ratio_mean, one.tokens) for one in seen]),
-            forgotten=forgotten_nats(self._rehearsed, old, stats[len(of_drawn) + len(of_imitated) :]),
+            forgotten=forgotten_nats(self._rehearsed, old, stats[len(of_rewarded) + len(of_imitated) :]),
         )
         _, drift = drift_watch(self._records).see(step_figures(record))
         if drift is not None:
-            log.warning("run_drifted run=%s step=%d reason=%s", self._plan.name, step, drift.reason)
+            log.warning("run_drifted run=%s step=%d reason=%s", self.plan.name, step, drift.reason)
             await self._record(step, msgspec.structs.replace(record, moved=False, drift=drift.reason))
             return
         await self._record(step, record)
-        await self._may_go_on("apply")
-        adam = self._recipe.step_adam
-        adam = replace(adam, learning_rate=rate * adam.learning_rate)
-        with self._pace.timed("apply"):
-            self._tell((await self._backend.apply(adam, size)).step)
+        adam = self.recipe.step_adam
+        async with self._piece("apply"):
+            moved = await self.backend.apply(replace(adam, learning_rate=rate * adam.learning_rate), size)
+        self._tell(moved.step)
         self._done = 0
-        await run_sync(self._recipe.advantage.applied)
+        await run_sync(self.recipe.advantage.applied)
 
     async def _accumulate(self, step: int, pieces: Sequence[tuple[Sequence[Datum], Loss]]) -> list[PieceStats]:
         """Add the gradient of all pieces that are not in it yet; what each of them looked like."""
         # A piece that was accumulated when the run was cut off may not have been told of.
-        told = await run_sync(self._journal.stats, step)
+        told = await run_sync(self.journal.stats, step)
         stats = [*told[: self._done], *(PieceStats(0) for _ in range(self._done - len(told)))]
         for data, loss in pieces[self._done :]:
-            await self._may_go_on("accumulate")
-            with self._pace.timed("accumulate"):
-                stats.append(await self._backend.accumulate(data, loss))
-            await run_sync(self._journal.keep_stats, step, stats)
+            async with self._piece("accumulate"):
+                stats.append(await self.backend.accumulate(data, loss))
+            await run_sync(self.journal.keep_stats, step, stats)
         return stats
 
     def _shown(self, weight: float) -> list[Datum]:
@@ -305,16 +299,16 @@ class TrainingRun:
 
     @property
     def _can_imitate(self) -> bool:
-        return self._recipe.hindsight and LossKind.CROSS_ENTROPY in self._backend.abilities.losses
+        return self.recipe.hindsight and LossKind.CROSS_ENTROPY in self.backend.abilities.losses
 
     def _old(self, step: int, size: float, scored: Sequence[ScoredGroup]) -> list[Datum]:
         """The rehearsal data of a step; they cost at most as much as what was drawn."""
         room = sum(len(group.prompt) + sum(len(one.tokens_T) for one in group.rollouts_G) for group in scored)
-        weight = self._recipe.rehearsal * size
-        return rehearse(self._rehearsed, self._recipe.rehearsal_size.at_once, room, weight, self._seed(step)) if weight else []
+        weight = self.recipe.rehearsal * size
+        return rehearse(self._rehearsed, self.recipe.rehearsal_size.at_once, room, weight, self._seed(step)) if weight else []
 
     async def _record(self, step: int, record: StepRecord) -> None:
-        await run_sync(self._journal.keep_record, step, record)
+        await run_sync(self.journal.keep_record, step, record)
         self._records.append(record)
         self._tell(self.tally.moved)
 
@@ -327,36 +321,32 @@ class TrainingRun:
         self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler | None = None
     ) -> list[ScoredGroup]:
         """A piece's groups: from the journal, or drawn and scored now."""
-        kept = await run_sync(self._journal.read, step, number)
+        kept = await run_sync(self.journal.read, step, number)
         if kept is None or [group.turn for group in kept] != [turn.id for turn in turns]:
-            await self._may_go_on("draw")
-            with self._pace.timed("draw"):
+            async with self._piece("draw"):
                 kept = await self._draw(step, number, turns, sample or self._sample)
-            await run_sync(self._journal.write, step, number, kept)
+            await run_sync(self.journal.write, step, number, kept)
         return [_scored(turn, group) for turn, group in zip(turns, kept, strict=True)]
 
     async def _draw(self, step: int, number: int, turns: Sequence[TrainingTurn], sample: TurnSampler) -> list[DrawnGroup]:
-        recipe = self._recipe
+        recipe = self.recipe
         drawing = Drawing(recipe.group_size, self._cap(turns[0]), recipe.temperature, self._seed(step, number))
         drawn = await sample(turns, drawing)
         self.tally.drawn += sum(map(len, drawn))
-        rewards = await gather_all([self._score(*pair) for pair in zip(turns, drawn, strict=True)])
+        rewards = await gather_all([self.rewards.score(turn.step, some) for turn, some in zip(turns, drawn, strict=True)])
         return [group_of(turn.id, some, worth) for turn, some, worth in zip(turns, drawn, rewards, strict=True)]
 
     async def _sample(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
-        return await self._backend.sample([turn.prompt for turn in turns], drawing)
+        return await self.backend.sample([turn.prompt for turn in turns], drawing)
 
     async def _sample_hotter(self, turns: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
         return await self._sample(turns, replace(drawing, temperature=drawing.temperature * RETRY_TEMPERATURE))
 
-    async def _score(self, turn: TrainingTurn, rollouts: Sequence[Rollout]) -> list[float | None]:
-        return await self._rewards.score(turn.step, rollouts)
-
     async def _taught(self, scored: Sequence[ScoredGroup]) -> TrainingData:
         """What a teacher says of the same answers."""
-        if self._recipe.teacher is None:
+        if self.recipe.teacher is None:
             return TrainingData(())
-        return await teacher_advantages(self._recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored])
+        return await teacher_advantages(self.recipe.teacher, [(group.turn, group.prompt, group.rollouts_G) for group in scored])
 
     async def _imitated(self, step: int, scored: Sequence[ScoredGroup]) -> tuple[tuple[Datum, ...], int, int]:
         """Better answers to prompts whose answers all earn the same and too little: those given with a hint. In every other
@@ -368,7 +358,7 @@ class TrainingRun:
         able = [group for group in scored if self._turns[group.turn].hinted is not None and group.key not in shown]
         groups = [group for group in able if is_flat(group)]
         turns = [self._turns[group.turn] for group in groups]
-        draw = self._backend.sample_base if step % 2 else self._backend.sample
+        draw = self.backend.sample_base if step % 2 else self.backend.sample
 
         async def sample(some: Sequence[TrainingTurn], drawing: Drawing) -> list[list[Rollout]]:
             return await draw([turn.hinted or turn.prompt for turn in some], drawing)
@@ -388,7 +378,7 @@ class TrainingRun:
         if not self._can_imitate:
             return (), []
         share = 4 if 4 * teaching >= len(scored) else 2
-        groups = [group for group in scored if is_settled(group)][: max(1, self._recipe.prompts_per_step // share)]
+        groups = [group for group in scored if is_settled(group)][: max(1, self.recipe.prompts_per_step // share)]
         turns, found = [self._turns[group.turn] for group in groups], dict[str, ScoredGroup]()
         sample = self._sample_forked({group.turn: group for group in groups}) if step % 2 else self._sample_hotter
         for number, piece in enumerate(self._cut(turns), _FIRST_EXPLORED_PIECE):
@@ -399,7 +389,7 @@ class TrainingRun:
     def _sample_forked(self, settled: Mapping[str, ScoredGroup]) -> TurnSampler:
         """Answers that begin like the settled ones and go on differently. The first other token is the untrained model's, which
         has not settled on any manner of answering."""
-        tokeniser = self._recipe.tokeniser
+        tokeniser = self.recipe.tokeniser
         if tokeniser is None:
             return self._sample_hotter
 
@@ -407,70 +397,69 @@ class TrainingRun:
             forks = [fork_answer(settled[turn.id], tokeniser.word, drawing.seed) for turn in turns]
             places = [(*turn.prompt, *fork.tokens) for turn, fork in zip(turns, forks, strict=True)]
             hot = replace(drawing, max_tokens=1, temperature=drawing.temperature * RETRY_TEMPERATURE)
-            others = await self._backend.sample_base(places, hot)
+            others = await self.backend.sample_base(places, hot)
             begun = [fork.answers_with(tokens) for fork, tokens in zip(forks, others, strict=True)]
             room = max(1, drawing.max_tokens - max(len(one.tokens_T) for some in begun for one in some))
             unended = [
                 (*turn.prompt, *one.tokens_T) for turn, some in zip(turns, begun, strict=True) for one in some if not one.is_whole
             ]
-            drawn = await self._backend.sample(unended, replace(drawing, count=1, max_tokens=room)) if unended else []
+            drawn = await self.backend.sample(unended, replace(drawing, count=1, max_tokens=room)) if unended else []
             ends = (rest for (rest,) in drawn)
             return [[one if one.is_whole else join_rollouts(one, next(ends)) for one in some] for some in begun]
 
         return sample
 
-    def _pieces(self, step: int) -> list[list[TrainingTurn]]:
-        """The prompts of a step, cut; those of a piece may have answers of the same length."""
-        chosen = choose_prompts(self._pool, self._records[:step], self._recipe.prompts_per_step, self._plan.seed)
+    def _pieces(self) -> list[list[TrainingTurn]]:
+        """The prompts of the next step, cut; those of a piece may have answers of the same length."""
+        chosen = choose_prompts(self._pool, self._records, self.recipe.prompts_per_step, self.plan.seed)
         return self._cut([self._turns[TurnId(prompt.turn)] for prompt in chosen])
 
     def _cut(self, turns: Sequence[TrainingTurn], size: int | None = None) -> list[list[TrainingTurn]]:
-        size = size or self._recipe.prompts_a_piece
+        size = size or self.recipe.prompts_a_piece
         by_cap = [list(some) for _, some in groupby(sorted(turns, key=self._cap), self._cap)]
         return [some[at : at + size] for some in by_cap for at in range(0, len(some), size)]
 
     def _cap(self, turn: TrainingTurn) -> int:
         """The longest answer to a prompt that is drawn now."""
-        most = token_cap(self._records, self._recipe.max_tokens, longest_demonstration(self._demonstrations))
+        most = token_cap(self._records, self.recipe.max_tokens, longest_demonstration(self._demonstrations))
         return most if turn.max_tokens is None else max(1, min(most, turn.max_tokens))
 
     async def _known_demonstrations(self) -> list[Demonstration]:
         """Right answers that are known: from the journal, or looked for now."""
         if not self._can_imitate:
             return []
-        kept = await run_sync(self._journal.demonstrations)
+        kept = await run_sync(self.journal.demonstrations)
         if kept is None:
-            kept = await self._find_demonstrations([self._turns[TurnId(prompt.turn)] for prompt in self._pool])
-            await run_sync(self._journal.keep_demonstrations, kept)
-            log.info("run_demonstrations run=%s known=%d longest=%d", self._plan.name, len(kept), longest_demonstration(kept))
+            kept = await self.find_demonstrations([self._turns[TurnId(prompt.turn)] for prompt in self._pool])
+            await run_sync(self.journal.keep_demonstrations, kept)
+            log.info("run_demonstrations run=%s known=%d longest=%d", self.plan.name, len(kept), longest_demonstration(kept))
         return kept
 
     async def _rehearsal(self) -> list[Rehearsed]:
         """The untrained model's answers to ordinary questions: from the journal, or drawn now."""
-        tokeniser, size = self._recipe.tokeniser, self._recipe.rehearsal_size
-        if tokeniser is None or not self._recipe.rehearsal:
+        tokeniser, size = self.recipe.tokeniser, self.recipe.rehearsal_size
+        if tokeniser is None or not self.recipe.rehearsal:
             return []
         excluded = [part.text for item in golden_items() for part in item.request.messages[-1].parts if isinstance(part, Text)]
-        asked = ordinary_questions(size.questions, self._plan.seed, excluded)
-        at_once = max(1, self._recipe.prompts_a_piece * self._recipe.group_size // size.answers)
+        asked = ordinary_questions(size.questions, self.plan.seed, excluded)
+        at_once = max(1, self.recipe.prompts_a_piece * self.recipe.group_size // size.answers)
         found: list[Rehearsed] = []
         for number, at in enumerate(range(0, len(asked), at_once)):
-            piece = await run_sync(self._journal.rehearsed, number)
+            piece = await run_sync(self.journal.rehearsed, number)
             if piece is None:
                 piece = await self._answers(tokeniser, asked[at : at + at_once], number)
-                await run_sync(self._journal.keep_rehearsed, number, piece)
+                await run_sync(self.journal.keep_rehearsed, number, piece)
             found += piece
         return found
 
     async def _answers(self, tokeniser: Tokeniser, asked: Sequence[RehearsalQuestion], number: int) -> list[Rehearsed]:
         prompts = await run_sync(lambda: [tokeniser.prompt(one.request) for one in asked])
         sure = [prompt for prompt, one in zip(prompts, asked, strict=True) if one.is_sure]
-        drawing = Drawing(self._recipe.rehearsal_size.answers, REHEARSAL_TOKENS, 1.0, self._seed(0, number))
-        await self._may_go_on("rehearse")
-        with self._pace.timed("rehearse"):
-            drawn = list(zip(prompts, await self._backend.sample_base(prompts, drawing), strict=True))
+        drawing = Drawing(self.recipe.rehearsal_size.answers, REHEARSAL_TOKENS, 1.0, self._seed(0, number))
+        async with self._piece("rehearse"):
+            drawn = list(zip(prompts, await self.backend.sample_base(prompts, drawing), strict=True))
             if sure:
-                likeliest = await self._backend.sample_base(sure, Drawing(1, REHEARSAL_TOKENS, 0.0))
+                likeliest = await self.backend.sample_base(sure, Drawing(1, REHEARSAL_TOKENS, 0.0))
                 drawn += SURE_ANSWER_COPIES * list(zip(sure, likeliest, strict=True))
         return [Rehearsed(list(prompt), list(one.tokens_T), sum(one.logprobs_T)) for prompt, group in drawn for one in group]
 
@@ -482,22 +471,29 @@ class TrainingRun:
         """The mean reward of the likeliest answers to the validation prompts."""
         rewards: list[float | None] = []
         # A backend that can stand still in the middle draws all at once: other weights are put on for every call.
-        size = len(self._validation) if self._backend.abilities.yields else self._recipe.prompts_a_piece
+        size = len(self._validation) if self.backend.abilities.yields else self.recipe.prompts_a_piece
         for piece in self._cut([self._turns[TurnId(prompt.turn)] for prompt in self._validation], size):
             drawn = await self._checkpoints.greedy([turn.prompt for turn in piece], self._cap(piece[0]), draw)
-            for scored in await gather_all([self._score(turn, [one]) for turn, one in zip(piece, drawn, strict=True)]):
-                rewards += scored
+            scored = await gather_all([self.rewards.score(turn.step, [one]) for turn, one in zip(piece, drawn, strict=True)])
+            rewards += [reward for (reward,) in scored]
         known = [reward for reward in rewards if reward is not None]
         return sum(known) / len(known) if known else 0.0
 
+    @asynccontextmanager
+    async def _piece(self, kind: str) -> AsyncIterator[None]:
+        """Wait until a piece of work of this kind may begin, and remember how long it takes."""
+        await self._may_go_on(kind)
+        with self.pace.timed(kind):
+            yield
+
     async def _may_go_on(self, kind: str) -> None:
         """Wait for a window with room for a piece of this kind; raise where there is no sense in going on."""
-        if await run_sync(self._is_stale):
-            raise StaleError(f"run {self._plan.name}: rules or skills have changed for all its turns, or it was dropped")
-        await self._pace.room_for(kind)
+        if await run_sync(self.is_stale):
+            raise StaleError(f"run {self.plan.name}: rules or skills have changed for all its turns, or it was dropped")
+        await self.pace.room_for(kind)
 
     def _seed(self, step: int, piece: int = 0) -> int:
-        return (self._plan.seed * 1_000_003 + step * 1_009 + piece) % (1 << 62)
+        return (self.plan.seed * 1_000_003 + step * 1_009 + piece) % (1 << 62)
 
 
 def _scored(turn: TrainingTurn, group: DrawnGroup) -> ScoredGroup:
@@ -505,14 +501,14 @@ def _scored(turn: TrainingTurn, group: DrawnGroup) -> ScoredGroup:
     return ScoredGroup(turn.id, turn.prompt, tuple(rollouts_of(group)), rewards, turn.key)
 
 
-def _record(scored: Sequence[ScoredGroup], *, moved: bool) -> StepRecord:
+def _record(scored: Sequence[ScoredGroup]) -> StepRecord:
     """What is remembered of a step's answers. Their mean surprise is the entropy of what was drawn at temperature 1."""
     rollouts = [rollout for group in scored for rollout in group.rollouts_G]
     tokens = sum(len(rollout.tokens_T) for rollout in rollouts)
     return StepRecord(
         groups=[group_record(group) for group in scored],
         reward=mean_reward(scored),
-        moved=moved,
+        moved=False,
         settled=sum(map(is_settled, scored)),
         earned=earned_lengths(scored),
         length=tokens / len(rollouts),

@@ -30,10 +30,6 @@ class Clocks:
     version: int
 
 
-def _no_hint(turn: Turn, step: Step) -> tuple[int, ...] | None:
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class LeastTurns:
     """What a run needs to begin: so many turns, and among them so many that no run has had. Without the second, turns of a run that
@@ -55,7 +51,7 @@ class WaitingTurns:
 class TrainingTurn:
     """A turn to learn from: exactly the tokens the policy saw, and the step, by which answers are scored.
 
-    `hinted` is the same prompt with a hint in it , where there is one. `max_tokens` is the longest answer
+    `hinted` is the same prompt with a hint in it, where there is one. `max_tokens` is the longest answer
     the client asked for, where it said.
     """
 
@@ -78,8 +74,8 @@ class QueryTurns:
     max_lag: int
     held_out_share: float
     clocks: Callable[[], Clocks]
-    hint: Callable[[Turn, Step], tuple[int, ...] | None] = _no_hint
-    can_score: Callable[[Step], bool] = lambda step: True
+    hint: Callable[[Turn, Step], tuple[int, ...] | None]
+    can_score: Callable[[Step], bool]
 
     def __post_init__(self) -> None:
         self._scorable: tuple[int, dict[TurnId, bool]] = -1, {}

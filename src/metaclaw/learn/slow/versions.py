@@ -40,27 +40,21 @@ _BASELINE: Final = 200
 _NEVER: Final = 1 << 62
 
 
+@dataclass(eq=False, kw_only=True)
 class Versions:
     """`is_same` tells whether a skill still says what it said in a generation: one that was changed since is absorbed no more."""
 
-    def __init__(
-        self,
-        *,
-        policies: SqlPolicies,
-        slot: PolicySlot,
-        host: PolicyHost,
-        canary_share: float,
-        is_same: Callable[[SkillName, int], bool],
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._policies = policies
-        self._slot = slot
-        self._host = host
-        self._canary_share = canary_share
-        self.is_same = is_same
+    policies: SqlPolicies
+    slot: PolicySlot
+    host: PolicyHost
+    canary_share: float
+    is_same: Callable[[SkillName, int], bool]
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._lock = anyio.Lock()
         self._before = BASE_POLICY
-        self._missing = MissingVersions(now)
+        self._missing = MissingVersions(self.now)
         self._wanted_now: tuple[int, ...] = ()
         self._given_up: dict[int, str] = {}
         self._unloading: set[asyncio.Task[None]] = set()
@@ -68,15 +62,15 @@ class Versions:
     @property
     def serving(self) -> Serving:
         """What serves now."""
-        return self._slot.serving
+        return self.slot.serving
 
     @property
     def has_lost_some(self) -> bool:
         """Whether a version that is to serve is not there and is to be tried now: its host could not be reached, or its weights
         were unusable, or are so since the host was started again."""
-        serving = self._slot.serving
+        serving = self.slot.serving
         wanted = {number for number in (serving.version, serving.canary) if number}
-        return not wanted <= self._host.loaded or any(map(self._missing.is_due, self._absent()))
+        return not wanted <= self.host.loaded or any(map(self._missing.is_due, self._absent()))
 
     @property
     def troubles(self) -> list[str]:
@@ -99,7 +93,7 @@ class Versions:
         TrainingError, and changes nothing."""
         async with self._lock:
             version = await self._loaded(number)
-            await run_sync(self._policies.promote, number, reason, report)
+            await run_sync(self.policies.promote, number, reason, report)
             await self._settle()
             log.info("policy_promoted version=%d reason=%s", number, reason)
             return version
@@ -108,23 +102,23 @@ class Versions:
         """This version serves a share of the sessions from now on."""
         async with self._lock:
             await self._loaded(number)
-            await run_sync(self._policies.canary, number, report, reason)
+            await run_sync(self.policies.canary, number, report, reason)
             await self._settle()
-            log.info("policy_on_trial version=%d share=%g", number, self._canary_share)
+            log.info("policy_on_trial version=%d share=%g", number, self.canary_share)
 
     async def rollback(self, to: int | None, reason: str) -> Serving:
         """Go back; what serves then. Raises RefusedError, and changes nothing, where there is nothing to go back to."""
         async with self._lock:
-            await run_sync(self._policies.rollback, to, reason)
+            await run_sync(self.policies.rollback, to, reason)
             await self._settle()
-            log.warning("policy_rolled_back serving=%d reason=%s", self._slot.serving.version, reason)
-            return self._slot.serving
+            log.warning("policy_rolled_back serving=%d reason=%s", self.slot.serving.version, reason)
+            return self.slot.serving
 
     async def tidy(self, keep: int, remove: Callable[[Weights], None]) -> None:
         """Let go of old weights, all but the newest `keep` and those that serve or may serve again."""
-        for version in await run_sync(self._policies.spare, keep):
+        for version in await run_sync(self.policies.spare, keep):
             await run_sync(remove, version.weights)
-            await run_sync(self._policies.let_go, version.number)
+            await run_sync(self.policies.let_go, version.number)
             log.info("policy_weights_removed version=%d", version.number)
 
     def absorbed_still(self, version: PolicyVersion) -> frozenset[SkillName]:
@@ -132,20 +126,20 @@ class Versions:
         return frozenset(name for name in version.absorbed if self.is_same(name, version.generation))
 
     async def _loaded(self, number: int) -> PolicyVersion:
-        version = await run_sync(self._policies.version, number)
+        version = await run_sync(self.policies.version, number)
         if version is None:
             raise TrainingError(f"there is no version {number}")
         if not version.is_kept:
             raise TrainingError(f"the weights of version {number} are no longer kept{f': {version.note}' if version.note else ''}")
-        if number not in self._host.loaded:
-            await self._host.load(number, version.weights)
+        if number not in self.host.loaded:
+            await self.host.load(number, version.weights)
         return version
 
     async def _wanted(self) -> Serving:
-        serving = await run_sync(self._policies.serving, self._canary_share)
+        serving = await run_sync(self.policies.serving, self.canary_share)
         absorbed = {}
         for number, names in serving.absorbed.items():
-            version = await run_sync(self._policies.version, number) if names else None
+            version = await run_sync(self.policies.version, number) if names else None
             absorbed[number] = frozenset() if version is None else self.absorbed_still(version)
         return replace(serving, absorbed=absorbed)
 
@@ -164,8 +158,8 @@ class Versions:
     async def _give_up(self, number: int, wanted: Serving) -> None:
         reason = f"its weights are lost: {self._missing.why(number)}"
         if number == wanted.version and wanted.canary is not None:
-            await run_sync(self._policies.rollback, None, f"version {number}, with which it was compared, is lost")
-        await run_sync(self._policies.rollback, None, reason)
+            await run_sync(self.policies.rollback, None, f"version {number}, with which it was compared, is lost")
+        await run_sync(self.policies.rollback, None, reason)
         self._missing.came(number)
         self._given_up[number] = reason
         log.error("policy_given_up version=%d reason=%s", number, reason)
@@ -175,13 +169,13 @@ class Versions:
         canary = None if wanted.canary is None or not await self._is_there(wanted.canary) else wanted.canary
         serving = replace(wanted, version=await self._nearest(wanted.version), canary=canary)
         self._wanted_now = tuple(number for number in (wanted.version, wanted.canary) if number)
-        before = self._slot.serving.version
-        self._slot.flip(serving)
+        before = self.slot.serving.version
+        self.slot.flip(serving)
         if serving.version != before:
             self._before = before
-        for number in self._host.loaded - {serving.version, serving.canary, self._before}:
+        for number in self.host.loaded - {serving.version, serving.canary, self._before}:
             # Its running answers are finished first, however long they take, without holding this up.
-            task = asyncio.create_task(self._host.unload(number), name=f"unload version {number}")
+            task = asyncio.create_task(self.host.unload(number), name=f"unload version {number}")
             self._unloading.add(task)
             task.add_done_callback(self._unloading.discard)
 
@@ -191,12 +185,12 @@ class Versions:
     async def _nearest(self, number: int) -> int:
         """This version if it is there, else the nearest before it that is. No other is tried where the host cannot be reached."""
         while number != BASE_POLICY and not await self._is_there(number):
-            number = BASE_POLICY if self._missing.is_waited_for(number) else await run_sync(self._policies.before, number)
+            number = BASE_POLICY if self._missing.is_waited_for(number) else await run_sync(self.policies.before, number)
         return number
 
     async def _is_there(self, number: int) -> bool:
         """Whether this version can answer; it is loaded if it can be, unless that was tried a moment ago."""
-        if number not in self._host.loaded and not self._missing.is_due(number):
+        if number not in self.host.loaded and not self._missing.is_due(number):
             return False
         try:
             await self._loaded(number)
@@ -209,11 +203,13 @@ class Versions:
         return True
 
 
+@dataclass(eq=False)
 class MissingVersions:
     """What is known of versions that are not there."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+    now: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._failures: dict[int, _Failure] = {}
 
     def __contains__(self, version: int) -> bool:
@@ -222,13 +218,13 @@ class MissingVersions:
     def is_due(self, version: int) -> bool:
         """Whether it may be tried now."""
         failure = self._failures.get(version)
-        return failure is None or failure.again_at <= self._now()
+        return failure is None or failure.again_at <= self.now()
 
     def failed(self, version: int, error: TrainingError) -> bool:
         """It could not be loaded; whether that is news."""
         before = self._failures.get(version)
         tries, looks, refusals = (0, 0, 0) if before is None else (before.tries, before.looks, before.refusals)
-        again_at = self._now() + min(_FIRST_PAUSE_S * 2**tries, _LONGEST_PAUSE_S)
+        again_at = self.now() + min(_FIRST_PAUSE_S * 2**tries, _LONGEST_PAUSE_S)
         looks += isinstance(error, WeightsLostError)
         refusals += not isinstance(error, BackendDownError)
         self._failures[version] = _Failure(error, tries + 1, looks, refusals, again_at)
@@ -254,7 +250,7 @@ class MissingVersions:
 
     def told(self, version: int) -> str:
         """The same for people, and when it is tried again."""
-        pause_s = max(0.0, self._failures[version].again_at - self._now())
+        pause_s = max(0.0, self._failures[version].again_at - self.now())
         return f"{self.why(version)}; tried again in {pause_s:.0f} s"
 
 
@@ -270,28 +266,28 @@ class _Failure:
     again_at: float
 
 
+@dataclass(eq=False, kw_only=True)
 class CanaryWatch:
     """Promotes a version on trial, or takes a serving one back, by the verdicts on live turns."""
 
-    def __init__(self, *, policies: SqlPolicies, versions: Versions, share: float, rules: LiveRules | None = None) -> None:
-        self._policies = policies
-        self._versions = versions
-        self._share = share
-        self._rules = rules or LiveRules()
-        self.notice: str | None = None
+    policies: SqlPolicies
+    versions: Versions
+    share: float
+    rules: LiveRules
+    notice: str | None = None
 
     async def look(self) -> LiveReport | None:
         """Promote or take back a version if the evidence says so. Returns the evidence; None where no version is watched."""
-        serving = self._versions.serving
+        serving = self.versions.serving
         if serving.canary is None:
             return await self._look_back(serving.version)
         report = await run_sync(self._report, serving.canary, serving.version)
         try:
             match report.ruling:
                 case LiveRuling.PROMOTE:
-                    await self._versions.promote(serving.canary, report.reason)
+                    await self.versions.promote(serving.canary, report.reason)
                 case LiveRuling.ROLL_BACK:
-                    await self._versions.rollback(None, report.reason)
+                    await self.versions.rollback(None, report.reason)
                 case LiveRuling.WAIT:
                     pass
         except (RefusedError, TrainingError) as error:
@@ -305,7 +301,7 @@ class CanaryWatch:
         if report is None or not report.is_worse:
             return report
         try:
-            after = (await self._versions.rollback(None, report.reason)).version
+            after = (await self.versions.rollback(None, report.reason)).version
         except RefusedError as error:
             log.info("version_rolled_back_elsewhere version=%d reason=%s", version, error)
             return report
@@ -315,41 +311,41 @@ class CanaryWatch:
 
     def _since_it_serves(self, number: int) -> LiveReport | None:
         """The evidence on a version that serves for the first time; None of one that a person promoted, whose word stands."""
-        version, since = self._policies.version(number), self._policies.since(number)
+        version, since = self.policies.version(number), self.policies.since(number)
         if version is None or since is None or not since.is_first or version.note == BY_A_PERSON:
             return None
-        before = self._before(self._policies.before(number), since.turn, _BASELINE)
-        found = self._policies.outcomes_by_version({number}, since.turn)
-        decided = [one for one in found if one.outcome is not Outcome.UNKNOWN][: self._rules.settle_after]
+        before = self._before(self.policies.before(number), since.turn, _BASELINE)
+        found = self.policies.outcomes_by_version({number}, since.turn)
+        decided = [one for one in found if one.outcome is not Outcome.UNKNOWN][: self.rules.settle_after]
         turns = [TrialTurn(one.session, True, 1.0, one.outcome, one.skills) for one in decided]
-        return judge_live(turns, replace(self._rules, settle_after=_NEVER), before)
+        return judge_live(turns, replace(self.rules, settle_after=_NEVER), before)
 
     def _report(self, canary: int, serving: int) -> LiveReport:
-        since = self._policies.since(canary)
+        since = self.policies.since(canary)
         cursor = 0 if since is None else since.turn
-        found = self._policies.outcomes_by_version({canary, serving}, cursor)
+        found = self.policies.outcomes_by_version({canary, serving}, cursor)
         # Where the canary answers every session, a turn of the other was under way when it began; it says nothing of chance.
         told_to_one = self._told_to_one(canary, serving)
         turns = [
             TrialTurn(
                 one.session,
                 one.version == canary,
-                self._share,
+                self.share,
                 one.outcome,
                 tuple(name for name in one.skills if name not in told_to_one),
             )
             for one in found
-            if self._share < 1.0 or one.version == canary
+            if self.share < 1.0 or one.version == canary
         ]
-        return judge_live(turns, self._rules, self._before(serving, cursor) if self._share == 1.0 else None)
+        return judge_live(turns, self.rules, self._before(serving, cursor) if self.share == 1.0 else None)
 
     def _told_to_one(self, canary: int, serving: int) -> frozenset[SkillName]:
         """Skills in the prompts of one of the two only, since the other has absorbed them: of these the coin tells nothing."""
-        absorbed = self._versions.serving.absorbed
+        absorbed = self.versions.serving.absorbed
         return absorbed.get(canary, frozenset()) ^ absorbed.get(serving, frozenset())
 
     def _before(self, serving: int, cursor: int, most: int = 10_000) -> Baseline | None:
         """What the serving version did before the other began, in its newest `most` turns."""
-        past = [one.outcome for one in self._policies.outcomes_by_version({serving}, 0, before=cursor, limit=most)]
+        past = [one.outcome for one in self.policies.outcomes_by_version({serving}, 0, before=cursor, limit=most)]
         passed, failed = past.count(Outcome.PASS), past.count(Outcome.FAIL)
         return Baseline(passed, passed + failed) if passed + failed else None

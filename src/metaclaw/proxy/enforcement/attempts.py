@@ -1,6 +1,6 @@
-"""The attempts at one answer: what was sent and said in each, which rules they broke, and what is kept of them.
+"""The attempts at one answer: what was sent and received in each, and which rules they broke.
 
-The true sequence (attempt, refusal, attempt) is what the provider is asked next, and what later requests hold in place of the
+The true sequence (attempt, refusal, attempt) is sent to the provider with the next attempt. Later requests hold it in place of the
 message that the client was shown.
 """
 
@@ -32,7 +32,7 @@ from metaclaw.proxy.response import TurnBuilder
 from metaclaw.wires import HeldCall, encode_json, plain_text, wire_format
 
 MOST_RETRIES: Final = 2
-# The result of a call beside one that was refused, for the model.
+# The result, for the model, of a call beside a refused call.
 _SIBLING: Final = "Not run, because another call of the same answer was refused. Send this call again if it is still needed."
 
 
@@ -67,17 +67,17 @@ class Attempts:
 
     @property
     def warns(self) -> bool:
-        """Whether all rules that the last one breaks let its calls through with a warning."""
+        """Whether all rules that the last attempt breaks let its calls through with a warning."""
         return all(one.rule.warns for one in self.last.ruling.broken)
 
     def next_body(self) -> bytes | None:
-        """The body of the next request to the provider; None if it is not asked again."""
+        """The body of the next request to the provider; None if there is no further attempt."""
         if len(self.made) > MOST_RETRIES or not all(self._is_exact(made) for made in self.made):
             return None
         return append_items(self.builder.provider_wire, self.made[0].sent, self._sequence(len(self.made)))
 
     def merged(self, last: Sequence[Part], finish: Finish | None, *, is_last_said: bool = True) -> Completion:
-        """One answer: what all attempts said in words, then `last`, which stands for the last attempt if `is_last_said`."""
+        """One answer: the texts of all attempts, then `last`, which replaces the last attempt if `is_last_said`."""
         first, earlier = self.made[0].completion, self.made[:-1] if is_last_said else self.made
         said = [part for made in earlier for part in made.completion.parts if not isinstance(part, ToolCall)]
         return Completion(first.id, first.model, (*said, *last), finish, self.usage())
@@ -86,8 +86,8 @@ class Attempts:
         return {one.rule.name: one.rule for made in self.made for one in made.ruling.broken}
 
     def enforcement(self, end: HoldEnd, text: str, trouble: str) -> Enforcement:
-        """What is kept: the rules that held, each attempt as a turn, and the true answer. `text` is what stopped the calls, and
-        `trouble` why the provider could not be asked again."""
+        """The record: the rules that held, each attempt as a turn, and the true answer. `text` was shown in place of the calls;
+        `trouble` says why the provider could not be asked again."""
         more = f"; the model could not be asked again: {trouble}" if trouble else ""
         all_broken = [one for made in self.made for one in made.ruling.broken]
         rules = []
@@ -107,11 +107,11 @@ class Attempts:
         except WireError:
             return False
         last = items[-1] if isinstance(items, list) and items else None
-        # An answer that goes on with a message of the client's cannot be told apart from it.
+        # An answer that continues an assistant message of the client cannot be separated from it.
         return not (wire.continues_messages and isinstance(last, dict) and last.get("role") == "assistant")
 
     def _sequence(self, refused: int) -> list[Json]:
-        """The attempts as the provider made them, the first `refused` of them with the results that refuse their calls."""
+        """The messages of all attempts, the first `refused` of them followed by tool results that refuse their calls."""
         wire = wire_format(self.builder.provider_wire)
         found: list[Json] = []
         for place, made in enumerate(self.made):
@@ -155,7 +155,7 @@ class Attempts:
         return plain_text("".join(text_of(made.completion) for made in self.made))
 
     def is_empty(self) -> bool:
-        """Whether nothing is left for the client: the last attempt calls nothing, and none said anything."""
+        """Whether the client would get an empty answer: no calls in the last attempt, and no text in any."""
         return not self.last.calls and not self._all_text()
 
     def _turns(self) -> Iterator[Turn]:
@@ -219,7 +219,7 @@ def stop_text(rules: Mapping[SkillName, HeldRule], turn: TurnId, asked_again: in
 
 
 def silence_text(rules: Mapping[SkillName, HeldRule], turn: TurnId) -> str:
-    """The text instead of an empty message, which providers refuse in later requests."""
+    """The text in place of an empty message, because providers refuse empty messages in later requests."""
     named = ", ".join(f"`{name}`" for name in rules)
     return (
         f"{STOPPED_BY_US}, because it breaks the rule {named}, and the model had nothing else to say. "

@@ -1,12 +1,12 @@
-"""What enforcement adds to a request: the rules that hold its tool calls, and true answers that are put back into its history.
+"""Find the rules that hold a request's tool calls, and put true answers back into its history.
 
-While any rule is enforced, a built-in one is as well: an agent does not lift, change or stop the rules itself. By that rule a tool
-call that sends a request is held only if the request goes to this program: by its port, its key in the path, or a variable that
-points agents at it. Other servers have a path `/api/rules`, too.
+While any rule is held, a built-in rule is held as well: an agent must not lift, change or stop the rules. It holds HTTP requests
+only if they go to this program, which is recognised by its port, its key in the path, or a variable that points agents at it: other
+servers may have a path `/api/rules` too.
 
-A client whose calls were held keeps a message that no provider made. Providers refuse changed reasoning for good, so every later
-request gets the true sequence in its place, also after a restart and when enforcement is off. Such a message is known again by the
-ids of its calls, within its session, or, where a conversation comes from a session unknown to us, among the speaker's own.
+A client whose calls were held keeps a message that no provider wrote. Providers reject histories with changed reasoning, so every
+later request gets the true sequence in place of that message, also after a restart and when enforcement is off. The message is
+recognised by the ids of its calls, among the answers of its session; if the session is unknown, among the answers of the speaker.
 """
 
 import logging
@@ -88,7 +88,7 @@ _PIPED_INTO_KILL = (
 
 @lru_cache(16)
 def keep_rules(port: int) -> HeldRule:
-    """The built-in rule of a program that listens on this port."""
+    """The built-in rule that protects the rules of a program that listens on this port."""
     pattern = f"(?s)^(?:{'|'.join((_COMMANDS, _PROCESSES, _FILES, _REQUESTS))})|{_PIPED_INTO_KILL}".replace("{port}", str(port))
     text = "An agent does not lift, change or remove the rules of the person it works for."
     check = PatternCheck(pattern, must_match=False, where=Where(Place.CALLS, "shell|edit"))
@@ -108,7 +108,7 @@ class HeldRules:
         today: Callable[[], date] = date.today,
         port: int = _DEFAULT_PORT,
     ) -> None:
-        """`port` is the one this program listens on: requests to it are told from those to other servers."""
+        """`port` is the one this program listens on."""
         self._view = view
         self._port = port
         self._teams = teams
@@ -118,7 +118,7 @@ class HeldRules:
         self._scoped: dict[int, tuple[object, tuple[HeldRule, ...], frozenset[SkillName]]] = {}
 
     def for_speaker(self, scope: Scope, placed: Sequence[SkillName]) -> tuple[HeldRule, ...]:
-        """The held rules in force for this speaker: those for every task, and of the others those placed in the prompt."""
+        """The held rules for this speaker: the rules for every task, and those of the others that are placed in the prompt."""
         view = self._view()
         if view is not self._seen:
             self._seen, self._scoped = view, {}
@@ -140,7 +140,7 @@ class HeldRules:
     def _placed(
         self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
     ) -> tuple[HeldRule, ...]:
-        """The rules for every task, and of the others those placed in the prompt."""
+        """Of the rules in force, those for every task; and all held rules that are placed in the prompt."""
         if names.issuperset(name for name in placed if name in self._held) and all(rule.is_always for rule in in_force):
             return in_force
         found = [rule for rule in in_force if rule.is_always or rule.name in placed]
@@ -149,7 +149,7 @@ class HeldRules:
 
 
 def held_rule(skill: Skill) -> HeldRule | None:
-    """The held rule that a skill is, if it is one: a person's, with `enforce: hold` and a check of tool calls that is settled."""
+    """The skill as a held rule, if it is a person's, has `enforce: hold` and a confirmed check of tool calls; else None."""
     if skill.extra.get("enforce") != "hold" or skill.author is Authorship.EVOLVER or skill.extra.get("check_state") == "proposed":
         return None
     if not can_hold(skill):
@@ -168,7 +168,7 @@ def held_rule(skill: Skill) -> HeldRule | None:
 
 
 class Stored(Protocol):
-    """A true answer in the ledger, and whose it is."""
+    """A true answer in the ledger, with its turn, session and user."""
 
     @property
     def turn(self) -> TurnId: ...
@@ -188,7 +188,7 @@ class AnswerStore(Protocol):
 
 
 class TrueAnswers:
-    """The true answers that later requests may need: their ids at hand, their messages read when one comes."""
+    """The true answers for later requests. Their ids are in memory; their messages are read from the store when needed."""
 
     def __init__(self, store: AnswerStore | None = None) -> None:
         self._store = store
@@ -198,13 +198,13 @@ class TrueAnswers:
         self._kept: OrderedDict[TurnId, TrueAnswer] = OrderedDict()
 
     def load(self) -> None:
-        """Learn the ids of what is in the ledger. Blocks; raises StoreError."""
+        """Index the true answers in the ledger. Blocks; raises StoreError."""
         if self._store is not None:
             for stored in reversed(list(self._store.newest())):
                 self._index(stored.turn, stored.session, stored.user, stored.answer)
 
     def add(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
-        """Keep the true answer of a turn whose client was shown another."""
+        """Keep the true answer of a turn whose client was shown a different one."""
         self._index(turn, session, user, answer)
         self._keep(turn, answer)
 
@@ -228,13 +228,13 @@ class TrueAnswers:
         if ids:
             self._needles[turn] = tuple({needle.encode() for one in known for needle in (one, plain_id(one))})
         else:
-            # Known by its text alone, which cannot be searched for in bytes: it is tried with every request of its session.
+            # It has only its text, which cannot be searched for in bytes: try it with every request of its session.
             self._needles[turn] = (b"",)
             self._of_id[user, turn] = turn
         self._of_id |= {(user, plain_id(one)): turn for one in known}
 
     def concerns(self, incoming: Incoming, origin: Origin) -> list[TurnId]:
-        """The turns whose answers this request's history seems to hold."""
+        """The turns whose answers may be in this request's history."""
         if not self._of_id:
             return []
         body, user = incoming.body, origin.scope.user
@@ -250,7 +250,7 @@ class TrueAnswers:
         return turns if kept is None else [*turns, kept]
 
     def _look_through(self, body: bytes, user: str | None) -> list[TurnId]:
-        """The speaker's own true answers whose ids stand in a history that comes for the first time."""
+        """The speaker's true answers whose ids are in the history of a session that is new to us."""
         if len(self._of_session) > _MOST_SESSIONS:
             self._of_session = {session: turns for session, turns in self._of_session.items() if turns}
         ids = (one.decode("latin-1") for pattern in (_ID, _MARK) for one in pattern.findall(body))
@@ -258,7 +258,7 @@ class TrueAnswers:
         return list(dict.fromkeys(turn for turn in found if turn is not None))
 
     async def read(self, turns: Sequence[TurnId]) -> tuple[TrueAnswer, ...]:
-        """The true answers of these turns; one that cannot be read is left out and logged."""
+        """The true answers of these turns. An answer that cannot be read is left out and logged."""
         found = []
         for turn in turns:
             answer = self._kept.get(turn)
@@ -279,7 +279,7 @@ _KEPT_ELSEWHERE: Final = "the provider keeps the conversation, or answers in the
 
 
 class Enforcer:
-    """Knows which rules hold, whether enforcement is on, and what became of answers that were held."""
+    """Decides which rules hold a request, restores true answers in histories, and announces held calls."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class Enforcer:
 
     @staticmethod
     def can_hold(incoming: Incoming) -> bool:
-        """Whether this request's calls can be refused: not where the provider keeps the conversation, or answers later."""
+        """Whether calls can be held: not if the provider stores the conversation or answers in the background."""
         return not wire_format(incoming.wire).is_kept_by_provider(incoming.json)
 
     async def histories(self, incoming: Incoming, origin: Origin) -> tuple[TrueAnswer, ...]:
@@ -315,7 +315,7 @@ class Enforcer:
         return await self.answers.read(turns) if turns else ()
 
     async def recorded(self, turn: Turn, failed: Sequence[tuple[HeldRule, str]], not_held: Sequence[HeldRule] = ()) -> None:
-        """Announce what was held, and rules that could not hold, once the turn is recorded."""
+        """Announce held calls, failed checks and rules that could not hold. Called once the turn is recorded."""
         found = turn.enforcement
         told: dict[str, Json]
         if not_held:
@@ -339,7 +339,7 @@ class Enforcer:
             await self._tell("rule_held", told)
 
     def remember(self, turn: Turn) -> None:
-        """From now on put the turn's true answer in the place of what the client was shown."""
+        """Put the turn's true answer into later requests, in place of what the client was shown."""
         if turn.enforcement is not None and turn.enforcement.answer is not None:
             self.answers.add(turn.id, turn.session, turn.scope.user, turn.enforcement.answer)
 
@@ -349,7 +349,7 @@ class Enforcer:
 
 
 def restore_body(wire: Wire, body: bytes, answers: Sequence[TrueAnswer]) -> bytes | None:
-    """A request's body in this wire with the true messages in place of what its client was shown; None where nothing is changed."""
+    """A request's body with true answers in place of what its client was shown; None if nothing changes."""
     try:
         fields = parse_object(body)
     except WireError:
@@ -372,7 +372,7 @@ def restore_body(wire: Wire, body: bytes, answers: Sequence[TrueAnswer]) -> byte
 
 
 def restore_fields(wire: Wire, fields: Mapping[str, Json], answers: Sequence[TrueAnswer]) -> dict[str, Json] | None:
-    """The same for a body that has been read. Items that are not changed are the same objects."""
+    """The same for a decoded body. Unchanged items are the same objects as before."""
     format_, restored = wire_format(wire), dict(fields)
     key, previous = format_.list_key, format_.previous_key
     is_changed = False
@@ -397,7 +397,7 @@ def restore_fields(wire: Wire, fields: Mapping[str, Json], answers: Sequence[Tru
 
 
 def append_items(wire: Wire, body: bytes, items: Sequence[Json]) -> bytes:
-    """A request's body with further messages; what stands before them stays as it is."""
+    """A request's body with messages appended; the bytes before them stay the same."""
     key, added = wire_format(wire).list_key, b",".join(map(encode_json, items))
     try:
         begin, end = JsonDocument(body).field(key)

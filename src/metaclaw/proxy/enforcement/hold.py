@@ -1,5 +1,5 @@
-"""One answer whose tool calls are held back until the rules have been checked. What a provider answers in the client's wire is
-relayed, anything else is rendered."""
+"""Serve one answer whose tool calls are held back until the rules have been checked. An answer in the client's wire is relayed;
+every other answer is rendered."""
 
 import logging
 import time
@@ -49,9 +49,9 @@ log = logging.getLogger(__name__)
 
 
 class RelayedStream:
-    """A relayed stream whose calls are held: text goes on as it comes, the events of calls wait.
+    """A relayed stream whose calls are held: text is sent at once, the events of calls wait.
 
-    `hold` has the bytes of the calls, `tail` those of the end, and `passed` went to the client.
+    `hold` has the bytes of the calls, `tail` has the bytes of the end, and `passed` are the bytes released so far.
     """
 
     def __init__(self, builder: TurnBuilder, sender: ResponseSender) -> None:
@@ -64,7 +64,7 @@ class RelayedStream:
         self._is_whole = False
 
     async def take_in(self, opened: Relayed, opening: bytes) -> None:
-        """Read the stream up to its end, and pass on what is not held."""
+        """Read the stream to its end, and send what is not held."""
         builder, sender = self._builder, self._sender
         builder.streamed = True
         builder.status = sender.status = opened.status
@@ -80,7 +80,7 @@ class RelayedStream:
         self._release(self.hold.close())
 
     def facts(self) -> Facts:
-        """The facts of the stream. Raises UpstreamError where it broke off."""
+        """The facts of the stream. Raises UpstreamError if it ended too early."""
         facts = streamed_facts(self._builder.incoming.wire, self._builder.said)
         if facts.error is not None:
             raise UpstreamError(facts.error)
@@ -89,11 +89,11 @@ class RelayedStream:
         return facts
 
     def release_held(self) -> None:
-        """Send the calls on."""
+        """Send the held calls to the client."""
         held, watch = self.hold.held, self._watch
         is_known = self._builder.footer is None and watch is not None and watch.terminal and not self.tail.held()
         if is_known and watch is not None and held.endswith(end := watch.held()):
-            # Where the end begins is known already.
+            # `watch` has found where the end begins.
             self.tail, held = watch, held[: -len(end)]
             self._builder.relayed_bytes += len(held)
             self._sender.send(held)
@@ -118,7 +118,7 @@ class RelayedStream:
         builder.say(chunk)
         if builder.footer is not None or not self.hold.has_words or not self.hold.is_free_of_calls(chunk):
             return self._pass_on(chunk)
-        # Nearly every piece of a text goes this way, as it would without held rules; the client has been sent words before.
+        # The fast path for text, as without held rules: the client has been sent text before, so the head is out.
         self.passed.append(chunk)
         released = tail.feed(chunk)
         self._is_whole = tail.terminal and tail.held().endswith(BLANK_LINES)
@@ -126,11 +126,11 @@ class RelayedStream:
         return (not released or client.send(released)) and not self._is_whole
 
     def _pass_on(self, chunk: bytes) -> bool:
-        """Hold or send a piece of the stream; False where reading must pause."""
+        """Hold or send a piece of the stream; False if reading must pause."""
         data = self.hold.feed(chunk)
         went = self._release(data)
         if self.hold.has_calls:
-            # The end waits among what is held, and the provider may leave the connection open behind it.
+            # The end of the stream is held too, and the provider may leave the connection open after it.
             if self._watch is None:
                 self._watch = TailHold(self._builder.incoming.wire)
                 self._watch.feed(self.hold.held + self.hold.unfinished)
@@ -172,7 +172,7 @@ class Hold:
         """Rules whose check could not be run, and why."""
 
     async def answer(self, opened: Opened) -> bytes:
-        """Get the answer to the client, up to its tail."""
+        """Send the answer except its tail, and return the tail."""
         builder = self._builder
         try:
             match opened:
@@ -189,7 +189,7 @@ class Hold:
         finally:
             self._sender.close()
 
-    # The provider speaks the client's wire: its bytes are the answer unless a rule is broken.
+    # The provider speaks the client's wire: its bytes are relayed unless a rule is broken.
 
     async def _relay_stream(self, opened: Relayed, opening: bytes) -> bytes:
         stream = RelayedStream(self._builder, self._sender)
@@ -206,7 +206,7 @@ class Hold:
         return stream.finish(facts)
 
     async def _retry_stream(self, stream: RelayedStream, calls: Sequence[HeldCall], ruling: Ruling) -> bytes:
-        """Go on with a stream whose calls break a rule."""
+        """Continue a stream whose calls break a rule with further attempts."""
         builder, wire = self._builder, self._builder.incoming.wire
         shown = b"".join(stream.passed)
         if builder.footer is None:
@@ -260,7 +260,7 @@ class Hold:
         return ruling
 
     def _text_for_programs(self, calls: Sequence[HeldCall]) -> str:
-        """The text of a relayed answer, read only where a rule's check is a program."""
+        """The text of a relayed answer; empty if no check is a program, because only programs get it."""
         builder = self._builder
         if not self._has_programs():
             return ""
@@ -282,7 +282,7 @@ class Hold:
         return builder.translated if builder.translated is not None else apply_splices(builder.incoming.body, builder.splices)
 
     def _request(self) -> ChatRequest:
-        """The request as a writer needs it, also where all of it cannot be read."""
+        """The parsed request; if it cannot be parsed, only the fields that a writer needs."""
         incoming = self._builder.incoming
         try:
             return wire_format(incoming.wire).parse_request(parse_object(incoming.body))
@@ -293,7 +293,7 @@ class Hold:
 
 
 def _read(wire: Wire, said: bytes, calls: Sequence[HeldCall], *, stream: bool) -> Completion:
-    """An answer in the client's wire; of one that cannot be read, just its calls."""
+    """Parse an answer in the client's wire. If it cannot be parsed, the result has only its calls."""
     try:
         return read_answer(wire, stream, said)
     except (UpstreamError, WireError) as error:

@@ -1,4 +1,4 @@
-"""Asking the provider again after calls that break a rule, until they comply or the retries are used up."""
+"""Ask the provider again after calls that break a rule, until its calls comply or the retries are used up."""
 
 import asyncio
 import time
@@ -45,12 +45,12 @@ from metaclaw.proxy.response import (
 from metaclaw.wires import HeldCall, StreamWriter, collect, deltas_of, wire_format
 
 _HEAD_WAIT_S: Final = 5.0
-"""How long the head of a stream waits for its first text, so that its header fields can name rules that held."""
+"""How long the response head waits for the first text, so that its header fields can name the rules that held."""
 
 
 @dataclass(slots=True)
 class ResponseSender:
-    """The way of a held answer to the client: its head waits for the first words, and what is shown is kept for the ledger."""
+    """Sends a held answer to the client: delays the head until the first text, and records what is shown."""
 
     builder: TurnBuilder
     client: Client
@@ -68,7 +68,7 @@ class ResponseSender:
             self._timer.cancel()
 
     def send(self, data: bytes, *, now: bool = False) -> bool:
-        """Send events. Until there is text, or it is known whether a rule held, they wait for the head, which names such rules."""
+        """Send events; they are buffered until `now` or the timer sends the head, which names the rules that held."""
         if self.client.started:
             return self.client.send(data) if data else True
         if data:
@@ -86,7 +86,7 @@ class ResponseSender:
                 self.client.send(b"".join(self._waiting))
 
     async def say(self, writer: StreamWriter, delta: Delta, *, now: bool = True) -> None:
-        """Send a part of the answer."""
+        """Write a delta in the client's wire and send it."""
         data = writer.write(delta)
         if self.builder.footer is not None:
             data = self.builder.footer.feed(data)
@@ -95,7 +95,7 @@ class ResponseSender:
             await self.client.drain()
 
     async def finish_stream(self, writer: StreamWriter, waiting: Sequence[Delta], end: End) -> bytes:
-        """Send what waited and end the answer; return its tail."""
+        """Send the waiting deltas and end the answer; return its tail."""
         builder = self.builder
         for delta in waiting:
             await self.say(writer, delta)
@@ -108,7 +108,7 @@ class ResponseSender:
         return tail
 
     def finish_whole(self, completion: Completion, request: ChatRequest) -> bytes:
-        """Make a whole answer; return its body."""
+        """Defer the head of a whole answer; return its body."""
         builder = self.builder
         body = render_whole(builder, completion, request)
         self._end(completion.finish, completion.usage, completion.tokens)
@@ -133,7 +133,7 @@ _BREAK: Final = "\n\n"
 
 @dataclass(slots=True)
 class ReceivedDeltas:
-    """An attempt that arrives in deltas: calls wait, and in most wires everything behind them."""
+    """The deltas of one attempt: `all` of them, and those `waiting` to be judged (calls, and in most wires all behind them)."""
 
     waiting: list[Delta] = field(default_factory=list)
     all: list[Delta] = field(default_factory=list)
@@ -141,17 +141,17 @@ class ReceivedDeltas:
 
 @dataclass(slots=True)
 class Retries:
-    """Asks for one answer until its calls comply."""
+    """Repeats one answer until its calls comply."""
 
     builder: TurnBuilder
     opener: Opener
     sender: ResponseSender
     attempts: Attempts
     judge: Callable[[Sequence[HeldCall], str], Awaitable[Ruling]]
-    """Says which rules the calls of an answer break, given its text."""
+    """Finds the rules that the calls of an answer break, given its text."""
 
     async def streaming(self, writer: StreamWriter) -> bytes:
-        """Go on with an answer that is being streamed; return its tail."""
+        """Continue an answer that is being streamed; return its tail."""
         received = ReceivedDeltas()
 
         async def receive(deltas: AsyncIterator[Delta]) -> list[Delta]:
@@ -160,7 +160,7 @@ class Retries:
 
         while (body := self.attempts.next_body()) is not None:
             received = ReceivedDeltas()
-            self.builder.enforced = tuple(self.attempts.broken_rules())  # before the head goes out with the next words
+            self.builder.enforced = tuple(self.attempts.broken_rules())  # before the head is sent with the next text
             try:
                 await self._attempt(body, receive)
             except (UpstreamError, WireError) as error:
@@ -179,7 +179,7 @@ class Retries:
         return await self._release(writer, waiting)
 
     async def whole(self, request: ChatRequest) -> bytes:
-        """Make a whole answer; return its body."""
+        """Repeat a whole answer; return its body."""
         while (body := self.attempts.next_body()) is not None:
             try:
                 await self._attempt(body, _all_of)
@@ -217,7 +217,7 @@ class Retries:
     async def receive(
         self, deltas: AsyncIterator[Delta], writer: StreamWriter, received: ReceivedDeltas, *, is_first: bool
     ) -> None:
-        """Pass text on as it comes; what must wait is kept in its order. Raises UpstreamError for an answer that breaks off."""
+        """Send text at once and keep what must wait, in order. Raises UpstreamError if the answer ends too early."""
         builder, is_ordered = self.builder, wire_format(self.builder.incoming.wire).is_ordered
         has_broken = is_first
         async for delta in deltas:
@@ -245,7 +245,7 @@ class Retries:
         raise broken_off(builder)
 
     async def _attempt(self, body: bytes, receive: Callable[[AsyncIterator[Delta]], Awaitable[list[Delta]]]) -> None:
-        """Ask the same provider again and judge what it says. Raises UpstreamError."""
+        """Ask the same provider again and judge its answer. Raises UpstreamError."""
         builder, began = self.builder, time.perf_counter()
         builder.unsay()
         opened = await self.opener.again(builder, body)
@@ -258,11 +258,11 @@ class Retries:
         await self.judge_rendered(opened, body, collect(received), began)
 
     async def judge_rendered(self, opened: Opened, sent: bytes, completion: Completion, began: float) -> Attempt:
-        """Judge an answer that came in deltas, and keep it as an attempt unless it is the first and complies."""
+        """Judge an answer that came in deltas. Keep it as an attempt unless it is the first and complies."""
         calls = calls_of(completion)
         ruling = await self.judge(calls, text_of(completion)) if calls else Ruling()
         if isinstance(opened, Generated):
-            # A model has no bytes of its own: the answer is kept as the client's wire writes it.
+            # A model in this process sends no bytes: keep the answer as rendered in the client's wire.
             said, stream = wire_format(self.builder.provider_wire).render_answer(completion, opened.request), False
         else:
             said, stream = self.builder.said, opened.opening is not None
@@ -290,7 +290,7 @@ class Retries:
         return text
 
     def _settle(self, end: HoldEnd, text: str = "", trouble: str = "") -> None:
-        """Record what was done: for the ledger, for later requests, and for the response's header fields."""
+        """Record the rules that held: for the ledger, for later requests, and for the response's header fields."""
         self.builder.enforced = tuple(self.attempts.broken_rules())
         self.builder.enforcement = self.attempts.enforcement(end, text, trouble)
 

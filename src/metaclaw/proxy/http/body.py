@@ -1,10 +1,10 @@
-"""A request's body: its fields are decoded at once, its messages one by one, and both are found in the raw JSON bytes.
+"""Decode a request's body, and find the positions of its values in the JSON bytes.
 
-An agent sends its whole conversation with every request, and nearly all of it has been seen before. So messages stay bytes, with
-their places in the body, until their meaning is needed. A body that is odd in any way is decoded whole.
+An agent sends its whole conversation with every request, and nearly all of it has been seen before. So the top-level fields are
+decoded at once, but each message stays bytes until it is needed. A body with an unusual shape is decoded completely.
 
-msgspec gives the exact bytes of every value but not their place, so places are found by walking from one to the next, and each is
-checked against the bytes it must hold. What cannot be found beyond doubt raises UnsafeBytesError.
+msgspec gives the bytes of every value but not their position. Positions are found by walking from one value to the next, and each
+is checked against the bytes. A position that cannot be found with certainty raises UnsafeBytesError.
 """
 
 import json
@@ -37,11 +37,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class UnsafeBytesError(Exception):
-    """The place of a value cannot be told from the bytes beyond doubt."""
+    """The position of a value cannot be found with certainty."""
 
 
 class JsonDocument:
-    """A JSON object in bytes, searched only as far as needed."""
+    """A JSON object in bytes, which is searched for the positions of its values when they are needed."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -88,13 +88,13 @@ class JsonDocument:
 
 
 def raw_items(body: bytes, key: str) -> list[msgspec.Raw]:
-    """The items of the list under a top-level key (`messages` or `input`), as bytes; where the key stands twice, of the last."""
+    """The items of the list under a top-level key (`messages` or `input`), as bytes. Of a duplicate key, the last one counts."""
     raws: list[msgspec.Raw] = getattr(_LISTS[key](body), key)
     return raws
 
 
 def item_spans(body: bytes, begin: int, raws: list[msgspec.Raw]) -> list[Span]:
-    """The span of each item of the list that begins at `begin`, if `raws` are its items: each length leads to the next."""
+    """The span of each item of the list at `begin`, whose items are `raws`: the length of each leads to the next."""
     if body[begin] != _BRACKET:
         raise _surprise(begin)
     spans: list[Span] = []
@@ -128,7 +128,7 @@ def value_span(body: bytes, span: Span, key: str) -> Span:
 
 
 def string_span(body: bytes, span: Span, key: str, value: str) -> Span:
-    """The same where the value is this string: mostly it stands there as we would write it, and need not be read again."""
+    """The same for a value known to be this string: if the bytes are as we would encode it, they need not be decoded."""
     begin = _only_value(body, span, key)
     if begin is not None and body.startswith(written := _encode(value), begin):
         return begin, begin + len(written)
@@ -148,19 +148,19 @@ def field_spans(body: bytes, span: Span) -> dict[str, Span]:
         spans[key] = (at, at + len(value))
         at += len(value)
     if spans and skip_blanks(body, at) != end - 1:
-        raise UnsafeBytesError("a key stands twice in one object")
+        raise UnsafeBytesError("an object has the same key twice")
     return spans
 
 
 def skip_blanks(body: bytes, at: int) -> int:
-    """The first byte at or behind `at` that is not white space."""
+    """The offset of the first byte from `at` on that is not white space."""
     while body[at] in _BLANKS:
         at += 1
     return at
 
 
 def skip_blanks_back(body: bytes, at: int) -> int:
-    """The place behind the last byte before `at` that is not white space."""
+    """The offset behind the last byte before `at` that is not white space."""
     while body[at - 1] in _BLANKS:
         at -= 1
     return at
@@ -173,10 +173,10 @@ def _object_span(body: bytes) -> Span:
 
 
 def first_value(body: bytes, span: Span, key: str) -> int | None:
-    """Where the value of the first `key` of the object at `span` begins, if one look proves it.
+    """The offset of the value of the first `key` in the object at `span`, if a text search alone proves it; else None.
 
-    In valid JSON `"key":` whose first quote is not escaped is a key at some depth, and where only one bracket was opened before,
-    that depth is the object's own.
+    In valid JSON, `"key":` with an unescaped first quote is a key at some depth. If only one bracket was opened before it, it is a
+    key of the object itself.
     """
     begin, end = span
     token = _token(key)
@@ -187,7 +187,7 @@ def first_value(body: bytes, span: Span, key: str) -> int | None:
 
 
 def _only_value(body: bytes, span: Span, key: str) -> int | None:
-    """The same, if there is no second such key."""
+    """The same, but None if the key occurs again."""
     begin = first_value(body, span, key)
     return None if begin is None or body.find(_token(key), begin, span[1]) >= 0 else begin
 
@@ -203,7 +203,7 @@ def _after_key(body: bytes, at: int, key: str) -> int:
         return at + len(plain)
     written = _STRING.match(body, at)
     if written is None or msgspec.json.decode(written[0]) != key:
-        raise UnsafeBytesError("a key stands twice in one object")
+        raise UnsafeBytesError("an object has the same key twice")
     return written.end()
 
 
@@ -224,13 +224,13 @@ _NULL = b"null"
 MAX_ITEMS = 20_000
 """Default of `proxy.max_items`."""
 _BYTES_PER_ITEM = 200
-"""A body with fewer bytes per allowed item cannot hold so many items that it takes long only to count them."""
+"""A body with fewer bytes per allowed item is decoded without counting its commas first."""
 _COMMAS_PER_ITEM = 20
 _TO_COMMA = re.compile(rb'[^",]*+(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"[^",]*+)*+,', re.DOTALL)
 
 
 class Listed(Sequence[Json]):
-    """The messages of a body, each decoded when it is first looked at. `raws` are their bytes, `spans` their places."""
+    """The messages of a body, each decoded on first use. `raws` are their bytes, `spans` their positions."""
 
     __slots__ = ("_known", "raws", "spans")
 
@@ -261,9 +261,9 @@ class Listed(Sequence[Json]):
 
 
 class Body(dict[str, Json]):
-    """The fields of a body. Where its messages were found in the bytes they are not among them, but are `listed`.
+    """The fields of a body, without its messages if those are in `listed`.
 
-    `item_count` counts messages, tools and blocks of system text; parts of messages are counted as they are read (`take_parts`).
+    `item_count` counts messages, tools and blocks of system text; parts of messages are counted when they are read (`take_parts`).
     """
 
     __slots__ = ("item_count", "listed", "max_items")
@@ -277,27 +277,27 @@ class Body(dict[str, Json]):
         self.max_items = max_items
 
     def take_parts(self, count: int) -> None:
-        """Count the parts of the messages. WireError 413 when that is more than is allowed."""
+        """Count `count` parts of messages. Raises WireError 413 beyond `max_items`."""
         if self.item_count + count > self.max_items:
             raise _too_many(self.max_items)
 
 
 def read(wire: Wire, body: bytes, max_items: int = MAX_ITEMS) -> Body:
-    """The body as a JSON object, or a WireError that says what is wrong with it; 413 when it has more than `max_items` items."""
+    """Decode a body. Raises WireError if it is not a JSON object, or has more than `max_items` items (413)."""
     key = wire_format(wire).list_key
     if len(body) > _BYTES_PER_ITEM * max_items:
         _check_commas(body, max_items)
     try:
         found = _read_in_part(key, body, max_items)
     except (msgspec.MsgspecError, UnsafeBytesError, UnicodeDecodeError, IndexError, RecursionError):
-        found = None  # odd, or wrong; reading all of it will tell
+        found = None  # decode all of it: either that works, or it gives the error message
     fields, listed = (parse_object(body), None) if found is None else found
     count = _count(fields, key) + (0 if listed is None else len(listed))
     return Body(fields, listed, item_count=_checked(count, max_items), max_items=max_items)
 
 
 def check_items(wire: Wire, fields: Mapping[str, Json], max_items: int) -> None:
-    """WireError 413 when the fields of a body hold more than `max_items` messages, parts and tools."""
+    """Raise WireError 413 if a body has more than `max_items` messages, parts and tools."""
     key = wire_format(wire).list_key
     messages = fields.get(key)
     parts = sum(map(count_parts, messages)) if isinstance(messages, list) else 0
@@ -328,7 +328,7 @@ def _count(fields: Mapping[str, Json], key: str) -> int:
 
 
 def _check_commas(body: bytes, max_items: int) -> None:
-    """Refuse a body that would take long to read only because of the number of values in it. Commas in strings do not count."""
+    """Raise WireError 413 for a body with so many values that decoding it takes too long. Commas in strings do not count."""
     most = _COMMAS_PER_ITEM * max_items
     if body.count(b",") <= most:
         return
@@ -360,7 +360,7 @@ def _read_in_part(key: str, body: bytes, max_items: int) -> tuple[dict[str, Json
     if begin is None:
         return None
     if not body.isascii():
-        body.decode("utf-8")  # bytes that are only skipped are not checked
+        body.decode("utf-8")  # msgspec does not check the bytes it skips
     raws = raw_items(body, key)
     if not raws:
         return None
@@ -369,12 +369,12 @@ def _read_in_part(key: str, body: bytes, max_items: int) -> tuple[dict[str, Json
     end = skip_blanks(body, spans[-1][1])
     fields = _decode(body[:begin] + _NULL + body[end + 1 :])
     if not isinstance(fields, dict) or fields.pop(key, 0) is not None:
-        return None  # the key stands there a second time, and that one counts
+        return None  # the key occurs again, and the last one counts
     return fields, Listed([body[start:stop] for start, stop in spans], spans)
 
 
 def parse_object(body: bytes) -> dict[str, Json]:
-    """The body as a JSON object, or a WireError that says what is wrong with it."""
+    """Decode a JSON object. Raises WireError for anything else."""
     try:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -387,7 +387,7 @@ def parse_object(body: bytes) -> dict[str, Json]:
 
 
 def parse_leniently(body: bytes) -> Json:
-    """JavaScript clients may send lone surrogates, which strict parsers refuse; they are a client's text all the same."""
+    """Decode JSON that may contain lone surrogates: JavaScript clients send them, and strict parsers refuse them."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:

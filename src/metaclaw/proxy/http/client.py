@@ -1,4 +1,4 @@
-"""The client's end of one request: its body as it arrives, the response that is sent to it, and whether it is still there."""
+"""One HTTP request and its response: the body as it arrives, the response as it is sent, and whether the client has left."""
 
 import asyncio
 import zlib
@@ -16,16 +16,16 @@ from metaclaw.ports import Headers
 RawHeaders = list[tuple[bytes, bytes]]
 
 UNASKED_BYTES = 1024 * 1024
-"""Bytes of a body that are buffered before it is read, which happens after the key has been checked."""
+"""How much of a body is buffered before the key has been checked and the body is read."""
 
 _STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode("ascii") for status in HTTPStatus}
 _BODILESS = frozenset((204, 304))
 
 
 class Incoming(msgspec.Struct, frozen=True, gc=False):
-    """A request for an answer, read and checked as JSON but not yet understood.
+    """A request for an answer, decoded as JSON but not parsed in its wire.
 
-    `json` are the fields of the body: a `body.Body`, whose messages may be beside them.
+    `json` has the fields of the body (`body.Body`); its messages may be in `json.listed` instead.
     """
 
     wire: Wire
@@ -52,7 +52,7 @@ class Incoming(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClientGone(Exception):  # noqa: N818 - an event, not a failure
-    """The client closed its connection before its answer was whole."""
+    """The client closed its connection before its answer was complete."""
 
 
 class Line(Protocol):
@@ -60,7 +60,7 @@ class Line(Protocol):
 
     peer: str | None
     is_full: bool
-    """Whether more waits to be sent than should."""
+    """Whether the send buffer is above its limit."""
 
     def send(self, data: bytes) -> None: ...
     async def drain(self) -> None: ...
@@ -75,8 +75,8 @@ class Client:
     def __init__(
         self, line: Line, method: str, target: bytes, headers: dict[str, str], *, keeps: bool = True, is_modern: bool = True
     ) -> None:
-        """`target` is what the request line names. `keeps` says whether the connection may be used again, `is_modern` whether the
-        client speaks HTTP/1.1."""
+        """`target` is the target of the request line. `keeps` says whether the connection may be used again, `is_modern` whether
+        the client speaks HTTP/1.1."""
         self.method = method
         self.target = target
         self.headers = headers
@@ -99,7 +99,7 @@ class Client:
         self._watched = False
         self._deferred: tuple[int, RawHeaders] | None = None
         self._chunked = False
-        self._left: int | None = None  # what is missing of a body whose length was declared
+        self._left: int | None = None  # bytes still to send of a response whose length was declared
 
     @property
     def peer(self) -> str | None:
@@ -108,7 +108,7 @@ class Client:
     # The request, as the connection hands it over.
 
     def feed(self, piece: bytes) -> None:
-        """More of the body has come; dropped if the body will not be read."""
+        """Take a piece of the body; it is dropped if the response has ended."""
         if self.ended:
             return
         before, self._size = self._size, self._size + len(piece)
@@ -119,12 +119,12 @@ class Client:
         self._wake()
 
     def close_body(self) -> None:
-        """All of the body has come."""
+        """Record that the body is complete."""
         self.is_whole = True
         self._wake()
 
-    def lose(self, reason: str = "the client went away before its answer was whole") -> None:
-        """The connection is gone, or about to be closed for a `reason`; the first one counts."""
+    def lose(self, reason: str = "the client went away before its answer was complete") -> None:
+        """Record that the connection is lost, or about to be closed. The first `reason` counts."""
         self.gone = True
         self.gone_reason = self.gone_reason or reason
         self._wake()
@@ -138,7 +138,7 @@ class Client:
             self._waiter.set_result(None)
 
     async def read(self, max_bytes: int, timeout_s: float) -> bytes:
-        """The whole body. WireError 413 when it is too large, 408 when it falls silent, ClientGone when the client leaves."""
+        """Read the whole body. Raises WireError (413 if it is too large, 408 if it stops arriving), or ClientGone."""
         if not self.is_whole:
             await self._read_rest(max_bytes, timeout_s)
         if self._size > max_bytes:
@@ -166,23 +166,23 @@ class Client:
         finally:
             self._waiter = None
 
-    # Whether it is still there.
+    # The connection.
 
     def probe(self) -> None:
-        """Send something that every client must ignore: an interim response, or a leading zero of the next chunk's size."""
+        """Send bytes that every client must ignore: an interim response, or a leading zero of the next chunk's size."""
         if self._chunked and not self.ended:
             self._line.send(b"0")
         elif self.is_modern and not self.started:
             self._line.send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def watch(self) -> None:
-        """From now until `unwatch`, a disconnect cancels the task that makes the response, and `gone` tells why."""
+        """From now until `unwatch`, a disconnect sets `gone` and cancels the task that makes the response."""
         self._watched = True
         if self.gone and self.task is not None:
             self.task.cancel("client gone")
 
     def unwatch(self) -> None:
-        """Stop watching; the rest of the answer is sent whether or not anyone reads it."""
+        """Stop watching: a disconnect no longer cancels the task."""
         self._watched = False
 
     async def wait_gone(self) -> None:
@@ -193,7 +193,7 @@ class Client:
     # The response.
 
     def start(self, status: int, headers: RawHeaders) -> None:
-        """Send the status line and headers, once. A body whose length they do not tell goes in chunks."""
+        """Send the status line and headers, once. Without a content length the body is sent in chunks."""
         has_body = self.method != "HEAD" and status not in _BODILESS
         declared = next((value for name, value in headers if name == b"content-length"), None)
         if has_body and declared is None:
@@ -209,12 +209,12 @@ class Client:
         self._line.send(head)
 
     async def write(self, data: bytes) -> None:
-        """Send a piece of the body now; waits where the client reads too slowly."""
+        """Send a piece of the body, then wait if the client reads too slowly."""
         if data and not self.send(data):
             await self.drain()
 
     def send(self, data: bytes) -> bool:
-        """Send a piece of the body now. False where the client reads too slowly: `drain` before the next."""
+        """Send a piece of the body. False if the client reads too slowly: `drain` before the next piece."""
         self._send_piece(data)
         return not self._line.is_full
 
@@ -224,11 +224,11 @@ class Client:
             await self._line.drain()
 
     def defer(self, status: int, headers: RawHeaders) -> None:
-        """Settle how a whole answer will begin; it is sent together with its body by `finish`."""
+        """Set status and headers of a whole answer; `finish` sends them together with its body."""
         self._deferred = (status, headers)
 
     def finish(self, data: bytes = b"") -> None:
-        """Send the last piece of the body, after the deferred beginning if there is one, and end the response."""
+        """Send the deferred head, if there is one, and the last piece of the body; end the response."""
         deferred = self._deferred
         if deferred is not None:
             status, headers = deferred
@@ -241,7 +241,7 @@ class Client:
             if data:
                 self._send_piece(data)
             if self._left:
-                self.keeps = False  # only a closed connection can tell that something is missing
+                self.keeps = False  # only closing the connection shows the client that the body is incomplete
         self.ended = True
         self._line.answered(self)
 
@@ -259,7 +259,7 @@ class Client:
 
     def _head(self, status: int, headers: RawHeaders) -> bytes:
         if not self.is_whole:
-            self.keeps = False  # the rest of the request would be taken for the next one
+            self.keeps = False  # the rest of this request would be parsed as the next one
         lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
         lines += [b"%b: %b\r\n" % field for field in headers]
         lines.append(b"\r\n" if self.keeps else b"connection: close\r\n\r\n")
@@ -279,7 +279,7 @@ def too_large(max_bytes: int) -> WireError:
 
 
 async def read_body(client: Client, headers: Mapping[str, str], *, max_bytes: int, timeout_s: float) -> bytes:
-    """The whole body, unpacked. Raises WireError 413 when it is too large and whatever else `Client.read` raises."""
+    """Read and decompress the whole body. Raises WireError 413 if it is too large, and what `Client.read` raises."""
     declared = headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared) > max_bytes:
         raise too_large(max_bytes)
@@ -292,7 +292,7 @@ async def read_body(client: Client, headers: Mapping[str, str], *, max_bytes: in
 
 
 def unpack(body: bytes, encoding: str, max_bytes: int) -> bytes:
-    """Undo gzip or deflate, refusing to grow beyond the limit."""
+    """Decompress gzip or deflate. Raises WireError 413 beyond `max_bytes`."""
     bits = {"gzip": 31, "x-gzip": 31, "deflate": 15}.get(encoding)
     if bits is None:
         raise WireError(

@@ -16,15 +16,16 @@ log = logging.getLogger(__name__)
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEAD_FIELDS = 256
 KEEP_ALIVE_S = 75.0
-"""How long a connection may wait between two requests, and how long one may take to send a request's head."""
+"""How long a connection may be idle between two requests, and how long a request's head may take to arrive."""
 LINGER_S = 5.0
-"""How long the rest of a request that was answered early is read and dropped: closed at once, the client might never see why."""
+"""How long the rest of a request that was answered early is read and dropped. If the connection were closed at once, the client
+might not see the response."""
 WRITE_TIMEOUT_S = 120.0
-"""How long a client may read nothing of what waits to be sent to it."""
+"""How long a client may leave its response unread."""
 _HEAD_SLICE_BYTES = 4 * 1024
 _BODY_SLICE_BYTES = 16 * 1024
 _MAX_PIECES = 256
-"""Body pieces that are parsed at once. More come only from tiny chunks; their rest waits until other connections had a turn."""
+"""Body pieces parsed at once. Only tiny chunks make more; the rest waits until other connections have been served."""
 _FIRST_PROBE_S = 0.25
 _LAST_PROBE_S = 16.0
 
@@ -33,9 +34,9 @@ Serve = Callable[[Client], Awaitable[None]]
 
 
 class Connection(asyncio.Protocol):
-    """Parses requests and serves them in the order they came. Only the one at work may write.
+    """Parses requests and serves them one after the other. Only the request being served (`_at_work`) may write.
 
-    Parsing stops while a request waits for the one before it, so what a client sends ahead is bounded by one read.
+    Parsing stops while a request waits for the one before it, so at most one read of pipelined data is buffered.
     """
 
     def __init__(self, serve: Serve, listener: "Listener", write_timeout_s: float = WRITE_TIMEOUT_S) -> None:
@@ -70,7 +71,7 @@ class Connection(asyncio.Protocol):
     # What a Client needs (client.Line).
 
     def send(self, data: bytes) -> None:
-        """Send now; dropped if the client has left."""
+        """Send bytes; they are dropped if the client has left."""
         if self._transport is not None:
             self._written_bytes += len(data)
             self._transport.write(data)
@@ -83,13 +84,13 @@ class Connection(asyncio.Protocol):
             await self._drained
 
     def pause(self) -> None:
-        """Read nothing more for now."""
+        """Stop reading until `resume`."""
         if not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Parse what was received meanwhile, then read on."""
+        """Parse what has been received, then read on."""
         if not self._is_paused or self._transport is None or self._transport.is_closing():
             return
         self._is_paused = False
@@ -99,7 +100,7 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def answered(self, client: Client) -> None:
-        """The response is whole: serve the next request, unless this was the last or the client does not read."""
+        """End a response: serve the next request, unless this was the last or the client does not read."""
         self._at_work = None
         transport = self._transport
         if transport is None:
@@ -125,12 +126,12 @@ class Connection(asyncio.Protocol):
         else:
             self._close_at = self._loop.time() + KEEP_ALIVE_S
         if not self._waiting:
-            self.resume()  # also while the last of them is answered: its client may leave
+            self.resume()  # also while the last request is answered, to notice when its client leaves
 
-    # What the listener asks for.
+    # What a Listener needs.
 
     def check(self, now: float) -> None:
-        """Close a connection that has been silent for too long, or that has not taken any of its response for too long."""
+        """Close the connection if it has been idle for too long, or has read none of its response for too long."""
         transport = self._transport
         if transport is None:
             return
@@ -147,7 +148,7 @@ class Connection(asyncio.Protocol):
             transport.close()
 
     def end(self) -> None:
-        """Close as soon as what is being answered is answered."""
+        """Close the connection after the response in progress."""
         self._is_last = True
         if self._at_work is not None:
             self._at_work.keeps = self._at_work.keeps and self._at_work.started
@@ -166,9 +167,9 @@ class Connection(asyncio.Protocol):
         self._parse(self._rest + data if self._rest else data)
 
     def eof_received(self) -> bool:
-        """The client sends nothing more: answer what it has sent whole, then close.
+        """Answer the complete requests, then close.
 
-        One that only closed its sending side and one that is gone look the same until something is sent to them.
+        A client that closed only its sending side and a client that is gone look the same until something is sent to them.
         """
         self._has_eof = True
         if self._arriving is not None:
@@ -179,7 +180,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def _probe(self, after_s: float) -> None:
-        """Send a byte or two that mean nothing: a client that is gone resets the connection, which the next write shows."""
+        """Send bytes without meaning: if the client is gone, the connection is reset, and the next write shows it."""
         if self._transport is None or self._at_work is None:
             return
         self._at_work.probe()
@@ -187,7 +188,7 @@ class Connection(asyncio.Protocol):
             self._loop.call_later(2 * after_s, self._probe, 2 * after_s)
 
     def _parse(self, data: bytes) -> None:
-        """Feed the parser slice by slice, until a request has to wait or this one takes many pieces: the rest is parsed later."""
+        """Feed the parser slice by slice, until a request has to wait or `_MAX_PIECES` is reached: the rest is parsed later."""
         self._rest, self._pieces = b"", 0
         view: bytes | memoryview = data if len(data) <= _HEAD_SLICE_BYTES else memoryview(data)
         at, size = 0, len(data)
@@ -199,7 +200,7 @@ class Connection(asyncio.Protocol):
             try:
                 self._parser.feed_data(piece)
             except httptools.HttpParserUpgrade as upgrade:
-                # No other protocol is spoken here: what follows is the next request.
+                # Upgrades are not supported: the following bytes are the next request.
                 self._parser = httptools.HttpRequestParser(self)
                 at += upgrade.args[0] - len(piece)
             except httptools.HttpParserError:
@@ -248,11 +249,11 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
-            return  # a trailer: nothing downstream could use it
+            return  # a trailer, which is ignored
         self._fields += 1
         if self._fields > MAX_HEAD_FIELDS:
             self._fault = f"The request has more than {MAX_HEAD_FIELDS} header fields."
-            raise ValueError(self._fault)  # the parser makes an error of whatever its callbacks raise
+            raise ValueError(self._fault)  # the parser turns it into an HttpParserError
         headers, key, text = self._headers, name.decode("latin-1").lower(), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
@@ -306,11 +307,11 @@ class Connection(asyncio.Protocol):
                 self._break_off(client)
 
     def _break_off(self, client: Client) -> None:
-        """The response will never be whole, and must not look as if it were."""
+        """Close the connection so that the client sees that the response is incomplete."""
         if self._transport is None:
             return
         if client.is_modern:
-            self._transport.close()  # the last chunk, or some of the declared length, is missing
+            self._transport.close()  # the client misses the last chunk, or part of the declared length
         else:
             self._transport.abort()
 
@@ -332,7 +333,7 @@ _LAST_CHANCE_S = 1.0
 
 
 class Listener:
-    """Serves every request that comes to one socket."""
+    """Accepts the connections of one socket."""
 
     def __init__(self, serve: Serve, write_timeout_s: float = WRITE_TIMEOUT_S) -> None:
         self.connections: set[Connection] = set()
@@ -343,7 +344,7 @@ class Listener:
         self._timer: asyncio.TimerHandle | None = None
 
     async def open(self, listening: socket.socket) -> None:
-        """Begin to serve."""
+        """Start accepting connections."""
         loop = asyncio.get_running_loop()
 
         def connection() -> Connection:
@@ -353,7 +354,7 @@ class Listener:
         self._timer = loop.call_later(_TICK_S, self._tick)
 
     async def close(self, within_s: float, hurry: asyncio.Event) -> None:
-        """Take nothing more in; let running answers finish for so long, or until told to `hurry`, then stop them."""
+        """Accept no more connections. Let running answers finish for `within_s`, or until `hurry` is set; then cancel them."""
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -374,8 +375,8 @@ class Listener:
         hurried = asyncio.create_task(hurry.wait())
         finished = asyncio.create_task(asyncio.wait(self.tasks))
         await asyncio.wait((hurried, finished), timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        for one in (hurried, finished):
-            one.cancel()
+        for waiter in (hurried, finished):
+            waiter.cancel()
         await asyncio.wait((hurried, finished))
 
     def _tick(self) -> None:

@@ -1,4 +1,4 @@
-"""HTTP routing: the key is checked, the body read, and errors have the shape of the client's wire."""
+"""HTTP routing: check the key, read the body, hand the request on, and report errors in the client's wire."""
 
 import asyncio
 import hmac
@@ -33,15 +33,14 @@ _HOW = (
 
 
 class Gatekeeper:
-    """Finds our key in a request and takes it out, so that it never travels on to a provider."""
+    """Finds our key in a request and removes it, so that it is never sent to a provider."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
 
     def admit(self, headers: Mapping[str, str], path_key: str | None) -> dict[str, str] | None:
-        """The header fields that belong to the caller, everything but our key, if some credential of the request is our key; else
-        None."""
-        # Every credential is compared, so that the time taken does not tell which of them was right.
+        """The header fields without our key, if one of the request's credentials is our key; else None."""
+        # Compare every credential, so that the time taken does not show which of them was right.
         found = path_key is not None and self.is_ours(path_key)
         kept = dict(headers)
         for name in _CREDENTIALS:
@@ -57,9 +56,9 @@ class Gatekeeper:
 
     def refusal(self, headers: Mapping[str, str], path_key: str | None) -> str:
         """The message for a caller who is not admitted."""
-        given = [name for name in _CREDENTIALS if _bare(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
-        if given:
-            return f"the key in this request ({', '.join(given)}) is not the MetaClaw key; {_HOW}"
+        sent = [name for name in _CREDENTIALS if _bare(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
+        if sent:
+            return f"the key in this request ({', '.join(sent)}) is not the MetaClaw key; {_HOW}"
         return f"this request carries no MetaClaw key; {_HOW}"
 
     def is_ours(self, value: str) -> bool:
@@ -72,7 +71,7 @@ def _bare(value: str) -> str:
 
 
 def split_path_key(path: str) -> tuple[str, str | None]:
-    """`/k/<key>/v1/…` is the path `/v1/…` with a key; any other path has none."""
+    """Split `/k/<key>/v1/…` into `/v1/…` and the key; any other path has no key."""
     if not path.startswith("/k/"):
         return path, None
     key, slash, rest = path[3:].partition("/")
@@ -86,7 +85,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 async def serve_asgi(app: Asgi, client: Client, path: str, query: str, body: bytes, *, has_key: bool = True) -> None:
-    """Have an application answer a request whose body has been read. `has_key` says whether our key came with it."""
+    """Have an ASGI application answer a request whose body has been read. `has_key` says whether the request had our key."""
     scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -112,7 +111,7 @@ class _Bridge:
         self._headers: RawHeaders = []
 
     async def receive(self) -> dict[str, Any]:
-        """The body, all at once; after that, word of the client's leaving."""
+        """Return the whole body; on the second call, wait until the client leaves."""
         body, self._body = self._body, None
         if body is not None:
             return {"type": "http.request", "body": body, "more_body": False}
@@ -120,7 +119,7 @@ class _Bridge:
         return {"type": "http.disconnect"}
 
     async def send(self, message: dict[str, Any]) -> None:
-        """The response; one that comes in one piece leaves in one piece."""
+        """Send the response. A body that comes in one piece is sent together with the head."""
         if message["type"] == "http.response.start":
             self._status, self._headers = message["status"], list(message.get("headers", ()))
             if all(name.lower() != b"content-length" for name, _ in self._headers):
@@ -157,7 +156,7 @@ class Intake:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Server:
-    """Checks the key, reads the body and hands the request to the pipeline, the relay or the program's own API."""
+    """Checks the key, reads the body and hands the request to the pipeline, the passthrough or the program's own API."""
 
     gatekeeper: Gatekeeper
     pipeline: Pipeline
@@ -196,7 +195,7 @@ class Server:
             return
         caller = self.gatekeeper.admit(headers, path_key)
         if caller is None and inner is None and _is_page(path) and path_key is None:
-            # A browser has a cookie instead of the key, which the pages check themselves.
+            # A browser sends a cookie instead of the key; the pages check it.
             body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self.intake.body_timeout_s)
             await serve_asgi(self.api, client, path, query, body, has_key=False)
             return
@@ -210,7 +209,7 @@ class Server:
             await serve_asgi(self.api, client, path, query, body)
             return
         caller.pop("content-encoding", None)  # `read_body` has undone it
-        caller.pop("content-length", None)  # the body that is sent has its own
+        caller.pop("content-length", None)  # the forwarded body gets its own
         if spoken is None:
             await self.passthrough.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
             return
@@ -224,7 +223,7 @@ class Server:
             self._serving -= 1
 
     async def idle(self, within_s: float) -> None:
-        """Wait until no answer is being made any more, or this much time has passed."""
+        """Wait until no request is being answered, at most `within_s`."""
         deadline = time.monotonic() + within_s
         while self._serving and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
@@ -240,7 +239,7 @@ class Server:
     def _refuse(self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None) -> None:
         self.metrics.refused(status)
         if client.started:
-            return  # the connection is closed without the response's end, so that it does not look whole
+            return  # the connection is closed without the response's end, which shows the client that it is incomplete
         headers = JSON_HEADERS + ERROR_HEADERS.get(status, [])
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
@@ -254,7 +253,7 @@ def _asks_for_websocket(client: Client) -> bool:
 
 
 def read_target(target: bytes) -> tuple[str, str | None, str]:
-    """The path, decoded and without our key, the key that stood in it, and the query, of what a request line names."""
+    """Split a request target into the decoded path without our key, the key, and the query."""
     return _read_known_target(target) if len(target) <= _MAX_KNOWN_BYTES else _read_target(target)
 
 
@@ -271,7 +270,7 @@ _read_known_target = lru_cache(maxsize=1024)(_read_target)
 
 
 def _inner_path(path: str) -> str | None:
-    """The path below `/v1`, also for clients that leave it out or put it under `/api`; None for the program's own pages."""
+    """The path below `/v1`, also for clients that omit `/v1` or prefix it with `/api`; None for the program's own API and pages."""
     if path.startswith("/v1/"):
         return path[3:]
     if path.startswith("/api/v1/"):
@@ -285,7 +284,7 @@ def _is_page(path: str) -> bool:
 
 
 def _tidy(path: str) -> str:
-    """The path without doubled or trailing slashes. One with `..` is refused: it would leave the provider's base URL."""
+    """Remove doubled and trailing slashes. Raises WireError for `.` and `..`, which could leave the provider's base URL."""
     if path.startswith("/") and not path.endswith("/") and "//" not in path and "/." not in path:
         return path
     segments = [segment for segment in path.split("/") if segment]
@@ -295,7 +294,7 @@ def _tidy(path: str) -> str:
 
 
 def _as_sent(target: bytes, inner: str) -> str:
-    """The path below /v1 as the client wrote it, escapes and all; the decoded one where they cannot be matched."""
+    """The path below /v1 with the client's own escapes; the decoded path if the two do not match."""
     raw = (httptools.parse_url(target).path or b"").decode("latin-1")
     at = raw.find("/v1/")
     written = raw[at + 3 :] if at >= 0 else inner
@@ -303,7 +302,7 @@ def _as_sent(target: bytes, inner: str) -> str:
 
 
 def wire_spoken(path: str, headers: Mapping[str, str]) -> Wire:
-    """The wire whose error shape a request expects, also where it asks for none of our routes."""
+    """The wire in which a request expects errors, also for unknown routes."""
     for suffix, wire in _WIRES.items():
         if path.endswith(suffix):
             return wire

@@ -1,4 +1,4 @@
-"""Personal assistants and research agents: how their requests are recognised, and what only they do."""
+"""Personal assistants and research agents: how to recognise their requests, and their peculiarities."""
 
 import re
 from typing import Final
@@ -34,7 +34,7 @@ class OpenClaw(AgentClient):
         return _SUBAGENT.search(_runtime_line(request)) is not None
 
     def side(self, request: Request) -> str | None:
-        # The whole run of such a prompt is housekeeping, also when its last entry is a tool's output: hence `prompt`.
+        # All requests that follow such a prompt are side turns, also if the last entry is a tool's output: hence `prompt`.
         text = _DATE.sub("", request.prompt).lstrip()
         if is_heartbeat(text):
             return "heartbeat"
@@ -53,14 +53,15 @@ class OpenClaw(AgentClient):
 
 
 def _runtime_line(request: Request) -> str:
-    """The line of the first message that says who runs where."""
+    """The Runtime line of the first user message; empty if there is none."""
     chain = request.conversation
     text = chain.text_at(chain.users[0]) if chain.users else ""
     at = text.rfind("Runtime: agent=")
     return text[at:] if at >= 0 else ""
 
 
-# Beginnings of what it says in a person's place. Reviews go on from the person's own conversation, with its system text and tools.
+# Beginnings of the prompts that Hermes writes as the user. Reviews continue the user's own conversation, with its system text and
+# tools.
 _HERMES_PROMPTS: Final = {
     "Review the conversation above and consider saving to memory": "hermes-memory",
     "Review the conversation above and update": "hermes-memory",
@@ -87,7 +88,8 @@ _HERMES_MESSAGES: Final = (
     "[CONTEXT SUMMARY]:",
     "You've reached the maximum number of tool-calling iterations",
 )
-# Skills that a person called by name stand there whole; what they said beside the name stands behind one, and before several.
+# The message holds the full text of skills that the user called by name. The user's own words follow a single skill, and precede
+# several.
 _SKILLS: Final = ("[IMPORTANT: The user has invoked ", "[IMPORTANT: The user launched ", '[IMPORTANT: The "')
 _BESIDE_ONE: Final = "The user has provided the following instruction alongside the skill invocation: "
 _BESIDE_SEVERAL: Final = re.compile(r"\nUser instruction: (.*?)(?=\n\n\[Loaded as part of the |\Z)", re.DOTALL)
@@ -104,11 +106,11 @@ class Hermes(AgentClient):
         return "You are Hermes Agent" in text[:600] or text.startswith(tuple(_HERMES_SYSTEMS))
 
     def is_subagent(self, request: Request) -> bool:
-        # Behind its own long system text, so further down than the rules for unknown clients look.
+        # It is behind a long system text, where the rules for unknown clients do not look.
         return any(_HERMES_SUBAGENT in text for text in request.conversation.system)
 
     def side(self, request: Request) -> str | None:
-        # The whole run of such a prompt is housekeeping, also when its last entry is a tool's output: hence `prompt`.
+        # All requests that follow such a prompt are side turns, also if the last entry is a tool's output: hence `prompt`.
         reason = reason_of(_HERMES_PROMPTS, request.prompt)
         return reason if reason or request.has_tools else reason_of(_HERMES_SYSTEMS, request.system, request.last_text)
 
@@ -149,7 +151,7 @@ _RESEARCH_SYSTEMS: Final = {
     "You are a quality reviewer for an automated academic research pipeline": "autoresearchclaw-judge",
     "You are a skill designer for an AI agent system": "autoresearchclaw-lesson",
 }
-# What it puts behind a task by itself, in this order, as far as a version has it.
+# Sections that the client appends to a task.
 _RESEARCH_NOTES: Final = re.compile(r"\n## (?:Lessons from Prior Runs|Learned Skills from Prior Runs|Matched Domain Skills)\b")
 
 
@@ -167,6 +169,6 @@ class AutoResearchClaw(AgentClient):
 
 
 def _research_task(system: str) -> str | None:
-    """The side task that this system text is for. To some models it first says that it wants JSON."""
+    """The reason code of a side turn with this system text, or None. For some models the text begins with a demand for JSON."""
     is_json = system.startswith("You MUST respond with valid JSON")
     return reason_of(_RESEARCH_SYSTEMS, system.partition("\n\n")[2] if is_json else system)

@@ -1,4 +1,4 @@
-"""Coding agents: how their requests are recognised, and what only they do."""
+"""Coding agents: how to recognise their requests, and their peculiarities."""
 
 import re
 from typing import Final
@@ -8,7 +8,7 @@ import msgspec
 from metaclaw.domain.chat import Json
 from metaclaw.proxy.sessions.conversation import AIDER_FILES, AgentClient, Helper, Request, reason_of, without_reminder
 
-# Beginnings of the last user text. Compaction keeps its tools, so tools tell nothing here.
+# Beginnings of the last user text. Compaction requests may offer tools.
 _CLAUDE_PROMPTS: Final = {
     "CRITICAL: Respond with TEXT ONLY": "claude-code-compaction",
     "Your task is to create a detailed summary of": "claude-code-compaction",
@@ -29,7 +29,7 @@ _COMMAND_ARGUMENTS: Final = re.compile(r"<command-args>(.*?)</command-args>", re
 
 
 class ClaudeCode(AgentClient):
-    """Claude Code and programs on its agent SDK: a session header, sub-agents within the session, much housekeeping."""
+    """Claude Code and programs on its agent SDK: a session header, sub-agents within the session, many side turns."""
 
     def key(self, request: Request) -> str | None:
         return request.header("x-claude-code-session-id") or None
@@ -41,7 +41,7 @@ class ClaudeCode(AgentClient):
     def side(self, request: Request) -> str | None:
         if _asks_for_title_only(request):
             return "claude-code-title"
-        # Each block by itself: the instruction may stand behind a tool's output or the user's own words.
+        # Test each block, because the instruction may follow a tool's output or the user's own words.
         reason = next(filter(None, (reason_of(_CLAUDE_PROMPTS, part) for part in request.last_parts)), None)
         if reason or request.has_tools:
             return reason
@@ -80,7 +80,7 @@ _CODEX_HOUSEKEEPERS: Final = {"compact": "codex-compaction", "memory_consolidati
 
 
 class Codex(AgentClient):
-    """Session and thread headers, the kind of each request in its metadata, tools that may travel as an input item."""
+    """Session and thread headers, the kind of each request in its metadata, tools possibly in an input item."""
 
     def key(self, request: Request) -> str | None:
         return request.header("session-id") or request.header("session_id") or request.header("thread-id") or None
@@ -93,7 +93,7 @@ class Codex(AgentClient):
         return Helper(thread, parent if parent and parent != session else None)
 
     def is_subagent(self, request: Request) -> bool:
-        # A review, say, that has no thread of its own.
+        # For example a review, which has no thread of its own.
         return bool(request.header("x-openai-subagent"))
 
     def side(self, request: Request) -> str | None:
@@ -118,7 +118,7 @@ _OPENCODE_COMPACTION: Final = (
 
 
 class OpenCode(AgentClient):
-    """Its own x-session-id (so our header is already there), a title request beside the first turn, prompts in quotes."""
+    """It sends x-session-id (the header we read first), a title request beside the first turn, and prompts in quotes."""
 
     def is_system_text(self, text: str) -> bool:
         return text.startswith(("You are opencode", "You are OpenCode", _OPENCODE_TITLE))
@@ -136,7 +136,7 @@ class OpenCode(AgentClient):
         return bare[1:-1] if len(bare) > 1 and bare[0] == bare[-1] == '"' and '"' not in bare[1:-1] else text
 
 
-# Beginnings of the system text, or of the last words in a user's place.
+# Beginnings of the system text or of the last user message.
 _QWEN_BEGINNINGS: Final = {
     "You are now acting as the managed memory extraction subagent": "qwen-code-memory",
     "You are performing a managed memory dream": "qwen-code-memory",
@@ -158,7 +158,7 @@ _QWEN_SUBAGENTS: Final = (
 
 
 class QwenCode(AgentClient):
-    """No session identifier, a first message that sets up the chat, sub-agents, and much housekeeping with tools."""
+    """No session identifier, a first message that sets up the chat, sub-agents, and many side turns with tools."""
 
     def is_system_text(self, text: str) -> bool:
         return text.lstrip().startswith("You are Qwen Code,")
@@ -182,7 +182,7 @@ _AIDER_MAIN: Final = (
 )
 _AIDER_COMMIT: Final = "one-line Git commit messages"
 _AIDER_SUMMARY: Final = ("*Briefly* summarize this partial conversation", "I spoke to you previously about a number of things")
-# What aider says in the user's place: examples, and files that it keeps moving.
+# User messages that aider writes: examples, and files that it moves from request to request.
 _AIDER_MESSAGES: Final = (
     "Change the greeting to be more casual",
     "Change get_factorial() to use math.factorial",
@@ -213,7 +213,7 @@ _ISSUE: Final = re.compile(r"\APlease solve this issue: (.*?)(?:\n\nYou can exec
 
 
 class MiniSweAgent(AgentClient):
-    """The task stands between a fixed beginning and its instructions."""
+    """The task is between a fixed beginning and fixed instructions."""
 
     def is_system_text(self, text: str) -> bool:
         return text.startswith("You are a helpful assistant that can interact")

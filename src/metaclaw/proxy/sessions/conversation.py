@@ -1,10 +1,10 @@
-"""A request's history in normalised form, as a chain of digests: one for every prefix that a client cannot change by accident.
+"""A request's history as a chain of digests, one for every prefix. Requests of one conversation share their prefixes' digests.
 
-What clients rewrite between two requests of one conversation does not count: text as a string or as one block, cache_control,
-floating reminders, system messages put into the middle, tool-call ids with or without their punctuation, reasoning, the output
-of old tool calls (many clients clear it), pictures. System text is the root of the chain; tools are no part of it.
+The digests ignore what clients rewrite between two requests of one conversation: whether text is a string or one block,
+cache_control, floating reminders, system messages in the middle, the punctuation of tool-call ids, reasoning, the output of old
+tool calls (many clients clear it), and pictures. The chain begins with the digest of the system text; tools are not part of it.
 
-What several clients add to a person's words is removed here; what one client alone does is said by its `AgentClient`.
+Additions to the user's words that several clients make are removed here; those of a single client in its `AgentClient`.
 """
 
 import os
@@ -26,8 +26,8 @@ _EPHEMERAL_SPAN: Final = re.compile(
     r"<system-reminder>.*?(?:</system-reminder>\s*|\Z)|<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>.*?(?:<<<END_OPENCLAW_INTERNAL_CONTEXT>>>\s*|\Z)",
     re.DOTALL,
 )
-# aider moves its files and its repository map behind the history it keeps, each with a fixed reply, and adds a reminder to the
-# newest prompt only.
+# aider moves its files and its repository map to the end of the history, each with a fixed reply, and adds a reminder to the newest
+# prompt only.
 AIDER_FILES: Final = (
     "I have *added these files to the chat*",
     "Here are summaries of some files present in my git repository",
@@ -62,19 +62,19 @@ def lasting(role: str, text: str) -> str:
 
 
 def without_ephemeral(text: str) -> str:
-    """The text without reminders and floating context; a span that was never closed reaches to the end."""
+    """Remove reminders and floating context; an unclosed span reaches to the end."""
     if "<" in text and (_REMINDER in text or _FLOATING in text):
         return _EPHEMERAL_SPAN.sub("", text).strip()
     return text
 
 
 def without_reminder(text: str) -> str:
-    """The text without the rules for editing files that aider adds to a prompt."""
+    """Remove the rules for editing files that aider adds to a prompt."""
     return _REMINDERS.sub("", text) if "\n\nTo sug" in text or "\n\n# " in text else text
 
 
 def is_heartbeat(text: str) -> bool:
-    """Whether a prompt only asks an agent that runs by itself whether there is anything to do."""
+    """Whether a prompt only asks an unattended agent whether there is anything to do."""
     return text.startswith(_HEARTBEATS) or text == "HEARTBEAT" or (text.endswith("reply HEARTBEAT_OK.") and len(text) < 2000)
 
 
@@ -82,7 +82,7 @@ DIGEST_BYTES: Final = 32
 # Lone surrogates, numbers beyond 64 bits, absurd nesting.
 _UNENCODABLE: Final = (ValueError, TypeError, OverflowError, RecursionError)
 _encode = msgspec.msgpack.Encoder().encode
-# Tuples, not sets: what is looked up in them comes from outside and may not be hashable.
+# Tuples, not sets: the values looked up in them come from requests and may not be hashable.
 _TEXT_TYPES: Final = ("text", "input_text", "output_text", None)
 _SYSTEM_ROLES: Final = ("system", "developer")
 _UNSEEN_BLOCKS: Final = ("thinking", "redacted_thinking", "reasoning")
@@ -93,10 +93,11 @@ _Known = tuple[bytes | None, bool, int]
 
 
 class DigestCache:
-    """What counts of the entries that were seen lately, as digests, by a fingerprint that is much cheaper to make.
+    """Caches the digests of recent entries, by a fingerprint that is much cheaper to compute.
 
-    A conversation repeats its whole history with every request. The fingerprint is this process's own keyed hash of an entry as
-    it came; the digest itself does not depend on it. Two generations bound the memory.
+    A conversation repeats its whole history with every request. The fingerprint is Python's hash of the entry's bytes, which
+    differs from process to process; the digest does not depend on it. When `_new` is full it becomes `_old`, which bounds the
+    memory.
     """
 
     def __init__(self, limit: int = 8_192) -> None:
@@ -105,7 +106,7 @@ class DigestCache:
         self._old: dict[int, _Known] = {}
 
     def root(self, texts: list[str]) -> bytes:
-        """The digest of the system text, at which a chain begins."""
+        """The digest of the system text, which begins a chain."""
         mark = hash(tuple(texts))
         found = self._new.get(mark)
         if found is None:
@@ -115,11 +116,11 @@ class DigestCache:
 
     @property
     def recall(self) -> "Callable[[int], _Known | None]":
-        """A look-up of what `learn` said of the entry with a fingerprint, unless that is forgotten."""
+        """A look-up of the result of `learn` by fingerprint; None if it is not cached."""
         return self._new.get
 
     def learn(self, mark: int, item: Json) -> "_Known":
-        """The digest of what counts of an entry (None if nothing does), whether a user speaks in it in words, and its parts."""
+        """The entry's digest (None if the chain ignores it), whether it holds words of a user, and the number of its parts."""
         found = self._old.get(mark)
         if found is not None:
             self._keep(mark, found)
@@ -132,7 +133,7 @@ class DigestCache:
             try:
                 found = (sha256(_encode(payload)).digest(), has_words, parts)
             except _UNENCODABLE:
-                return os.urandom(DIGEST_BYTES), has_words, parts  # nothing ever equals it, so it is a conversation of its own
+                return os.urandom(DIGEST_BYTES), has_words, parts  # equals no other digest: a new conversation
         self._keep(mark, found)
         return found
 
@@ -145,14 +146,14 @@ class DigestCache:
 class MessageChain:
     """The chain of one request.
 
-    `digests[i]` covers the root and the first `i + 1` entries that count; `indices[i]` is that entry's index in the client's own
-    list (-1 for a history that is not in the request). `users` are the positions at which a user speaks in words.
+    `digests[i]` covers the root and the first `i + 1` entries that are not ignored; `indices[i]` is the index of entry `i` in the
+    client's list (-1 for a history that is not in the request). `users` are the positions of entries with words of a user.
     """
 
     __slots__ = ("_first", "_texts", "digests", "indices", "items", "root", "system", "users")
 
     def __init__(self, wire: Wire, body: Mapping[str, Json], cache: DigestCache, earlier: bytes | None = None) -> None:
-        """`earlier` is the digest of a history that the client left with the provider (previous_response_id)."""
+        """`earlier` is the digest of a history that the provider stores (previous_response_id)."""
         self.items = _items(wire, body)
         self.system = _plain_texts(wire_format(wire).system_texts(body))
         self._first = _leading_system(self.items, self.system)
@@ -165,7 +166,7 @@ class MessageChain:
         self._walk(_raws(self.items), earlier or self.root, cache, read)
 
     def _walk(self, raws: list[bytes], before: bytes, cache: DigestCache, read: Body | None) -> None:
-        """Chain the entries behind the leading system messages. WireError 413 when the body has more parts than it may."""
+        """Chain the entries behind the leading system messages. Raises WireError 413 if the body has too many parts."""
         parts = sum([count_parts(self.items[index]) for index in range(self._first)])
         digests, indices, users, recall, items = self.digests, self.indices, self.users, cache.recall, self.items
         for index in range(self._first, len(raws)):
@@ -195,19 +196,19 @@ class MessageChain:
         return [text for item in spoken for text in _plain_texts(item.get("content"))]
 
     def texts_at(self, position: int) -> list[str]:
-        """The texts of the entry at this position, without ephemeral parts; kept, because the newest is needed several times."""
+        """The texts of the entry at this position, without ephemeral parts. Cached, because the newest are needed often."""
         texts = self._texts.get(position)
         if texts is None:
             texts = self._texts[position] = item_texts(self.items[self.indices[position]])
         return texts
 
     def text_at(self, position: int) -> str:
-        """The texts of the entry at this position as one."""
+        """The texts of the entry at this position, joined."""
         texts = self.texts_at(position)
         return texts[0] if len(texts) == 1 else "\n".join(texts)
 
     def answer_after(self, position: int) -> tuple[set[str], str] | None:
-        """The ids of the tool calls and the words of the answer right behind this position, if there is one."""
+        """The tool-call ids and the words of the answer right behind this position, or None."""
         calls: set[str] = set()
         words: list[str] = []
         answered = False
@@ -221,7 +222,7 @@ class MessageChain:
         return (calls, "".join(words)) if answered else None
 
     def tail_at(self, position: int) -> int:
-        """A cheap fingerprint of the tool outputs at this position, which the chain leaves out."""
+        """A cheap fingerprint of the tool outputs at this position, which the chain ignores; 0 if there are none."""
         index = self.indices[position] if position < len(self.indices) else -1
         item = self.items[index] if index >= 0 else None
         if not isinstance(item, dict):
@@ -244,7 +245,7 @@ def item_texts(item: Json) -> list[str]:
 
 
 def bare_id(value: Json) -> str:
-    """A tool-call id without what clients strip from it."""
+    """A tool-call id without punctuation, which some clients strip."""
     if not isinstance(value, str):
         return ""
     bare = value.replace("_", "").replace("-", "")
@@ -273,7 +274,7 @@ def _items(wire: Wire, body: Mapping[str, Json]) -> Sequence[Json]:
 
 
 def _leading_system(items: Sequence[Json], texts: list[str]) -> int:
-    """Move leading system messages to the root; return the index of the first entry that is none."""
+    """Append the leading system messages to `texts`; return the index of the first other entry."""
     index = 0
     for item in items:
         if not isinstance(item, dict) or item.get("role") not in _SYSTEM_ROLES:
@@ -284,7 +285,7 @@ def _leading_system(items: Sequence[Json], texts: list[str]) -> int:
 
 
 def _payload(item: Json) -> list[Json] | None:
-    """The part of an entry that counts: its role, then its texts, calls and results; None if nothing does."""
+    """The part of an entry that its digest covers: its role, then its texts, calls and results; None if there is none."""
     if isinstance(item, str):
         return ["user", item]
     if not isinstance(item, dict):
@@ -340,7 +341,7 @@ def _add_call(payload: list[Json], call: Json) -> None:
 
 
 def _typed_item(item: dict[str, Json]) -> list[Json] | None:
-    """An entry of Responses without a role: a call, its output, or something only that wire knows."""
+    """The payload of an item without a role in the responses wire: a call, its output, or another type of item."""
     kind = item.get("type")
     if kind in _UNSEEN_ITEMS:
         return None
@@ -350,7 +351,7 @@ def _typed_item(item: dict[str, Json]) -> list[Json] | None:
 
 
 def _raws(items: Sequence[Json]) -> list[bytes]:
-    """The bytes by which entries are recognised: as they came, where those are at hand, else encoded again."""
+    """The bytes of the entries, from which fingerprints are made: as received if available, else encoded again."""
     if isinstance(items, Listed):
         return items.raws
     try:
@@ -363,7 +364,7 @@ def _bytes(value: object) -> bytes:
     try:
         return _encode(value)
     except _UNENCODABLE:
-        # Nothing ever equals it, so it is a conversation of its own.
+        # Equals no other value: a new conversation.
         return os.urandom(DIGEST_BYTES)
 
 
@@ -385,7 +386,7 @@ def _plain_texts(content: Json) -> list[str]:
 
 
 def _flat_texts(value: Json, depth: int = 3) -> list[Json]:
-    """The texts of a tool's output, whether it came as a string, as blocks, or as several of either."""
+    """The texts of a tool's output, which may be a string, a block, or nested lists of them."""
     if isinstance(value, str):
         return [value]
     text = _block_text(value)
@@ -402,7 +403,7 @@ _SYSTEM_HEAD_CHARS: Final = 4000
 
 
 class Request:
-    """Headers (lower case), body and conversation, with the few readings that most rules need."""
+    """Headers (lower case), body and conversation of a request, with the values that most rules need."""
 
     __slots__ = ("body", "conversation", "has_tools", "headers", "prompt_parts", "system", "wire")
 
@@ -421,19 +422,19 @@ class Request:
 
     @property
     def prompt(self) -> str:
-        """The last text in a user's place, whatever follows it."""
+        """The last user text, also if tool outputs or answers follow it."""
         parts = self.prompt_parts
         return parts[0] if len(parts) == 1 else "\n".join(parts)
 
     @property
     def last_parts(self) -> list[str]:
-        """The texts of the user message that ends the request; none if it ends with a tool's output or an answer."""
+        """The texts of the last message; empty if it is not a user message."""
         spoken = self.conversation
         return self.prompt_parts if spoken.users and spoken.users[-1] == len(spoken.digests) - 1 else []
 
     @property
     def last_text(self) -> str:
-        """The texts of the user message that ends the request, as one."""
+        """`last_parts`, joined."""
         return self.prompt if self.last_parts else ""
 
     def header(self, name: str) -> str:
@@ -448,7 +449,7 @@ class Request:
 
 
 def _has_tools(body: Mapping[str, Json], items: Sequence[Json]) -> bool:
-    """Whether the model is offered any tool, wherever this client puts them."""
+    """Whether the request offers tools, in any of the places where clients put them."""
     if body.get("tools") or body.get("functions"):
         return True
     first = items[0] if items else None
@@ -457,7 +458,7 @@ def _has_tools(body: Mapping[str, Json], items: Sequence[Json]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Helper:
-    """A sub-agent that shares its session identifier with the agent that started it; `of` is the helper it works for, if any."""
+    """A sub-agent with the session identifier of the agent that started it. `of` is the sub-agent that started it, if any."""
 
     id: str
     of: str | None = None
@@ -465,10 +466,10 @@ class Helper:
 
 @dataclass(frozen=True)
 class AgentClient:
-    """A family of clients, recognised by `headers` or by its system text; a subclass says what only it does.
+    """A kind of agent, recognised by `headers` or by its system text. Subclasses implement the peculiarities of one agent.
 
-    `headers` are alternatives: of one of them every named header must be there and begin with one of the given strings; an empty
-    string allows any value.
+    `headers` are alternatives. An alternative matches if every header it names is present and begins with one of the given strings;
+    an empty string matches any value.
     """
 
     name: str
@@ -479,30 +480,30 @@ class AgentClient:
         return False
 
     def key(self, request: Request) -> str | None:
-        """The session identifier that it sends in a way of its own."""
+        """The session identifier from a header that only this client uses."""
         return None
 
     def text_key(self, request: Request) -> str | None:
-        """A session identifier that is only written in the conversation."""
+        """The session identifier from the text of the conversation."""
         return None
 
     def helper(self, request: Request) -> Helper | None:
-        """The sub-agent that a request comes from, where it has an identifier."""
+        """The sub-agent that sent the request, if it has an identifier."""
         return None
 
     def is_subagent(self, request: Request) -> bool:
-        """Whether a request comes from a sub-agent without an identifier."""
+        """Whether a sub-agent without an identifier sent the request."""
         return False
 
     def side(self, request: Request) -> str | None:
-        """The housekeeping that a request does; None for work."""
+        """The reason code of a side turn; None for a main turn."""
         return None
 
     def words(self, text: str) -> str:
-        """A person's words without what this client adds to them; empty if nothing is left."""
+        """The user's own words: the text without this client's additions; empty if nothing is left."""
         return text
 
 
 def reason_of(beginnings: Mapping[str, str], *texts: str) -> str | None:
-    """The reason of the first of the `beginnings` that one of the texts has; None where none has any."""
+    """The reason code of the first of the `beginnings` with which a text starts, or None."""
     return next((reason for begins, reason in beginnings.items() if any(text.startswith(begins) for text in texts)), None)

@@ -1,14 +1,14 @@
-"""Who is speaking: session, main or side turn, segment and end of every request, from what clients send anyway.
+"""Find the session of every request, its kind (main or side turn), and its segment, from what clients send anyway.
 
-With a key of the client's own, the key is the session. Without one, a request belongs to the session whose last request is its
-longest strict prefix. A session moves on with every request that continues it, so two agents that say the same stay two: the
-second finds the place taken and continues its own session, or begins one. The same request again is a retry only if the earlier
-one failed. A request that continues an older point is a branch: a session of its own, with a parent.
+If the client sends a key, the key is the session. If not, a request belongs to the session whose last request is its longest strict
+prefix. Every request that continues a session moves it to a new digest. So two agents with equal histories stay two sessions: the
+second finds no session at the old digest, and continues its own session or begins one. An equal request is a retry only if the
+earlier one failed. A request that continues an older digest is a branch: a new session, with a parent.
 
-A session ends by a word of its client, by `end`, or by silence. A request for an ended session revives it under the same id, as a
-new segment. Side turns belong to a session but never move it.
+A session ends when its client says so, by `end`, or after a time of silence. A request for an ended session revives it under the
+same id, as a new segment. Side turns belong to a session but do not move it.
 
-Everything is held in memory, bounded, and runs on the event loop; nothing here waits or writes.
+All state is in memory and bounded. Everything runs on the event loop; nothing blocks or writes to disk.
 """
 
 import logging
@@ -57,7 +57,7 @@ _TRUE: Final = frozenset(("true", "1", "yes", "on"))
 
 @dataclass(slots=True)
 class _ReadRequest:
-    """A request, and what it says of its sender."""
+    """A request and the properties of its sender. `scope` identifies the session, `said` is the scope as the caller sent it."""
 
     request: Request
     client: AgentClient
@@ -72,8 +72,8 @@ class _ReadRequest:
 
 
 @dataclass(slots=True)
-class _Place:
-    """The session of a request, whether it is new, and how the request relates to its conversations."""
+class _Assigned:
+    """The session of a request, whether it is new, and the thread that the request continues or repeats."""
 
     session: Session
     began: bool = False
@@ -81,7 +81,7 @@ class _Place:
 
 
 class Origins:
-    """Knows the sessions of all clients, and says of every request which one it belongs to."""
+    """Keeps the sessions of all clients, and assigns every request to one of them."""
 
     def __init__(self, *, silence_s: float = 1800.0, max_sessions: int = 4096, now: Callable[[], datetime]) -> None:
         self._silence = timedelta(seconds=silence_s)
@@ -99,21 +99,21 @@ class Origins:
     def identify(
         self, wire: Wire, headers: Mapping[str, str], body: Mapping[str, Json], peer: str | None = None, *, path: str = ""
     ) -> Origin:
-        """Say whose request this is. `headers` have lower-case names; no body is too odd."""
-        sighting = self._read(wire, headers, body, peer, path)
-        key = sighting.key
+        """Find the origin of a request. `headers` have lower-case names; `body` may have any shape."""
+        seen = self._read(wire, headers, body, peer, path)
+        key = seen.key
         if key is not None and not key.shared:
-            place = self._place_by_key(sighting, key)
-        elif sighting.kind is TurnKind.SIDE:
-            place = self._place_aside(sighting)
+            assigned = self._assign_by_key(seen, key)
+        elif seen.kind is TurnKind.SIDE:
+            assigned = self._assign_side_turn(seen)
         else:
-            place = self._place_by_chain(sighting)
-        place.session.in_flight += 1
-        return self._side(sighting, place) if sighting.kind is TurnKind.SIDE else self._main(sighting, place)
+            assigned = self._assign_by_history(seen)
+        assigned.session.in_flight += 1
+        return self._side(seen, assigned) if seen.kind is TurnKind.SIDE else self._main(seen, assigned)
 
     def finished(self, origin: Origin, turn: TurnId | None, end: TurnEnd) -> None:
-        """The answer has ended; `turn` is None if none was recorded. After a failure the client may send the same again, or go on
-        from where it was before."""
+        """Record the end of an answer; `turn` is None if none was recorded. After a failure the client may repeat the request, or
+        continue from the request before it."""
         session = self._sessions.get(origin.session)
         if session is None:
             return
@@ -130,7 +130,7 @@ class Origins:
             session.heads.fail(thread)
 
     def withdraw(self, origin: Origin) -> bool:
-        """A request was refused. If it began its session, and nothing else is under way there, forget the session: True."""
+        """Forget the session of a refused request, if the request began it and no other is in flight there. True if forgotten."""
         session = self._sessions.get(origin.session)
         if session is None or not origin.session_began or session.in_flight > 1:
             return False
@@ -138,8 +138,8 @@ class Origins:
         return True
 
     def answered(self, origin: Origin, response_id: str, parts: Sequence[Part] = ()) -> None:
-        """What was answered: its id, by which a later request may name its history, and its words and calls, which tell
-        apart agents that have said exactly the same so far."""
+        """Record an answer: its id, by which a later request may refer to its history, and its words and calls, which distinguish
+        agents with equal histories."""
         if origin.kind is not TurnKind.MAIN:
             return
         if response_id:
@@ -151,7 +151,7 @@ class Origins:
             thread.said = squeezed("".join(part.text for part in parts if isinstance(part, Text)))
 
     def has_double(self, origin: Origin) -> bool:
-        """Whether another conversation stands exactly where this one does, so that only their answers can tell them apart."""
+        """Whether another conversation has the same history, so that only the answers can distinguish them."""
         session = self._sessions.get(origin.session)
         return session is not None and origin.key is None and session.heads.is_shared(origin.head)
 
@@ -164,11 +164,11 @@ class Origins:
         return self._sessions.end(session)
 
     def sweep(self) -> list[SessionId]:
-        """End what has been silent for too long; return the sessions that ended so since the last sweep."""
+        """End sessions that have been silent for too long; return those that ended so since the last sweep."""
         return self._sessions.end_silent(self._now(), self._silence)
 
     def restore(self, traces: Iterable[SessionTrace]) -> None:
-        """Take up the sessions of an earlier run, oldest first."""
+        """Restore the sessions of an earlier run, oldest first."""
         for trace in sorted(traces, key=lambda trace: trace.last_at):
             if self._sessions.get(trace.session) is None:
                 self._restore(trace)
@@ -195,7 +195,7 @@ class Origins:
         return _ReadRequest(request, client, kind, reason, scope, said, credential_of(headers), key, hints, self._now())
 
     def _earlier(self, wire: Wire, body: Mapping[str, Json]) -> tuple[bytes | None, SessionId | None]:
-        """The history that a request only refers to: its digest, and the session it belongs to where we know it."""
+        """The digest of a history that the request only refers to by id, and its session if known."""
         response_id = body.get(wire_format(wire).previous_key)
         if not isinstance(response_id, str) or not response_id:
             return None, None
@@ -204,32 +204,32 @@ class Origins:
             return known[1], known[0]
         return sha256(response_id.encode("utf-8", "replace")).digest(), None
 
-    def _place_by_key(self, seen: _ReadRequest, key: Key) -> _Place:
+    def _assign_by_key(self, seen: _ReadRequest, key: Key) -> _Assigned:
         sessions = self._sessions.keyed(seen.scope, key)
         if seen.said.workspace is not None:
-            sessions = [one for one in sessions if one.speaker.workspace in (None, seen.said.workspace)]
+            sessions = [session for session in sessions if session.speaker.workspace in (None, seen.said.workspace)]
         admitting = [session for session in sessions if session.admits(seen.credential)]
         if not admitting and looks_unique(key.value):
-            # A token that was renewed: another credential, but it goes on exactly where the session stands.
+            # The credential was renewed: it is another one, but the request continues exactly this session.
             chain = seen.request.conversation
             admitting = [session for session in sessions if continued(session.heads, chain, seen.hints, session.credential)]
-        places = [self._place_in(session, seen) for session in admitting]
-        place = next((place for place in places if place.match is not None), places[-1] if places else None)
-        if place is None:
-            return _Place(self._begin(seen, self._parent(seen.scope, key)), began=True)
+        found = [self._assign_in(session, seen) for session in admitting]
+        assigned = next((assigned for assigned in found if assigned.match is not None), found[-1] if found else None)
+        if assigned is None:
+            return _Assigned(self._begin(seen, self._parent(seen.scope, key)), began=True)
         if seen.credential is not None:
-            place.session.credential = seen.credential
-        return place
+            assigned.session.credential = seen.credential
+        return assigned
 
     @staticmethod
-    def _place_in(session: Session, seen: _ReadRequest) -> _Place:
+    def _assign_in(session: Session, seen: _ReadRequest) -> _Assigned:
         if seen.kind is TurnKind.SIDE:
-            return _Place(session)
+            return _Assigned(session)
         heads, chain, credential = session.heads, seen.request.conversation, session.credential
         match = repeated(heads, chain, seen.hints, credential) or continued(heads, chain, seen.hints, credential)
-        return _Place(session, match=match)
+        return _Assigned(session, match=match)
 
-    def _place_by_chain(self, seen: _ReadRequest) -> _Place:
+    def _assign_by_history(self, seen: _ReadRequest) -> _Assigned:
         chain = seen.request.conversation
         heads = self._sessions.space(seen.scope, seen.key.value if seen.key else None)
         again = repeated(heads, chain, seen.hints, seen.credential, failed_only=True)
@@ -245,32 +245,32 @@ class Origins:
             parent = branch.id if branch is not None else None
         if onward is not None and parent is None:
             return self._joined(onward, seen)
-        return _Place(self._begin(seen, parent), began=True)
+        return _Assigned(self._begin(seen, parent), began=True)
 
     @staticmethod
-    def _joined(match: Match, seen: _ReadRequest) -> _Place:
+    def _joined(match: Match, seen: _ReadRequest) -> _Assigned:
         session = match.thread.session
         if session.credential is None:
             session.credential = seen.credential
-        return _Place(session, match=match)
+        return _Assigned(session, match=match)
 
-    def _place_aside(self, seen: _ReadRequest) -> _Place:
-        """Housekeeping without a key belongs to the session whose history it shows; else it stands alone."""
+    def _assign_side_turn(self, seen: _ReadRequest) -> _Assigned:
+        """A side turn without a key belongs to the session whose history it holds; else it begins a session."""
         chain = seen.request.conversation
         heads = self._sessions.space(seen.scope, seen.key.value if seen.key else None)
         found = repeated(heads, chain, seen.hints, seen.credential) or continued(heads, chain, seen.hints, seen.credential)
         if found is not None:
-            return _Place(found.thread.session)
+            return _Assigned(found.thread.session)
         branch = self._sessions.branch(chain, seen.scope, seen.credential)
-        return _Place(branch) if branch is not None else _Place(self._begin(seen, None), began=True)
+        return _Assigned(branch) if branch is not None else _Assigned(self._begin(seen, None), began=True)
 
     def _begin(self, seen: _ReadRequest, parent: SessionId | None) -> Session:
         key = seen.key
-        wanted = new_session_id() if key is None or key.shared else session_id(seen.scope, key)
-        if key is not None and self._sessions.get(wanted) is not None:
+        new_id = new_session_id() if key is None or key.shared else session_id(seen.scope, key)
+        if key is not None and self._sessions.get(new_id) is not None:
             # Another session has this key already.
-            wanted = SessionId(f"{wanted}.{new_session_id()[-10:]}") if key.named else new_session_id()
-        session = Session(wanted, seen.scope, seen.credential, seen.client.name, seen.now, parent)
+            new_id = SessionId(f"{new_id}.{new_session_id()[-10:]}") if key.named else new_session_id()
+        session = Session(new_id, seen.scope, seen.credential, seen.client.name, seen.now, parent)
         session.speaker = seen.said
         self._sessions.add(session, key)
         log.debug("session_began session=%s agent=%s keyed=%s", session.id, session.agent, key is not None)
@@ -283,22 +283,22 @@ class Origins:
         known = self._sessions.keyed(scope, above)
         return known[-1].id if known else session_id(scope, above)
 
-    def _side(self, seen: _ReadRequest, place: _Place) -> Origin:
-        session, chain = place.session, seen.request.conversation
+    def _side(self, seen: _ReadRequest, assigned: _Assigned) -> Origin:
+        session, chain = assigned.session, seen.request.conversation
         self._sessions.touch(session, seen.now)
         known = frozenset[bytes]().union(*(thread.anchors for thread in session.threads if thread.anchors))
         return self._origin(
             seen,
-            place,
+            assigned,
             segment=max(0, session.segment),
             segment_began=False,
             task=session.task,
             anchors=known_anchors(chain, known),
         )
 
-    def _main(self, seen: _ReadRequest, place: _Place) -> Origin:
-        session, match, chain = place.session, place.match, seen.request.conversation
-        revived = session.ended or (not place.began and session.in_flight <= 1 and seen.now - session.last_at > self._silence)
+    def _main(self, seen: _ReadRequest, assigned: _Assigned) -> Origin:
+        session, match, chain = assigned.session, assigned.match, seen.request.conversation
+        revived = session.ended or (not assigned.began and session.in_flight <= 1 and seen.now - session.last_at > self._silence)
         thread = match.thread if match is not None else self._sessions.open_thread(session)
         upto = match.position if match is not None else -1
         retry_of = thread.turn if match is not None and match.repeats and thread.failed else None
@@ -311,11 +311,11 @@ class Origins:
                 self._find_workspace(seen, session)
         thread.task = tasks.last or thread.task or session.task
         thread.anchors = frozenset([anchor.digest for anchor in tasks.anchors])
-        self._advance(seen, place, thread)
+        self._advance(seen, assigned, thread)
         session.task = thread.task
         return self._origin(
             seen,
-            place,
+            assigned,
             segment=thread.segment,
             segment_began=segment_began,
             task=thread.task,
@@ -324,15 +324,15 @@ class Origins:
         )
 
     def _find_workspace(self, seen: _ReadRequest, session: Session) -> None:
-        """Take the project from the request, else from the session this one works for."""
+        """Take the project from the request, else from the parent session."""
         parent = self._sessions.get(session.parent) if session.parent is not None else None
         workspace = self._workspaces.find(seen.request, seen.client) or (None if parent is None else parent.speaker.workspace)
         if workspace is not None:
             session.speaker = Scope(session.speaker.user, workspace)
 
-    def _advance(self, seen: _ReadRequest, place: _Place, thread: Thread) -> None:
-        """The thread now stands at this request, and waits for its answer."""
-        match, chain = place.match, seen.request.conversation
+    def _advance(self, seen: _ReadRequest, assigned: _Assigned, thread: Thread) -> None:
+        """Move the thread to this request, which is now in flight."""
+        match, chain = assigned.match, seen.request.conversation
         if match is not None and match.repeats:
             thread.in_flight += 1
             thread.session.heads.retry(thread)
@@ -344,13 +344,13 @@ class Origins:
         thread.failed = False
         thread.tail = chain.tail_at(len(chain.digests) - 1) if chain.digests else 0
         thread.hints = seen.hints
-        if not place.began:
+        if not assigned.began:
             self._sessions.touch(thread.session, seen.now)
 
     @staticmethod
     def _origin(
         seen: _ReadRequest,
-        place: _Place,
+        assigned: _Assigned,
         *,
         segment: int,
         segment_began: bool,
@@ -359,11 +359,11 @@ class Origins:
         retry_of: TurnId | None = None,
     ) -> Origin:
         return Origin(
-            session=place.session.id,
-            session_began=place.began,
+            session=assigned.session.id,
+            session_began=assigned.began,
             kind=seen.kind,
             kind_reason=seen.reason,
-            scope=place.session.speaker,
+            scope=assigned.session.speaker,
             agent=seen.client.name,
             segment=segment,
             segment_began=segment_began,
@@ -372,7 +372,7 @@ class Origins:
             head=seen.request.conversation.head,
             key=seen.key.value if seen.key is not None else None,
             retry_of=retry_of,
-            parent=place.session.parent,
+            parent=assigned.session.parent,
             ends_session=seen.reason == "session-end" or _says_done(seen.request),
         )
 
@@ -383,7 +383,7 @@ def _says_done(request: Request) -> bool:
 
 
 def _key_of(trace: SessionTrace) -> Key | None:
-    """The key of a session of an earlier run, told from its id."""
+    """Reconstruct the key of a session of an earlier run from its id."""
     if not trace.key:
         return None
     called = safe_id(trace.key)

@@ -1,8 +1,7 @@
-"""What a request says of its sender: the client program, its session identifier, whether it is work or housekeeping, the person's
-own words, and the project.
+"""Read from a request: the client program, its session identifier, main or side turn, the user's own words, and the project.
 
-What only one client does is in `coding_agents` and `assistants`; the rules here hold for unknown clients as well. They rather miss
-something than be wrong: a request without tools is not housekeeping for that reason alone.
+Peculiarities of single clients are in `coding_agents` and `assistants`; the rules here apply to unknown clients as well. They
+prefer to miss a side turn over misjudging a main turn: a request without tools is not a side turn for that reason alone.
 """
 
 import re
@@ -17,13 +16,13 @@ from metaclaw.proxy.sessions.conversation import AgentClient, MessageChain, Requ
 from metaclaw.proxy.sessions.registry import Key, looks_unique
 from metaclaw.wires import wire_format
 
-# The first that recognises a request counts. SDKs, which many programs are built on, come last.
+# The first match counts. SDKs come last, because many programs are built on them.
 CLIENTS: Final = (
     ClaudeCode("claude-code", ({"x-claude-code-session-id": ("",)}, {"user-agent": ("claude-cli/",)})),
     Codex("codex", ({"x-codex-turn-metadata": ("",)}, {"originator": ("codex",)}, {"user-agent": ("codex_", "codex-", "codex/")})),
     OpenCode("opencode", ({"x-session-affinity": ("",)}, {"user-agent": ("opencode",)})),
     QwenCode("qwen-code", ({"user-agent": ("QwenCode/",)},)),
-    # urllib of the standard library with a browser's name: no browser asks for this encoding.
+    # Python's urllib with a browser's user agent: no browser sends this accept-encoding.
     AutoResearchClaw(
         "autoresearchclaw",
         ({"user-agent": ("Mozilla/5.0 (Macintosh",), "accept-encoding": ("identity",)}, {"x-session-id": ("arc-",)}),
@@ -43,13 +42,13 @@ _TRIAL_CHARS: Final = 500
 
 
 class Recogniser:
-    """Finds the client that a request comes from. What a system text shows is remembered by its digest."""
+    """Finds the client that sent a request. Caches what a system text shows, by its digest."""
 
     def __init__(self) -> None:
         self._by_system: dict[bytes, int] = {}
 
     def recognise(self, request: Request) -> AgentClient:
-        """The first of `CLIENTS` that the headers or the system text show."""
+        """The first of `CLIENTS` that the headers or the system text match."""
         root = request.conversation.root
         place = self._by_system.get(root)
         if place is None:
@@ -117,7 +116,7 @@ def _base_key(request: Request, client: AgentClient) -> Key | None:
         return Key(_short(sent))
     cache_key = request.body.get("prompt_cache_key")
     if isinstance(cache_key, str) and cache_key:
-        # Programs may use one constant for all their conversations: only what looks unique names a session.
+        # A program may use one constant for all its conversations: only a value that looks unique identifies a session.
         return Key(_short(cache_key), shared=not looks_unique(cache_key))
     written = _in_body(request) or client.text_key(request)
     return Key(_short(written)) if written else None
@@ -139,7 +138,7 @@ def _in_body(request: Request) -> str | None:
 
 
 def scope_of(headers: Mapping[str, str]) -> Scope:
-    """Whose request it is: only what the caller says, never a guess."""
+    """User and workspace from the headers."""
     user, workspace = headers.get("x-user-id"), headers.get("x-workspace-id")
     if not user and not workspace:
         return _NO_SCOPE
@@ -147,7 +146,7 @@ def scope_of(headers: Mapping[str, str]) -> Scope:
 
 
 def credential_of(headers: Mapping[str, str]) -> int | None:
-    """A fingerprint of the caller's credential that means nothing outside this process, or None without one."""
+    """A fingerprint of the caller's credential, valid in this process only; None if there is no credential."""
     sent = headers.get("x-metaclaw-key"), headers.get("authorization"), headers.get("x-api-key")
     return hash(sent) if sent != _NOTHING_SENT else None
 
@@ -175,7 +174,7 @@ _TALK: Final = r"\b(?:conversation|chat|thread|session|dialogue|discussion|excha
 _YOU_ARE: Final = r"\A\s*you are (?:an? )?(?:[\w-]+ ){0,4}?"
 _DO: Final = r"\A\s*(?:your (?:task|job) is to |you will |please )?"
 _MAKE: Final = r"(?:generate|write|create|come up with|give|provide|output|produce|make|suggest)"
-# Only instructions that begin with it: an assistant that can also summarise is at work.
+# Matched at the beginning only: an assistant that can also summarise does main turns.
 _TITLE: Final = re.compile(rf"{_YOU_ARE}title (?:generator|writer)|{_DO}{_MAKE}\b.{{0,60}}\btitle\b.{{0,160}}{_TALK}", re.DOTALL)
 _SUMMARY: Final = re.compile(
     rf"(?:{_YOU_ARE}(?:assistant tasked with )?summari[sz](?:ation|ing|er)|{_DO}\W*(?:briefly\W+)?summari[sz]e\b).{{0,160}}{_TALK}",
@@ -184,7 +183,7 @@ _SUMMARY: Final = re.compile(
 _SUBAGENT: Final = re.compile(r"\A\s*you are (?:now )?(?:acting as )?(?:an? |the )?(?:[\w-]+ ){0,6}?sub-?agent\b", re.IGNORECASE)
 _SUBAGENT_CHARS: Final = 160
 _CHAT_TASK: Final = re.compile(r"\A\s*### task:.{0,400}?\b(titles?|tags|follow-up|questions|search queries|autocomplet)", re.DOTALL)
-# Beginnings of the last user text by which agents have their own history summarised, tools or not.
+# Beginnings of the last user text with which agents ask for a summary of their history, with or without tools.
 _COMPACTIONS: Final = (
     "You are performing a CONTEXT CHECKPOINT COMPACTION",
     "CRITICAL: Respond with TEXT ONLY",
@@ -196,7 +195,7 @@ _COMPACTIONS: Final = (
 
 
 def classify(request: Request, client: AgentClient, path: str) -> tuple[TurnKind, str]:
-    """The kind of a request and a short code that says why. What the caller says (X-Turn-Type) outranks what we see."""
+    """The kind of a request and its reason code. The header X-Turn-Type outranks recognition."""
     if _is_session_end(request):
         return TurnKind.SIDE, "session-end"
     said = request.headers.get("x-turn-type")
@@ -209,7 +208,7 @@ def classify(request: Request, client: AgentClient, path: str) -> tuple[TurnKind
 
 
 def _is_session_end(request: Request) -> bool:
-    """Whether the request only says that a run of AutoResearchClaw is over; its client does not wait for a real answer."""
+    """Whether the request only says that a run of AutoResearchClaw is over; its client needs no real answer."""
     return request.body.get("model") == "session-end" and request.prompt.strip().lower() == "session complete"
 
 
@@ -219,7 +218,7 @@ def _is_subagent(system: str) -> bool:
 
 
 def _counting(request: Request, path: str) -> str | None:
-    """Counting tokens sends a request's body to another path, and leaves out the limit that every real request must have."""
+    """The reason code of a request to count tokens, or None. It has its own path, or lacks a field that others must have."""
     if path:
         return "count-tokens" if "count_tokens" in path and path.rstrip("/").endswith("count_tokens") else None
     required = wire_format(request.wire).required_key
@@ -230,7 +229,7 @@ def _generic(request: Request) -> str | None:
     prompt = request.prompt
     if is_heartbeat(prompt):
         return "heartbeat"
-    # Some agents put the time before it, others a long reminder behind it.
+    # Some agents put the time before the question, others a long reminder behind it.
     if any(TRIAL_QUESTION in part[:_TRIAL_CHARS] for part in request.prompt_parts):
         return "trial"
     if prompt.startswith("Pre-compaction memory flush"):
@@ -244,7 +243,7 @@ def _generic(request: Request) -> str | None:
 
 
 def _probe(request: Request, last: str) -> str | None:
-    """A single short word and room for one token: a health check."""
+    """Recognise a health check: one short message, and a limit of one token."""
     if len(last) > _PROBE_CHARS or len(request.conversation.digests) != 1:
         return None
     limits = [request.body.get(name) for name in ("max_tokens", "max_completion_tokens", "max_output_tokens")]
@@ -265,7 +264,7 @@ def _by_instructions(system: str) -> str | None:
 
 
 def _by_chat_task(last: str) -> str | None:
-    """Chat front ends ask with a task heading and the whole chat in one message."""
+    """Recognise side turns of chat front ends: one message with a task heading and the whole chat."""
     if last.startswith("[SUGGESTION MODE"):
         return "suggestion"
     head = last[:_HEAD_CHARS]
@@ -300,7 +299,7 @@ _MAX_READ_CHARS: Final = 64_000
 
 
 def words(client: AgentClient, text: str) -> str:
-    """A person's own words in a user message; empty if a program wrote all of it. At most MAX_TASK_CHARS of them."""
+    """The user's own words in a message, at most MAX_TASK_CHARS; empty if a program wrote all of it."""
     if len(text) > _MAX_READ_CHARS:
         text = text[: _MAX_READ_CHARS - MAX_TASK_CHARS] + text[-MAX_TASK_CHARS:]
     text = client.words(text.strip()).strip()
@@ -310,21 +309,20 @@ def words(client: AgentClient, text: str) -> str:
 
 
 def without_machine_tags(text: str) -> str:
-    """The text without the parts that clients mark as machine-written."""
+    """Remove the parts that clients mark as machine-written."""
     return _MACHINE_SPAN.sub("", text).strip() if "<" in text else text
 
 
 def is_machine_text(text: str) -> bool:
-    """Whether a text in a user's place was written by a program, to be read by a model."""
+    """Whether a program wrote this user message."""
     return text.startswith(_NOT_A_PERSON)
 
 
 class Tasks:
-    """The tasks visible in one request.
+    """The tasks in one request.
 
-    `known` are the digests of user messages that began tasks up to position `upto`, where an earlier request has settled that;
-    messages behind it are read. `began` says whether one of those is a task, `last` is the newest task's words of all that
-    were read.
+    `known` are the digests of the tasks up to position `upto`, if an earlier request has found them; only later messages are read.
+    `began` says whether one of the later messages is a task. `last` is the words of the newest task that was read.
     """
 
     __slots__ = ("anchors", "began", "last")
@@ -348,7 +346,7 @@ class Tasks:
 
 
 def known_anchors(chain: MessageChain, known: frozenset[bytes]) -> tuple[Anchor, ...]:
-    """The tasks of a session that are visible in a request that begins none."""
+    """The known tasks of a session that are in a request."""
     return tuple(Anchor(chain.indices[at], chain.digests[at]) for at in chain.users if chain.digests[at] in known)
 
 
@@ -356,15 +354,15 @@ _BY_NAME: Final = {client.name: client for client in CLIENTS}
 
 
 def own_words(agent: str, text: str) -> str:
-    """The person's own words, without what the agent or a channel added; empty where a program wrote all of it."""
+    """The user's own words in a text, without additions of the agent; empty if a program wrote all of it."""
     return words(_BY_NAME.get(agent, _UNKNOWN), without_ephemeral(text))
 
 
 _MAX_PATH_CHARS: Final = 200
-# Of a long text only its beginning and end are searched; agents describe the environment in either.
+# Only the beginning and end of a long text are searched; agents describe the environment in one of them.
 _HEAD_SEARCHED, _TAIL_SEARCHED = 48_000, 48_000
 _MOST_MESSAGES: Final = 3
-# What agents call it, without the first letter, which some write large; what follows the name, and the path itself.
+# The names that agents use, without the first letter, whose case varies. `_STATED` matches what follows the name, with the path.
 _NAMES: Final = (
     *("orking directory", "orking Directory", "cwd", "urrent directory", "working in the directory"),
     *("orkspace", "roject root", "orking_directory"),
@@ -376,7 +374,7 @@ _STATED: Final = re.compile(
 
 
 class Workspaces:
-    """Finds the working directory that requests name. Remembers it for each system text."""
+    """Finds the working directory that requests name. Caches it for each system text."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, str | None] = {}
@@ -390,7 +388,7 @@ class Workspaces:
             self._known[root] = _find_in(map(_ends, request.conversation.system))
         if found := self._known[root]:
             return found
-        # Claude Code describes the environment in a system message behind the person's first words.
+        # Claude Code describes the environment in a system message behind the first user message.
         later = map(_ends, request.conversation.system_messages(_MOST_MESSAGES))
         return _find_in(later) or _find_in(_messages_of_programs(request, client))
 
@@ -412,7 +410,7 @@ def _messages_of_programs(request: Request, client: AgentClient) -> Iterator[str
     for position in chain.users[:_MOST_MESSAGES]:
         text = chain.text_at(position)
         if words(client, text):
-            # The environment may stand before the person's words in the same message, in a part of its own.
+            # The environment may be in a separate part of the message, before the user's words.
             yield from (_ends(part) for part in chain.texts_at(position) if not words(client, part))
             return
         yield _ends(text)

@@ -1,4 +1,4 @@
-"""The sessions in memory: their ids, where each of their conversations stands, and which of them a request may continue."""
+"""The sessions in memory: their ids, the newest digest of each of their conversations, and which of them a request may continue."""
 
 import re
 from collections import OrderedDict
@@ -14,9 +14,9 @@ from metaclaw.domain.turn import Scope
 from metaclaw.proxy.sessions.conversation import MessageChain
 
 MAX_THREADS: Final = 8
-# After so many times the allowed silence a session ends even if an answer is still running.
+# After `_MAX_SILENCES` times the allowed silence a session ends even if an answer is still running.
 _MAX_SILENCES: Final = 8
-# Thousands of conversations may stand at the same digest (a load test); only the newest are compared with each other.
+# Thousands of conversations may have the same digest (a load test); only the newest are compared with each other.
 _MAX_COMPARED: Final = 64
 _SAFE_CHARS: Final = 96
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._:@+=-]")
@@ -27,10 +27,10 @@ _DIRECTORY: Final = re.compile(r"/|~/|[A-Za-z]:[\\/]")
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A session identifier as a client gave it.
+    """A session identifier as a client sent it.
 
-    `named` means that it came in our own header, so the session is called by it. `shared` means that several conversations may
-    well use the same value, so it only narrows the search. `parent` is the identifier of the session this one works for.
+    `named`: it came in our own header and becomes the session's id. `shared`: several conversations may use the same value, so it
+    only narrows the search. `parent` is the identifier of the session that started this one.
     """
 
     value: str
@@ -40,12 +40,12 @@ class Key:
 
 
 def looks_unique(value: str) -> bool:
-    """Whether an identifier can hardly be chosen twice: a UUID or a long run of letters and digits."""
+    """Whether an identifier is probably unique: a UUID or a long run of letters and digits."""
     return _UUID.search(value) is not None or _LONG_RUN.search(value) is not None
 
 
 def safe_id(value: str) -> SessionId:
-    """A session id that is the given value wherever that can stand in a URL, a header and a file name."""
+    """The value as a session id, with characters replaced that are unsafe in a URL, a header or a file name."""
     safe = _UNSAFE.sub("_", value)
     if len(safe) <= _SAFE_CHARS:
         return SessionId(safe)
@@ -53,7 +53,7 @@ def safe_id(value: str) -> SessionId:
 
 
 def derived_id(scope: Scope, value: str) -> SessionId:
-    """A session id that is always the same for the same identifier, so that a forgotten session comes back as itself."""
+    """A session id that depends only on the identifier, so that a forgotten session gets the same id again."""
     text = "\0".join((scope.user or "", scope.workspace or "", value))
     return SessionId(f"s_{sha256(text.encode('utf-8', 'replace')).hexdigest()[:26]}")
 
@@ -63,15 +63,15 @@ def session_id(scope: Scope, key: Key) -> SessionId:
 
 
 def identity(scope: Scope) -> Scope:
-    """What of a scope tells sessions apart. A directory does not: where it comes from the prompt it is known only once the session
-    is, and what is recorded does not say where it came from."""
+    """The part of a scope that distinguishes sessions. A directory is left out: it may come from the prompt, where it is found only
+    after the session, and the record does not say where it came from."""
     workspace = scope.workspace
     return Scope(scope.user) if workspace is not None and _DIRECTORY.match(workspace) else scope
 
 
 class SenderHints(NamedTuple):
-    """What a request shows of its sender besides its words. None of it decides alone; it tells equals apart. Only `linked`, the
-    session whose answer the request refers to by id, excludes all others."""
+    """Properties of a request's sender that distinguish sessions with equal histories. Only `linked`, the session whose answer the
+    request refers to by id, excludes all other sessions."""
 
     peer: str | None
     trace: str
@@ -79,7 +79,7 @@ class SenderHints(NamedTuple):
     linked: SessionId | None = None
 
     def may_be(self, other: "SenderHints") -> bool:
-        """Whether both can be the same program on the same machine; what is unknown is no difference."""
+        """Whether both can be the same program on the same machine. Unknown properties count as equal."""
         return (not self.peer or not other.peer or self.peer == other.peer) and (not self.agent or self.agent == other.agent)
 
 
@@ -88,10 +88,10 @@ _NO_HINTS: Final = SenderHints(None, "", "")
 
 @dataclass(slots=True, eq=False, repr=False)
 class Thread:
-    """One linear conversation of a session: where its last request stood, and how that ended.
+    """One linear conversation of a session: the digest of its last request (`head`), and how that request ended.
 
-    An unkeyed session has one; under a client's own key several may run side by side. While the last turn is failed, the thread
-    also stands where it stood before (`before`), so that a client may go on from there.
+    A session without a key has one thread; a session with a key may have several at once. While the last request is failed, the
+    thread is also indexed at the digest before it (`before`), so that a client may continue from there.
     """
 
     session: "Session"
@@ -110,7 +110,7 @@ class Thread:
     said: str | None = None
 
     def answer_fits(self, chain: MessageChain, position: int) -> int:
-        """1 if what follows this position is the answer the thread was given, -1 if it is another one, 0 if unknown."""
+        """1 if the thread's answer follows this position, -1 if another answer does, 0 if unknown."""
         if self.said is None:
             return 0
         answer = chain.answer_after(position)
@@ -124,10 +124,10 @@ class Thread:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Session:
-    """Everything that is remembered of one session.
+    """The state of one session.
 
-    `scope` tells it apart from sessions of others (see `recognition.identity`); `speaker` is whose it is, and which project it is
-    about. `heads` is where its threads stand: a place of its own or one it shares, as `SessionRegistry` decides.
+    `scope` distinguishes it from other sessions (see `identity`); `speaker` is its user and project. `heads` indexes its threads,
+    alone or together with those of other sessions, as `SessionRegistry` decides.
     """
 
     id: SessionId
@@ -151,7 +151,7 @@ class Session:
         self.speaker, self.heads = self.scope, NO_HEADS
 
     def admits(self, credential: int | None) -> bool:
-        """Whether this caller may be the session's; a credential that one side does not show is no difference."""
+        """Whether the session may belong to this caller: the credentials are equal, or one of them is unknown."""
         return credential is None or self.credential is None or self.credential == credential
 
     def thread_at(self, head: bytes) -> Thread | None:
@@ -163,7 +163,7 @@ class Session:
 
 
 class ThreadHeads:
-    """The threads at each digest, and those that wait for a failed request to come again."""
+    """The threads by the digest of their last request, and those whose last request failed and may be repeated."""
 
     __slots__ = ("_failed", "_standing")
 
@@ -178,15 +178,15 @@ class ThreadHeads:
         return digest in self._standing
 
     def has_none(self, digests: list[bytes]) -> bool:
-        """Whether no thread stands at any of these digests."""
+        """Whether no thread is at any of these digests."""
         return self._standing.keys().isdisjoint(digests)
 
     def put(self, digest: bytes, thread: Thread) -> None:
-        """From now on the thread can be continued from here."""
+        """Index the thread at this digest."""
         self._standing.setdefault(digest, {})[thread] = None
 
     def fail(self, thread: Thread) -> None:
-        """The thread's last request failed: it may come again, or the thread may be continued from where it was before."""
+        """Record that the thread's last request failed: the client may repeat it, or continue from the digest before it."""
         self._failed.setdefault(thread.head, {})[thread] = None
         if thread.before is not None:
             self.put(thread.before, thread)
@@ -197,7 +197,7 @@ class ThreadHeads:
         self.retry(thread)
 
     def retry(self, thread: Thread) -> None:
-        """The thread's failed request has come again."""
+        """Record that the thread's failed request has been repeated."""
         _discard(self._failed, thread.head, thread)
         if thread.before is not None:
             _discard(self._standing, thread.before, thread)
@@ -206,11 +206,11 @@ class ThreadHeads:
         return len(self._standing.get(digest, ())) > 1
 
     def has_failed(self, digest: bytes) -> bool:
-        """Whether a thread waits for the request with this digest to come again."""
+        """Whether a thread's failed request has this digest."""
         return digest in self._failed
 
     def at(self, digest: bytes, credential: int | None, *, failed_only: bool = False) -> Iterator[Thread]:
-        """The newest threads at this digest that this caller may continue."""
+        """The newest threads at this digest that this caller may continue, newest first."""
         threads = (self._failed if failed_only else self._standing).get(digest, {})
         return (thread for thread in islice(reversed(threads), _MAX_COMPARED) if thread.session.admits(credential))
 
@@ -229,7 +229,7 @@ def _discard(places: dict[bytes, dict[Thread, None]], digest: bytes, thread: Thr
 
 @dataclass(slots=True)
 class Match:
-    """The thread that a request continues, and from which position, or whose request it repeats."""
+    """The thread that a request continues from `position`, or whose last request it repeats."""
 
     thread: Thread
     position: int
@@ -281,7 +281,7 @@ def _best(threads: Iterable[Thread], chain: MessageChain, position: int, hints: 
 
 
 def _score(thread: Thread, chain: MessageChain, position: int, hints: SenderHints) -> int:
-    """A score of how well a thread at this position fits the request; the answer it was given counts most."""
+    """How well a thread at this position fits the request. Whether the request holds the thread's answer counts most."""
     known = thread.hints
     score = 0 if thread.in_flight else 1
     if thread.failed and thread.head != chain.digests[position]:
@@ -291,13 +291,13 @@ def _score(thread: Thread, chain: MessageChain, position: int, hints: SenderHint
         score += 16 * (bool(hints.trace) and known.trace == hints.trace)
     if thread.tail and thread.head == chain.digests[position]:
         score += 64 if thread.tail == chain.tail_at(position) else -64
-    # A repetition has no answer yet; it fits as well as the request did that it repeats.
+    # A repetition has no answer yet: use the fit of the request that it repeats.
     is_last = position == len(chain.digests) - 1
     return score + 256 * (thread.fits if is_last else thread.answer_fits(chain, position))
 
 
 def squeezed(text: str) -> str:
-    """Words without white space, cut short: clients trim and join answers in their own ways."""
+    """The beginning of a text without white space, for comparing: clients trim and join answers differently."""
     return "".join(text[:4000].split())[:1000]
 
 
@@ -308,13 +308,13 @@ _V = TypeVar("_V")
 
 
 class SessionRegistry:
-    """Owns every session. What is not in here any more begins anew."""
+    """Holds at most `max_sessions` sessions, and forgets the oldest first."""
 
     def __init__(self, max_sessions: int) -> None:
         self._max_sessions = max_sessions
         self._active: OrderedDict[SessionId, Session] = OrderedDict()
         self._ended: OrderedDict[SessionId, Session] = OrderedDict()
-        # Indexed by the scope's two names rather than by the scope itself, whose hash is computed anew each time.
+        # Indexed by the fields of the scope, because the hash of a scope is not cached.
         self._keyed: dict[tuple[str | None, str | None, bool, str], list[Session]] = {}
         self._spaces: dict[tuple[str | None, str | None, str | None], ThreadHeads] = {}
         self._past: OrderedDict[bytes, SessionId] = OrderedDict()
@@ -331,16 +331,16 @@ class SessionRegistry:
         return self._active.get(session) or self._ended.get(session)
 
     def keyed(self, scope: Scope, key: Key) -> list[Session]:
-        """The sessions under a client's own key; more than one where several callers use the same."""
+        """The sessions with this key. Several callers may use the same key."""
         return self._keyed.get((scope.user, scope.workspace, key.named, key.value), [])
 
     def space(self, scope: Scope, shared: str | None) -> ThreadHeads:
-        """The heads of conversations without a key of their own: one space for each scope and shared identifier."""
+        """The heads of conversations without a key of their own, by scope and shared identifier."""
         heads = self._spaces.get((scope.user, scope.workspace, shared))
         return NO_HEADS if heads is None else heads
 
     def add(self, session: Session, key: Key | None) -> None:
-        """Remember a new session; forget the longest silent one if there are too many."""
+        """Add a new session; forget the oldest if there are too many."""
         scope = session.scope
         if key is not None:
             session.key, session.named, session.shared = key.value, key.named, key.shared
@@ -358,7 +358,7 @@ class SessionRegistry:
             self._forget_oldest()
 
     def touch(self, session: Session, now: datetime) -> None:
-        """Record activity of a session; one that had ended is active again."""
+        """Record activity of a session; this revives an ended session."""
         session.last_at = now
         if session.ended:
             session.ended = False
@@ -376,10 +376,10 @@ class SessionRegistry:
         return True
 
     def end_silent(self, now: datetime, silence: timedelta) -> list[SessionId]:
-        """End sessions without activity for this long; return those that ended so, or were forgotten, since the last call."""
+        """End the sessions that were silent for longer than `silence`; return them and those forgotten since the last call."""
         silent: list[SessionId] = []
         for session in self._active.values():
-            # A clock that was ahead must not keep this session, and those behind it, open.
+            # If the clock was ahead, this session and those behind it would stay open.
             session.last_at = min(session.last_at, now)
             age = now - session.last_at
             if age <= silence:
@@ -392,7 +392,7 @@ class SessionRegistry:
         return forgotten + silent
 
     def move(self, thread: Thread, head: bytes, came_from: bytes | None) -> None:
-        """The thread goes on to a new digest; no other request can continue it from where it stood."""
+        """Move the thread to a new digest; no other request can continue it from the old one."""
         heads = thread.session.heads
         if thread.head:
             heads.drop(thread)
@@ -401,7 +401,7 @@ class SessionRegistry:
         _remember(self._past, head, thread.session.id, _PAST_PER_SESSION * self._max_sessions)
 
     def open_thread(self, session: Session) -> Thread:
-        """One more conversation of a session; the oldest goes if there are too many."""
+        """Add a conversation to a session; drop the oldest if there are more than MAX_THREADS."""
         thread = Thread(session, b"")
         session.threads.append(thread)
         if len(session.threads) > MAX_THREADS:
@@ -409,7 +409,7 @@ class SessionRegistry:
         return thread
 
     def branch(self, chain: MessageChain, scope: Scope, credential: int | None, beyond: int = -1) -> Session | None:
-        """The session that once stood at the longest strict prefix of this request that is longer than `beyond`."""
+        """The session that was once at the longest strict prefix of this request, beyond position `beyond`."""
         digests = chain.digests
         if self._past.keys().isdisjoint(digests):
             return None
@@ -421,7 +421,7 @@ class SessionRegistry:
         return None
 
     def answered(self, response_id: str, session: SessionId, head: bytes) -> None:
-        """A later request may refer to its history by the id of this response."""
+        """Record the id of a response, by which a later request may refer to its history."""
         _remember(self._responses, response_id, (session, head), _RESPONSES_PER_SESSION * self._max_sessions)
 
     def response(self, response_id: str) -> tuple[SessionId, bytes] | None:
@@ -429,7 +429,7 @@ class SessionRegistry:
         return self._responses.get(response_id)
 
     def _forget_oldest(self) -> None:
-        """Ended sessions go first. One that was still active is reported as ended by the next `end_silent`."""
+        """Forget the oldest ended session, or else the oldest active one, which the next `end_silent` reports as ended."""
         session = next(iter(self._ended.values() if self._ended else self._active.values()))
         if not session.ended:
             self._forgotten.append(session.id)
@@ -437,12 +437,12 @@ class SessionRegistry:
         self.forget(session)
 
     def forget(self, session: Session) -> None:
-        """Remember nothing of a session."""
+        """Drop all state of a session."""
         self._active.pop(session.id, None)
         self._ended.pop(session.id, None)
         for thread in session.threads:
             session.heads.drop(thread)
-        session.threads.clear()  # threads and sessions know each other; apart, both are freed at once
+        session.threads.clear()  # break the reference cycle, so that both are freed at once
         scope = session.scope
         if session.key is not None and not session.shared:
             self._unkey(session, session.key)

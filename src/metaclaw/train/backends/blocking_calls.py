@@ -1,4 +1,4 @@
-"""Blocking SDK calls and unreachable servers: kept off the event loop and bounded in time."""
+"""Run blocking SDK calls in threads with time limits, and notice unreachable servers early."""
 
 import asyncio
 import logging
@@ -20,17 +20,17 @@ _PORTS = {"http": 80, "https": 443}
 
 
 async def run_in_thread(work: Callable[[], T], timeout_s: float) -> T:
-    """Run something that may block in a thread of its own. Raises TimeoutError when it takes too long; the thread is left behind.
+    """Run blocking work in a new thread. Raises TimeoutError when it takes too long; the thread is then abandoned.
 
-    Not the event loop's own threads: those are waited for at the end of the process, and an SDK may retry for minutes.
+    `asyncio.to_thread` does not do: the process waits for its threads at exit, and an SDK may retry for minutes.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
     def run() -> None:
-        with _Carrying(loop, answer):
+        with _ExceptionRelay(loop, answer):
             result = work()
-            _tell(loop, lambda: answer.set_result(result), answer)
+            _deliver(loop, lambda: answer.set_result(result), answer)
 
     threading.Thread(target=run, daemon=True, name="training service").start()
     async with asyncio.timeout(timeout_s):
@@ -38,7 +38,7 @@ async def run_in_thread(work: Callable[[], T], timeout_s: float) -> T:
 
 
 async def gather_all(calls: Sequence[Awaitable[T]]) -> list[T]:
-    """All of them at once; when one fails the others are cancelled."""
+    """Await all calls at once; when one fails the others are cancelled."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return list(await asyncio.gather(*tasks))
@@ -49,7 +49,7 @@ async def gather_all(calls: Sequence[Awaitable[T]]) -> list[T]:
 
 @asynccontextmanager
 async def bounded(what: str, timeout_s: float, foreign: tuple[type[Exception], ...]) -> AsyncIterator[None]:
-    """Inside, a library's own errors and a wait that is too long become TrainingError."""
+    """Turn the errors `foreign` of a library and a timeout into TrainingError."""
     try:
         async with asyncio.timeout(timeout_s):
             yield
@@ -59,18 +59,18 @@ async def bounded(what: str, timeout_s: float, foreign: tuple[type[Exception], .
         raise TrainingError(f"{what}: {str(error) or type(error).__name__}") from error
 
 
-async def ignore_failure(leaving: Awaitable[None]) -> None:
-    """Give something back to a server; one that is gone, or does not want it, is no reason to fail."""
+async def ignore_failure(release: Awaitable[None]) -> None:
+    """Await the release of something on a server; log a failure."""
     try:
-        await leaving
+        await release
     except TrainingError as error:
-        log.info("nothing was given back error=%s", error)
+        log.info("not released on the server error=%s", error)
 
 
 class ServerReach:
-    """Whether a server can be reached at all, asked for anew only every few seconds.
+    """Checks whether a server can be reached, at most once in `fresh_s` seconds.
 
-    SDKs retry for minutes before they report an unreachable server; a request that a client waits for cannot.
+    SDKs retry for minutes before they report an unreachable server; a client cannot wait for that.
     """
 
     def __init__(self, url: str | None, *, timeout_s: float = 3.0, fresh_s: float = 5.0) -> None:
@@ -98,7 +98,7 @@ class ServerReach:
         self._until = now + self._fresh_s
 
     async def during(self, work: Awaitable[T]) -> T:
-        """What the work gives. Raises BackendDownError, and gives it up, as soon as the server is seen to be gone."""
+        """Await the work. Cancels it and raises BackendDownError as soon as the server is unreachable."""
         task = asyncio.ensure_future(work)
         try:
             while not (await asyncio.wait([task], timeout=self._fresh_s))[0]:
@@ -108,8 +108,8 @@ class ServerReach:
             task.cancel()
 
 
-class _Carrying:
-    """Carries what is raised inside to the one who waits for the answer."""
+class _ExceptionRelay:
+    """Passes an exception raised in the block on to the future."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[T]") -> None:
         self._loop = loop
@@ -121,14 +121,14 @@ class _Carrying:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> bool:
         if error is None:
             return False
-        _tell(self._loop, lambda: self._answer.set_exception(error), self._answer)
+        _deliver(self._loop, lambda: self._answer.set_exception(error), self._answer)
         return True
 
 
-def _tell(loop: asyncio.AbstractEventLoop, say: Callable[[], None], answer: "asyncio.Future[T]") -> None:
+def _deliver(loop: asyncio.AbstractEventLoop, set_outcome: Callable[[], None], answer: "asyncio.Future[T]") -> None:
     def deliver() -> None:
         if not answer.done():
-            say()
+            set_outcome()
 
     # The loop may have ended meanwhile.
     if not loop.is_closed():

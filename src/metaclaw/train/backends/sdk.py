@@ -1,7 +1,7 @@
-"""What is used of the training services' SDKs, as types, and what their two surfaces share.
+"""Types for the parts of the training services' SDKs that are used here, and functions that both SDKs share.
 
-Tinker's surface is that of `tinker` and `mint` from 0.22 on; MinT brings an older `tinker` of its own. Weaver's (`nex-weaver`)
-differs, and every call of it blocks. An SDK is chosen at run time, so it is an argument, not an import.
+`tinker` and `mint` from 0.22 on have the same API; MinT includes an older `tinker`. The API of Weaver (`nex-weaver`) differs, and
+all its calls block. An SDK is chosen at run time, so it is an argument, not an import.
 """
 
 import importlib
@@ -19,13 +19,13 @@ from metaclaw.train.backends.service import Objective, Row, SampleRequest
 T_co = TypeVar("T_co", covariant=True)
 
 EXPIRY_S = 7 * 24 * 3600
-"""How long a service keeps what is not saved for good."""
+"""Seconds for which a service keeps states that are not saved for good."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long each kind of call may take, and the heartbeat of a session. Making a model includes loading it; a step includes its
-    place in a queue."""
+    """Time limits for each kind of call, and the interval of a session's heartbeat. Creating a model includes loading it; a step
+    includes its wait in a queue."""
 
     connect_s: float = 30.0
     create_s: float = 300.0
@@ -71,7 +71,7 @@ def make_datum(types: SdkTypes, row: Row, objective: Objective) -> object:
 
 
 def make_adam(types: SdkTypes, adam: Adam) -> object:
-    """An optimiser step with all six values: defaults differ, and Weaver's decay weights."""
+    """The parameters of an optimiser step. All six are set: defaults differ, and Weaver's have weight decay."""
     return types.AdamParams(
         learning_rate=adam.learning_rate,
         beta1=adam.beta1,
@@ -83,7 +83,6 @@ def make_adam(types: SdkTypes, adam: Adam) -> object:
 
 
 def make_sampling(types: SdkTypes, request: SampleRequest, stops: list[int]) -> object:
-    """How answers to a request are drawn."""
     return types.SamplingParams(
         max_tokens=request.max_tokens,
         seed=request.seed,
@@ -95,34 +94,32 @@ def make_sampling(types: SdkTypes, request: SampleRequest, stops: list[int]) -> 
 
 
 class TinkerPending(Protocol[T_co]):
-    """A request that was sent."""
+    """The pending result of a request."""
 
     async def result_async(self, timeout: float | None = None) -> T_co: ...
 
 
 class Tensor(Protocol):
-    """Numbers that came back."""
-
     @property
     def data(self) -> Sequence[float]: ...
 
 
 class Taught(Protocol):
-    """What a forward and backward pass gives."""
+    """The result of a forward and backward pass."""
 
     @property
     def loss_fn_outputs(self) -> Sequence[Mapping[str, Tensor]]: ...
 
 
 class Stepped(Protocol):
-    """What an optimiser step gives."""
+    """The result of an optimiser step."""
 
     @property
     def metrics(self) -> Mapping[str, float] | None: ...
 
 
 class Saved(Protocol):
-    """Where something was saved."""
+    """The path of saved weights."""
 
     @property
     def path(self) -> str: ...
@@ -140,14 +137,12 @@ class TinkerSequence(Protocol):
 
 
 class TinkerSampled(Protocol):
-    """What a sampler gives."""
-
     @property
     def sequences(self) -> Sequence[TinkerSequence]: ...
 
 
 class TinkerSamplingClient(Protocol):
-    """A sampler. Its calls return at once with a future of another thread."""
+    """A sampler. Its calls return at once with a future that another thread completes."""
 
     def sample(self, prompt: object, num_samples: int, sampling_params: object) -> "Future[TinkerSampled]": ...
     def compute_logprobs(self, prompt: object) -> "Future[list[float | None]]": ...
@@ -171,7 +166,7 @@ class _Holder(Protocol):
 
 
 class TinkerServiceClient(Protocol):
-    """A connection. Its first call of each kind blocks, also in the calls that are named async."""
+    """A connection. The first call of each kind blocks, even of the methods named async."""
 
     @property
     def holder(self) -> _Holder: ...
@@ -201,7 +196,7 @@ def load_tinker(module: str) -> TinkerSdk:
 
 
 def end_session(client: TinkerServiceClient) -> None:
-    """Stop the session's heart. Newer SDKs have a word for it, older ones only on what the client is made of."""
+    """End the session, which stops its heartbeat. Older SDKs have no method for it on the client, only on its holder."""
     close = getattr(client, "close", None)
     if close is not None:
         close("success")
@@ -210,12 +205,12 @@ def end_session(client: TinkerServiceClient) -> None:
 
 
 def retryable_error(module: str = "tinker.lib.retryable_exception") -> type[Exception]:
-    """The SDK's one error outside its tree: a request that expired on the server."""
+    """The SDK's error for a request that expired on the server, the only one that is not a TinkerError."""
     return cast(type[Exception], importlib.import_module(module).RetryableException)
 
 
 class Operation(Protocol):
-    """Work under way on the server."""
+    """Running work on the server."""
 
     def result(self) -> Json: ...
 
@@ -283,5 +278,5 @@ def load_weaver() -> WeaverSdk:
 
 
 def http_error() -> type[Exception]:
-    """What the SDK lets through when the network fails."""
+    """The error that the SDK raises when the network fails."""
     return cast(type[Exception], importlib.import_module("httpx").HTTPError)

@@ -1,19 +1,19 @@
-"""What every training service can do, as protocols, and how data are laid out for it.
+"""Protocols for training services, the layout of their data, and the statistics of a step.
 
-The rules of a run (`remote.RemoteBackend`) are written once; each SDK is a thin translation. Every call is bounded in time and
-raises TrainingError.
+`remote.RemoteBackend` has the rules of a run; each SDK is a thin translation. Every call is bounded in time and may raise
+TrainingError.
 
-A row is one sequence, shifted by one: the input is all tokens but the last, the targets are all but the first. Everything is as
-long as the targets; what belongs to the prompt is zero. With A the advantages, N the step's normaliser, n the rows of the step
-and L the length of a row's targets:
+A row is one sequence, shifted by one: the inputs are all tokens but the last, the targets are all but the first. Log-probabilities
+and advantages are as long as the targets, and zero for the prompt. With A the advantages, N the step's normaliser, n the rows of
+the step and L the length of a row's targets:
 
     wanted gradient           Σ_rows Σ_t ∇loss(A_t) / N
     a service that sums       is sent A / N
     a service that averages   (1/n) Σ_rows (1/L) Σ_t …, so it is sent A · n · L / N
 
-Every loss here is positively homogeneous in A, so scaling advantages scales the gradient and nothing else.
+Every loss here is positively homogeneous in A, so scaling advantages scales only the gradient.
 
-One step on a training service: its pieces are sent one after another, scaled, and the optimiser step right behind the last.
+The scaled pieces of a step are sent one after another, and the optimiser step directly after the last.
 
 **Statistics** come from the log-probabilities that the service returns with each piece. With ratio r = exp(log p_now − log
 p_drawn) on each drawn token: its mean, its maximum, and the share outside the clip range. The loss is the mean over drawn
@@ -26,8 +26,8 @@ log-probability under the weights that drew it, f under the untrained model, β 
     its gradient    β (1 − exp(f − l)) ∇l
     hence           A' = A − β (1 − exp(f − l))       because every loss pushes by −A ∇l where the ratio is one
 
-So `kl` weighs the same on every backend, as long as data are taught to the weights that drew them, which every step's are. A
-clip that cuts an advantage cuts the distance in it, too.
+So `kl` has the same effect on every backend, provided that the weights that drew the data are trained on them, as in every step
+here. A clipped advantage clips the distance in it, too.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from metaclaw.errors import TrainingError
 
 
 class Reduction(StrEnum):
-    """What a service makes of token losses: their sum, or the mean over rows of each row's mean over its targets."""
+    """How a service reduces token losses: their sum, or the mean over rows of each row's mean over its targets."""
 
     SUM = "sum"
     MEAN = "mean"
@@ -52,7 +52,7 @@ class Reduction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One sequence as it is sent."""
+    """One sequence as it is sent to a service."""
 
     inputs: tuple[int, ...]
     targets: tuple[int, ...]
@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """A loss by its name on the wire. `weighs` says that advantages are sent as weights (cross entropy)."""
+    """The service's name of a loss, and its settings. `weighs` says that advantages are sent as weights (cross entropy)."""
 
     name: str
     config: dict[str, float] | None
@@ -71,7 +71,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class DrawnSequence:
-    """One sequence from a sampler; `is_whole` unless the room ran out."""
+    """One sequence from a sampler. `is_whole` is False if `max_tokens` ended it."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -80,7 +80,7 @@ class DrawnSequence:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """What is asked of a sampler for one prompt."""
+    """A request to a sampler for `count` answers to one prompt."""
 
     prompt: tuple[int, ...]
     count: int
@@ -92,35 +92,35 @@ class SampleRequest:
 
 
 class ServiceSampler(Protocol):
-    """Weights that answer. `is_raw` says that log-probabilities are at temperature 1 whatever the sampling temperature was."""
+    """Samples from weights. `is_raw` says that log-probabilities are at temperature 1, whatever the sampling temperature is."""
 
     @property
     def is_raw(self) -> bool: ...
     async def sample(self, request: SampleRequest) -> list[DrawnSequence]: ...
     async def score(self, tokens: Sequence[int]) -> list[float]:
-        """The log-probability of each token but the first, after those before it."""
+        """The log-probability of each token but the first, given those before it."""
 
     async def aclose(self) -> None:
-        """Give back what it holds on the service."""
+        """Release its resources on the service."""
 
 
 class Trainee(Protocol):
-    """A model in training. What is sent is worked on in the order of sending; awaiting what comes back is a second step, so that
-    an optimiser step can be sent right behind the last piece."""
+    """A model in training. The service works in the order of sending. Sending and awaiting the result are separate, so that an
+    optimiser step can be sent directly after the last piece."""
 
     @property
     def reduction(self) -> Reduction: ...
     async def teach(self, rows: Sequence[Row], objective: Objective) -> Awaitable[list[list[float]]]:
-        """Send one piece; it gives each row's log-probabilities under the present weights."""
+        """Send one piece. The result is each row's log-probabilities under the current weights."""
 
     async def step(self, adam: Adam) -> Awaitable[float | None]:
-        """Send an optimiser step; it gives the gradient's norm, where the service tells it."""
+        """Send an optimiser step. The result is the norm of the gradient, if the service returns it."""
 
     async def save(self, name: str, *, for_good: bool) -> str:
-        """Keep weights and optimiser; the service's name for them. What is not for good may expire after some days."""
+        """Save weights and optimiser, and return the service's name for them. Unless `for_good`, they expire (`EXPIRY_S`)."""
 
     async def publish(self, name: str, *, for_good: bool) -> str:
-        """Make the present weights loadable by a sampler; the service's name for them."""
+        """Make the current weights loadable by a sampler, and return the service's name for them."""
 
     async def aclose(self) -> None:
         """Free its place on the service."""
@@ -133,13 +133,13 @@ class Service(Protocol):
     def name(self) -> str: ...
     async def create(self, rank: int, seed: int) -> Trainee: ...
     async def restore(self, state: str) -> Trainee:
-        """Go on from a kept state, optimiser included."""
+        """Continue from a saved state, optimiser included."""
 
     async def present(self, trainee: Trainee, adapter: str) -> ServiceSampler:
-        """A sampler of what the trainee has just published, good until its next step."""
+        """A sampler of the weights that the trainee has just published, valid until its next step."""
 
     async def kept(self, weights: Weights) -> ServiceSampler:
-        """A sampler of kept weights, whatever is trained meanwhile."""
+        """A sampler of saved weights, valid while others are trained."""
 
     async def base(self) -> ServiceSampler:
         """A sampler of the untrained model."""
@@ -169,9 +169,9 @@ def _factor(datum: Datum, rows: int, normaliser: float, reduction: Reduction) ->
 
 
 def objective(loss: Loss, reduction: Reduction) -> Objective:
-    """The loss in a service's words. Raises TrainingError for what no service offers."""
+    """The service's objective for a loss. Raises TrainingError for a loss with a KL term, which no service has."""
     if loss.kl > 0.0:
-        raise TrainingError("a training service adds no KL term; fold the distance into the advantages and ask with kl = 0")
+        raise TrainingError("a training service has no KL term; fold the distance into the advantages and use kl = 0")
     match loss.kind:
         case LossKind.IMPORTANCE_SAMPLING:
             return Objective("importance_sampling", None)
@@ -183,13 +183,13 @@ def objective(loss: Loss, reduction: Reduction) -> Objective:
         case LossKind.CROSS_ENTROPY if reduction is Reduction.SUM:
             return Objective("cross_entropy", None, weighs=True)
         case LossKind.CROSS_ENTROPY:
-            # A service that averages divides by the sum of the weights, so their scale would be lost. CISPO with its ratio clipped
-            # to exactly one is -A · log p: the same loss, with advantages.
+            # A service that averages divides by the sum of the weights, which loses their scale. CISPO with its ratio clipped to
+            # exactly one is -A · log p, which is the same loss with advantages.
             return Objective("cispo", {"clip_low_threshold": 1.0, "clip_high_threshold": 1.0})
 
 
 def check_data(data: Sequence[Datum], loss: Loss) -> None:
-    """Raises TrainingError for data the loss cannot use."""
+    """Raises TrainingError for data that the loss cannot use."""
     if not data:
         raise TrainingError("a piece without data cannot be accumulated")
     if loss.kind is not LossKind.CROSS_ENTROPY:
@@ -207,13 +207,13 @@ ScoredDatum = tuple[Datum, Loss, Sequence[float]]
 async def send_step(
     trainee: Trainee, pieces: Sequence[Piece], adam: Adam, normaliser: float
 ) -> tuple[float | None, list[ScoredDatum]]:
-    """The gradient's norm, and what the pieces looked like before the step. Raises TrainingError."""
+    """Send a step. Returns the gradient's norm, and all data with their log-probabilities before the step. Raises TrainingError."""
     laid_out = lay_out_step([data for data, _ in pieces], normaliser, trainee.reduction)
     outputs: list[list[list[float]]] = []
     async with AsyncExitStack() as stack:
         waiting: asyncio.Future[list[list[float]]] | None = None
         for (_, loss), rows in zip(pieces, laid_out, strict=True):
-            # Other requests to the service come in between two pieces.
+            # Waiting for each piece lets other requests to the service run between two pieces.
             if waiting is not None:
                 outputs.append(await waiting)
             waiting = _watched(await trainee.teach(rows, objective(loss, trainee.reduction)), stack)
@@ -233,7 +233,7 @@ def _score_piece(piece: Piece, output: Sequence[Sequence[float]]) -> list[Scored
 
 
 def _watched(outcome: Awaitable[T], stack: AsyncExitStack) -> "asyncio.Future[T]":
-    """The outcome as something that may be left alone when another one fails first."""
+    """The outcome as a task that is cancelled when the stack closes."""
     task = asyncio.ensure_future(outcome)
 
     async def leave() -> None:
@@ -245,7 +245,7 @@ def _watched(outcome: Awaitable[T], stack: AsyncExitStack) -> "asyncio.Future[T]
 
 
 def drawn_part(datum: Datum, logprobs: Sequence[float]) -> tuple[float, ...]:
-    """The drawn tokens' share of a row's log-probabilities. Raises TrainingError if they do not line up."""
+    """The log-probabilities of the drawn tokens in a row. Raises TrainingError if their number is wrong."""
     expected = len(datum.prompt) + len(datum.tokens_T) - 1
     if len(logprobs) != expected:
         raise TrainingError(f"turn {datum.turn}: {len(logprobs)} log-probabilities came back for {expected} targets")
@@ -256,7 +256,7 @@ def drawn_part(datum: Datum, logprobs: Sequence[float]) -> tuple[float, ...]:
 
 
 def summarise(scored: Sequence[ScoredDatum]) -> PieceStats:
-    """All drawn tokens of a step together."""
+    """Statistics over all drawn tokens of a step."""
     tokens = [token for item in scored for token in _tokens(item)]
     count = len(tokens)
     ratios = [ratio for ratio, _, _ in tokens if ratio is not None]
@@ -271,7 +271,7 @@ def summarise(scored: Sequence[ScoredDatum]) -> PieceStats:
 
 
 def _tokens(item: ScoredDatum) -> list[tuple[float | None, bool | None, float]]:
-    """Of each drawn token: its ratio, whether it was clipped, its loss."""
+    """For each drawn token: its ratio, whether it was clipped, and its loss."""
     datum, loss, now_T = item
     if datum.logprobs_T is None:
         return [(None, None, -advantage * now) for advantage, now in zip(datum.advantages_T, now_T, strict=True)]
@@ -295,7 +295,7 @@ def _token(loss: Loss, now: float, then: float, advantage: float) -> tuple[float
 
 
 def fold(datum: Datum, now_T: Sequence[float], reference_T: Sequence[float], weight: float) -> Datum:
-    """The datum with the distance in its advantages. Raises TrainingError if the log-probabilities do not line up."""
+    """The datum with the distance folded into its advantages. Raises TrainingError if the numbers of log-probabilities differ."""
     if not len(datum.tokens_T) == len(now_T) == len(reference_T):
         raise TrainingError(f"turn {datum.turn}: {len(reference_T)} reference log-probabilities for {len(datum.tokens_T)} tokens")
     terms = zip(datum.advantages_T, now_T, reference_T, strict=True)
@@ -307,6 +307,6 @@ def fold(datum: Datum, now_T: Sequence[float], reference_T: Sequence[float], wei
 
 
 def distance(now_T: Sequence[float], reference_T: Sequence[float]) -> float:
-    """The k3 estimate of the distance, summed over the tokens."""
+    """The k3 estimate of the KL divergence, summed over the tokens."""
     apart_T = [reference - now for now, reference in zip(now_T, reference_T, strict=True)]
     return math.fsum(math.expm1(apart) - apart for apart in apart_T)

@@ -1,8 +1,8 @@
-"""Tinker's API through its SDK: Tinker's cloud, MinT, and SkyRL on one's own machines (backends.service.Service).
+"""Tinker's API through its SDK: Tinker's cloud, MinT, and self-hosted SkyRL (backends.service.Service).
 
-What the servers do differently is known by the name they give a model: `…:train:…` is Tinker's; SkyRL's JAX engine averages
-losses, knows no gradient clipping, and keeps one set of weights for each model, so that a sampler of older weights of a model in
-training would silently answer with its newest, or overwrite them. There, kept weights are restored into a place of their own.
+Servers are told apart by the names they give to models: Tinker's contain `:train:`. SkyRL's JAX engine averages losses, does not
+clip gradients, and holds one set of weights for each model: a sampler of older weights of a model in training would silently answer
+with the newest weights, or overwrite them. On such servers saved weights are restored into a separate model.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# A server of one's own asks for no key, but the SDK does, and for one of this form.
+# A self-hosted server needs no key, but the SDK requires a key of this form.
 _NO_KEY = "tml-none"
 
 
@@ -54,7 +54,7 @@ def tinker_backend(
     reduction: Reduction | None = None,
     waits: Waits | None = None,
 ) -> RemoteBackend:
-    """A backend on a Tinker-API server. `reduction` overrides what is concluded from the server's names."""
+    """A backend on a server with Tinker's API. `reduction` overrides what the names of its models show."""
     service = TinkerService(
         sdk, base_model, end_ids=end_ids, name=name, base_url=base_url, api_key=api_key, reduction=reduction, waits=waits
     )
@@ -62,7 +62,7 @@ def tinker_backend(
 
 
 class TinkerService:
-    """A connection to one server, made when it is first needed."""
+    """A server with Tinker's API. The connection is made at the first call."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class TinkerService:
         self._api_key = api_key or (_NO_KEY if base_url else None)
         self._reduction = reduction
         self.reach = ServerReach(base_url)
-        """The SDK itself retries for minutes before it reports an unreachable server, and goes on waiting for one that has died."""
+        """The SDK retries for minutes before it reports an unreachable server, and waits forever for a server that has died."""
         self._connecting: asyncio.Future[TinkerServiceClient] | None = None
 
     async def create(self, rank: int, seed: int) -> "TinkerTrainee":
@@ -98,24 +98,22 @@ class TinkerService:
         return await self._trainee(f"go on from {state}", lambda it: it.create_training_client_from_state_with_optimizer(state))
 
     async def present(self, trainee: object, adapter: str) -> ServiceSampler:
-        """By its path; on every server it answers with these weights until the trainee's next step."""
         return await self._sampler(adapter)
 
     async def kept(self, weights: Weights) -> ServiceSampler:
-        """By its path where paths are independent of models in training, else restored into a place of its own."""
+        """By path if the server keeps paths independent of models in training, else restored into a separate model."""
         if "/sampler_weights/" in weights.adapter:
             return await self._sampler(weights.adapter)
         if weights.training is None:
-            raise TrainingError(f"{weights.adapter} can be sampled only together with its training state, and has none")
+            raise TrainingError(f"{weights.adapter} cannot be sampled: its training state is missing")
         trainee = await self.restore(weights.training)
         return await self._sampler(await trainee.publish("serving", for_good=False), trainee)
 
     async def base(self) -> ServiceSampler:
-        """The untrained model by its name."""
         return await self._sampler(None)
 
     async def aclose(self) -> None:
-        """End the session: otherwise its heart would go on beating, and the SDK would complain of a server that has gone."""
+        """End the session: otherwise its heartbeat would go on, and the SDK would report errors when the server is gone."""
         connecting, self._connecting = self._connecting, None
         if connecting is not None and connecting.done() and not _has_failed(connecting):
             await self.reach.check()
@@ -123,7 +121,7 @@ class TinkerService:
                 await run_in_thread(lambda: end_session(connecting.result()), self.waits.connect_s)
 
     async def unload(self, model: str) -> None:
-        """Free a model's place on a server that counts them. Raises TrainingError."""
+        """Unload a model from a self-hosted server, which has room for few. Raises TrainingError."""
         if self._base_url is None:
             return
         request = urllib.request.Request(
@@ -140,12 +138,11 @@ class TinkerService:
             await run_in_thread(post, self.waits.connect_s)
 
     async def wait(self, what: str, pending: TinkerPending[T], timeout_s: float) -> T:
-        """What a request that was sent gives."""
+        """The result of a request that was sent."""
         async with bounded(f"{self.name}: {what}", timeout_s, self.foreign):
             return await self.reach.during(pending.result_async())
 
     def reduction_of(self, model: str) -> Reduction:
-        """How the server averages."""
         if self._reduction is not None:
             return self._reduction
         return Reduction.SUM if ":train:" in model else Reduction.MEAN
@@ -166,7 +163,7 @@ class TinkerService:
             return await self.reach.during(run_in_thread(lambda: make(client), self.waits.create_s))
 
     async def _client(self) -> TinkerServiceClient:
-        """The connection. Who comes while it is being made waits for the same one."""
+        """The connection. Concurrent callers wait for the same attempt."""
         if self._connecting is None or (self._connecting.done() and _has_failed(self._connecting)):
             connect = run_in_thread(
                 lambda: self.sdk.ServiceClient(base_url=self._base_url, api_key=self._api_key), self.waits.connect_s
@@ -202,13 +199,12 @@ class TinkerTrainee:
         return outcome()
 
     async def step(self, adam: Adam) -> Awaitable[float | None]:
-        """Send an optimiser step with all six values; servers' own defaults differ."""
         service = self._service
         async with bounded(f"{service.name}: cannot send an optimiser step", service.waits.connect_s, service.foreign):
             pending = await self._client.optim_step_async(make_adam(service.sdk.types, adam))
         if self.reduction is Reduction.MEAN and adam.grad_clip_norm > 0.0 and self._clips:
             self._clips = False
-            log.info("gradient clipping is not known to this server backend=%s", service.name)
+            log.info("server does not clip gradients backend=%s", service.name)
 
         async def outcome() -> float | None:
             stepped = await service.wait("an optimiser step did not happen", pending, service.waits.train_s)
@@ -226,7 +222,7 @@ class TinkerTrainee:
         return await self._saved(f"cannot publish {name}", self._client.save_weights_for_sampler_async, name, for_good)
 
     async def aclose(self) -> None:
-        """Free its place where places are few."""
+        """Unload the model from a server that has room for few."""
         if self.reduction is Reduction.MEAN:
             await self._service.unload(self._client.model_id)
 
@@ -241,7 +237,7 @@ class TinkerTrainee:
 
 
 class TinkerSampler:
-    """Weights that answer on the server; `place` is the model that had to be made for them, if one had to."""
+    """Samples from weights on the server. `place` is the model that was created for them, if any."""
 
     def __init__(self, service: TinkerService, client: TinkerSamplingClient, place: TinkerTrainee | None, *, is_raw: bool) -> None:
         self.is_raw = is_raw
@@ -250,7 +246,7 @@ class TinkerSampler:
         self._place = place
 
     async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
-        """Sequences with their log-probabilities. Giving up the wait cancels the request."""
+        """Draw sequences with their log-probabilities. Cancelling the call cancels the request."""
         service = self._service
         types = service.sdk.types
         await service.reach.check()
@@ -264,7 +260,7 @@ class TinkerSampler:
         ]
 
     async def score(self, tokens: Sequence[int]) -> list[float]:
-        """The log-probability of each token but the first. Some servers begin with None for the first, some leave it out."""
+        """The log-probability of each token but the first, for which servers return None or nothing."""
         service = self._service
         await service.reach.check()
         async with bounded(f"{service.name}: no scores", service.waits.sample_s, service.foreign):
@@ -274,7 +270,6 @@ class TinkerSampler:
         return [float(score) for score in known]
 
     async def aclose(self) -> None:
-        """Free the place that was made for it."""
         if self._place is not None:
             await self._place.aclose()
 

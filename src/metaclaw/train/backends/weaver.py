@@ -1,7 +1,7 @@
-"""Weaver through its SDK (backends.service.Service). The SDK blocks, so each call has a thread of its own and a bound.
+"""Weaver through its SDK (backends.service.Service). The SDK blocks, so each call runs in its own thread with a time limit.
 
-Weaver's state does not tell its rank, which a model must have before the state can be loaded into it: it stands behind the path.
-Losses are taken to be sums over tokens, as its kin's are; there is no server to try it on.
+A state of Weaver does not contain its rank, which is needed to load it, so the rank is appended to the path. Losses are assumed to
+be sums over tokens, as on Tinker: this was not tried on a server.
 """
 
 import re
@@ -83,33 +83,30 @@ class WeaverService:
 
     async def restore(self, state: str) -> "WeaverTrainee":
         """A new model of the same rank, with saved weights and optimiser."""
-        if not (found := _STATE.fullmatch(state)):
-            raise TrainingError(f"{state} is no state of {self.name}")
-        model = await self._model(int(found["rank"]), None)
-        trainee = WeaverTrainee(self, model, int(found["rank"]))
-        await self.call(f"cannot load {state}", lambda: model.load_state_with_optimizer(found["path"]), self.waits.train_s)
+        if not (match := _STATE.fullmatch(state)):
+            raise TrainingError(f"{state} is not a saved state of {self.name}")
+        model = await self._model(int(match["rank"]), None)
+        trainee = WeaverTrainee(self, model, int(match["rank"]))
+        await self.call(f"cannot load {state}", lambda: model.load_state_with_optimizer(match["path"]), self.waits.train_s)
         return trainee
 
     async def present(self, trainee: object, adapter: str) -> ServiceSampler:
-        """By its path."""
         return await self._sampler(adapter)
 
     async def kept(self, weights: Weights) -> ServiceSampler:
-        """By its path, which is independent of models in training."""
         return await self._sampler(weights.adapter)
 
     async def base(self) -> ServiceSampler:
-        """The untrained model by its name."""
         return await self._sampler(None)
 
     async def aclose(self) -> None:
-        """End the session; the server ends the models of it."""
+        """End the session; the server then ends its models."""
         client, self._client = self._client, None
         if client is not None:
             await self.call("the session was not closed", client.close, self.waits.connect_s)
 
     async def call(self, what: str, work: Callable[[], T], timeout_s: float) -> T:
-        """Something that blocks. Raises TrainingError."""
+        """Run blocking work with a time limit. Raises TrainingError."""
         await self._reach.check()
         async with bounded(f"{self.name}: {what}", timeout_s, self._foreign):
             return await self._reach.during(run_in_thread(work, timeout_s))
@@ -170,7 +167,6 @@ class WeaverTrainee:
         return outcome()
 
     async def step(self, adam: Adam) -> Awaitable[float | None]:
-        """Send an optimiser step with all six values; the SDK's own defaults decay weights."""
         params = make_adam(self._service.sdk.types, adam)
         operation = await self._service.call(
             "cannot send an optimiser step",
@@ -203,7 +199,7 @@ class WeaverTrainee:
         )
 
     async def aclose(self) -> None:
-        """End its trainer; what was published goes on answering."""
+        """End the trainer; published weights can still be sampled."""
         await self._service.call(
             "a model was not ended", lambda: self._client.terminate(["trainer"]), self._service.waits.connect_s
         )
@@ -213,7 +209,7 @@ class WeaverTrainee:
 
 
 class WeaverSampler:
-    """Weights that answer on the server."""
+    """Samples from weights on the server."""
 
     is_raw = False
 
@@ -222,7 +218,7 @@ class WeaverSampler:
         self._client = client
 
     async def sample(self, request: SampleRequest) -> list[DrawnSequence]:
-        """Sequences with their log-probabilities. The raw result is read: the SDK's own reading loads a tokenizer, and its code."""
+        """Draw sequences with their log-probabilities from the raw result: the SDK's parser loads a tokenizer and runs its code."""
         types = self._service.sdk.types
         params = make_sampling(types, request, self._service.stops)
         prompt = types.ModelInput.from_ints(list(request.prompt))
@@ -234,7 +230,7 @@ class WeaverSampler:
         return _sequences(raw, self._service.name)
 
     async def score(self, tokens: Sequence[int]) -> list[float]:
-        """The log-probability of each token but the first, for which the server has none."""
+        """The log-probability of each token but the first."""
         prompt = self._service.sdk.types.ModelInput.from_ints(list(tokens))
         scores = await self._service.call(
             "no scores", lambda: self._client.compute_logprobs(prompt=prompt), self._service.waits.sample_s
@@ -242,7 +238,7 @@ class WeaverSampler:
         return [score for score in scores[1:] if score is not None]
 
     async def aclose(self) -> None:
-        """Nothing is held for it alone."""
+        """A sampler holds no resources."""
 
 
 def _logprobs(result: Json, name: str) -> list[list[float]]:
@@ -278,7 +274,7 @@ def _grad_norm(result: Json) -> float | None:
 
 
 def _field(value: Json, key: str) -> Json:
-    """A field of an answer, or of the `result` inside it, where older servers put it."""
+    """A field of an answer, or of the `result` inside it, as older servers send it."""
     if not isinstance(value, Mapping):
         return None
     if key in value:
@@ -289,5 +285,5 @@ def _field(value: Json, key: str) -> Json:
 
 def _numbers(value: Json, name: str) -> list[float]:
     if not isinstance(value, list) or not all(isinstance(each, int | float) for each in value):
-        raise TrainingError(f"{name} sent something else where numbers belong")
+        raise TrainingError(f"{name} sent something else than a list of numbers")
     return [float(each) for each in value if isinstance(each, int | float)]

@@ -1,8 +1,8 @@
 """Servers that load LoRA adapters while they run (ports.PolicyHost): vLLM and SGLang.
 
-Each version is loaded under a name of its own (`policy-000012`), which is never given to other weights. vLLM must be started
-with `--enable-lora`, `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True` and room for the versions that answer at the same time
-(`--max-loras`); SGLang with `--enable-lora --max-lora-rank … --lora-target-modules all`.
+Each version is loaded under its own name (`policy-000012`), which is never used for other weights. vLLM must be started with
+`--enable-lora`, `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True` and room for the versions that answer at the same time (`--max-loras`);
+SGLang with `--enable-lora --max-lora-rank … --lora-target-modules all`.
 """
 
 import asyncio
@@ -31,14 +31,12 @@ PREFIX = "policy-"
 
 @dataclass(frozen=True, slots=True)
 class AdminReply:
-    """What a server answered."""
-
     status: int
     text: str
 
 
 class AdminClient:
-    """A server's management, by its base URL with or without `/v1`. Its key is held here and shows nowhere."""
+    """Calls to a server's management routes. The base URL may end in `/v1`. The key is never logged."""
 
     def __init__(self, base_url: str, api_key: str | None = None, *, timeout_s: float = 120.0) -> None:
         self.url = base_url.rstrip("/").removesuffix("/v1")
@@ -48,7 +46,7 @@ class AdminClient:
             self._headers["authorization"] = f"Bearer {api_key}"
 
     async def post(self, path: str, body: Json) -> AdminReply:
-        """Raises BackendDownError if no answer came, TrainingError if it cannot be asked at all."""
+        """Raises BackendDownError if no answer came, TrainingError if the URL is invalid."""
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), self._headers, method="POST")
 
         def call() -> AdminReply:
@@ -70,31 +68,30 @@ class AdminClient:
 
 
 class ServerRoutes(Protocol):
-    """How one kind of server is asked."""
+    """The routes of one kind of server."""
 
     def load(self, name: str, folder: str) -> tuple[str, Json]:
-        """Path and body that load an adapter."""
+        """Path and body of the request that loads an adapter."""
 
     def unload(self, name: str) -> tuple[str, Json]:
-        """Path and body that let one go."""
+        """Path and body of the request that unloads an adapter."""
 
     def complaint(self, said: AdminReply) -> str | None:
-        """Why it was not done, or None."""
+        """Why the request failed, or None."""
 
     def is_taken(self, complaint: str) -> bool:
-        """Whether an adapter of this name is there already."""
+        """Whether it failed because an adapter of this name is loaded."""
 
     def is_gone(self, complaint: str) -> bool:
-        """Whether there is no adapter of this name."""
+        """Whether it failed because no adapter of this name is loaded."""
 
 
 def no_versions() -> frozenset[int]:
-    """No version is in use."""
     return frozenset()
 
 
 class LoadingHost:
-    """A PolicyHost. The newest `keeps` versions stay loaded, and those `in_use`; older ones are unloaded after a new one came."""
+    """A PolicyHost. After each load, older versions are unloaded, except the newest `keeps` and those `in_use`."""
 
     def __init__(
         self, admin: AdminClient, dialect: ServerRoutes, *, keeps: int = 2, in_use: Callable[[], frozenset[int]] = no_versions
@@ -112,13 +109,13 @@ class LoadingHost:
         return frozenset(self._loaded)
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Load a version beside the others. Raises TrainingError, and changes nothing, if it cannot be loaded."""
+        """Load a version in addition to the others. Raises TrainingError and changes nothing if it cannot be loaded."""
         async with self._one_at_a_time:
             if version <= BASE_POLICY:
-                raise TrainingError(f"version {version} is not one of trained weights")
+                raise TrainingError(f"version {version} has no trained weights")
             if (known := self._loaded.get(version)) is not None:
                 if known.adapter != weights.adapter:
-                    raise TrainingError(f"version {version} is loaded with other weights, those in {known.adapter}")
+                    raise TrainingError(f"version {version} is loaded with other weights, from {known.adapter}")
                 return
             await self._load(version, _folder(weights))
             self._loaded[version] = weights
@@ -126,31 +123,31 @@ class LoadingHost:
             await self._tidy()
 
     async def unload(self, version: int) -> None:
-        """Let a version go; the server finishes its running answers. One that is not there is gone."""
+        """Unload a version, if it is loaded; the server finishes its running answers."""
         async with self._one_at_a_time:
             await self._unload(version)
 
     def forget(self, version: int) -> None:
-        """The server says that it does not have this version: it was started again."""
+        """Note that the server no longer has this version, because it was restarted."""
         self._loaded.pop(version, None)
 
     async def _tidy(self) -> None:
-        kept = {*sorted(self._loaded)[-self._keeps :], *self._in_use()}
-        for version in sorted(self._loaded.keys() - kept):
+        staying = {*sorted(self._loaded)[-self._keeps :], *self._in_use()}
+        for version in sorted(self._loaded.keys() - staying):
             try:
                 await self._unload(version)
             except TrainingError as error:
-                # The new version is there; what is old may be tried again.
+                # The new version is loaded. Unloading the old one is tried again after the next load.
                 log.warning("version stays loaded server=%s error=%s", self._admin.url, error)
 
     async def _load(self, version: int, folder: str) -> None:
         complaint = await self._ask(*self._dialect.load(name_of(version), folder))
         if complaint is not None and self._dialect.is_taken(complaint):
-            # The server has outlived us, and nothing says that the weights of this name are the same.
+            # The server ran before this process did, so the weights under this name may be others.
             await self._drop(version)
             complaint = await self._ask(*self._dialect.load(name_of(version), folder))
         if complaint is not None:
-            # The server reads our folders: it can never load an adapter that is not complete. Other refusals may pass.
+            # The server reads the same folder: an incomplete adapter can never be loaded. Other errors may be temporary.
             kind = TrainingError if is_complete_adapter(Path(folder)) else WeightsLostError
             raise kind(f"version {version} cannot be loaded by {self._admin.url}: {complaint}")
 
@@ -173,23 +170,20 @@ class VllmRoutes:
     """vLLM's routes for adapters."""
 
     def load(self, name: str, folder: str) -> tuple[str, Json]:
-        """Without `load_inplace`: a name is never given to other weights."""
         return "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder}
 
     def unload(self, name: str) -> tuple[str, Json]:
-        """By its name."""
         return "/v1/unload_lora_adapter", {"lora_name": name}
 
     def complaint(self, said: AdminReply) -> str | None:
-        """The error's own words."""
         return None if said.status < 300 else f"{_words(said.text)} (status {said.status})"
 
     def is_taken(self, complaint: str) -> bool:
-        """In the words of 0.32."""
+        """By the message of vLLM 0.32."""
         return "has already been loaded" in complaint
 
     def is_gone(self, complaint: str) -> bool:
-        """In the words of 0.32."""
+        """By the message of vLLM 0.32."""
         return "cannot be found" in complaint
 
 
@@ -202,15 +196,14 @@ class SglangRoutes:
     """SGLang's routes for adapters."""
 
     def load(self, name: str, folder: str) -> tuple[str, Json]:
-        """Not pinned: the server may evict it while it is not asked for."""
+        """Not pinned: the server may evict it while it is not used."""
         return "/load_lora_adapter", {"lora_name": name, "lora_path": folder, "pinned": False}
 
     def unload(self, name: str) -> tuple[str, Json]:
-        """By its name; the server waits for its running answers."""
         return "/unload_lora_adapter", {"lora_name": name}
 
     def complaint(self, said: AdminReply) -> str | None:
-        """The server says whether it succeeded; its status alone does not tell."""
+        """By the `success` field: the status does not tell whether the request failed."""
         try:
             answer = msgspec.json.decode(said.text, type=_SglangAnswer)
         except msgspec.DecodeError:
@@ -218,11 +211,11 @@ class SglangRoutes:
         return None if answer.success else (answer.error_message or "no reason given")[:300]
 
     def is_taken(self, complaint: str) -> bool:
-        """In the words of 0.5.23."""
+        """By the messages of SGLang 0.5.23."""
         return any(words in complaint for words in ("it is already loaded", "already exists", "incomplete unload"))
 
     def is_gone(self, complaint: str) -> bool:
-        """In the words of 0.5.23."""
+        """By the message of SGLang 0.5.23."""
         return "does not exist" in complaint
 
 
@@ -251,7 +244,7 @@ def sglang_host(
 
 
 def sglang_model_of(base: str) -> Callable[[int], str]:
-    """The model to ask for, given the name the server itself goes by."""
+    """A function that names the model of a version in requests, given the server's name of the base model."""
     return lambda version: f"{base}:{name_of(version)}"
 
 
@@ -261,14 +254,14 @@ def name_of(version: int) -> str:
 
 
 def _folder(weights: Weights) -> str:
-    """The adapter's folder, which the server reads itself. Raises TrainingError for weights that are no folder."""
+    """The adapter's folder, which the server reads itself. Raises TrainingError for weights without a folder."""
     if "://" in weights.adapter:
         raise TrainingError(f"{weights.adapter} is not a folder with an adapter, so no other server can load it")
     return str(Path(weights.adapter).absolute())
 
 
 def _words(text: str) -> str:
-    """The message of an error, wherever this version of the server puts it."""
+    """The message in an error's body. Its place differs between versions of the server."""
     try:
         answer = msgspec.json.decode(text)
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
-"""A training service's own sampler as a served model: a ModelProvider and its PolicyHost in one.
+"""A training service's sampler as a served model: a ModelProvider and its PolicyHost in one.
 
-An answer is drawn whole and then told in deltas, with its exact tokens. While nothing has been told another provider may take over,
-so a service that is down, or slow, costs a request no more than `answer_s`.
+An answer is drawn as a whole and then sent in deltas, with its exact tokens. Until the first delta another provider can take over,
+so a service that is down or slow delays a request by at most `answer_s`.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 
 
 class Answering(Protocol):
-    """A training service that answers: `backends.remote.RemoteBackend`."""
+    """The part of `backends.remote.RemoteBackend` that answers requests."""
 
     async def answer(self, request: SampleRequest, weights: Weights | None) -> Rollout: ...
     async def release(self, weights: Weights) -> None: ...
 
 
 class SamplerModel:
-    """Versions of one model, answered by the service that trained them. `context_tokens` is the room for prompt and answer.
+    """Versions of one model, answered by the service that trained them. `context_tokens` limits prompt and answer together.
 
-    Services know temperature, top_p, top_k, seed and stops; penalties are not applied.
+    Services support temperature, top_p, top_k, seed and stops; penalties are not applied.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class SamplerModel:
         return frozenset(self._versions)
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Draw one token from a version, which makes it ready. Raises TrainingError, and changes nothing, if that fails."""
+        """Draw one token from a version, which makes it ready. Raises TrainingError and changes nothing if that fails."""
         if version <= BASE_POLICY:
-            raise TrainingError(f"version {version} is not one of trained weights")
+            raise TrainingError(f"version {version} has no trained weights")
         known = self._versions.get(version)
         if known is not None and known.adapter != weights.adapter:
-            raise TrainingError(f"version {version} is loaded with other weights, those in {known.adapter}")
+            raise TrainingError(f"version {version} is loaded with other weights, from {known.adapter}")
         if known is None:
             prompt = tuple(self._vocabulary.render([("user", "Hello.")], ""))
             await self._backend.answer(SampleRequest(prompt, 1, 1, 1.0, 0), weights)
@@ -80,7 +80,7 @@ class SamplerModel:
             log.info("version loaded provider=%s version=%d", self.name, version)
 
     async def unload(self, version: int) -> None:
-        """Let a version go once its running answers are finished."""
+        """Unload a version once its running answers are finished."""
         weights = self._versions.pop(version, None)
         if weights is None:
             return
@@ -90,7 +90,7 @@ class SamplerModel:
         log.info("version unloaded provider=%s version=%d", self.name, version)
 
     async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
-        """Answer with these weights. Raises WireError, or UpstreamError for which another provider may stand in."""
+        """Answer with this version. Raises WireError, or UpstreamError, after which another provider may answer."""
         weights = self._weights(version)
         prompt = build_prompt(request)
         options = make_message(0, request, prompt)
@@ -98,14 +98,14 @@ class SamplerModel:
             request, prompt, options, self._vocabulary, context_tokens=self._context_tokens, max_tokens=self._max_tokens
         )
         rollout = await self._draw(version, asked, weights)
-        speech = TokenReply(self._vocabulary, request, prompt, asked.prompt, options.stop)
+        reply = TokenReply(self._vocabulary, request, prompt, asked.prompt, options.stop)
         yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))
-        for delta in (*speech.push(rollout.tokens_T, rollout.logprobs_T), *speech.finish()):
+        for delta in (*reply.push(rollout.tokens_T, rollout.logprobs_T), *reply.finish()):
             yield delta
-        yield speech.end(is_whole=rollout.is_whole)
+        yield reply.end(is_whole=rollout.is_whole)
 
     async def aclose(self) -> None:
-        """The service is closed by the training backend."""
+        """The training backend closes the service."""
 
     def _weights(self, version: int) -> Weights | None:
         if version == BASE_POLICY:

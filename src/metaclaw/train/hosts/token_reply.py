@@ -1,6 +1,4 @@
-"""Replies of servers that are asked in tokens: the request in tokens, the text and tool calls as they grow, the exact tokens at
-the end.
-"""
+"""Requests and replies in tokens: a request becomes tokens, and drawn tokens become deltas of text and tool calls."""
 
 import asyncio
 import secrets
@@ -21,7 +19,7 @@ _SEED_BITS: Final = 30
 async def token_request(
     request: ChatRequest, prompt: Prompt, options: Generate, vocabulary: "Vocabulary", *, context_tokens: int, max_tokens: int
 ) -> SampleRequest:
-    """The request as tokens and numbers. Raises WireError if it does not fit into `context_tokens`, or is no text."""
+    """The request as tokens and sampling options. Raises WireError if it does not fit into `context_tokens` or is not Unicode."""
     ids = await asyncio.to_thread(_render, prompt, vocabulary)
     room = context_tokens - len(ids)
     if room < 1:
@@ -30,26 +28,26 @@ async def token_request(
             code="context_length_exceeded",
             param="messages",
         )
-    said = request.sampling
+    sampling = request.sampling
     return SampleRequest(
         prompt=ids,
         count=1,
         max_tokens=min(room, options.max_tokens or max_tokens),
-        # Where the caller does not say, the policy answers as it is trained: at temperature 1, from all of its words.
-        temperature=1.0 if said.temperature is None else said.temperature,
+        # Without other options of the caller, the policy samples as in training: at temperature 1, from all tokens.
+        temperature=1.0 if sampling.temperature is None else sampling.temperature,
         seed=secrets.randbits(_SEED_BITS) if options.seed is None else options.seed % (1 << _SEED_BITS),
-        top_p=1.0 if said.top_p is None else said.top_p,
+        top_p=1.0 if sampling.top_p is None else sampling.top_p,
         top_k=options.top_k,
     )
 
 
 class TokenReply:
-    """An answer as it grows. It ends with the token that completes a stop string, if one comes; `is_over` then."""
+    """Turns drawn tokens into deltas. The answer ends (`is_over`) with the token that completes a stop string."""
 
     def __init__(
         self, vocabulary: "Vocabulary", request: ChatRequest, prompt: Prompt, prompt_ids: tuple[int, ...], stops: Sequence[str]
     ) -> None:
-        # Brings tokenizers and jinja2 along, which a program that only trains does not need.
+        # This imports tokenizers and jinja2, which a program that only trains does not need.
         from metaclaw.engine import Detokenizer, StopFinder
 
         self._vocabulary = vocabulary
@@ -64,11 +62,11 @@ class TokenReply:
 
     @property
     def is_over(self) -> bool:
-        """Whether a stop string has come; what is drawn after it is not part of the answer."""
+        """Whether a stop string was found; later tokens are not part of the answer."""
         return self._finder.found is not None
 
     def push(self, tokens: Sequence[int], logprobs: Sequence[float]) -> list[Delta]:
-        """What these tokens make certain."""
+        """Add tokens, and return the deltas that later tokens cannot change."""
         text = ""
         for token, logprob in zip(tokens, logprobs, strict=True):
             if self.is_over:
@@ -80,13 +78,13 @@ class TokenReply:
         return self._say(text)
 
     def finish(self) -> list[Delta]:
-        """What was held back, now that no more tokens come."""
+        """The remaining deltas, after the last token."""
         text = "" if self.is_over else self._finder.push(self._detokenizer.flush())
-        said = self._say(text + self._finder.flush())
-        return said if self._parser is None else [*said, *self._parser.flush()]
+        deltas = self._say(text + self._finder.flush())
+        return deltas if self._parser is None else [*deltas, *self._parser.flush()]
 
     def end(self, *, is_whole: bool) -> End:
-        """Why it ended, and its exact tokens. `is_whole` unless the room ran out."""
+        """The last delta, with the exact tokens. `is_whole` is False if `max_tokens` ended the answer."""
         found = self._finder.found
         is_called = self._parser is not None and self._parser.calls > 0
         finish = Finish.LENGTH if found is None and not is_whole else Finish.TOOL_CALLS if is_called else Finish.STOP
@@ -98,7 +96,7 @@ class TokenReply:
         )
 
     def _show(self, token: int, logprob: float) -> None:
-        """For who asked: each token with its own text; an end token has none."""
+        """Keep each token's text and log-probability, if the request asks for them; an end token has no text."""
         if self._request.sampling.logprobs and (text := self._vocabulary.decode([token])):
             self._shown.append(TokenLogprob(text, logprob))
 

@@ -1,7 +1,7 @@
-"""vLLM as a served model that is asked in tokens and answers in tokens: a ModelProvider and its PolicyHost in one.
+"""A vLLM server as a served model with requests and answers in tokens: a ModelProvider and its PolicyHost in one.
 
-Relayed as text, an answer would say nothing exact of what was drawn, and could never train. Asked for `return_token_ids`, vLLM
-streams ids and log-probabilities (at temperature 1, whatever the sampling temperature is), so an answer is told while it is made.
+An answer relayed as text could not train, because its exact tokens are unknown. With `return_token_ids` vLLM streams token ids and
+log-probabilities (at temperature 1, whatever the sampling temperature is).
 """
 
 import logging
@@ -65,10 +65,10 @@ _cards: Final = msgspec.json.Decoder(_Cards)
 
 
 class VllmModel:
-    """Versions of one model on a vLLM server. `model` is what the server calls the untrained one; `read` gives its vocabulary when
-    it is first needed. A version that the server does not know any more, because it was started again, is no longer `loaded`.
+    """Versions of one model on a vLLM server. `model` is the server's name of the untrained model; `read` loads its vocabulary at
+    the first request. A version that the server lost in a restart is no longer `loaded`.
 
-    It knows temperature, top_p, top_k, seed and stops; penalties are not applied.
+    Temperature, top_p, top_k, seed and stops are supported; penalties are not applied.
     """
 
     def __init__(
@@ -91,65 +91,62 @@ class VllmModel:
 
     @property
     def loaded(self) -> frozenset[int]:
-        """The versions that can be asked for."""
         return self._host.loaded
 
     async def load(self, version: int, weights: Weights) -> None:
-        """Load a version beside the others. Raises TrainingError, and changes nothing, if it cannot be loaded."""
         await self._host.load(version, weights)
 
     async def unload(self, version: int) -> None:
-        """Let a version go; the server finishes its running answers."""
         await self._host.unload(version)
 
     async def generate(self, request: ChatRequest, version: int = BASE_POLICY) -> AsyncGenerator[Delta, None]:
-        """Answer with these weights. Raises WireError, or UpstreamError for which another provider may stand in."""
+        """Answer with this version. Raises WireError, or UpstreamError, after which another provider may answer."""
         prompt = build_prompt(request)
         options = make_message(0, request, prompt)
         room = await self._room()
         asked = await token_request(request, prompt, options, self._vocabulary, context_tokens=room, max_tokens=self._max_tokens)
-        speech = TokenReply(self._vocabulary, request, prompt, asked.prompt, options.stop)
+        answer = TokenReply(self._vocabulary, request, prompt, asked.prompt, options.stop)
         is_whole = True
         async with self._asked(self._body(asked, version), version) as reply:
             yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(len(asked.prompt), 0))
             async for choice in self._choices(reply):
-                for delta in speech.push(choice.token_ids or [], _numbers(choice)):
+                for delta in answer.push(choice.token_ids or [], _numbers(choice)):
                     yield delta
                 is_whole = choice.finish_reason != "length"
-                if speech.is_over:
+                if answer.is_over:
                     break
-        for delta in speech.finish():
+        for delta in answer.finish():
             yield delta
-        yield speech.end(is_whole=is_whole)
+        yield answer.end(is_whole=is_whole)
 
     async def aclose(self) -> None:
-        """The provider is closed by its owner."""
+        """The owner of the provider closes it."""
 
     @cached_property
     def _vocabulary(self) -> "Vocabulary":
         return self._read()
 
     async def _room(self) -> int:
-        """How many tokens a prompt and its answer may have together, as the server was started."""
+        """The server's limit on the tokens of a prompt and its answer together."""
         if self._context_tokens is None:
             reply = await self._provider.call(Call("GET", "/models", "", _HEADERS, b""), {})
             try:
-                listed = await self._listed(reply)
+                cards = await self._read_cards(reply)
             finally:
                 await reply.aclose()
-            rooms = {one.id: one.max_model_len for one in listed}
-            self._context_tokens = rooms.get(self.models[0]) or _CONTEXT_TOKENS
+            limits = {card.id: card.max_model_len for card in cards}
+            self._context_tokens = limits.get(self.models[0]) or _CONTEXT_TOKENS
         return self._context_tokens
 
-    async def _listed(self, reply: Reply) -> "list[_Card]":
-        said = await _gathered(reply)
+    async def _read_cards(self, reply: Reply) -> "list[_Card]":
+        body = await _read_all(reply)
         try:
-            return _cards.decode(said).data
+            return _cards.decode(body).data
         except msgspec.DecodeError as error:
             raise self._garbled(f"status {reply.status}, no list of models: {error}") from error
 
     def _body(self, asked: SampleRequest, version: int) -> dict[str, Json]:
-        # Special tokens are drawn like all others; those that end an answer must end it here, too.
+        # The server draws special tokens like any other, so it must be told which of them end an answer.
         return {
             "model": self.models[0] if version == BASE_POLICY else name_of(version),
             "prompt": list(asked.prompt),
@@ -175,12 +172,11 @@ class VllmModel:
             await reply.aclose()
 
     async def _refusal(self, reply: Reply, version: int) -> UpstreamError:
-        words = await _gathered(reply)
+        body = await _read_all(reply)
         if reply.status == _NOT_FOUND and version != BASE_POLICY:
             log.warning("version_lost server=%s version=%d", self._provider.name, version)
             self._host.forget(version)
-        said = words[:300].decode(errors="replace")
-        message = f"provider {self.name}: {self._provider.name} answered {reply.status}: {said}"
+        message = f"provider {self.name}: {self._provider.name} answered {reply.status}: {body[:300].decode(errors='replace')}"
         return UpstreamError(message, status=503, retryable=True, code="version_not_loaded")
 
     async def _choices(self, reply: Reply) -> AsyncIterator[_Choice]:
@@ -205,18 +201,18 @@ class VllmModel:
         return UpstreamError(f"provider {self.name}: {self._provider.name} broke off: {words}", code=MALFORMED)
 
 
-async def _gathered(reply: Reply) -> bytes:
-    """The whole of a small answer; what is longer than one is cut."""
-    said = b""
+async def _read_all(reply: Reply) -> bytes:
+    """The body, cut after `_MOST_BYTES`."""
+    body = b""
     async for piece in reply.chunks():
-        said = (said + piece)[:_MOST_BYTES]
-    return said
+        body = (body + piece)[:_MOST_BYTES]
+    return body
 
 
 def _numbers(choice: _Choice) -> list[float]:
-    """The log-probability of each token; half precision rounds some to a little more than zero."""
-    told = [] if choice.logprobs is None else choice.logprobs.token_logprobs
-    numbers = [min(logprob, 0.0) for logprob in told if logprob is not None]
+    """The log-probability of each token, at most zero: half precision rounds some to slightly more."""
+    logprobs = [] if choice.logprobs is None else choice.logprobs.token_logprobs
+    numbers = [min(logprob, 0.0) for logprob in logprobs if logprob is not None]
     if len(numbers) != len(choice.token_ids or []):
         raise UpstreamError(f"{len(numbers)} log-probabilities came for {len(choice.token_ids or [])} tokens", code=MALFORMED)
     return numbers

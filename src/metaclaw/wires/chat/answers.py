@@ -1,4 +1,4 @@
-"""A chat completion, whole or as a stream of chunks: parsed from a provider, rendered for a client."""
+"""Chat completions answers, whole or streamed: parse a provider's, and write a client's."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -42,7 +42,7 @@ _FINISHES = {
 
 
 def parse_answer(body: bytes) -> Completion:
-    """A provider's chat completion. Raises UpstreamError if it is none."""
+    """Parse a provider's answer. Raises UpstreamError if it is not a chat completion."""
     value = decode_object(body, "an answer")
     if value.get("error") and not value.get("choices"):
         raise reported_error(value)
@@ -79,7 +79,7 @@ def _parts(message: Fields) -> Iterable[Part]:
 
 
 def finish_of(word: Json, *, called: bool) -> Finish | None:
-    """The reason why an answer ended; some servers say `stop` after tool calls."""
+    """The finish reason. Some servers send `stop` after tool calls."""
     if not isinstance(word, str) or not word:
         return None
     finish = _FINISHES.get(word) or Finish.OTHER
@@ -91,7 +91,7 @@ def finish_word(finish: Finish | None) -> str:
 
 
 def usage_of(value: Json, given: str = "prompt_tokens", produced: str = "completion_tokens") -> Usage | None:
-    """Token counts of OpenAI's wires, as far as the provider gives them."""
+    """Token counts of OpenAI's wires; 0 for counts that the provider omits."""
     if not isinstance(value, dict):
         return None
     read, written = object_of(value.get(f"{given}_details")), object_of(value.get(f"{produced}_details"))
@@ -133,7 +133,7 @@ def _probability(value: Json) -> float:
 
 
 def render_logprobs(logprobs: Sequence[TokenLogprob]) -> list[Json]:
-    """Entries as both of OpenAI's wires write them."""
+    """Log-probabilities in the form of OpenAI's two wires."""
     return [
         {**_entry(item.token, item.logprob), "top_logprobs": [_entry(token, logprob) for token, logprob in item.top]}
         for item in logprobs
@@ -177,7 +177,7 @@ def _message(completion: Completion, tools: ClientTools) -> Object:
 
 
 def render_call(name: str, arguments: str, tools: ClientTools) -> Object:
-    """A call in the kind the client asked for."""
+    """A call of the kind that the client offered the tool as."""
     spoken = tools.client_tool(name)
     if spoken.kind is Kind.CUSTOM:
         return {"type": "custom", "custom": {"name": spoken.name, "input": custom_input(arguments)}}
@@ -185,7 +185,7 @@ def render_call(name: str, arguments: str, tools: ClientTools) -> Object:
 
 
 class ChatEventReader:
-    """Turns chunks into deltas. The counts come after the reason to finish, so the End waits for `[DONE]` or the close."""
+    """Turns chunks into deltas. The End waits for `[DONE]` or the close, because usage comes after the finish reason."""
 
     def __init__(self) -> None:
         self._id = ""
@@ -240,7 +240,7 @@ class ChatEventReader:
         return deltas
 
     def _call(self, call: Fields, number: int) -> ToolCallDelta:
-        """Some servers repeat id and name in every chunk, and some give every parallel call the same index."""
+        """One piece of a call. Some servers repeat id and name in every chunk, and some give every parallel call the same index."""
         given = call.maybe_int("index")
         index = number if given is None else given
         identity = call.maybe_text("id") or ""
@@ -256,20 +256,20 @@ class ChatEventReader:
 
 
 class ChatWriter:
-    """Deltas as chunks for a client."""
+    """Writes deltas as chunks for a client."""
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
         self._tools = ClientTools(request)
-        self._custom: dict[int, tuple[str, str, str]] = {}  # custom calls are written whole: their text is inside JSON until then
+        self._custom: dict[int, tuple[str, str, str]] = {}  # custom calls, written at the end: their text is inside JSON until then
         self._head: Object = {"id": "", "object": "chat.completion.chunk", "created": int(time.time()), "model": request.model}
 
     def resume(self, chunk: Object) -> None:
-        """Go on with the message that this chunk is the first of; the Begin is not to be written."""
+        """Continue the message that began with this chunk; `write` must not be given a Begin."""
         self._head |= {key: chunk[key] for key in ("id", "object", "created", "model", "system_fingerprint") if key in chunk}
 
     def write(self, delta: Delta) -> bytes:
-        """The bytes for one delta; those of an End make the answer whole."""
+        """Return the bytes for one delta."""
         match delta:
             case Begin():
                 self._head |= {"id": prefixed_id(ID_PREFIX, delta.id), "model": delta.model or self._request.model}
@@ -291,8 +291,8 @@ class ChatWriter:
 
     def _chunk(self, said: Object, *, logprobs: Json = None, finish: str | None = None) -> bytes:
         choice: Object = {"index": 0, "delta": said, "logprobs": logprobs, "finish_reason": finish}
-        nothing_yet: Object = {"usage": None} if self._request.include_usage else {}
-        return event_bytes({**self._head, "choices": [choice], **nothing_yet})
+        no_usage: Object = {"usage": None} if self._request.include_usage else {}
+        return event_bytes({**self._head, "choices": [choice], **no_usage})
 
     def _text(self, delta: TextDelta) -> bytes:
         if not delta.text and not delta.logprobs:

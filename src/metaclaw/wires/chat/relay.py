@@ -1,4 +1,4 @@
-"""Relayed chat completions: tool calls are held back, read, and put back into later requests; a line can be added."""
+"""Changes to relayed chat completions: find and hold tool calls, restore true answers, add a line."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -20,7 +20,7 @@ from metaclaw.wires.relay import (
     ids_of,
     is_shown,
     plain_id,
-    told,
+    without_empty,
 )
 from metaclaw.wires.sse import event_bytes, events_with, has_any, split_events
 from metaclaw.wires.translation import custom_arguments
@@ -35,7 +35,7 @@ def read_attempt(said: bytes, stream: bool) -> AttemptMessages:
         messages = [object_of(choice.get("message")) for choice in _choices(body)]
     messages = messages or [{}]
     calls = [call for message in messages for call in calls_of(message)]
-    message = told({"role": "assistant", "content": None, **messages[0]}, ("content",))
+    message = without_empty({"role": "assistant", "content": None, **messages[0]}, ("content",))
     if isinstance(message.get("tool_calls"), list):
         message["tool_calls"] = [_known_call(call, calls[place]) for place, call in enumerate(list_of(message["tool_calls"]))]
     is_exact = len(messages) == 1 and not message.get("function_call")
@@ -111,7 +111,7 @@ def _add_text(into: Object, delta: Object) -> None:
 
 
 def calls_of(message: Object) -> list[HeldCall]:
-    """The calls of a message, those of the old kind included."""
+    """The calls of a message, including the deprecated `function_call`."""
     found = []
     for place, call in enumerate(map(object_of, list_of(message.get("tool_calls")))):
         identity = text_of(call.get("id")) or f"call_{place}"
@@ -128,7 +128,7 @@ def calls_of(message: Object) -> list[HeldCall]:
 
 
 def _known_call(call: Json, held: HeldCall) -> Object:
-    """A call as a request says it: with an id, its arguments as text, and without its place in a stream."""
+    """A call as a request contains it: with an id, its arguments as text, and without its index in the stream."""
     known: Object = {**{key: value for key, value in object_of(call).items() if key != "index"}, "id": held.id}
     if isinstance(known.get("function"), dict):
         known["function"] = {**object_of(known["function"]), "arguments": held.arguments}
@@ -178,11 +178,11 @@ _WAITING: Final = (
     *(b'"tool_calls":[{', b'"tool_calls": [{'),
     *(b'"finish_reason":"', b'"finish_reason": "', b'"choices":[]', b'"choices": []'),
 )
-"""One of these in an event tells that it waits behind a call. In text, quotation marks are escaped."""
+"""An event behind a call that contains one of these waits. They cannot occur in text, where quotation marks are escaped."""
 
 
 class ChatCalls:
-    """Tool calls in chat completions. Their order among other events does not matter, so text may pass."""
+    """Tool calls in chat completions. Text behind a call may pass, because the order does not matter."""
 
     marks: tuple[bytes, ...] = _CALL_MARKS
     words: tuple[bytes, ...] = (b'"content":"', b'"content": "', b'"reasoning')
@@ -251,7 +251,7 @@ _decode_chunks = msgspec.json.Decoder(list[_Chunk]).decode
 
 
 def _plain_calls(held: bytes) -> list[HeldCall] | None:
-    """The calls of one choice in events that are nothing but data, as nearly all are; None for others. All are read at once."""
+    """The calls of one choice, decoded at once, if all events are plain data, as nearly always; else None."""
     known: dict[int, tuple[str, list[str], list[str]]] = {}
     if not held.startswith(b"data:"):
         return None
@@ -293,7 +293,7 @@ def _merged_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
 
 
 class ChatFooter:
-    """A line behind a chat completion."""
+    """Appends a line to a chat completion."""
 
     def add_to_answer(self, footer: Footer, answer: Object) -> bool:
         choices = _choices(answer)

@@ -1,4 +1,4 @@
-"""A chat completions body, checked and turned into a ChatRequest."""
+"""Chat completions requests: parse a body into a ChatRequest, and write one for a provider."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -44,7 +44,7 @@ _ROLES = {"system": Role.SYSTEM, "developer": Role.SYSTEM, "user": Role.USER, "a
 
 
 def parse_request(body: dict[str, Json]) -> ChatRequest:
-    """A request in domain types; fields they do not name are kept in `extra`."""
+    """Parse a body; unknown fields are kept in `extra`."""
     fields = Fields(body, "")
     model = fields.text("model")
     messages = tuple(_message(item, f"messages[{number}]") for number, item in enumerate(fields.list("messages")))
@@ -217,7 +217,7 @@ def _json_schema(fields: Fields) -> Object | None:
 
 
 def render_request(request: ChatRequest) -> dict[str, Json]:
-    """The body a chat provider gets. A request of another wire loses its hints; what it cannot lose raises WireError."""
+    """The body for a chat provider. A request of another wire loses optional fields; an indispensable one raises WireError."""
     own = request.wire is Wire.CHAT
     if not own:
         request = plain(request)
@@ -302,7 +302,7 @@ def _own_messages(request: ChatRequest) -> Iterator[Object]:
 
 
 def _foreign_messages(request: ChatRequest) -> Iterator[Object]:
-    """Tool results hold only text on this wire, so what else they hold follows them in a user's message."""
+    """Messages from another wire. Tool results have only text in this wire, so their other parts follow in a user message."""
     shown: list[Text | Image | Opaque] = []
     for message in request.messages:
         result = message.parts[0] if message.role is Role.TOOL else None
@@ -322,7 +322,7 @@ def _foreign_messages(request: ChatRequest) -> Iterator[Object]:
 
 
 def _spoken(parts: Sequence[Part], *, joined: bool) -> Object:
-    """Content, reasoning and tool calls of a message. `joined` makes one string of several texts, which every server reads."""
+    """Content, reasoning and tool calls of a message. `joined` joins several texts into one string, which every server accepts."""
     body: Object = {}
     content = [part for part in parts if isinstance(part, Text | Image | Opaque)]
     calls = [part for part in parts if isinstance(part, ToolCall)]
@@ -394,7 +394,7 @@ def wants_json(body: Mapping[str, Json]) -> bool:
 
 
 def place_in_system(edit: RequestEdit, text: str) -> None:
-    """Behind the leading system messages, or as the first message."""
+    """Insert text at the end of the leading system messages, or as the first message."""
     leading = edit.leading_system_items()
     if leading:
         edit.append_to_item(leading - 1, text)

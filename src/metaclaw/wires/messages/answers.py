@@ -1,4 +1,4 @@
-"""An Anthropic message as an answer, whole or as a stream of events: parsed from a provider, rendered for a client."""
+"""Anthropic messages answers, whole or streamed: parse a provider's, and write a client's."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ _WORDS = {Finish.LENGTH: "max_tokens", Finish.TOOL_CALLS: "tool_use", Finish.CON
 
 
 def parse_answer(body: bytes) -> Completion:
-    """A provider's message. Raises UpstreamError if it is none."""
+    """Parse a provider's answer. Raises UpstreamError if it is not a message."""
     value = decode_object(body, "an answer")
     if value.get("type") == "error" or value.get("error"):
         raise reported_error(value)
@@ -99,7 +99,7 @@ def finish_word(finish: Finish | None, stop_sequence: str | None) -> str:
 
 
 def usage_of(value: Json) -> Usage | None:
-    """Token counts; on this wire the cached ones stand apart from the rest."""
+    """Token counts. In this wire `input_tokens` does not include the cached tokens."""
     if not isinstance(value, dict):
         return None
     cached, written = whole(value.get("cache_read_input_tokens")), whole(value.get("cache_creation_input_tokens"))
@@ -113,7 +113,7 @@ def usage_of(value: Json) -> Usage | None:
 
 
 def render_usage(usage: Usage | None) -> Object:
-    """Token counts in the wire's words; zero where they are unknown, because the wire requires numbers."""
+    """Token counts for a client; zero if they are unknown, because the wire requires numbers."""
     counted = usage or Usage(0, 0)
     body: Object = {
         "input_tokens": max(0, counted.input_tokens - counted.cached_tokens - counted.cache_write_tokens),
@@ -135,7 +135,7 @@ def render_answer(completion: Completion, request: ChatRequest) -> bytes:
 
 
 def envelope(identity: str, model: str, usage: Usage | None) -> Object:
-    """A message with nothing in it yet."""
+    """A message without content."""
     return {
         "id": prefixed_id(ID_PREFIX, identity),
         "type": "message",
@@ -163,7 +163,7 @@ def _block(part: Part) -> Object | None:
 
 
 def thinking_block(part: Reasoning) -> Object:
-    """Thinking as a client of this wire keeps it; proofs of other wires' providers travel in the signature."""
+    """Reasoning for a client of this wire. The signature may be a tagged one of another wire."""
     if part.redacted and (data := provider_signature(Wire.MESSAGES, part.signature)) is not None:
         return {"type": "redacted_thinking", "data": data}
     signature = "" if part.signature is None else client_signature(Wire.MESSAGES, part.signature, redacted=part.redacted)
@@ -229,7 +229,7 @@ class MessagesEventReader:
         return [Begin(message.maybe_text("id") or "", message.maybe_text("model") or "", usage_of(usage))]
 
     def _count(self, usage: Json) -> None:
-        """Counts are cumulative, and the last event may leave out what the first one told."""
+        """Merge token counts: they are cumulative, and the last event may omit counts of the first."""
         self._usage |= {name: value for name, value in object_of(usage).items() if value is not None}
 
     def _open_block(self, index: Json, block: Fields) -> list[Delta]:
@@ -300,7 +300,7 @@ class MessagesEventReader:
 
 
 class MessagesWriter:
-    """Deltas as events: one content block at a time, each opened, filled and shut."""
+    """Writes deltas as events: one content block at a time, each started, filled and stopped."""
 
     def __init__(self, request: ChatRequest) -> None:
         self._model = request.model
@@ -309,11 +309,11 @@ class MessagesWriter:
         self._calls = CallQueue()
 
     def resume(self, blocks: int) -> None:
-        """Go on with a message of so many blocks, all of them shut; the Begin is not to be written."""
+        """Continue a message that has this number of blocks, all of them stopped; `write` must not be given a Begin."""
         self._index = blocks
 
     def write(self, delta: Delta) -> bytes:
-        """The bytes for one delta; those of an End make the answer whole."""
+        """Return the bytes for one delta."""
         match delta:
             case Begin():
                 message = envelope(delta.id, delta.model or self._model, delta.usage)
@@ -345,7 +345,7 @@ class MessagesWriter:
         return said + self._start(block)
 
     def _leave(self) -> bytes:
-        """Shut what is open, and say the calls that still wait."""
+        """Stop the open block, and write the waiting calls."""
         if not self._open:
             return b""
         if self._open != "tool_use":

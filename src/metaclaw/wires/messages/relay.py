@@ -1,4 +1,4 @@
-"""Relayed Anthropic messages: tool calls are held back, read, and put back into later requests; a line can be added."""
+"""Changes to relayed Anthropic messages: find and hold tool calls, restore true answers, add a line."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
@@ -20,7 +20,7 @@ from metaclaw.wires.relay import (
     is_shown,
     plain_id,
     read_json,
-    told,
+    without_empty,
 )
 from metaclaw.wires.sse import event_bytes, events_with
 
@@ -34,8 +34,8 @@ def read_attempt(said: bytes, stream: bool) -> AttemptMessages:
     else:
         body = decode_object(said, "an answer")
         identity, is_exact = text_of(body.get("id")), True
-        blocks = [told(block) for block in _blocks(body.get("content"))]
-    # An empty text is said by some servers and taken back by none.
+        blocks = [without_empty(block) for block in _blocks(body.get("content"))]
+    # Some servers send empty texts, but none accepts them in a history.
     kept: list[Json] = [block for block in blocks if block.get("type") != "text" or block.get("text")]
     calls = tuple(_call(block) for block in blocks if block.get("type") == "tool_use")
     is_exact = is_exact and all(call.id and isinstance(read_json(call.arguments), dict) for call in calls)
@@ -61,7 +61,7 @@ def _streamed(said: bytes) -> tuple[str, list[Object], bool]:
             case "message_start":
                 identity = text_of(object_of(body.get("message")).get("id"))
             case "content_block_start":
-                blocks[place] = told(object_of(body.get("content_block")), ("input",))
+                blocks[place] = without_empty(object_of(body.get("content_block")), ("input",))
             case "content_block_delta" if place in blocks:
                 _add(blocks[place], object_of(body.get("delta")), written, place)
             case _:
@@ -117,7 +117,7 @@ def _is_shown(content: Json, answer: TrueAnswer) -> bool:
 
 
 def _answered(message: Object, answer: TrueAnswer) -> Object | None:
-    """The message with the provider's own ids in its results, where a client has changed them."""
+    """The message with the provider's ids in its results, if a client has changed them; else None."""
     content, known = message.get("content"), ids_of(answer)
     if message.get("role") != "user" or not isinstance(content, list):
         return None
@@ -131,7 +131,7 @@ def _answered(message: Object, answer: TrueAnswer) -> Object | None:
 
 
 def _cached(content: Json, messages: Sequence[Json]) -> list[Json]:
-    """The true messages with the client's last cache breakpoint, if it set one in the message it was shown."""
+    """The true messages, with the client's last cache breakpoint if it set one in the message it was shown."""
     marks = [block["cache_control"] for block in _blocks(content) if block.get("cache_control")]
     last = object_of(messages[-1]) if messages else {}
     inner = last.get("content")
@@ -202,7 +202,7 @@ _BETWEEN: Final = (*(b"\n\nevent: " + name + b"\ndata:" for name in _NAMES), b"\
 
 
 def _plain_calls(held: bytes) -> list[HeldCall] | None:
-    """The calls in events of one line of data each, as nearly all are; None for others. All are read at once."""
+    """The calls, decoded at once, if all events have one line of data, as nearly always; else None."""
     bodies = b"\n\n" + held
     for head in _BETWEEN:  # a regular expression takes several times as long
         bodies = bodies.replace(head, b",")
@@ -240,7 +240,7 @@ def _held_calls(blocks: Iterable[list[str]]) -> list[HeldCall]:
 
 
 class MessagesFooter:
-    """A line behind a message."""
+    """Appends a line to a message."""
 
     def add_to_answer(self, footer: Footer, answer: Object) -> bool:
         content = answer.get("content")

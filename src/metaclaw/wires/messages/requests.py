@@ -1,4 +1,4 @@
-"""An Anthropic messages body, checked and turned into a ChatRequest."""
+"""Anthropic messages requests: parse a body into a ChatRequest, and write one for a provider."""
 
 import base64
 import binascii
@@ -47,7 +47,7 @@ _MODES = {"auto": ToolMode.AUTO, "none": ToolMode.NONE, "any": ToolMode.REQUIRED
 
 
 def parse_request(body: dict[str, Json]) -> ChatRequest:
-    """A request in domain types; fields they do not name are kept in `extra`. The system text is the first message."""
+    """Parse a body; unknown fields are kept in `extra`. The system text becomes the first message."""
     fields = Fields(body, "")
     model = fields.text("model")
     system = fields.content("system", _block, "blocks")
@@ -123,7 +123,7 @@ def thinking(fields: Fields, *, redacted: bool) -> Reasoning:
 
 
 def tool_use(fields: Fields) -> ToolCall:
-    """A block that calls a tool; its input is an object on this wire and JSON text in the domain."""
+    """A `tool_use` block. Its input is an object in this wire and JSON text in the domain."""
     identity, name = fields.text("id"), fields.text("name")
     return ToolCall(identity, name, fields.json_text("input") or "{}", fields.rest())
 
@@ -181,7 +181,7 @@ _OPENING = "(The conversation begins with the assistant.)"
 
 
 def render_request(request: ChatRequest) -> dict[str, Json]:
-    """The body an Anthropic provider gets. A request of another wire loses its hints; what it cannot lose raises WireError."""
+    """The body for an Anthropic provider. Other wires' requests lose optional fields; an indispensable one raises WireError."""
     own = request.wire is Wire.MESSAGES
     if not own:
         request = _alternating(plain(request))
@@ -193,7 +193,7 @@ def render_request(request: ChatRequest) -> dict[str, Json]:
     }
     if system is not None:
         body["system"] = _render_content(system.parts)
-    if not own or request.sampling.max_tokens is not None:  # a client's own request to count tokens has none
+    if not own or request.sampling.max_tokens is not None:  # a request to count tokens has none
         body["max_tokens"] = request.sampling.max_tokens or DEFAULT_MAX_TOKENS
     if request.tools:
         body["tools"] = [render_tool(tool) for tool in request.tools]
@@ -211,7 +211,7 @@ def _put_sampling(body: Object, request: ChatRequest, *, own: bool) -> None:
     if sampling.n > 1:
         raise WireError("n above 1 cannot be translated: this model's provider gives one answer at a time", param="n")
     if sampling.logprobs:
-        raise WireError("this model's provider does not tell log-probabilities", code="unsupported_parameter", param="logprobs")
+        raise WireError("this model's provider does not return log-probabilities", code="unsupported_parameter", param="logprobs")
     temperature = sampling.temperature if own or sampling.temperature is None else min(sampling.temperature, 1.0)
     options: Object = {
         "temperature": temperature,
@@ -261,7 +261,7 @@ def _render_tool_choice(request: ChatRequest) -> Object | None:
 
 
 def _split_system(messages: Sequence[Message]) -> tuple[Message | None, Sequence[Message]]:
-    """The first message, if it is plain system text, goes to the body's own field."""
+    """Split off the first message if it is plain system text, which has its own field in the body."""
     first = messages[0]
     if first.role is Role.SYSTEM and not first.extra and all(isinstance(part, Text) for part in first.parts):
         return first, messages[1:]
@@ -269,7 +269,7 @@ def _split_system(messages: Sequence[Message]) -> tuple[Message | None, Sequence
 
 
 def _alternating(request: ChatRequest) -> ChatRequest:
-    """The conversation as Anthropic wants it: system text apart, then user and assistant in turn, tool results first."""
+    """The conversation as Anthropic requires it: system text, then user and assistant in turn, with tool results first."""
     system, spoken = _gathered_system(request)
     turns: list[Message] = []
     for message in map(_as_turn, spoken):
@@ -289,7 +289,7 @@ def _alternating(request: ChatRequest) -> ChatRequest:
 
 
 def _gathered_system(request: ChatRequest) -> tuple[tuple[Part, ...], list[Message]]:
-    """Leading system messages; a request of nothing else keeps its last one as what the user says."""
+    """Split off the leading system messages. If there are only system messages, the last one stays as the user's."""
     messages = list(request.messages)
     leading: list[Part] = []
     while len(messages) > 1 and messages[0].role is Role.SYSTEM:
@@ -300,7 +300,7 @@ def _gathered_system(request: ChatRequest) -> tuple[tuple[Part, ...], list[Messa
 
 
 def _as_turn(message: Message) -> Message:
-    """A message in the role it takes here. System text in mid-conversation stays in its place, marked for what it is."""
+    """A message with role user or assistant. A system message within the conversation becomes a marked user message."""
     match message.role:
         case Role.ASSISTANT:
             return Message(Role.ASSISTANT, tuple(filter(_is_accepted, message.parts)))
@@ -312,7 +312,7 @@ def _as_turn(message: Message) -> Message:
 
 
 def _is_accepted(part: Part) -> bool:
-    """Empty texts are refused here, and so is thinking that an Anthropic model did not sign."""
+    """Whether Anthropic accepts the part: it refuses empty texts, and reasoning without its own signature."""
     match part:
         case Text():
             return bool(part.text)
@@ -392,23 +392,23 @@ def _image_source(url: str) -> Object:
 
 
 def tool_input(arguments: str) -> Object:
-    """Arguments as the object this wire demands; what a model wrote that is none is kept as text in `arguments`."""
+    """A call's arguments as an object, which this wire requires. If they are not a JSON object, `arguments` has their text."""
     value = decode_or_text(arguments) if arguments.strip() else {}
     return value if isinstance(value, dict) else {"arguments": arguments}
 
 
-# Tools that Anthropic's own servers run. A model can work without them elsewhere; the client never answers their calls.
+# Tools that Anthropic's servers run. They can be dropped for other providers, because the client never answers their calls.
 _HOSTED_TOOLS = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_", "mcp_toolset", "advisor_")
-# Claude Code's first block is an accounting line whose suffix may differ from request to request.
+# Claude Code's first block is an accounting line that may change from request to request.
 _ACCOUNTING = "x-anthropic-billing-header"
 
 
 def offered_tools(value: Object, lenient: bool) -> tuple[ToolOffer, ...]:
-    """Nothing: no tool of a kind of its own can be offered as a function. Raises WireError for one that the client would miss."""
+    """Return nothing: tools with a type cannot be offered as functions. Raises WireError for a tool that the client runs."""
     kind = text_of(value.get("type"))
     if not kind.startswith(_HOSTED_TOOLS) and not lenient:
         raise WireError(
-            f"a tool of type {kind!r} has a meaning only Anthropic's models know; this provider cannot be given it", param="tools"
+            f"a tool of type {kind!r} is known only to Anthropic's models and cannot be offered to this provider", param="tools"
         )
     return ()
 
@@ -467,7 +467,7 @@ def _is_accounting(part: Json) -> bool:
 
 
 def place_in_system(edit: RequestEdit, text: str) -> None:
-    """At the end of the field `system`."""
+    """Insert text at the end of the field `system`."""
     if "system" in edit.parsed:
         edit.append_to_field("system", text)
     else:

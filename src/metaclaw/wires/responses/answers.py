@@ -1,4 +1,4 @@
-"""Responses of a provider, whole or streamed; and whole ones, rendered for a client."""
+"""OpenAI responses answers: parse a provider's, whole or streamed, and write whole ones for a client."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +49,7 @@ _REPEATED = (
 
 
 def parse_answer(body: bytes) -> Completion:
-    """A provider's response. Raises UpstreamError if it is none, or if it tells of a failure."""
+    """Parse a provider's answer. Raises UpstreamError if it is not a response or reports a failure."""
     value = decode_object(body, "an answer")
     if value.get("error"):
         raise reported_error(value)
@@ -111,7 +111,7 @@ def finish_of(response: Object, *, called: bool) -> Finish | None:
 
 
 def failure_of(response: Object) -> tuple[str, str] | None:
-    """Message and code of a response that failed, also where it does not say why; None of one that did not."""
+    """Message and code of a failed response, also if it gives no reason; None if it did not fail."""
     status = response.get("status")
     failed = status in ("failed", "cancelled")
     if not failed and not response.get("error"):
@@ -159,7 +159,7 @@ def _output(completion: Completion, tools: ClientTools, status: str) -> Iterable
 
 
 def message_item(identity: str, text: str | None, logprobs: Sequence[TokenLogprob], status: str) -> Object:
-    """A message of one text; none yet if the text is None."""
+    """A message with one text; without content if the text is None."""
     content: list[Json] = [] if text is None else [text_part(text, logprobs)]
     return {"id": identity, "type": "message", "status": status, "role": "assistant", "content": content}
 
@@ -169,7 +169,7 @@ def text_part(text: str, logprobs: Sequence[TokenLogprob]) -> Object:
 
 
 def reasoning_item(identity: str, part: Reasoning) -> Object:
-    """Reasoning as a client of this wire keeps it; proofs of other wires' providers travel in the encrypted content."""
+    """Reasoning for a client of this wire. The encrypted content may be a tagged signature of another wire."""
     summary: list[Json] = [{"type": "summary_text", "text": part.text}] if part.text else []
     item: Object = {"id": identity, "type": "reasoning", "summary": summary}
     if part.signature is not None:
@@ -178,7 +178,7 @@ def reasoning_item(identity: str, part: Reasoning) -> Object:
 
 
 def call_item(identity: str, call: ToolCall, tools: ClientTools, status: str) -> Object:
-    """A call in the kind and under the name the client knows."""
+    """A call with the kind and name that the client gave the tool."""
     spoken = tools.client_tool(call.name)
     space: Object = {"namespace": spoken.namespace} if spoken.namespace else {}
     if spoken.kind is Kind.CUSTOM:
@@ -189,7 +189,7 @@ def call_item(identity: str, call: ToolCall, tools: ClientTools, status: str) ->
 
 
 class Envelope:
-    """The response around the output: it repeats what was asked."""
+    """The fields of a response around its output; they repeat the request's settings."""
 
     def __init__(self, request: ChatRequest, identity: str, model: str) -> None:
         sampling = request.sampling
@@ -215,16 +215,16 @@ class Envelope:
         }
 
     def repeat(self, response: Object) -> None:
-        """Take over what a provider has said of the response so far."""
-        said = ("status", "error", "incomplete_details", "output", "usage")
-        self._head |= {key: value for key, value in response.items() if key not in said}
+        """Copy the fields that a provider has sent so far."""
+        own_fields = ("status", "error", "incomplete_details", "output", "usage")
+        self._head |= {key: value for key, value in response.items() if key not in own_fields}
 
     def begin(self) -> Object:
-        """The response when nothing has been said."""
+        """The response before any output."""
         return {**self._head, "status": "in_progress", "error": None, "incomplete_details": None, "output": [], "usage": None}
 
     def render(self, output: Sequence[Json], *, finish: Finish, usage: Usage | None) -> Object:
-        """The response when all has been said."""
+        """The complete response."""
         reason = _REASONS.get(finish)
         return {
             **self._head,
@@ -237,7 +237,7 @@ class Envelope:
         }
 
     def fail(self, output: Sequence[Json], message: str) -> Object:
-        """The response when the model broke off."""
+        """The failed response."""
         error: Object = {"code": "server_error", "message": message}
         return {**self.begin(), "status": "failed", "error": error, "output": list(output)}
 
@@ -257,7 +257,7 @@ def whole_facts(body: Object) -> Facts:
 
 
 def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
-    """The facts of a stream: its last event holds the whole answer."""
+    """The facts of a stream, whose last event contains the whole answer."""
     final = next((body for body in last if body.get("type") in _ENDS), None)
     if final is None:
         return Facts(error=failure)
@@ -279,7 +279,7 @@ _BREAK = "\n\n"
 
 @dataclass(slots=True)
 class _Item:
-    """An output item that is still being made."""
+    """An output item that is being received."""
 
     call: int | None = None
     said: str = ""
@@ -287,7 +287,7 @@ class _Item:
 
 
 class ResponsesEventReader:
-    """Turns the events of a response into deltas. Items that arrive whole are written when they are done."""
+    """Turns the events of a response into deltas. Items without deltas become deltas when they are done."""
 
     def __init__(self) -> None:
         self._items: dict[Json, _Item] = {}
@@ -396,5 +396,5 @@ class ResponsesEventReader:
 
 
 def _begin(response: Object) -> Begin:
-    """Every event that shows the response may be the first; the reader lets only the first one count."""
+    """A Begin for every event with a response, because any may be the first; `StreamReader` keeps only the first."""
     return Begin(text_of(response.get("id")), text_of(response.get("model")))

@@ -1,5 +1,5 @@
-"""Streams to a client: written from deltas, or relayed with their tool calls held back, read and put back into later requests,
-and a line added."""
+"""OpenAI responses streams for a client: write them from deltas; in relayed ones find and hold tool calls, restore true answers,
+add a line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -47,12 +47,12 @@ class _OpenItem:
 
 
 def error_event(message: str, code: str, number: int) -> Object:
-    """An error inside a stream, as this wire writes it."""
+    """An error event of a stream."""
     return {"type": "error", "sequence_number": number, "code": code, "message": message, "param": None}
 
 
 class ResponsesWriter:
-    """Deltas as numbered events: one output item at a time, each added, filled and done, and the whole response at the end."""
+    """Writes deltas as numbered events: one output item at a time, each added, filled and done; then the whole response."""
 
     def __init__(self, request: ChatRequest) -> None:
         self._request = request
@@ -65,13 +65,13 @@ class ResponsesWriter:
         self._status = "completed"
 
     def resume(self, number: int, response: Object, output: list[Json]) -> None:
-        """Go on with a response of which these items are done; the Begin is not to be written."""
+        """Continue a response in which these items are done; `write` must not be given a Begin."""
         self._number, self._output = number, output
         self._envelope = Envelope(self._request, text_of(response.get("id")), text_of(response.get("model")))
         self._envelope.repeat(response)
 
     def write(self, delta: Delta) -> bytes:
-        """The bytes for one delta; those of an End make the answer whole."""
+        """Return the bytes for one delta."""
         match delta:
             case Begin():
                 self._envelope = Envelope(self._request, delta.id, delta.model)
@@ -113,7 +113,7 @@ class ResponsesWriter:
         return said
 
     def _leave(self) -> bytes:
-        """Finish what is open, and say the calls that still wait."""
+        """Finish the open item, and write the waiting calls."""
         item = self._item
         if item is None:
             return b""
@@ -183,7 +183,7 @@ class ResponsesWriter:
         return said
 
     def _say_call(self, call: PendingCall) -> bytes:
-        """The events for what is new about the open call. A custom tool's text is known only when its arguments are whole."""
+        """Write the new arguments of the open call. A custom tool's text is known only when its arguments are complete."""
         said, item = b"", self._item
         if item is None:
             custom = self._tools.is_custom(call.name)
@@ -230,7 +230,7 @@ class ResponsesWriter:
         return said + self._event(f"response.{self._status}", {"response": response})
 
     def _fail(self, delta: Failed) -> bytes:
-        """Both words for a failure that clients listen to: the error itself, and the response that failed."""
+        """Write both events that clients may expect for a failure: the error, and the failed response."""
         said = event_bytes(error_event(delta.message, delta.code, self._number), "error")
         self._number += 1
         envelope = self._envelope or Envelope(self._request, "", "")
@@ -238,7 +238,7 @@ class ResponsesWriter:
 
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
-# Calls that the client runs, and the name that checks know the tool by. `None`: the item names it itself.
+# Calls that the client runs, and the name of the tool in checks; None if the item has a name.
 CALLS: Final[Mapping[str, str | None]] = {
     "function_call": None,
     "custom_tool_call": None,
@@ -276,7 +276,7 @@ def _streamed(said: bytes) -> tuple[str, list[Json]]:
 
 
 def held_call(item: Object) -> HeldCall | None:
-    """The call that an output item is, if the client is to run it."""
+    """The call in an output item, if the client is to run it; else None."""
     kind = text_of(item.get("type"))
     if kind not in CALLS:
         return None
@@ -326,7 +326,7 @@ def restore(items: Sequence[Json], answer: TrueAnswer, messages: Sequence[Json])
 
 
 def _places(objects: Sequence[Object], answer: TrueAnswer, known: Mapping[str, str]) -> list[int]:
-    """The places of the calls that the client was shown, or of the message with the mark."""
+    """The indices of the calls that the client was shown, or of the message with the mark."""
     if not answer.calls:
         return _marked(objects, answer)
     places = [
@@ -341,20 +341,20 @@ def _places(objects: Sequence[Object], answer: TrueAnswer, known: Mapping[str, s
 
 
 def _marked(objects: Sequence[Object], answer: TrueAnswer) -> list[int]:
-    """The places of an answer without calls: a run of items that the provider said."""
+    """The indices of an answer without calls: consecutive items of the provider."""
     run: list[int] = []
     for place in range(len(objects) + 1):
         if place < len(objects) and _is_said(objects[place]):
             run.append(place)
         else:
-            if run and has_mark(answer, *(objects[one].get("content") for one in run)):
+            if run and has_mark(answer, *(objects[index].get("content") for index in run)):
                 return run
             run = []
     return []
 
 
 def _referred(objects: Sequence[Object], known: Mapping[str, str]) -> list[int]:
-    """The places where a client that names stored items by id refers to the answer: right before the results of its calls."""
+    """The indices of references to the answer's stored items, which are right before the results of its calls."""
     results = [place for place, item in enumerate(objects) if plain_id(text_of(item.get("call_id"))) in known]
     if {plain_id(text_of(objects[place].get("call_id"))) for place in results} != set(known):
         return []
@@ -365,7 +365,7 @@ def _referred(objects: Sequence[Object], known: Mapping[str, str]) -> list[int]:
 
 
 def _is_said(item: Object) -> bool:
-    """Whether an item is something the provider said beside calls that the client runs."""
+    """Whether an item is part of a provider's answer, but not a call that the client runs."""
     kind = text_of(item.get("type")) or "message"
     if kind == "message":
         return item.get("role") == "assistant"
@@ -373,7 +373,7 @@ def _is_said(item: Object) -> bool:
 
 
 def _answered(item: Object, known: Mapping[str, str]) -> Object | None:
-    """A result with the provider's own id, where a client has changed it."""
+    """A result with the provider's id, if a client has changed it; else None."""
     given = text_of(item.get("call_id"))
     true = known.get(plain_id(given)) if given else None
     return None if true is None or true == given else {**item, "call_id": true}
@@ -411,7 +411,7 @@ class ResponsesCalls:
         return done or _streamed_calls(map(event_body, events_with(held, (b"response.completed", b"response.incomplete"))))
 
     def begins_call(self, body: Object) -> bool:
-        """As it begins, is done, or only in the whole answer."""
+        """A call may appear first when it is added, when it is done, or in the whole answer at the end."""
         match body.get("type"):
             case "response.output_item.added":
                 return object_of(body.get("item")).get("type") in CALLS
@@ -448,7 +448,7 @@ def _streamed_calls(bodies: Iterable[Object | None]) -> list[HeldCall]:
 
 
 class ResponsesFooter:
-    """A line behind a response."""
+    """Appends a line to a response."""
 
     def add_to_answer(self, footer: Footer, answer: Object) -> bool:
         output = answer.get("output")

@@ -1,4 +1,4 @@
-"""An OpenAI responses body, checked and turned into a ChatRequest. Every input item is one message."""
+"""OpenAI responses requests: parse a body into a ChatRequest, with one message per input item, and write one for a provider."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -52,7 +52,7 @@ _HISTORY_ELSEWHERE = ("previous_response_id", "conversation", "prompt")
 
 
 def parse_request(body: dict[str, Json]) -> ChatRequest:
-    """A request in domain types; fields they do not name are kept in `extra`. Instructions are the first message."""
+    """Parse a body; unknown fields are kept in `extra`. Instructions become the first message."""
     fields = Fields(body, "")
     model = fields.text("model")
     messages = (*_instructions(fields), *_input(fields))
@@ -150,7 +150,7 @@ def _part(value: Json, at: str) -> Text | Image | Opaque:
 
 
 def reasoning(fields: Fields) -> Reasoning:
-    """A reasoning item: its summary is the text; anything richer is kept beside it, so that it goes back as it came."""
+    """A reasoning item: its summary is the text. Content and longer summaries are kept in `extra`, to be sent back unchanged."""
     summary, content = fields.maybe_list("summary") or [], fields.maybe_list("content") or []
     signature, redacted = tagged_signature(Wire.RESPONSES, fields.maybe_text("encrypted_content"))
     extra = fields.rest()
@@ -163,12 +163,12 @@ def reasoning(fields: Fields) -> Reasoning:
 
 
 def function_call(fields: Fields) -> ToolCall:
-    """A call of a function; the item's own id, status and namespace are kept beside it."""
+    """A call of a function; the item's id, status and namespace are kept in `extra`."""
     return ToolCall(fields.text("call_id"), fields.text("name"), fields.json_text("arguments"), fields.rest())
 
 
 def custom_call(fields: Fields) -> ToolCall:
-    """A call of a custom tool: its free text, as the function that stands for it elsewhere would get it."""
+    """A call of a custom tool, as a call of the function that other wires offer in its place."""
     call_id, name, text = fields.text("call_id"), fields.text("name"), fields.text("input")
     return ToolCall(call_id, name, custom_arguments(text), {**fields.rest(), "type": "custom_tool_call"})
 
@@ -236,13 +236,13 @@ def _wants_logprobs(fields: Fields) -> bool:
     return len(others) < len(include)
 
 
-# Hints that both of OpenAI's wires know.
+# Optional fields that both of OpenAI's wires have.
 _SHARED_HINTS = ("metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store", "user")
 _ENCRYPTED = "reasoning.encrypted_content"
 
 
 def render_request(request: ChatRequest) -> dict[str, Json]:
-    """The body a responses provider gets. A request of another wire loses its hints; what it cannot lose raises WireError."""
+    """The body for a responses provider. A request of another wire loses optional fields; an indispensable one raises WireError."""
     own = request.wire is Wire.RESPONSES
     if not own:
         _refuse(request)
@@ -268,7 +268,7 @@ def _refuse(request: ChatRequest) -> None:
 
 
 def _stateless(request: ChatRequest) -> Object:
-    """The whole conversation comes with every request, so nothing need be stored and reasoning must come back with it."""
+    """Fields for a client that sends the whole conversation each time: store nothing, and return reasoning encrypted."""
     hints = {name: request.extra[name] for name in _SHARED_HINTS if name in request.extra} if request.wire is Wire.CHAT else {}
     return {"store": False, **hints, "include": [_ENCRYPTED]}
 
@@ -303,7 +303,7 @@ def tool_choice(request: ChatRequest) -> Json:
 
 
 def render_tool(tool: Tool | Opaque, *, own: bool) -> Object:
-    """A tool definition. This wire alone takes a function for strict unless told otherwise."""
+    """A tool definition. In this wire functions are strict by default, so `strict` is set for other wires."""
     if isinstance(tool, Opaque):
         return opaque_value(tool)
     body: Object = {**tool.extra, "type": "function", "name": tool.name, "parameters": dict(tool.parameters)}
@@ -322,7 +322,7 @@ def _put_messages(body: Object, request: ChatRequest, *, own: bool) -> None:
 
 
 def _render_instructions(first: Message) -> str | None:
-    """System text that stands first and is a single plain text has a field of its own."""
+    """The text of the first message if it is a single plain system text, which has its own field; else None."""
     if first.role is not Role.SYSTEM or first.extra or len(first.parts) != 1:
         return None
     only = first.parts[0]
@@ -371,7 +371,7 @@ def _render_item(part: Part, *, own: bool) -> Object | None:
 
 
 def _reasoning(part: Reasoning, *, own: bool) -> Object | None:
-    """Reasoning that an OpenAI model did not sign would be refused by another provider, so only a client's own keeps it."""
+    """A reasoning item. For a request of another wire, None unless an OpenAI model signed it: providers refuse it otherwise."""
     summary: list[Json] = [{"type": "summary_text", "text": part.text}] if part.text else []
     item: Object = {"type": "reasoning", "summary": summary}
     if not own:
@@ -394,7 +394,7 @@ def _render_message(message: Message, parts: Sequence[Text | Image | Opaque]) ->
 
 
 def _render_content(parts: Sequence[Text | Image | Opaque], role: Role | str, *, whole: bool) -> Json:
-    """Parts as this wire types them by speaker; `whole` allows a single text to be a plain string."""
+    """Content with the part types of the role; `whole` allows a single text to be a plain string."""
     if not parts:
         return "" if whole else []
     if whole and len(parts) == 1 and isinstance(only := parts[0], Text) and not only.extra and only.text:
@@ -418,7 +418,7 @@ def _parts(parts: Iterable[Text | Image | Opaque], text_type: str) -> Iterator[O
 
 
 def offered_tools(value: Object, lenient: bool, namespace: str | None = None) -> Iterator[ToolOffer]:
-    """Functions and custom tools, those in namespaces included."""
+    """Functions and custom tools, including those in namespaces."""
     match value.get("type"):
         case "function":
             name = text_of(value.get("name"))
@@ -462,7 +462,7 @@ def wants_json(body: Mapping[str, Json]) -> bool:
 
 
 def place_in_system(edit: RequestEdit, text: str) -> None:
-    """At the end of the instructions, or as a developer message behind the leading ones."""
+    """Insert text at the end of the instructions, or as a developer message behind the leading system messages."""
     instructions, spoken, items = edit.parsed.get("instructions"), edit.parsed.get("input"), edit.items
     if isinstance(instructions, str):
         edit.append_to_field("instructions", text)
@@ -473,7 +473,7 @@ def place_in_system(edit: RequestEdit, text: str) -> None:
     elif "instructions" not in edit.parsed:
         edit.add_field("instructions", text)
     else:
-        # A null cannot be replaced by insertions alone, so the string becomes the list it stands for.
+        # Insertions cannot replace the null in `instructions`, so the input string becomes a list of messages.
         edit.wrap_field("input", b"[" + _developer_item(text) + b',{"type":"message","role":"user","content":', b"}]")
 
 
