@@ -232,7 +232,7 @@ class House:
     async def sense(self) -> None:
         """Look once, and wait until the judge has answered."""
         async with anyio.create_task_group() as judging:
-            await self.outcomes.look(judging)
+            await self.outcomes.poll(judging)
 
     @property
     def reading(self) -> int:
@@ -256,7 +256,7 @@ class House:
         for _ in range(100):
             before = self.listening.reading
             async with anyio.create_task_group() as asking:
-                found = await self.listening.look(asking)
+                found = await self.listening.poll(asking)
             if not found and self.listening.reading >= before:
                 return
 
@@ -271,7 +271,7 @@ class House:
 
     async def tend(self) -> None:
         async with anyio.create_task_group() as aside:
-            await self.maintenance.look(aside)
+            await self.maintenance.run_once(aside)
 
     async def live(self) -> None:
         """One round of the loops."""

@@ -36,7 +36,7 @@ def loop_of(house: House, **fields: object) -> ComplianceLoop:
 async def measured(loop: ComplianceLoop, rule: Skill) -> Compliance:
     """Count every turn, wait for the judge, and tell how the rule is followed."""
     async with anyio.create_task_group() as judging:
-        while await loop.look(judging):
+        while await loop.poll(judging):
             pass
     return Compliance.of(
         Counter(

@@ -560,7 +560,7 @@ async def test_what_was_shown_of_a_forgotten_session_is_not_remembered(new_house
         house.say(await talk.say(TASK.format(number)), Outcome.FAIL, Source.JUDGE)
     await house.learn()
     for talk in talks:
-        house.fast.let_go(talk.session)
+        house.fast.forget_session(talk.session)
     later = [await failed_with(house, number) for number in range(2, 4)]
     await house.learn()
     assert [house.role(turn) for turn in later] == ["support"] * 2

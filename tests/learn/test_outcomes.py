@@ -322,10 +322,10 @@ async def test_a_turn_that_waits_for_the_judge_is_not_assessed_twice(new_house: 
     await talk.end()
     with anyio.fail_after(60):
         async with anyio.create_task_group() as judging:
-            await house.outcomes.look(judging)
+            await house.outcomes.poll(judging)
             await speaker.began.wait()
             await talk.say("Now something else: which ferries are there?", "Three.")
-            await house.outcomes.look(judging)
+            await house.outcomes.poll(judging)
             speaker.may_answer.set()
     assert [verdict.source for verdict in house.verdicts.verdicts_of(turn)] == [Source.JUDGE]
     assert speaker.questions == 1
@@ -342,7 +342,7 @@ async def test_a_program_killed_while_the_judge_thinks_asks_again_and_judges_onc
         house.clock.pass_by(seconds=1)
     with anyio.fail_after(60):
         async with anyio.create_task_group() as judging:
-            await house.outcomes.look(judging)
+            await house.outcomes.poll(judging)
             await speaker.began.wait()
             judging.cancel_scope.cancel()
     assert [house.outcome(turn) for turn in turns] == [None] * 3
@@ -360,7 +360,7 @@ async def test_a_loop_that_is_started_again_takes_up_what_it_had_left(new_house:
     turn = await talk.say(PLAIN.format(1))
     await talk.end()
     async with anyio.create_task_group() as judging:
-        await house.outcomes.look(judging)
+        await house.outcomes.poll(judging)
         judging.cancel_scope.cancel()
     with anyio.fail_after(60):
         async with anyio.create_task_group() as group:

@@ -177,10 +177,10 @@ async def test_a_session_nobody_knows_cannot_be_forgotten(new_house: NewHouse) -
 async def test_whoever_remembers_something_of_a_forgotten_session_is_told(new_house: NewHouse) -> None:
     house = await new_house()
     talk = await learned(house)
-    let_go: list[SessionId] = []
-    house.owner.let_go = let_go.append
+    dropped: list[SessionId] = []
+    house.owner.on_forget = dropped.append
     await house.owner.forget(talk.session)
-    assert set(let_go) == {talk.session}
+    assert set(dropped) == {talk.session}
 
 
 async def test_what_is_known_of_a_skill(new_house: NewHouse) -> None:

@@ -40,10 +40,10 @@ class Stage:
         assert await self.ledger.record(turn)
         self.turns.append(turn.id)
 
-    async def look(self, at: datetime) -> bool:
+    async def run_once(self, at: datetime) -> bool:
         """Whether the clock was believed."""
         self.now = at
-        await self.retention.look()
+        await self.retention.run_once()
         return self.retention.trouble is None
 
     @property
@@ -65,42 +65,42 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 async def test_what_is_older_than_the_days_is_deleted_and_nothing_else(stage: Stage) -> None:
     for age_days in (31, 29, 0):
         await stage.record(age_days=age_days)
-    assert await stage.look(NOW)
+    assert await stage.run_once(NOW)
     assert stage.kept == [False, True, True]
 
 
 async def test_a_clock_that_is_ahead_for_a_while_deletes_nothing_then_or_after_a_restart(stage: Stage) -> None:
     await stage.record(age_days=0)
-    assert await stage.look(NOW)
+    assert await stage.run_once(NOW)
     for hours in (1, 2, 23):
         stage.restart()
-        assert not await stage.look(NOW + 400 * DAY + hours * HOUR)
-    assert not await stage.look(NOW + 200 * DAY)  # only half of the way back
-    assert await stage.look(NOW + 24 * HOUR)
+        assert not await stage.run_once(NOW + 400 * DAY + hours * HOUR)
+    assert not await stage.run_once(NOW + 200 * DAY)  # only half of the way back
+    assert await stage.run_once(NOW + 24 * HOUR)
     assert stage.kept == [True]
 
 
 async def test_a_jump_after_the_clock_came_back_is_doubted_anew(stage: Stage) -> None:
     await stage.record(age_days=0)
-    assert await stage.look(NOW)
-    assert not await stage.look(NOW + 400 * DAY)
-    assert await stage.look(NOW + HOUR)
-    assert not await stage.look(NOW + 402 * DAY)
+    assert await stage.run_once(NOW)
+    assert not await stage.run_once(NOW + 400 * DAY)
+    assert await stage.run_once(NOW + HOUR)
+    assert not await stage.run_once(NOW + 402 * DAY)
     assert stage.kept == [True]
 
 
 async def test_after_a_long_stop_old_turns_go_a_day_later(stage: Stage) -> None:
     await stage.record(age_days=0)
-    assert not await stage.look(NOW + 60 * DAY)
+    assert not await stage.run_once(NOW + 60 * DAY)
     assert stage.retention.trouble is not None
     assert "2026-05-01" in stage.retention.trouble
-    assert await stage.look(NOW + 61 * DAY)
+    assert await stage.run_once(NOW + 61 * DAY)
     assert stage.kept == [False]
 
 
 async def test_turns_recorded_by_a_clock_that_is_ahead_do_not_make_it_believed(stage: Stage) -> None:
     await stage.record(age_days=0)
-    assert not await stage.look(NOW + 400 * DAY)
+    assert not await stage.run_once(NOW + 400 * DAY)
     await stage.record(age_days=0)
-    assert not await stage.look(NOW + 400 * DAY + HOUR)
+    assert not await stage.run_once(NOW + 400 * DAY + HOUR)
     assert stage.kept == [True, True]

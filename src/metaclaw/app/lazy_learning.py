@@ -126,8 +126,8 @@ class LazyLearning:
             self._parts(),
             self.library,
             SessionErasure(self.database, self.library, self.policies_folder),
-            failed=self.wake_learner,
-            let_go=self.forget_session,
+            on_failure=self.wake_learner,
+            on_forget=self.forget_session,
             serve=self._stop_serving,
         )
 

@@ -106,10 +106,10 @@ class _Learner:
                 case CallResult() | CallError():
                     self._store.hear(message)
                 case WakeLearner():
-                    loop.call_soon_threadsafe(self._learning.failed)
+                    loop.call_soon_threadsafe(self._learning.wake_fast_loop)
                 case ForgetSession(session):
                     self._library.follow_anew()
-                    loop.call_soon_threadsafe(self._learning.let_go, session)
+                    loop.call_soon_threadsafe(self._learning.forget_session, session)
         # No orderly end is needed: results are written by the serving process, and unfinished work is taken up again.
         os._exit(0)
 

@@ -266,7 +266,7 @@ class Learning:
             foreign=messages.foreign,
             teams=self._teams,
             trial=CheckTrial(self.reader, self.recorded, self.redact, self.judge_for, self._may_judge),
-            failed=self.failed,
+            on_failure=self.wake_fast_loop,
             now=self._clock.now,
         )
         return Listening(
@@ -279,7 +279,7 @@ class Learning:
             timeout_s=self._config.listen.timeout_s,
             redact=self.redact,
             may_spend=self._may_listen,
-            read=self.failed,
+            read=self.wake_fast_loop,
             today=lambda: self._clock.now().date(),
             now=self._clock.steady_s,
             attempt_log=self.attempt_log,
@@ -364,7 +364,7 @@ class Learning:
             assessor=assessment,
             allowance=self.allowance,
             may_ask=self._may_judge,
-            failed=self.failed,
+            on_failure=self.wake_fast_loop,
             catch_up=self._library.follow,
             now=self._clock.steady_s,
             attempt_log=self.attempt_log,
@@ -390,18 +390,18 @@ class Learning:
             attempt_log=self.attempt_log,
         )
 
-    def failed(self) -> None:
+    def wake_fast_loop(self) -> None:
         """Wake the fast loop after a turn failed; no-op if no skills are learned."""
         if self._config.skills.learn:
             self.fast.wakeup.notify()
 
-    def let_go(self, session: SessionId) -> None:
+    def forget_session(self, session: SessionId) -> None:
         """Drop a session that is to be forgotten from all caches."""
         self.steps.forget()
         self.replayer.forget()
         self.probes.forget()
         self.compliance.forget()
-        self.fast.let_go(session)
+        self.fast.forget_session(session)
         skill_capabilities.cache_clear()
 
     def redact(self, text: str) -> str:
@@ -416,16 +416,16 @@ def owner_of(
     library: SkillLibrary,
     erasure: SessionErasure,
     *,
-    failed: Callable[[], None] | None = None,
-    let_go: Callable[[SessionId], None] = lambda session: None,
+    on_failure: Callable[[], None] | None = None,
+    on_forget: Callable[[SessionId], None] = lambda session: None,
     serve: Callable[[Sequence[int]], Awaitable[None]] | None = None,
 ) -> OwnerActions:
-    """Build the actions of a person. `failed` is called when a turn was marked as failed; by default it wakes the loops of
-    `learning`. `let_go` is called with a session that is to be forgotten, for other caches."""
+    """Build the actions of a person. `on_failure` is called when a turn was marked as failed; by default it wakes the loops of
+    `learning`. `on_forget` is called with a session that is to be forgotten, for other caches."""
 
-    def let_go_everywhere(session: SessionId) -> None:
-        let_go(session)
-        learning.let_go(session)
+    def forget_everywhere(session: SessionId) -> None:
+        on_forget(session)
+        learning.forget_session(session)
 
     return OwnerActions(
         reader=learning.reader,
@@ -436,7 +436,7 @@ def owner_of(
         admission=learning.admission,
         uplift=learning.uplift,
         announce=learning.announce,
-        failed=failed or learning.failed,
-        let_go=let_go_everywhere,
+        on_failure=on_failure or learning.wake_fast_loop,
+        on_forget=forget_everywhere,
         serve=serve,
     )

@@ -123,12 +123,12 @@ class ComplianceLoop:
         empty_polls = 0
         async with anyio.create_task_group() as judging:
             while True:
-                rows = await self.look(judging)
+                rows = await self.poll(judging)
                 empty_polls = 0 if rows else empty_polls + 1
                 if rows < _ROWS_AT_ONCE:
                     await self.wakeup.wait(pause_s(empty_polls))
 
-    async def look(self, judging: TaskGroup) -> int:
+    async def poll(self, judging: TaskGroup) -> int:
         """Count the new turns; return how many there were."""
         reached = await run_sync(self.compliance.cursor) or 0
         rows = await run_sync(self.reader.turns_after, reached, _ROWS_AT_ONCE)

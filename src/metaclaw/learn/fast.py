@@ -103,7 +103,7 @@ class FastLoop:
         finally:
             self._is_looking = False
 
-    def let_go(self, session: SessionId) -> None:
+    def forget_session(self, session: SessionId) -> None:
         """Drop a session that is to be forgotten from memory."""
         self._filter.forget(session)
 

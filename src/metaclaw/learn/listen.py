@@ -139,12 +139,12 @@ class Listening:
         self._progress = None
         async with anyio.create_task_group() as asking:
             while True:
-                found = await self.look(asking)
+                found = await self.poll(asking)
                 empty_polls = 0 if found or self._waiting or self._busy else empty_polls + 1
                 if found < _ROWS_AT_ONCE:
                     await self.wakeup.wait(_POLL_S if empty_polls < _POLLS_UNTIL_IDLE else _IDLE_POLL_S)
 
-    async def look(self, asking: TaskGroup) -> int:
+    async def poll(self, asking: TaskGroup) -> int:
         """Read new rows of the ledger and have their messages read; return how many rows there were."""
         progress = self._progress or await self._begin()
         rows = (
@@ -258,10 +258,10 @@ class Listening:
             reason = str(error) or f"no answer within {self.timeout_s:g} s"
             log.warning("listener_unavailable model=%s turn=%s reason=%s", model.name, spoken.turn, reason)
             is_timeout = isinstance(error, TimeoutError) or (isinstance(error, UpstreamError) and error.code == TIMEOUT)
-            self._health.failed(model.name, reason, is_costly=is_timeout)
+            self._health.record_failure(model.name, reason, is_costly=is_timeout)
             await self._take_sure(message)
             return False
-        self._health.understood(model.name)
+        self._health.record_usable(model.name)
         await self.rules.apply(spoken, understood, LISTEN, self._interrupted.pop(spoken.turn, None), is_again=message.is_applied)
         return True
 
@@ -271,7 +271,7 @@ class Listening:
         message.unreadable += 1
         if message.unreadable < _MOST_UNUSABLE_ANSWERS:
             return False
-        self._health.not_understood(model.name, str(error))
+        self._health.record_unusable(model.name, str(error))
         await self._take_sure(message)
         return True
 

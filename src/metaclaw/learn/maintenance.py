@@ -136,9 +136,9 @@ class Maintenance:
         async with anyio.create_task_group() as background:
             while True:
                 await anyio.sleep(_EVERY_S)
-                await self.look(background)
+                await self.run_once(background)
 
-    async def look(self, background: TaskGroup) -> None:
+    async def run_once(self, background: TaskGroup) -> None:
         """Count the uses of skills, decide the next trials, retire harmful skills, and run the chores that are due."""
         await run_sync(self.library.follow)
         await run_sync(self._count_uses)

@@ -168,7 +168,7 @@ class ListenerHealth:
         outage = self._outages.get(model)
         return 0 if outage is None else outage.failures
 
-    def failed(self, model: str, reason: str, *, is_costly: bool) -> None:
+    def record_failure(self, model: str, reason: str, *, is_costly: bool) -> None:
         """Record that the model gave no answer; `is_costly` says that the provider may charge for it nevertheless."""
         outage = self._outages.setdefault(model, _Outage(_utc_now()))
         pauses_s = _COSTLY_PAUSES_S if is_costly else _PAUSES_S
@@ -176,13 +176,13 @@ class ListenerHealth:
         outage.failures += 1
         outage.reason = shorten(reason, _REASON_CHARS)
 
-    def understood(self, model: str) -> None:
+    def record_usable(self, model: str) -> None:
         """Record a usable answer."""
         self._outages.pop(model, None)
         if (unusable := self._unusable.get(model)) is not None:
             unusable.in_a_row = 0
 
-    def not_understood(self, model: str, reason: str) -> None:
+    def record_unusable(self, model: str, reason: str) -> None:
         """Record an unusable answer."""
         self._outages.pop(model, None)
         unusable = self._unusable.setdefault(model, _NotUnderstood(model))

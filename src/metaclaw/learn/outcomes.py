@@ -184,7 +184,7 @@ class OutcomeLoop:
     assessor: Assessment
     allowance: JudgeAllowance
     may_ask: Callable[[], Awaitable[bool]]
-    failed: Callable[[], None]
+    on_failure: Callable[[], None]
     now: Callable[[], float] = time.monotonic
     catch_up: Callable[[], object] = lambda: None
     attempt_log: AttemptLog = field(default_factory=AttemptLog)
@@ -209,7 +209,7 @@ class OutcomeLoop:
         async with anyio.create_task_group() as judging:
             while True:
                 self._verdicts_made = 0
-                rows = await self.look(judging)
+                rows = await self.poll(judging)
                 if rows >= _ROWS_AT_ONCE:
                     # Far behind means much traffic: pause, so that writing verdicts does not slow down serving.
                     await anyio.sleep(self._verdicts_made * _PAUSE_PER_VERDICT_S)
@@ -217,7 +217,7 @@ class OutcomeLoop:
                     empty_polls = 0 if rows else empty_polls + 1
                     await self.wakeup.wait(pause_s(empty_polls))
 
-    async def look(self, judging: TaskGroup) -> int:
+    async def poll(self, judging: TaskGroup) -> int:
         """Assess the turns that new rows complete; return how many rows there were."""
         turns = self._turns or await self._begin()
         rows = await run_sync(self.reader.turns_after, turns.reached, _ROWS_AT_ONCE)
@@ -393,7 +393,7 @@ class OutcomeLoop:
         self._verdicts_made += 1
         log.debug("verdict turn=%s outcome=%s source=%s", verdict.turn, verdict.outcome, verdict.source)
         if stands and verdict.teaches:
-            self.failed()
+            self.on_failure()
 
 
 def pause_s(empty_polls: int) -> float:

@@ -36,8 +36,8 @@ class SkillFacts:
 
 @dataclass(eq=False, kw_only=True)
 class OwnerActions:
-    """Carries out a person's commands and announces each. `failed` is called when a turn was marked as failed, `let_go` when caches
-    must drop a session, `serve` with the batches that were dropped, because other weights may have to serve."""
+    """Carries out a person's commands and announces each. `on_failure` is called when a turn was marked as failed, `on_forget` when
+    caches must drop a session, `serve` with the batches that were dropped, because other weights may have to serve."""
 
     reader: LedgerReader
     verdicts: VerdictStore
@@ -47,8 +47,8 @@ class OwnerActions:
     admission: CandidateAdmission
     uplift: UpliftReader
     announce: Announce
-    failed: Callable[[], None]
-    let_go: Callable[[SessionId], None] = lambda session: None
+    on_failure: Callable[[], None]
+    on_forget: Callable[[SessionId], None] = lambda session: None
     serve: Callable[[Sequence[int]], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class OwnerActions:
             return None  # the turn was forgotten meanwhile
         await self.announce("feedback", {"turn": turn, "outcome": outcome.value})
         if verdict.teaches:
-            self.failed()
+            self.on_failure()
         return verdict
 
     async def retire(self, name: SkillName, reason: str | None = None) -> int:
@@ -98,14 +98,14 @@ class OwnerActions:
         This also finishes an earlier attempt that was interrupted.
         """
         async with self._forgetting:
-            self.let_go(session)
+            self.on_forget(session)
             report = await run_sync(self.erasure.forget, session)
             if report is None:
                 return None
             await self._finish(report.found.batches)
             # Again, for a turn that was being answered: by now it, and what was learned from it, has been written.
             report = await run_sync(self.erasure.forget_again, report)
-            self.let_go(session)
+            self.on_forget(session)
             report = await run_sync(self.erasure.purge, report)
             await self.announce("forgotten", {"session": session, "turns": report.turns, "skills": len(report.found.skills)})
             return report.as_json()

@@ -78,10 +78,10 @@ class Retention:
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            await self.look()
+            await self.run_once()
             await anyio.sleep(_EVERY_S if self.trouble is None else _EVERY_DOUBTED_S)
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Delete the turns that are too old, unless the clock may be wrong."""
         now = self.now()
         trouble = await run_sync(self._doubt, now)
@@ -136,10 +136,10 @@ class StoreUpkeep:
             if time.monotonic() >= self._check_due_s:
                 self._check_due_s = time.monotonic() + _CHECK_EVERY_S
                 await run_sync(self._store.check)
-            await self.look()
+            await self.run_once()
             await anyio.sleep(_UPKEEP_EVERY_S)
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Delete turns beyond the size limit, then shrink the file."""
         await run_sync(self._store.make_room)
         if freed_bytes := await run_sync(self._store.give_back):

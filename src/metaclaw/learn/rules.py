@@ -88,7 +88,7 @@ class RuleWriter:
     foreign: Callable[[TurnId], Iterable[str]]
     teams: Teams
     trial: CheckTrial
-    failed: Callable[[], None] = lambda: None
+    on_failure: Callable[[], None] = lambda: None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def __post_init__(self) -> None:
@@ -390,4 +390,4 @@ class RuleWriter:
             log.debug("verdict_refused turn=%s reason=%s", verdict.turn, error)
             return
         if stands:
-            self.failed()
+            self.on_failure()

@@ -1,4 +1,4 @@
-"""The skills folder: find the files that changed since the last look, and write the files of a published generation.
+"""The skills folder: find the files that changed since the last poll, and write the files of a published generation.
 
 Names, times, sizes and inodes tell whether a file changed; no file is opened. A file is written only while it still has the text of
 the generation before, so that a person's edit is never lost. Interrupted writes are done later.
@@ -39,7 +39,7 @@ class FolderChanges(NamedTuple):
 
 
 class FolderScan:
-    """Remembers the state of the folder. If nothing changed, a look costs one system call per skill."""
+    """Remembers the state of the folder. If nothing changed, a poll costs one system call per skill."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = str(folder)
@@ -49,11 +49,11 @@ class FolderScan:
         self._turn: list[str] = []
 
     def __contains__(self, name: str) -> bool:
-        """Whether a folder of this name was there at the last look."""
+        """Whether a folder of this name was there at the last poll."""
         return name in self._seen
 
-    def look(self, most: int | None = None, also: Iterable[str] = ()) -> FolderChanges:
-        """The changes since the last look. Checks at most `most` files, others at the next call, and those of `also`; new and
+    def poll(self, most: int | None = None, also: Iterable[str] = ()) -> FolderChanges:
+        """The changes since the last poll. Checks at most `most` files, others at the next call, and those of `also`; new and
         removed folders are always noticed. Raises OSError if the folder cannot be listed; a missing folder is empty."""
         new, gone = self._list() if self._folder_changed() else ([], [])
         for name in gone:
@@ -62,8 +62,8 @@ class FolderScan:
         due = set(self._next(most)).union(new, also)
         return FolderChanges(sorted(name for name in due if name in self._seen and self._file_changed(name)), sorted(gone))
 
-    def look_again(self, name: str) -> None:
-        """Report this skill as changed at the next look."""
+    def mark_changed(self, name: str) -> None:
+        """Report this skill as changed at the next poll."""
         if name in self._seen:
             self._seen[name] = None
             self._turn.append(name)

@@ -175,7 +175,7 @@ class SkillLibrary:
             self._began = True
         if not (is_waited_for and self._upkeep.is_behind):
             self._upkeep.settle(self._generations)
-        changes = self._scan.look(most, also)
+        changes = self._scan.poll(most, also)
         index, skipped = self._index, self._skipped.copy() if changes.changed or changes.gone else self._skipped
         if not self._shown:
             # Skills of the last generation whose files were deleted since the program last ran.
@@ -215,7 +215,7 @@ class SkillLibrary:
         except SkillError as error:
             last_good, written_at = self._index.get(name), modified_at(path)
             if last_good is not None and written_at is not None and 0 <= self._clock() - written_at < _STILL_WRITING_S:
-                self._scan.look_again(name)
+                self._scan.mark_changed(name)
                 self._half_written.add(name)
                 return last_good
             skipped = SkippedSkill(_printable(str(path)), _printable(str(error).removeprefix(f"{path}: ")))

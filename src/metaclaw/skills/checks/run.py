@@ -81,13 +81,13 @@ def examine_many(
 ) -> list[Finding]:
     """`examine` for several answers to one conversation; programs run in parallel, one on each core."""
 
-    def look(answer: Sequence[Part]) -> Finding:
+    def examine_one(answer: Sequence[Part]) -> Finding:
         return examine(check, answer, limit_s, conversation=conversation, is_strict=is_strict)
 
     if len(answers) < 2 or not isinstance(check, ProgramCheck):
-        return [look(answer) for answer in answers]
+        return [examine_one(answer) for answer in answers]
     with ThreadPoolExecutor(min(WORKERS, len(answers)), "check") as threads:
-        return list(threads.map(look, answers))
+        return list(threads.map(examine_one, answers))
 
 
 def examine_all(
