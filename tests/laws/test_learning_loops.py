@@ -30,7 +30,7 @@ from metaclaw.domain.verdict import Outcome, Source
 from metaclaw.errors import UpstreamError
 from metaclaw.skills import GateMode, remove_skill
 from metaclaw.store import Database, RefusedError, open_database
-from tests.learn.house import CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, House, Speaker, Talk, running
+from tests.learn.learning import CORRECTION, DATES, FAILED, PASSED, TASK, THANKS, ScriptedLearning, Speaker, Talk, running
 from tests.support.machines import assert_machine_holds
 
 T = TypeVar("T")
@@ -122,9 +122,9 @@ class Loops(RuleBasedStateMachine):
         self.judge, self.evolver = Speaker("world/judge", lambda prompt: PASSED), Speaker("world/evolver", lambda prompt: {})
         worker = Speaker("primary/m-1", lambda prompt: "On 2026-02-01." if "YYYY-MM-DD" in prompt else "On 01/02/2026.")
         told: dict[str, Any] = {"gate": gate, "judge": self.judge, "evolver": self.evolver, "worker": worker}
-        house = running(self.empty, self.folders(), teams={"web": ("ada", "bob")}, **told)
-        self.house: House = self.open.enter_context(self.portal.wrap_async_context_manager(house))
-        self.fragile = Fragile(self.house.database)
+        learning = running(self.empty, self.folders(), teams={"web": ("ada", "bob")}, **told)
+        self.learning: ScriptedLearning = self.open.enter_context(self.portal.wrap_async_context_manager(learning))
+        self.fragile = Fragile(self.learning.database)
 
     def teardown(self) -> None:
         try:
@@ -136,9 +136,9 @@ class Loops(RuleBasedStateMachine):
         """However it was stopped and started: in the end every turn that somebody went on from has its verdict."""
         self.judge.rule = lambda prompt: PASSED
         for _ in range(3):
-            self.call(self.house.sense)
+            self.call(self.learning.sense)
         followed = [recorded.turn.id for talk in self.talks for recorded in talk.agent.turns[:-1]]
-        assert [turn for turn in followed if self.house.outcome(turn) is None] == []
+        assert [turn for turn in followed if self.learning.outcome(turn) is None] == []
 
     @rule(
         who=st.sampled_from(PEOPLE), lines=st.lists(st.sampled_from(WORDS), min_size=2, max_size=4), which=picks, ends=st.booleans()
@@ -146,7 +146,7 @@ class Loops(RuleBasedStateMachine):
     def somebody_works(self, who: Scope, lines: list[str], which: int, ends: bool) -> None:
         """In a session of before, or in a new one."""
         mine = [talk for talk in self.talks if talk.scope == who]
-        talk = mine[which % len(mine)] if mine and which % 3 else Talk(self.house, who)
+        talk = mine[which % len(mine)] if mine and which % 3 else Talk(self.learning, who)
         self.talks += [] if talk in mine else [talk]
         tokens = SampledTokens((1,), (2,), (-0.5,))
         for words in (TASK.format(which % 5), *lines):
@@ -157,7 +157,7 @@ class Loops(RuleBasedStateMachine):
     @rule(says=st.sampled_from([PASSED, FAILED, FAILED, None, "mumbling"]), kill=kills)
     def sense(self, says: object, kill: Kill | None) -> None:
         self.judge.rule = lambda prompt: UpstreamError("down") if says is None else says
-        self.run_or_kill(self.house.sense, kill)
+        self.run_or_kill(self.learning.sense, kill)
 
     @rule(
         written=st.lists(st.sampled_from(SKILLS), min_size=1, max_size=2), is_down=st.sampled_from([True, False, False]), kill=kills
@@ -165,12 +165,12 @@ class Loops(RuleBasedStateMachine):
     def sense_and_learn(self, written: Skills, is_down: bool, kill: Kill | None) -> None:
         self.sense(FAILED, None)
         self.evolver.rule = lambda prompt: UpstreamError("down") if is_down else {"skills": written}
-        self.run_or_kill(self.house.learn, kill)
+        self.run_or_kill(self.learning.learn, kill)
 
     @precondition(lambda self: self.talks)
     @rule(correction=st.sampled_from([CORRECTION, *INSTRUCTIONS]), which=picks, written=some_skills, kill=kills)
     def somebody_corrects_and_it_is_learned(self, correction: str, which: int, written: Skills, kill: Kill | None) -> None:
-        talk = Talk(self.house, PEOPLE[which % len(PEOPLE)])
+        talk = Talk(self.learning, PEOPLE[which % len(PEOPLE)])
         self.talks.append(talk)
         for words in (TASK.format(which % 5), correction):
             self.turns.append(self.call(partial(talk.say, words)))
@@ -187,55 +187,55 @@ class Loops(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """Whatever was under way is taken up again; then everything in force has its papers."""
-        self.house.restart()
+        self.learning.restart()
         self.evolver.rule = lambda prompt: {"skills": []}
-        self.call(self.house.take_up_again)
+        self.call(self.learning.take_up_again)
 
     @rule()
     def time_passes_and_the_library_is_tended(self) -> None:
-        self.house.clock.pass_by(hours=13)
-        self.call(self.house.tend)
+        self.learning.clock.pass_by(hours=13)
+        self.call(self.learning.tend)
 
     @precondition(lambda self: self.turns)
     @rule(which=picks, outcome=st.sampled_from(Outcome))
     def give_feedback(self, which: int, outcome: Outcome) -> None:
         turn = self.turns[which % len(self.turns)]
-        self.call(lambda: self.house.owner.feedback(turn, outcome, "The release date must be written as YYYY-MM-DD."))
-        if self.house.reader.turn(turn) is not None:
-            assert (self.house.verdict(turn).outcome, self.house.verdict(turn).source) == (outcome, Source.USER)
+        self.call(lambda: self.learning.owner.feedback(turn, outcome, "The release date must be written as YYYY-MM-DD."))
+        if self.learning.reader.turn(turn) is not None:
+            assert (self.learning.verdict(turn).outcome, self.learning.verdict(turn).source) == (outcome, Source.USER)
 
     @rule(which=picks, does=st.sampled_from(["writes", "edits", "deletes"]))
     def a_person_touches_the_files(self, which: int, does: str) -> None:
-        house, names = self.house, self.house.names
+        learning, names = self.learning, self.learning.names
         if does == "writes" or not names:
             name = ["by-hand", "iso-release-dates"][which % 2]
-            house.write_by_hand(Skill(SkillName(name), "When I say so", f"My own words {which % 3}."))
+            learning.write_by_hand(Skill(SkillName(name), "When I say so", f"My own words {which % 3}."))
             return
         name = names[which % len(names)]
-        path = house.library.folder / name / "SKILL.md"
+        path = learning.library.folder / name / "SKILL.md"
         if not path.exists():
             return  # deleted a moment ago; the next look at the folder will see it
         if does == "edits":
             path.write_text(path.read_text() + f"\nA word of mine {which % 3}.\n")
         else:
-            remove_skill(house.library.folder, name)
-        house.library.sync()
+            remove_skill(learning.library.folder, name)
+        learning.library.sync()
 
     @rule(back=st.integers(1, 3))
     def a_person_reverts(self, back: int) -> None:
-        number = max(0, self.house.library.view.generation - back)
-        assert self.call(lambda: self.house.owner.revert(number)) >= number
+        number = max(0, self.learning.library.view.generation - back)
+        assert self.call(lambda: self.learning.owner.revert(number)) >= number
 
     @rule(which=picks)
     def a_person_retires(self, which: int) -> None:
-        if names := self.house.names:
-            self.call(lambda: self.house.owner.retire(SkillName(names[which % len(names)])))
+        if names := self.learning.names:
+            self.call(lambda: self.learning.owner.retire(SkillName(names[which % len(names)])))
 
     @rule(approved=st.booleans())
     def a_person_decides(self, approved: bool) -> None:
-        waiting = self.house.candidates.candidates(Standing.WAITING)
+        waiting = self.learning.candidates.candidates(Standing.WAITING)
         if waiting:
-            decided = self.call(lambda: self.house.owner.decide(waiting[0].id, approved=approved))
+            decided = self.call(lambda: self.learning.owner.decide(waiting[0].id, approved=approved))
             assert decided is not None
             assert decided.standing in (Standing.ACCEPTED, Standing.REJECTED)
 
@@ -243,71 +243,71 @@ class Loops(RuleBasedStateMachine):
     @rule(which=picks)
     def a_session_is_forgotten(self, which: int) -> None:
         talk = self.talks.pop(which % len(self.talks))
-        self.call(lambda: self.house.owner.forget(talk.session))
+        self.call(lambda: self.learning.owner.forget(talk.session))
         gone = {recorded.turn.id for recorded in talk.agent.turns}
-        for candidate in self.house.candidates.candidates(Standing.ACCEPTED):
-            skill = self.house.library.view.get(candidate.proposal.skill.name)
+        for candidate in self.learning.candidates.candidates(Standing.ACCEPTED):
+            skill = self.learning.library.view.get(candidate.proposal.skill.name)
             if gone & {*candidate.proposal.support} and skill is not None and skill.author is not Authorship.PERSON:
                 mine = [one for one in self.papers(skill) if not gone & {*one.proposal.support}]
                 assert mine, f"{skill.name} is in force, and all who taught it are forgotten"
 
     @rule(limit=st.integers(1, 4))
     def the_weights_train(self, limit: int) -> None:
-        found = self.house.batches.eligible(self.house.library.view.generation, 0, 0, limit).turns
+        found = self.learning.batches.eligible(self.learning.library.view.generation, 0, 0, limit).turns
         if not found:
             return
         try:
-            self.house.batches.open_batch(0, found)
+            self.learning.batches.open_batch(0, found)
         except RefusedError:
             pytest.fail("a turn that may train was refused")
         self.trained |= set(found)
 
     def papers(self, skill: Skill) -> list[Candidate]:
         """The candidates as which a skill came into force."""
-        found = self.house.candidates.of_skill(skill.name)
+        found = self.learning.candidates.of_skill(skill.name)
         mine = [one for one in found if one.proposal.skill.content_hash == skill.content_hash]
         return [one for one in mine if one.standing is Standing.ACCEPTED]
 
     @invariant()
     def what_taught_a_skill_is_support_and_trains_nothing(self) -> None:
-        house = self.house
-        taught = {turn for one in house.candidates.candidates(None, 500) for turn in one.proposal.support}
-        there = house.reader.standings_of(sorted(taught))
+        learning = self.learning
+        taught = {turn for one in learning.candidates.candidates(None, 500) for turn in one.proposal.support}
+        there = learning.reader.standings_of(sorted(taught))
         assert all(standing.role is not None and standing.role.kind.value == "support" for standing in there.values())
-        eligible = house.batches.eligible(house.library.view.generation, 0, 0, 1000).turns
+        eligible = learning.batches.eligible(learning.library.view.generation, 0, 0, 1000).turns
         assert not taught & ({*eligible} | self.trained)
 
     @invariant()
     def what_is_in_force_came_through_the_gate_or_by_a_persons_hand(self) -> None:
-        for skill in self.house.library.view.skills:
+        for skill in self.learning.library.view.skills:
             assert skill.author is Authorship.PERSON or self.papers(skill), f"{skill.name} has no papers"
 
     @invariant()
     def generations_count_publications(self) -> None:
-        number, latest = self.house.library.view.generation, self.house.generations.latest()
+        number, latest = self.learning.library.view.generation, self.learning.generations.latest()
         assert number == latest.number
         assert number >= self.newest
-        assert len(self.house.generations.history(1000)) == number + 1
-        assert {skill.name for skill in latest.skills} == set(self.house.names)
+        assert len(self.learning.generations.history(1000)) == number + 1
+        assert {skill.name for skill in latest.skills} == set(self.learning.names)
         self.newest = number
 
     @invariant()
     def no_turn_is_judged_twice(self) -> None:
         for turn in self.turns[-6:]:
-            said = [one for one in self.house.verdicts.verdicts_of(turn) if one.source in (Source.DETECTOR, Source.JUDGE)]
+            said = [one for one in self.learning.verdicts.verdicts_of(turn) if one.source in (Source.DETECTOR, Source.JUDGE)]
             assert sum(one.outcome is not Outcome.UNKNOWN for one in said) <= 1
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """One event loop for all houses, and fresh folders for them."""
+    """One event loop for all examples, and a fresh folder for each."""
     folder = tmp_path_factory.mktemp("loops")
     open_database(f"sqlite:///{folder / 'empty.db'}").close()
     numbers = count()
 
     def fresh() -> Path:
-        old = folder / f"house-{next(numbers)}"
-        shutil.rmtree(folder / f"house-{int(old.name.split('-')[1]) - 3}", ignore_errors=True)
+        old = folder / f"learning-{next(numbers)}"
+        shutil.rmtree(folder / f"learning-{int(old.name.split('-')[1]) - 3}", ignore_errors=True)
         return old
 
     with start_blocking_portal("asyncio") as portal:

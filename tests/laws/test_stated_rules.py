@@ -17,7 +17,7 @@ from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import GateMode, is_stated
 from metaclaw.store import open_database
-from tests.learn.house import DATES, FAILED, PASSED, TASK, House, Speaker, Talk, running
+from tests.learn.learning import DATES, FAILED, PASSED, TASK, ScriptedLearning, Speaker, Talk, running
 
 SCOPES = ("user:ada", None)
 STATED = (
@@ -67,8 +67,8 @@ written_skills = st.lists(
 )
 
 
-def stated(house: House) -> list[Skill]:
-    return [skill for skill in house.library.view.skills if is_stated(skill)]
+def stated(learning: ScriptedLearning) -> list[Skill]:
+    return [skill for skill in learning.library.view.skills if is_stated(skill)]
 
 
 async def live_with(
@@ -80,18 +80,18 @@ async def live_with(
         "judge": Speaker("world/judge", lambda prompt: PASSED if "== The requirement" in prompt else FAILED),
         "worker": Speaker("world/worker", lambda prompt: "- Released on 2026-02-01."),
     }
-    async with running(empty, folder, gate=mode, **speakers) as house:
-        house.library.publish(STATED, (), "a person said so", by_person=True)
-        before = stated(house)
+    async with running(empty, folder, gate=mode, **speakers) as learning:
+        learning.library.publish(STATED, (), "a person said so", by_person=True)
+        before = stated(learning)
         assert len(before) == len(STATED)
-        turn = await Talk(house).say(TASK.format(1))
-        await house.owner.feedback(turn, Outcome.FAIL, comment)
-        await house.live()
-        await house.tend()
-        assert house.evolver is not None
-        assert house.evolver.asked
-        skills = [skill for skill in house.library.view.skills if not is_stated(skill)]
-        return before, stated(house), skills
+        turn = await Talk(learning).say(TASK.format(1))
+        await learning.owner.feedback(turn, Outcome.FAIL, comment)
+        await learning.live()
+        await learning.tend()
+        assert learning.evolver is not None
+        assert learning.evolver.asked
+        skills = [skill for skill in learning.library.view.skills if not is_stated(skill)]
+        return before, stated(learning), skills
 
 
 @pytest.fixture(scope="module")

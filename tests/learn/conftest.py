@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from metaclaw.store import open_database
-from tests.learn.house import House, running
+from tests.learn.learning import ScriptedLearning, running
 
-NewHouse = Callable[..., Awaitable[House]]
+NewLearning = Callable[..., Awaitable[ScriptedLearning]]
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +22,11 @@ def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def new_house(empty_ledger: Path, tmp_path: Path) -> AsyncIterator[NewHouse]:
-    """Makes houses; any field can be given."""
-    async with AsyncExitStack() as houses:
+async def new_learning(empty_ledger: Path, tmp_path: Path) -> AsyncIterator[NewLearning]:
+    """Builds the learning part; any field can be given."""
+    async with AsyncExitStack() as stack:
 
-        async def make(**fields: Any) -> House:
-            return await houses.enter_async_context(running(empty_ledger, tmp_path / "house", **fields))
+        async def make(**fields: Any) -> ScriptedLearning:
+            return await stack.enter_async_context(running(empty_ledger, tmp_path / "learning", **fields))
 
         yield make

@@ -19,7 +19,7 @@ from metaclaw.learn.assessment import Assessment, CalibrationLoop, ReplayScorer,
 from metaclaw.learn.replay import ReplayedTurn
 from metaclaw.outcome import Calibration, Judge
 from metaclaw.outcome.detectors import signal
-from tests.learn.house import CORRECTION, FAILED, PASSED, TASK, THANKS, Speaker, learned_skill
+from tests.learn.learning import CORRECTION, FAILED, PASSED, TASK, THANKS, Speaker, learned_skill
 
 pytestmark = pytest.mark.anyio
 PLAIN = "Please prepare the report about our harbour cranes."

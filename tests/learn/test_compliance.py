@@ -13,10 +13,10 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill
 from metaclaw.errors import BudgetError
 from metaclaw.learn.compliance import ComplianceLoop
-from tests.learn.house import House, Speaker, Talk
+from tests.learn.learning import ScriptedLearning, Speaker, Talk
 
 pytestmark = pytest.mark.anyio
-NewHouse = Callable[..., Awaitable[House]]
+NewLearning = Callable[..., Awaitable[ScriptedLearning]]
 KIND = Skill(SkillName("be-kind"), "always", "Be kind.", extra={"kind": "rule", "applies": "always"})
 DATES = Skill(
     SkillName("iso-dates"),
@@ -27,8 +27,8 @@ DATES = Skill(
 ASK = "On which date was the release?"
 
 
-def loop_of(house: House, **fields: object) -> ComplianceLoop:
-    loop = house.compliance
+def loop_of(learning: ScriptedLearning, **fields: object) -> ComplianceLoop:
+    loop = learning.compliance
     loop.prepare(0)
     return replace(loop, **fields)  # type: ignore[arg-type]  # any field of a loop
 
@@ -48,9 +48,9 @@ async def measured(loop: ComplianceLoop, rule: Skill) -> Compliance:
     )
 
 
-async def forty_turns(house: House) -> None:
-    house.write_by_hand(KIND)
-    talk = Talk(house)
+async def forty_turns(learning: ScriptedLearning) -> None:
+    learning.write_by_hand(KIND)
+    talk = Talk(learning)
     for number in range(40):
         await talk.say(f"Question {number}", "Rude!" if number % 20 == 9 else "Dear friend.", skills=[KIND.name])
 
@@ -63,60 +63,60 @@ def vote(prompt: str) -> Json:
     return {"outcome": "fail" if "Rude!" in prompt else "pass", "score": -1.0 if "Rude!" in prompt else 1.0, "reason": "its tone"}
 
 
-async def test_a_judge_is_asked_about_every_tenth_turn_of_a_rule_without_a_check(new_house: NewHouse) -> None:
+async def test_a_judge_is_asked_about_every_tenth_turn_of_a_rule_without_a_check(new_learning: NewLearning) -> None:
     speaker = judge(vote)
-    house = await new_house(judge=speaker)
-    await forty_turns(house)
-    assert await measured(loop_of(house), KIND) == Compliance(followed=2, broken=2, unknown=36)
+    learning = await new_learning(judge=speaker)
+    await forty_turns(learning)
+    assert await measured(loop_of(learning), KIND) == Compliance(followed=2, broken=2, unknown=36)
     assert len(speaker.asked) == 4
     assert all("Be kind." in prompt for prompt in speaker.asked)
 
 
-async def test_a_rule_with_a_check_costs_no_question(new_house: NewHouse) -> None:
+async def test_a_rule_with_a_check_costs_no_question(new_learning: NewLearning) -> None:
     speaker = judge(vote)
-    house = await new_house(judge=speaker)
+    learning = await new_learning(judge=speaker)
     checked = replace(KIND, extra={**KIND.extra, "check": "not: Rude"})
-    house.write_by_hand(checked)
-    talk = Talk(house)
+    learning.write_by_hand(checked)
+    talk = Talk(learning)
     for number in range(20):
         await talk.say(f"Question {number}", "Dear friend.", skills=[KIND.name])
-    assert await measured(loop_of(house), checked) == Compliance(followed=20)
+    assert await measured(loop_of(learning), checked) == Compliance(followed=20)
     assert speaker.asked == []
 
 
-async def test_no_question_is_asked_that_the_budget_has_no_room_for(new_house: NewHouse) -> None:
+async def test_no_question_is_asked_that_the_budget_has_no_room_for(new_learning: NewLearning) -> None:
     speaker = judge(vote)
-    house = await new_house(judge=speaker, can_pay=False)
-    await forty_turns(house)
-    assert await measured(loop_of(house), KIND) == Compliance(unknown=40)
+    learning = await new_learning(judge=speaker, can_pay=False)
+    await forty_turns(learning)
+    assert await measured(loop_of(learning), KIND) == Compliance(unknown=40)
     assert speaker.asked == []
 
 
-async def test_a_question_that_the_budget_refuses_leaves_the_rule_unknown_and_the_loop_alive(new_house: NewHouse) -> None:
+async def test_a_question_that_the_budget_refuses_leaves_the_rule_unknown_and_the_loop_alive(new_learning: NewLearning) -> None:
     def refuse(prompt: str) -> Json:
         raise BudgetError("today's learning budget is used up")
 
     speaker = judge(refuse)
-    house = await new_house(judge=speaker)
-    await forty_turns(house)
-    loop = loop_of(house)
+    learning = await new_learning(judge=speaker)
+    await forty_turns(learning)
+    loop = loop_of(learning)
     assert await measured(loop, KIND) == Compliance(unknown=40)
     assert speaker.asked
     speaker.rule = vote
-    talk = Talk(house)
+    talk = Talk(learning)
     for number in range(10):
         await talk.say(f"And {number}?", "Dear friend.", skills=[KIND.name])
     assert await measured(loop, KIND) == Compliance(followed=1, unknown=49)
 
 
-async def test_a_rule_that_a_version_has_absorbed_is_measured_although_it_stands_in_no_prompt(new_house: NewHouse) -> None:
-    house = await new_house()
-    house.write_by_hand(DATES)
-    talk = Talk(house)
+async def test_a_rule_that_a_version_has_absorbed_is_measured_although_it_stands_in_no_prompt(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    learning.write_by_hand(DATES)
+    talk = Talk(learning)
     for answer in ("Released on 2026-02-01.", "Released on 2026-02-02.", "Released on 03/02/2026."):
         await talk.say(ASK, answer, version=7)
     await talk.say(ASK, "Released on 04/02/2026.", version=6)  # this version has not absorbed it, and it was not placed
-    loop = loop_of(house, absorbed=lambda version: {DATES.name} if version == 7 else set())
+    loop = loop_of(learning, absorbed=lambda version: {DATES.name} if version == 7 else set())
     assert await measured(loop, DATES) == Compliance(followed=2, broken=1)
     record = loop.compliance.of_rule(DATES.name, measured_hash(DATES))
     assert [one.reason for one in record.violations] != []

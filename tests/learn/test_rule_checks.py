@@ -13,9 +13,9 @@ from metaclaw.errors import UpstreamError
 from metaclaw.skills import check_of
 from metaclaw.skills.fields import check_state_of
 from metaclaw.skills.rules import RuleFields, changed_rule, question_of
-from tests.learn.house import ADA, FAILED, PASSED, House, Speaker, Talk
+from tests.learn.learning import ADA, FAILED, PASSED, ScriptedLearning, Speaker, Talk
 from tests.learn.recordings import call
-from tests.learn.test_listen import NewHouse, Script, item
+from tests.learn.test_listen import NewLearning, Script, item
 
 pytestmark = pytest.mark.anyio
 PIP = r"not in calls of shell: \bpip install\b"
@@ -32,9 +32,11 @@ def listener(*items: dict[str, Any], correction: str | None = None) -> Speaker:
     return Speaker("world/listener", Script({"uv": {"items": list(items), "correction": correction}, "wrong, that": again}))
 
 
-async def shell(house: House, *commands: str, words: str = "Go on.", scope: Scope = ADA, skills: tuple[str, ...] = ()) -> Talk:
+async def shell(
+    learning: ScriptedLearning, *commands: str, words: str = "Go on.", scope: Scope = ADA, skills: tuple[str, ...] = ()
+) -> Talk:
     """A task in which the agent runs these commands, one in each turn, and then reports."""
-    talk = Talk(house, scope)
+    talk = Talk(learning, scope)
     await run_in(talk, *commands, words=words, skills=skills)
     return talk
 
@@ -48,22 +50,22 @@ async def run_in(talk: Talk, *commands: str, words: str = "Go on.", skills: tupl
     await talk.answer(Text("It is done."), skills=skills)
 
 
-async def read(house: House) -> None:
-    await house.sense()
-    await house.listen()
+async def read(learning: ScriptedLearning) -> None:
+    await learning.sense()
+    await learning.listen()
 
 
-def rule(house: House) -> Skill:
-    (found,) = house.library.view.skills
+def rule(learning: ScriptedLearning) -> Skill:
+    (found,) = learning.library.view.skills
     return found
 
 
-async def test_a_check_that_passes_its_trials_is_taken_and_waits_for_a_real_turn(new_house: NewHouse) -> None:
-    house = await new_house(listener=listener(uv()))
-    await shell(house, "uv add requests", "git status")
-    await Talk(house).say(SAID, "All right.")
-    await read(house)
-    found = rule(house)
+async def test_a_check_that_passes_its_trials_is_taken_and_waits_for_a_real_turn(new_learning: NewLearning) -> None:
+    learning = await new_learning(listener=listener(uv()))
+    await shell(learning, "uv add requests", "git status")
+    await Talk(learning).say(SAID, "All right.")
+    await read(learning)
+    found = rule(learning)
     assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (PIP, "proposed", None)
 
 
@@ -81,13 +83,13 @@ async def test_a_check_that_passes_its_trials_is_taken_and_waits_for_a_real_turn
     ],
 )
 async def test_a_check_that_fails_a_trial_is_not_taken_and_the_rule_says_why(
-    new_house: NewHouse, proposed: Any, reason: str
+    new_learning: NewLearning, proposed: Any, reason: str
 ) -> None:
-    house = await new_house(listener=listener(proposed))
-    await shell(house, "uv add requests", "git status")
-    await Talk(house).say(SAID, "All right.")
-    await read(house)
-    found = rule(house)
+    learning = await new_learning(listener=listener(proposed))
+    await shell(learning, "uv add requests", "git status")
+    await Talk(learning).say(SAID, "All right.")
+    await read(learning)
+    found = rule(learning)
     assert (found.body, found.extra.get("check"), check_state_of(found)) == ("Use uv and not pip", None, None)
     assert reason in str(found.extra["check_note"])
 
@@ -102,15 +104,15 @@ async def test_a_check_that_fails_a_trial_is_not_taken_and_the_rule_says_why(
     ],
 )
 async def test_an_earlier_turn_speaks_against_a_check_only_where_it_was_passed(
-    new_house: NewHouse, outcome: Outcome, source: Source, is_taken: bool
+    new_learning: NewLearning, outcome: Outcome, source: Source, is_taken: bool
 ) -> None:
-    house = await new_house(listener=listener(uv()))
-    habit = await shell(house, "pip install requests")
+    learning = await new_learning(listener=listener(uv()))
+    habit = await shell(learning, "pip install requests")
     for one in habit.agent.turns:
-        house.say(one.turn.id, outcome, source)
-    await Talk(house).say(SAID, "All right.")
-    await read(house)
-    found = rule(house)
+        learning.say(one.turn.id, outcome, source)
+    await Talk(learning).say(SAID, "All right.")
+    await read(learning)
+    found = rule(learning)
     assert (found.extra.get("check") == PIP) is is_taken
     assert is_taken or "fails turns that were fine, such as t_" in str(found.extra["check_note"])
 
@@ -119,7 +121,7 @@ async def test_an_earlier_turn_speaks_against_a_check_only_where_it_was_passed(
     ("said", "is_taken"), [(PASSED, False), (FAILED, True), ("nonsense", True), (UpstreamError("down", status=503), True)]
 )
 async def test_a_judge_says_whether_earlier_turns_that_a_check_fails_follow_the_rule(
-    new_house: NewHouse, said: object, is_taken: bool
+    new_learning: NewLearning, said: object, is_taken: bool
 ) -> None:
     asked: list[str] = []
 
@@ -129,45 +131,45 @@ async def test_a_judge_says_whether_earlier_turns_that_a_check_fails_follow_the_
         asked.append(prompt)
         return said
 
-    house = await new_house(listener=listener(uv()), judge=Speaker("world/judge", judge))
+    learning = await new_learning(listener=listener(uv()), judge=Speaker("world/judge", judge))
     for package in ("requests", "httpx", "anyio", "numpy"):
-        await shell(house, f"pip install {package}")
-    talk = Talk(house)
+        await shell(learning, f"pip install {package}")
+    talk = Talk(learning)
     await talk.say(SAID, "All right.")
-    await read(house)
-    found = rule(house)
+    await read(learning)
+    found = rule(learning)
     assert (found.extra.get("check") == PIP) is is_taken
     assert is_taken or "fails turns that were fine, such as t_" in str(found.extra["check_note"])
     assert "Rule (always): Use uv and not pip" in asked[0]
     assert "pip install" in asked[0]
 
 
-async def test_turns_that_failed_or_belong_to_others_do_not_count_as_fine(new_house: NewHouse) -> None:
-    house = await new_house(listener=listener(uv()))
-    wrong = await shell(house, "pip install requests")
+async def test_turns_that_failed_or_belong_to_others_do_not_count_as_fine(new_learning: NewLearning) -> None:
+    learning = await new_learning(listener=listener(uv()))
+    wrong = await shell(learning, "pip install requests")
     for one in wrong.agent.turns:
-        house.say(one.turn.id, Outcome.FAIL, Source.USER)
-    await shell(house, "pip install requests", scope=Scope("bob"))
-    await Talk(house).say(SAID, "All right.")
-    await read(house)
-    assert rule(house).extra["check"] == PIP
+        learning.say(one.turn.id, Outcome.FAIL, Source.USER)
+    await shell(learning, "pip install requests", scope=Scope("bob"))
+    await Talk(learning).say(SAID, "All right.")
+    await read(learning)
+    assert rule(learning).extra["check"] == PIP
 
 
-async def test_the_task_that_the_rule_is_said_about_does_not_count_as_fine(new_house: NewHouse) -> None:
-    house = await new_house(listener=listener(uv()))
-    talk = await shell(house, "pip install requests")
+async def test_the_task_that_the_rule_is_said_about_does_not_count_as_fine(new_learning: NewLearning) -> None:
+    learning = await new_learning(listener=listener(uv()))
+    talk = await shell(learning, "pip install requests")
     await talk.say(SAID, "All right.")
-    await read(house)
-    assert rule(house).extra["check"] == PIP
+    await read(learning)
+    assert rule(learning).extra["check"] == PIP
 
 
 @pytest.mark.parametrize(("command", "is_taken"), [("pip install requests", True), ("conda install requests", False)])
-async def test_a_check_must_notice_the_answer_that_was_corrected(new_house: NewHouse, command: str, is_taken: bool) -> None:
-    house = await new_house(listener=listener(uv(), correction="it used another installer"))
-    talk = await shell(house, "ls", command)
+async def test_a_check_must_notice_the_answer_that_was_corrected(new_learning: NewLearning, command: str, is_taken: bool) -> None:
+    learning = await new_learning(listener=listener(uv(), correction="it used another installer"))
+    talk = await shell(learning, "ls", command)
     await talk.say(f"no! {SAID}", "All right.")
-    await read(house)
-    found = rule(house)
+    await read(learning)
+    found = rule(learning)
     assert (found.extra.get("check") == PIP) is is_taken
     assert is_taken or "the answer that you corrected" in str(found.extra["check_note"])
 
@@ -182,53 +184,53 @@ async def test_a_check_must_notice_the_answer_that_was_corrected(new_house: NewH
     ],
 )
 async def test_a_real_turn_confirms_a_check_that_agrees_with_the_person(
-    new_house: NewHouse, command: str, reply: str, state: str
+    new_learning: NewLearning, command: str, reply: str, state: str
 ) -> None:
-    house = await new_house(listener=listener(uv()))
-    await Talk(house).say(SAID, "All right.")
-    await read(house)
-    name = rule(house).name
-    talk = await shell(house, "ls", command, words="Add numpy.", skills=(name,))
+    learning = await new_learning(listener=listener(uv()))
+    await Talk(learning).say(SAID, "All right.")
+    await read(learning)
+    name = rule(learning).name
+    talk = await shell(learning, "ls", command, words="Add numpy.", skills=(name,))
     await talk.say(reply, "Fine.")
-    await read(house)
-    found = rule(house)
+    await read(learning)
+    found = rule(learning)
     assert (found.extra["check"], check_state_of(found)) == (PIP, state)
 
 
-async def test_a_turn_without_the_rule_or_without_calls_confirms_nothing(new_house: NewHouse) -> None:
-    house = await new_house(listener=listener(uv()))
-    await Talk(house).say(SAID, "All right.")
-    await read(house)
-    name = rule(house).name
+async def test_a_turn_without_the_rule_or_without_calls_confirms_nothing(new_learning: NewLearning) -> None:
+    learning = await new_learning(listener=listener(uv()))
+    await Talk(learning).say(SAID, "All right.")
+    await read(learning)
+    name = rule(learning).name
     for commands, skills in ((("uv add numpy",), ()), ((), (name,))):
-        talk = await shell(house, *commands, skills=skills)
+        talk = await shell(learning, *commands, skills=skills)
         await talk.say("Thanks.", "Fine.")
-    await read(house)
-    assert check_state_of(rule(house)) == "proposed"
+    await read(learning)
+    assert check_state_of(rule(learning)) == "proposed"
 
 
-async def test_a_proposed_check_is_no_verdict(new_house: NewHouse) -> None:
-    house = await new_house(listener=listener(uv()))
-    await Talk(house).say(SAID, "All right.")
-    await read(house)
-    name = rule(house).name
-    talk = await shell(house, "pip install numpy", skills=(name,))
+async def test_a_proposed_check_is_no_verdict(new_learning: NewLearning) -> None:
+    learning = await new_learning(listener=listener(uv()))
+    await Talk(learning).say(SAID, "All right.")
+    await read(learning)
+    name = rule(learning).name
+    talk = await shell(learning, "pip install numpy", skills=(name,))
     await talk.end()
-    await read(house)
-    assert house.verdict(talk.agent.turns[0].turn.id).source is not Source.CHECK
+    await read(learning)
+    assert learning.verdict(talk.agent.turns[0].turn.id).source is not Source.CHECK
 
 
-async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(new_house: NewHouse) -> None:
-    house = await new_house(listener=listener(uv(PROGRAM)))
-    await Talk(house).say(SAID, "All right.")
-    await read(house)
-    found = rule(house)
+async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(new_learning: NewLearning) -> None:
+    learning = await new_learning(listener=listener(uv(PROGRAM)))
+    await Talk(learning).say(SAID, "All right.")
+    await read(learning)
+    found = rule(learning)
     assert found.extra.get("check") is None
     assert "a program that a model wrote" in str(found.extra["check_note"])
-    (waiting,) = house.candidates.candidates(Standing.WAITING, 5)
-    decided = await house.admission.decide(waiting, approved=True)
+    (waiting,) = learning.candidates.candidates(Standing.WAITING, 5)
+    decided = await learning.admission.decide(waiting, approved=True)
     assert decided.standing is Standing.ACCEPTED, decided.reason
-    found = rule(house)
+    found = rule(learning)
     assert (found.extra["check"], check_state_of(found), found.extra.get("check_note")) == (PROGRAM, "confirmed", None)
     assert check_of(found) is not None
 
@@ -237,24 +239,24 @@ async def test_a_program_waits_for_a_person_and_the_rule_is_in_force_meanwhile(n
     ("fields", "standing"), [({"enforce": "hold"}, Standing.ACCEPTED), ({"text": "Use uv, never pip or conda"}, Standing.REJECTED)]
 )
 async def test_an_approved_check_leaves_what_the_person_changed_meanwhile(
-    new_house: NewHouse, fields: RuleFields, standing: Standing
+    new_learning: NewLearning, fields: RuleFields, standing: Standing
 ) -> None:
-    house = await new_house(listener=listener(uv(PROGRAM)))
-    await Talk(house).say(SAID, "All right.")
-    await read(house)
-    changed = changed_rule(rule(house), fields, house.clock().date())
-    house.library.publish((changed,), (), "a person edits it", by_person=True)
-    (waiting,) = house.candidates.candidates(Standing.WAITING, 5)
-    decided = await house.admission.decide(waiting, approved=True)
+    learning = await new_learning(listener=listener(uv(PROGRAM)))
+    await Talk(learning).say(SAID, "All right.")
+    await read(learning)
+    changed = changed_rule(rule(learning), fields, learning.clock().date())
+    learning.library.publish((changed,), (), "a person edits it", by_person=True)
+    (waiting,) = learning.candidates.candidates(Standing.WAITING, 5)
+    decided = await learning.admission.decide(waiting, approved=True)
     assert decided.standing is standing, decided.reason
-    found = rule(house)
+    found = rule(learning)
     assert (found.body, found.extra.get("enforce")) == (changed.body, changed.extra.get("enforce"))
     assert (found.extra.get("check") == PROGRAM) is (standing is Standing.ACCEPTED)
 
 
-async def test_who_says_never_ever_is_asked_whether_to_hold(new_house: NewHouse) -> None:
-    house = await new_house(listener=listener(uv()))
-    await Talk(house).say("never, ever pip: use uv and not pip", "All right.")
-    await read(house)
-    found = rule(house)
+async def test_who_says_never_ever_is_asked_whether_to_hold(new_learning: NewLearning) -> None:
+    learning = await new_learning(listener=listener(uv()))
+    await Talk(learning).say("never, ever pip: use uv and not pip", "All right.")
+    await read(learning)
+    found = rule(learning)
     assert question_of(found) == f"hold it? metaclaw rules edit {found.name} --enforce hold (or --enforce remind)"

@@ -31,7 +31,7 @@ from metaclaw.proxy.sessions import conversation, recognition
 from metaclaw.proxy.sessions.recognition import CLIENTS
 from metaclaw.store import RecordedTurn
 from metaclaw.wires import wire_format
-from tests.learn.house import CORRECTION, TASK, House, Talk
+from tests.learn.learning import CORRECTION, TASK, ScriptedLearning, Talk
 from tests.learn.recordings import Agent, call, say, turn_of, words
 
 BUILDER = StepBuilder(words)
@@ -381,68 +381,68 @@ def test_what_came_after_is_found_in_the_requests_of_real_clients(shared: Path, 
 
 
 pytestmark = pytest.mark.anyio
-NewHouse = Callable[..., Awaitable[House]]
+NewLearning = Callable[..., Awaitable[ScriptedLearning]]
 
 
-async def test_a_turn_is_read_with_the_persons_next_words(new_house: NewHouse) -> None:
-    house = await new_house()
-    talk = Talk(house)
+async def test_a_turn_is_read_with_the_persons_next_words(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    talk = Talk(learning)
     first = await talk.say(TASK.format(1))
     second = await talk.say(CORRECTION)
-    found = house.recorded.with_following(first)
+    found = learning.recorded.with_following(first)
     assert found is not None
     assert (found.step.said_after, found.followed_by, found.step.is_last) == (CORRECTION, second, False)
-    alone = house.recorded.alone(first)
+    alone = learning.recorded.alone(first)
     assert alone is not None
     assert (alone.task, alone.said_after) == (TASK.format(1), None)
 
 
-async def test_the_turn_of_another_thread_is_not_what_followed(new_house: NewHouse) -> None:
-    house = await new_house()
-    one, other = Talk(house), Talk(house)
+async def test_the_turn_of_another_thread_is_not_what_followed(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    one, other = Talk(learning), Talk(learning)
     other.agent.session = one.agent.session
     first = await one.say(TASK.format(1))
     await other.say("Count the words in poem.txt.", "Forty-two.")
     second = await one.say(CORRECTION)
-    found = house.recorded.with_following(first)
+    found = learning.recorded.with_following(first)
     assert found is not None
     assert (found.step.said_after, found.followed_by) == (CORRECTION, second)
 
 
-async def test_the_same_request_sent_again_is_not_what_followed(new_house: NewHouse) -> None:
-    house = await new_house()
-    talk = Talk(house)
+async def test_the_same_request_sent_again_is_not_what_followed(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    talk = Talk(learning)
     broken = await talk.say(TASK.format(1), "", end=TurnEnd.FAILED)
     talk.agent.messages.pop()
     await talk.answer(Text("Released on 01/02/2026."), retry_of=broken)
-    found = house.recorded.with_following(broken)
+    found = learning.recorded.with_following(broken)
     assert found is not None
     assert found.followed_by is None
 
 
-async def test_a_turn_is_the_last_once_its_session_has_ended(new_house: NewHouse) -> None:
-    house = await new_house()
-    talk = Talk(house)
+async def test_a_turn_is_the_last_once_its_session_has_ended(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    talk = Talk(learning)
     turn = await talk.say(TASK.format(1))
-    before = house.recorded.step(turn)
+    before = learning.recorded.step(turn)
     await talk.end()
-    after = house.recorded.step(turn)
+    after = learning.recorded.step(turn)
     assert before is not None
     assert after is not None
     assert (before.is_last, after.is_last) == (False, True)
 
 
-async def test_what_is_not_there_or_is_no_work_has_no_step(new_house: NewHouse) -> None:
-    house = await new_house()
-    side = await Talk(house).say("A title, please.", "Cranes", kind=TurnKind.SIDE)
+async def test_what_is_not_there_or_is_no_work_has_no_step(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    side = await Talk(learning).say("A title, please.", "Cranes", kind=TurnKind.SIDE)
     for turn in (side, TurnId("t_nobody")):
-        assert house.recorded.step(turn) is None
-        assert house.recorded.alone(turn) is None
+        assert learning.recorded.step(turn) is None
+        assert learning.recorded.alone(turn) is None
 
 
-async def test_where_the_provider_keeps_the_conversation_the_task_is_found_in_an_earlier_turn(new_house: NewHouse) -> None:
-    house = await new_house()
-    talk = Talk(house, wire=Wire.RESPONSES)
+async def test_where_the_provider_keeps_the_conversation_the_task_is_found_in_an_earlier_turn(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    talk = Talk(learning, wire=Wire.RESPONSES)
     talk.agent.hear("Read a.txt and tell me what it says.")
     talk.segment = 0
     await talk.answer(call("Read", file_path="a.txt"))
@@ -453,7 +453,7 @@ async def test_where_the_provider_keeps_the_conversation_the_task_is_found_in_an
     talk.agent.messages[:] = messages[-1:]
     talk.agent.system = ""
     second = await talk.answer(Text("It is empty."), **continues(talk.agent))
-    step = house.recorded.step(second)
+    step = learning.recorded.step(second)
     assert turn.id != second
     assert step is not None
     assert step.task == "Read a.txt and tell me what it says."
@@ -470,12 +470,12 @@ def continues(agent: Agent) -> dict[str, object]:
     return {"exchange": replace(fresh.turns[-1].turn.exchange, request=body.replace(b"{", name, 1))}
 
 
-async def test_a_step_without_bodies_still_says_what_it_was_about(new_house: NewHouse) -> None:
-    house = await new_house()
-    talk = Talk(house)
+async def test_a_step_without_bodies_still_says_what_it_was_about(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    talk = Talk(learning)
     first = await talk.say(TASK.format(1))
     await talk.say(CORRECTION)
-    step = house.recorded.step(first)
+    step = learning.recorded.step(first)
     assert step is not None
     light = without_bodies(step)
     assert (light.task, light.said_after, light.turn) == (step.task, CORRECTION, first)

@@ -36,8 +36,8 @@ from metaclaw.learn.store_rpc import (
 )
 from metaclaw.store import RefusedError
 from metaclaw.wires import deltas_of
-from tests.learn.conftest import NewHouse
-from tests.learn.house import TASK, House, Talk, learned_skill, running
+from tests.learn.conftest import NewLearning
+from tests.learn.learning import TASK, ScriptedLearning, Talk, learned_skill, running
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +54,7 @@ class Direct:
         return self.deeds[name](*arguments)
 
 
-def library_of(house: House) -> RemoteLibrary:
+def library_of(learning: ScriptedLearning) -> RemoteLibrary:
     def publish(
         put: tuple[Skill, ...],
         gone: tuple[SkillName, ...],
@@ -63,29 +63,29 @@ def library_of(house: House) -> RemoteLibrary:
         learned: LearnedFrom | None,
         by_person: bool,
     ) -> int:
-        return house.library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person).generation
+        return learning.library.publish(put, gone, reason, expected=expected, learned=learned, by_person=by_person).generation
 
-    return RemoteLibrary(house.generations, Direct(publish=publish))
+    return RemoteLibrary(learning.generations, Direct(publish=publish))
 
 
-def assert_same(sent: RemoteLibrary, house: House) -> None:
-    view, real = sent.follow(), house.library.view
+def assert_same(sent: RemoteLibrary, learning: ScriptedLearning) -> None:
+    view, real = sent.follow(), learning.library.view
     assert (view.generation, view.hash, view.skills) == (real.generation, real.hash, real.skills)
 
 
-async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_reads_itself(new_house: NewHouse) -> None:
-    house = await new_house()
-    turn = await Talk(house).say(TASK.format(1))
+async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_reads_itself(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    turn = await Talk(learning).say(TASK.format(1))
     calls = Direct(
-        record_verdict=house.verdicts.record_verdict,
-        begin_attempt=house.candidates.begin_attempt,
-        end_attempt=house.candidates.end_attempt,
-        move_cursor=house.cursors.move_cursor,
-        note_uses=house.uses.note,
-        begin_uses=house.uses.begin,
+        record_verdict=learning.verdicts.record_verdict,
+        begin_attempt=learning.candidates.begin_attempt,
+        end_attempt=learning.candidates.end_attempt,
+        move_cursor=learning.cursors.move_cursor,
+        note_uses=learning.uses.note,
+        begin_uses=learning.uses.begin,
     )
-    verdicts, candidates = RemoteVerdicts(house.database, calls), RemoteCandidates(house.database, calls)
-    cursors, uses = RemoteCursors(house.database, calls), RemoteUses(house.database, calls)
+    verdicts, candidates = RemoteVerdicts(learning.database, calls), RemoteCandidates(learning.database, calls)
+    cursors, uses = RemoteCursors(learning.database, calls), RemoteUses(learning.database, calls)
     assert verdicts.record_verdict(Verdict(turn, Outcome.FAIL, Source.DETECTOR, None, fault=Fault.AGENT))
     found = verdicts.verdict_of(turn)
     assert found is not None
@@ -96,11 +96,11 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
     assert candidates.interrupted() == []
     cursors.move_cursor("somewhere", 7)
     assert cursors.cursor("somewhere") == 7
-    rows = house.reader.turns_after(0)
+    rows = learning.reader.turns_after(0)
     uses.note(rows)
     uses.note([])
     assert uses.cursor() == rows[-1].seq
-    house.library.publish([learned_skill("new")], (), "a skill of the library")
+    learning.library.publish([learned_skill("new")], (), "a skill of the library")
     uses.begin([SkillName("new")], datetime.now(UTC))
     uses.begin([], datetime.now(UTC))
     assert set(uses.uses_of([SkillName("new")])) == {"new"}
@@ -108,29 +108,29 @@ async def test_what_a_learner_writes_is_written_for_it_and_what_it_reads_it_read
     assert calls.names == once_each
 
 
-async def test_a_turn_that_has_its_role_is_refused_to_a_learner_too(new_house: NewHouse) -> None:
-    house = await new_house()
-    turn = await Talk(house).say(TASK.format(1))
-    candidates = RemoteCandidates(house.database, Direct(begin_attempt=house.candidates.begin_attempt))
+async def test_a_turn_that_has_its_role_is_refused_to_a_learner_too(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    turn = await Talk(learning).say(TASK.format(1))
+    candidates = RemoteCandidates(learning.database, Direct(begin_attempt=learning.candidates.begin_attempt))
     candidates.begin_attempt("dates", 0, [turn])
     with pytest.raises(RefusedError):
         candidates.begin_attempt("dates", 0, [turn])
 
 
-async def test_a_learner_sees_its_own_publication_at_once_and_everybody_elses_when_it_follows(new_house: NewHouse) -> None:
-    house = await new_house()
-    sent = library_of(house)
+async def test_a_learner_sees_its_own_publication_at_once_and_everybody_elses_when_it_follows(new_learning: NewLearning) -> None:
+    learning = await new_learning()
+    sent = library_of(learning)
     mine = sent.publish([learned_skill("one")], (), "learned one", expected={SkillName("one"): None})
     assert [skill.name for skill in mine.skills] == ["one"]
-    house.write_by_hand(learned_skill("by-hand", author=Authorship.PERSON, scope=None))
-    house.library.retire(SkillName("one"))
+    learning.write_by_hand(learned_skill("by-hand", author=Authorship.PERSON, scope=None))
+    learning.library.retire(SkillName("one"))
     assert [skill.name for skill in sent.view.skills] == ["one"]
-    assert_same(sent, house)
-    house.library.revert(mine.generation)
-    assert_same(sent, house)
+    assert_same(sent, learning)
+    learning.library.revert(mine.generation)
+    assert_same(sent, learning)
     with pytest.raises(SkillError):
         sent.publish([learned_skill("one", body="1. Do otherwise.")], (), "too late", expected={SkillName("one"): None})
-    assert_same(sent, house)
+    assert_same(sent, learning)
 
 
 names = st.sampled_from(["a", "b", "c", "d"])
@@ -142,26 +142,26 @@ changes = st.lists(st.tuples(st.sampled_from(["put", "retire", "revert", "follow
 async def test_whoever_follows_has_what_is_in_force_however_it_came_about(
     empty_ledger: Path, tmp_path_factory: pytest.TempPathFactory, done: list[tuple[str, str, int]]
 ) -> None:
-    async with running(empty_ledger, tmp_path_factory.mktemp("followed")) as house:
-        assert_follows(house, done)
+    async with running(empty_ledger, tmp_path_factory.mktemp("followed")) as learning:
+        assert_follows(learning, done)
 
 
-def assert_follows(house: House, done: list[tuple[str, str, int]]) -> None:
-    sent = library_of(house)
+def assert_follows(learning: ScriptedLearning, done: list[tuple[str, str, int]]) -> None:
+    sent = library_of(learning)
     for what, name, number in done:
         try:
             match what:
                 case "put":
-                    house.library.publish([learned_skill(name, body=f"1. Do it {number} times.\n\nDo not stop.")], (), "put")
+                    learning.library.publish([learned_skill(name, body=f"1. Do it {number} times.\n\nDo not stop.")], (), "put")
                 case "retire":
-                    house.library.retire(SkillName(name))
+                    learning.library.retire(SkillName(name))
                 case "revert":
-                    house.library.revert(house.library.view.generation - number)
+                    learning.library.revert(learning.library.view.generation - number)
                 case _:
-                    assert_same(sent, house)
+                    assert_same(sent, learning)
         except SkillError:
             continue  # there is no such skill, or generation
-    assert_same(sent, house)
+    assert_same(sent, learning)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from metaclaw.store.turn_writer import TurnWriter
 from metaclaw.train.extra_prompts import RehearsalSize
 from metaclaw.train.golden import golden_items
 from metaclaw.upstream import PolicySlot
-from tests.learn.house import NOON, Clock
+from tests.learn.learning import NOON, Clock
 from tests.support.softmax import END, encode
 from tests.support.toy_backend import ToyBackend
 

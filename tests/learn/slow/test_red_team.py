@@ -23,7 +23,7 @@ from metaclaw.schedule import ManualWindows
 from metaclaw.skills import check_of, examine
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import golden_items
-from tests.learn.house import FAILED, PASSED, Speaker
+from tests.learn.learning import FAILED, PASSED, Speaker
 from tests.learn.slow.red_team import BUSES, HACKS, HONEST, Bus, Case, before, question
 from tests.learn.slow.stage import AsciiTokeniser
 from tests.support.softmax import encode

@@ -15,7 +15,7 @@ from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
 from metaclaw.learn.slow.rewards import References, Rewards, edit_distance, parts_of, similarity, wanted_answer
 from metaclaw.outcome import Judge
-from tests.learn.house import FAILED, PASSED, Speaker
+from tests.learn.learning import FAILED, PASSED, Speaker
 
 pytestmark = pytest.mark.anyio
 DATES = Skill(SkillName("dates"), "When writing dates", "Write them so.", extra={"check": r"pattern: \d{4}-\d\d-\d\d"})

@@ -20,7 +20,7 @@ from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows
 from metaclaw.store import BatchState
-from tests.learn.house import Speaker
+from tests.learn.learning import Speaker
 from tests.learn.slow.stage import STARS, UNCHECKED, CutError, Stage
 from tests.support.depth import tries
 from tests.support.softmax import encode

@@ -101,35 +101,35 @@ def prompt_text(request: ChatRequest) -> str:
 
 
 class Speakers(Models):
-    """The models of a house: the speakers that it has at the moment."""
+    """The scripted models that the learning part has at the moment."""
 
-    def __init__(self, house: "House") -> None:
+    def __init__(self, learning: "ScriptedLearning") -> None:
         super().__init__((), 5.0)
-        self._house = house
+        self._learning = learning
 
     def served(self, provider: str, model: str) -> Model | None:
-        return self._house.worker
+        return self._learning.worker
 
     def listener(self, section: ListenConfig, judge: JudgeConfig) -> Callable[[str, str], Model | None]:
-        return lambda provider, model: self._house.listener
+        return lambda provider, model: self._learning.listener
 
     def chosen(self, section: JudgeConfig | EvolverConfig) -> Callable[[str], Model | None]:
-        return lambda model: self._house.judge if isinstance(section, JudgeConfig) else self._house.evolver
+        return lambda model: self._learning.judge if isinstance(section, JudgeConfig) else self._learning.evolver
 
 
 class Purse(Budget):
     """A budget that has money for the judge or has none."""
 
-    def __init__(self, config: Config, spending: SqlSpending, house: "House") -> None:
+    def __init__(self, config: Config, spending: SqlSpending, learning: "ScriptedLearning") -> None:
         super().__init__(config, spending)
-        self._house = house
+        self._learning = learning
 
     async def may_spend(self, purpose: Purpose, tokens: int, model: str = "", *, with_reserve: bool = True) -> bool:
-        return purpose is not Purpose.JUDGE or self._house.can_pay
+        return purpose is not Purpose.JUDGE or self._learning.can_pay
 
 
 @dataclass
-class House:
+class ScriptedLearning:
     """One installation. `restart` stops the learning part wherever it is and builds it anew on what is on disk."""
 
     folder: Path
@@ -328,8 +328,8 @@ class House:
 class Talk:
     """One session with one person. Every answer is a turn, stamped with the generation in force."""
 
-    def __init__(self, house: House, scope: Scope = ADA, model: str = "m-1", wire: Wire = Wire.CHAT) -> None:
-        self.house = house
+    def __init__(self, learning: ScriptedLearning, scope: Scope = ADA, model: str = "m-1", wire: Wire = Wire.CHAT) -> None:
+        self.learning = learning
         self.scope = scope
         self.agent = Agent(wire, model=model)
         self.segment = -1
@@ -345,20 +345,20 @@ class Talk:
         return await self.answer(Text(answer), **fields)
 
     async def answer(self, *parts: Part, **fields: Any) -> TurnId:
-        view = self.house.library.view
+        view = self.learning.library.view
         skills: Sequence[str] = fields.pop("skills", ())
         placed = tuple(SkillName(name) for name in skills)
         stamp = Stamp(fields.pop("generation", view.generation), fields.pop("version", 0), view.hash, placed)
-        self.house.clock.pass_by(seconds=1)
-        times = Times(self.house.clock(), 0.1, 0.2)
+        self.learning.clock.pass_by(seconds=1)
+        times = Times(self.learning.clock(), 0.1, 0.2)
         self.agent.answer(*parts, stamp=stamp, scope=self.scope, segment=self.segment, times=times, **fields)
         turn = self.agent.turns[-1].turn
-        assert await self.house.ledger.record(turn)
+        assert await self.learning.ledger.record(turn)
         return turn.id
 
     async def end(self) -> None:
-        self.house.clock.pass_by(seconds=1)
-        await self.house.ledger.end_session(self.session, "the test says so")
+        self.learning.clock.pass_by(seconds=1)
+        await self.learning.ledger.end_session(self.session, "the test says so")
 
 
 def learned_skill(name: str, **fields: Any) -> Skill:
@@ -374,15 +374,15 @@ def drawn(name: str, *, placed: bool, propensity: float = 0.5) -> tuple[Draw, ..
 
 
 @asynccontextmanager
-async def running(empty: Path, folder: Path, **fields: Any) -> AsyncIterator[House]:
-    """A house on a fresh ledger, which is a copy of an empty one: making the tables takes longer than most tests."""
+async def running(empty: Path, folder: Path, **fields: Any) -> AsyncIterator[ScriptedLearning]:
+    """The learning part on a fresh ledger, which is a copy of an empty one: making the tables takes longer than most tests."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(empty, folder / "ledger.db")
-    house = House(folder, **fields)
-    await house.ledger.start()
+    learning = ScriptedLearning(folder, **fields)
+    await learning.ledger.start()
     try:
-        yield house
+        yield learning
     finally:
         with anyio.fail_after(60):
-            await house.ledger.aclose()
-        house.database.close()
+            await learning.ledger.aclose()
+        learning.database.close()
