@@ -1,6 +1,7 @@
 """`metaclaw skills` on real files."""
 
 import json
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -144,6 +145,32 @@ def test_the_list_tells_state_author_and_scope(home: Path) -> None:
     assert "live, pinned" in table[2]
     shown = metaclaw("skills", "show", "backup-first").out
     assert all(word in shown for word in ("canary", "evolver", "alice"))
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        ("'pattern: [unclosed'", "Its check is not run: check: "),
+        ("'contains: foo'", "Its check is not run: a check begins with "),
+        ("|\n  program: |\n    if True\n      print(1)", "Its check is not run: check: its program is not Python: line 1: "),
+        ("'pattern: b'", "Its check accepts "),
+    ],
+)
+def test_a_check_that_cannot_be_run_or_proves_nothing_is_told_when_its_skill_is_added(
+    home: Path, tmp_path: Path, check: str, words: str
+) -> None:
+    path = tmp_path / "SKILL.md"
+    path.write_text(SKILL.replace("---\nCopy", f"check: {check}\n---\nCopy"))
+    added = metaclaw("skills", "add", str(path))
+    assert (added.code, added.err.startswith(words)) == (0, True), added.err
+
+
+def test_a_home_that_is_made_for_a_skill_is_the_owners_alone(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "SKILL.md"
+    path.write_text(SKILL)
+    assert not home.exists()
+    assert metaclaw("skills", "add", str(path)).code == 0
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
 def test_a_skill_is_shown_with_its_check(home: Path) -> None:

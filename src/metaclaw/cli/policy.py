@@ -38,6 +38,9 @@ _VERSION = click.IntRange(0, 2**31 - 1)
 _MOST_WHY = 80
 _LOOK_S = 1.0
 _AT_WORK = ("training", "testing the new version")
+_OPEN_SESSIONS = (
+    "The last turn of a session gets its verdict when the session ends: metaclaw sessions end ID, or after a while of silence."
+)
 _NOTHING = "Nothing was trained yet; the untrained model serves."
 
 
@@ -105,7 +108,10 @@ def train(home: Path, wait: bool, as_json: bool) -> int:
     elif at(facts, "started"):
         again = at(facts, "given_back")
         tried = f", {again} of them from runs that failed" if again else ""
-        click.echo(f"Training begins with {counted(at(facts, 'turns'), 'turn')}{tried}; metaclaw status shows its progress.")
+        turns = f"{counted(at(facts, 'turns'), 'turn')}{tried}"
+        begun = "The run that has begun goes on" + (f", then a run with {turns} begins" if at(facts, "turns") else "")
+        begins = begun if at(facts, "continues") else f"Training begins with {turns}"
+        click.echo(f"{begins}; metaclaw status shows its progress.")
         if wait:
             click.echo(_wait(connect(home)[1]))
     else:
@@ -210,7 +216,8 @@ def _unknown(number: int) -> str:
 def _reasons(rejections: "Json") -> str:
     if not isinstance(rejections, dict) or not rejections:
         return " None was recorded yet."
-    return " Set aside: " + ", ".join(f"{count} {plain(reason)}" for reason, count in rejections.items()) + "."
+    told = " Set aside: " + ", ".join(f"{count} {plain(reason)}" for reason, count in rejections.items()) + "."
+    return f"{told} {_OPEN_SESSIONS}" if "no verdict" in rejections else told
 
 
 def _row(version: "PolicyVersion") -> tuple[object, ...]:

@@ -100,8 +100,10 @@ def show(home: Path, name: str, as_json: bool) -> None:
 @home_and_json
 def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     """Add the skill in PATH, a SKILL.md file or a folder with one. From then on it is yours."""
-    from metaclaw.skills import vouched, write_skill
+    from metaclaw.config import prepare_home
+    from metaclaw.skills import check_trouble, lenience_trouble, vouched, write_skill
 
+    prepare_home(home)
     folder = _folder(home)
     skill = vouched(_read_anywhere(path / _FILE if path.is_dir() else path))
     is_there = (folder / skill.name).exists()
@@ -113,6 +115,10 @@ def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
         f"{'Replaced' if is_there else 'Added'} {skill.name} ({folder / skill.name / _FILE}).",
         as_json=as_json,
     )
+    if trouble := check_trouble(skill):
+        click.echo(f"Its check is not run: {plain(trouble)}", err=True)
+    elif trouble := lenience_trouble(skill):
+        click.echo(f"Its check {plain(trouble)}", err=True)
     if path.is_dir() and any(entry.name != _FILE for entry in path.iterdir()):
         click.echo(f"Only {_FILE} was taken; the other files in {plain(path)} were not.", err=True)
 

@@ -261,6 +261,8 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
         return
     step, steps = at(training, "step"), at(training, "steps")
     made = "" if step is None else f", step {step}" + (f" of {steps}" if steps is not None else "")
+    reward = at(training, "mean_reward")
+    made += f", mean reward {reward:.2f}" if isinstance(reward, float) else ""
     paused = at(training, "paused_reason")
     yield "training", f"{at(training, 'state')}{made}" + (f"; paused: {paused}" if paused else "")
     yield "set aside", _counts(at(facts, "counts", "rejections")) or "no turns"

@@ -236,8 +236,7 @@ def _events_of(turn: MeasuredTurn, outcome: RuleOutcome, times: int, *, is_first
         return [("rule_broken", data)]
     often = "" if times == 1 else f", for the {_ordinal(times)} time"
     words = (
-        f"The rule {outcome.rule} was in the prompt and was broken by {turn.agent}{often}."
-        f" metaclaw rules show {outcome.rule} lists the turns; metaclaw why {turn.turn} explains this one."
+        f"The rule {outcome.rule} was in the prompt and was broken by {turn.agent}{often}. metaclaw why {turn.turn} explains it."
     )
     return [("rule_broken", data), ("notice", {"skill": outcome.rule, "text": words})]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 from metaclaw.domain.ids import SkillName, TurnId
@@ -421,6 +422,18 @@ async def test_a_backend_that_is_down_for_however_long_costs_neither_the_batch_n
     stage.slow.parts.proof.weigh = weigh  # type: ignore[method-assign]
     assert await stage.slow.once(LeastTurns(8))
     assert stage.policies.versions()[0].state is PolicyState.SERVING
+
+
+async def test_a_run_that_was_interrupted_goes_on_when_a_person_asks_for_training(stage: Stage) -> None:
+    stage.talk(60)
+    assert stage.turns.open_batch(LeastTurns(8), 1024, 1) == 1
+    stage.windows.shut("traffic: a main turn")
+    facts = await stage.training.train()
+    assert (facts["started"], facts["continues"], facts["turns"]) == (True, True, 0)
+    with anyio.fail_after(60):
+        assert await stage.slow.once(LeastTurns(8))
+    assert stage.policies.versions()[0].state is PolicyState.SERVING
+    assert (await stage.training.train())["continues"] is False
 
 
 async def test_a_trainer_without_memory_waits_in_words_and_goes_on_from_its_last_step(stage: Stage) -> None:

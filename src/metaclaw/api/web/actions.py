@@ -210,7 +210,9 @@ class PageActions:
     async def _train(self, form: Form) -> ActionResult:
         facts = await self._call("POST", "/api/policy/train")
         if facts["started"]:
-            return ActionResult(f"Training begins now with {facts['turns']} turn{'s' * (facts['turns'] != 1)}.")
+            turns = f"{facts['turns']} turn{'s' * (facts['turns'] != 1)}"
+            begins = "The run that has begun goes on" if facts.get("continues") else f"Training begins now with {turns}"
+            return ActionResult(f"{begins}.")
         reasons = ", ".join(f"{reason} ({count})" for reason, count in facts["rejections"].items())
         return ActionResult(f"No turn may train now{': ' * bool(reasons)}{reasons}.")
 

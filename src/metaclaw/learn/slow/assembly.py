@@ -231,7 +231,8 @@ class SlowLearning:
                 self.slow.wakeup.notify()  # a trial may be over
 
     async def train(self) -> dict[str, Json]:
-        """Begin now with what there is; what that is, and why the rest is not used."""
+        """Begin now with the turns there are, or go on with a run that was interrupted; return facts about the turns."""
+        continues = await run_sync(self.slow.has_unfinished_run)
         waiting = await run_sync(self.turns.waiting, max(self._policy.batch_most, self._policy.batch_turns))
         turns = waiting.turns
         rejections = await run_sync(self.turns.rejections)
@@ -241,11 +242,13 @@ class SlowLearning:
         canary = self._slot.serving.canary if self._policy.canary_share else None
         if canary is not None and turns:
             reasons[f"version {canary} is on trial"] = turns
-        elif turns:
+        elif turns or continues:
             self._open_window("a person asked for it")
-            self.slow.demand()
+            if turns:
+                self.slow.demand()
         return {
-            "started": bool(turns) and canary is None,
+            "started": (bool(turns) or continues) and canary is None,
+            "continues": continues,
             "turns": turns,
             "given_back": turns - waiting.new,
             "starving": self._starvation.told(self.slow.state),

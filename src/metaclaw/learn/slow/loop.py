@@ -198,6 +198,10 @@ class SlowLoop:
             self._let_go.set()
         return True
 
+    def has_unfinished_run(self) -> bool:
+        """Whether a run has begun and is not over, or its version is not judged yet. Blocks."""
+        return self.batches.open_batch_now() is not None or self._candidate() is not None
+
     def _candidate(self) -> PolicyVersion | None:
         """A version that was trained and not yet judged: the program was stopped in between."""
         return next((one for one in self.policies.versions(5) if one.state is PolicyState.CANDIDATE), None)

@@ -16,6 +16,7 @@ schema, or the score of a program.
 In YAML, put a text with `: ` in quotes or below a `|`.
 """
 
+import ast
 import json
 import re
 import textwrap
@@ -100,9 +101,15 @@ def check_trouble(skill: Skill) -> str | None:
 @lru_cache(1024)
 def _text_trouble(text: str) -> str | None:
     try:
-        parse_check(text)
+        check = parse_check(text)
+        if isinstance(check, ProgramCheck):
+            ast.parse(check.source)
     except SkillError as error:
         return str(error)
+    except SyntaxError as error:
+        return f"check: its program is not Python: line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"check: its program is not Python: {error}"
     return None
 
 
