@@ -13,10 +13,12 @@ from tests.support.program import Program
 POLICY: Final = """
 mode = "rl"
 lora_rank = 8
-learning_rate = 0.01
+learning_rate = 0.005
 batch_turns = 8
-group_size = 8
-steps = 4
+group_size = 16
+prompts_per_step = 4
+steps = 16
+rehearsal = 0.0
 max_new_tokens = 8
 held_out_share = 0.4
 canary_share = 0.0
@@ -31,12 +33,14 @@ max_share = 0.0
 [evolver]
 min_failures = 1000
 """
-SKILL: Final = """---
+PATTERN: Final = "^[a-c][a-l]+$"
+"""The miniature that speaks answers with four letters from a to l: one answer in four follows the rule before it is trained."""
+SKILL: Final = f"""---
 name: animals
 description: When asked to describe an animal
-check: 'pattern: (?s)^(?=.*[a-p])[^ ]{3,}'
+check: 'pattern: {PATTERN}'
 ---
-Begin every answer with the animal and the word are.
+Begin every answer with an early letter.
 """
 ANIMALS: Final = [
     *("cats", "dogs", "owls", "bats", "ants", "bees", "cows", "pigs", "hens", "rats", "elks"),
@@ -83,7 +87,7 @@ def share(program: Program, seed: int) -> float:
     answers = [ask(program, animal, seed) for animal in ANIMALS]
     ours = [answer for answer in answers if is_ours(program, answer)]
     assert len(ours) > len(answers) / 2
-    return sum(re.search("[a-p]", said(answer)) is not None for answer in ours) / len(ours)
+    return sum(re.search(PATTERN, said(answer)) is not None for answer in ours) / len(ours)
 
 
 def wait_until(wanted: Callable[[], bool], program: Program, within_s: float = 1500) -> None:
@@ -97,6 +101,22 @@ def wait_until(wanted: Callable[[], bool], program: Program, within_s: float = 1
 def judged(program: Program) -> list[int]:
     """The versions on which the gate has ruled."""
     return [one["version"] for one in program.get("/api/policy")["versions"] if one["state"] != "candidate"]
+
+
+def wait_until_served(program: Program) -> int:
+    """Wait until trained weights serve; their version. A miniature may learn to give one answer to everything, which the gate
+    refuses: then it learns from more turns."""
+    seeds = iter((107, 207, 307))
+    refused: set[int] = set()
+
+    def is_served() -> bool:
+        if new := set(judged(program)) - refused - {serving(program)}:
+            refused.update(new)
+            share(program, next(seeds))
+        return serving(program) > 0
+
+    wait_until(is_served, program)
+    return serving(program)
 
 
 def serving(program: Program) -> int:

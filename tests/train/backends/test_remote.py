@@ -177,6 +177,25 @@ async def test_samplers_of_kept_weights_are_remembered_given_back_and_few(tmp_pa
     assert all(sampler.is_closed for sampler in service.made)
 
 
+class Narrow(Counting):
+    """A service with room for the samplers of two kept weights."""
+
+    async def kept(self, weights: Weights) -> ServiceSampler:
+        if sum(not sampler.is_closed for sampler in self.made) == 2:
+            raise TrainingError("Maximum number of LoRA adapters reached")
+        return await super().kept(weights)
+
+
+async def test_on_a_service_with_room_for_few_models_other_samplers_give_way(tmp_path: Path) -> None:
+    service = Narrow(Classroom())
+    backend = make(service)
+    await backend.open(plan(tmp_path))
+    for weights in [await backend.keep(f"version {number}") for number in range(4)]:
+        await backend.sample(PROMPTS, DRAWING, weights)
+    assert [sampler.is_closed for sampler in service.made] == [True, True, False, False]
+    await backend.aclose()
+
+
 class Odd(PracticeService):
     """Samplers that answer as they are told."""
 

@@ -37,6 +37,7 @@ from tests.support.story import (
     serving,
     share,
     wait_until,
+    wait_until_served,
 )
 from tests.train.backends.conftest import speaks_protobuf
 
@@ -96,7 +97,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     if not skyrl.is_installed():
         pytest.skip(skyrl.MISSING)
     folder = tmp_path_factory.mktemp("service")
-    with skyrl.serve(folder, tiny.make_opinionated_model(folder / "miniature")) as server:
+    with skyrl.serve(folder, tiny.make_speaking_model(folder / "miniature")) as server:
         running = Service(server)
         yield running
         running.leave()
@@ -117,10 +118,12 @@ def program(service: Service, base: Provider, tmp_path_factory: pytest.TempPathF
     assert running.stop(60) == 0, running.log.read_text()[-4000:]
 
 
-async def scored(program: Program, service: Service, turn: str) -> tuple[SampledTokens, tuple[float, ...], tuple[float, ...]]:
-    """A turn's tokens as recorded, and how likely they are to version 1 and to the untrained model, by the service itself."""
+async def scored(
+    program: Program, service: Service, turn: str, number: int
+) -> tuple[SampledTokens, tuple[float, ...], tuple[float, ...]]:
+    """A turn's tokens as recorded, and how likely they are to this version and to the untrained model, by the service itself."""
     database = connect(f"sqlite:///{program.home / 'ledger.db'}")
-    found, version = LedgerReader(database).turn(TurnId(turn)), SqlPolicies(database).version(1)
+    found, version = LedgerReader(database).turn(TurnId(turn)), SqlPolicies(database).version(number)
     database.close()
     assert found is not None
     assert version is not None
@@ -151,21 +154,20 @@ def test_a_service_trains_what_it_then_serves_though_it_dies_in_the_middle_and_a
     opened = re.findall(r"training run open backend=\w+ run=batch-1 steps=(\d)", program.log.read_text())
     assert opened[0] == "0"
     assert opened[-1] != "0"
-    wait_until(lambda: judged(program) == [1], program)
-    assert serving(program) == 1, program.get("/api/policy")
-    assert len(program.get("/api/policy/1")["turns"]) == 8
+    version = wait_until_served(program)
+    assert len(program.get(f"/api/policy/{version}")["turns"]) >= 8
     assert share(program, 3) >= before + 0.2
 
     answer = ask(program, "mice", 2)
-    assert answer.headers["x-metaclaw-policy"] == "1"
-    assert recorded(program, answer)["policy_version"] == 1
-    tokens, trained, untrained = anyio.run(scored, program, service, answer.headers["x-metaclaw-turn"])
+    assert answer.headers["x-metaclaw-policy"] == str(version)
+    assert recorded(program, answer)["policy_version"] == version
+    tokens, trained, untrained = anyio.run(scored, program, service, answer.headers["x-metaclaw-turn"], version)
     assert trained == pytest.approx(tokens.logprobs, abs=2e-3)
     assert untrained != pytest.approx(tokens.logprobs, abs=0.05)
     assert commanded(program, "rollback")["policy_version"] == 0
     assert ask(program, "moles", 4).headers["x-metaclaw-policy"] == "0"
-    assert commanded(program, "promote", "1")["policy_version"] == 1
-    assert ask(program, "moles", 5).headers["x-metaclaw-policy"] == "1"
+    assert commanded(program, "promote", str(version))["policy_version"] == version
+    assert ask(program, "moles", 5).headers["x-metaclaw-policy"] == str(version)
 
 
 def serves_without_it(program: Program) -> None:

@@ -18,7 +18,7 @@ from metaclaw.upstream import HttpEndpoint
 from tests.support import tiny, vllm
 from tests.support.contract import PROMPTS, datum, draw_one, step
 from tests.support.program import Program
-from tests.support.story import NOBODY_WRITES, POLICY, ask, commanded, is_ours, judged, prepare, serving, share, wait_until
+from tests.support.story import NOBODY_WRITES, POLICY, ask, commanded, is_ours, prepare, share, wait_until_served
 
 pytestmark = [
     pytest.mark.anyio,
@@ -158,20 +158,19 @@ async def test_requests_are_answered_in_exact_tokens_of_the_version_they_are_for
 
 def test_a_program_trains_weights_here_and_vllm_serves_them(tmp_path: Path) -> None:
     """What vLLM answers has exact tokens, so it trains; the version that comes of it is swapped in, and taken back."""
-    model = tiny.make_opinionated_model(tmp_path / "miniature")
+    model = tiny.make_speaking_model(tmp_path / "miniature")
     with vllm.serve(model, tmp_path, context_tokens=4096) as server:
         provider = f'[[providers]]\nname = "gpu"\nkind = "openai"\nbase_url = "{server.url}/v1"\nmodels = ["tiny"]\n'
         policy = f'[policy]\nbase_model = "{model}"\nserve = "vllm"\nprovider = "gpu"\n'
         program = prepare(Program(tmp_path / "home", NOBODY_WRITES + provider + policy + POLICY)).start(wait_s=300)
         before = (share(program, 1) + share(program, 7)) / 2
-        wait_until(lambda: 1 in judged(program), program)
-        assert serving(program) == 1, program.get("/api/policy")
+        version = wait_until_served(program)
         assert share(program, 3) >= before + 0.2
-        assert ask(program, "mice", 2).headers["x-metaclaw-policy"] == "1"
+        assert ask(program, "mice", 2).headers["x-metaclaw-policy"] == str(version)
         assert commanded(program, "rollback")["policy_version"] == 0
         assert ask(program, "moles", 4).headers["x-metaclaw-policy"] == "0"
-        assert commanded(program, "promote", "1")["policy_version"] == 1
+        assert commanded(program, "promote", str(version))["policy_version"] == version
         answer = ask(program, "moles", 5)
         assert is_ours(program, answer)
-        assert answer.headers["x-metaclaw-policy"] == "1"
+        assert answer.headers["x-metaclaw-policy"] == str(version)
         assert program.stop(60) == 0

@@ -22,7 +22,7 @@ import msgspec
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats
 from metaclaw.durable_files import BY_UMASK, replace_file
-from metaclaw.errors import TrainingError
+from metaclaw.errors import BackendDownError, TrainingError
 from metaclaw.ports import Abilities, RunPlan
 from metaclaw.train.backends.blocking_calls import gather_all, ignore_failure
 from metaclaw.train.backends.service import (
@@ -321,10 +321,22 @@ class Samplers:
         async with self._lock:
             if (ready := self._again(weights)) is not None:
                 return ready
-            sampler = self._kept[weights.adapter] = await self._service.kept(weights)
+            sampler = self._kept[weights.adapter] = await self._open_kept(weights)
             if len(self._kept) > _MOST_KEPT:
                 await ignore_failure(self._kept.pop(next(iter(self._kept))).aclose())
             return sampler
+
+    async def _open_kept(self, weights: Weights) -> ServiceSampler:
+        """A sampler of kept weights. A service that has room for few models refuses it until other samplers have given way."""
+        while True:
+            try:
+                return await self._service.kept(weights)
+            except BackendDownError:
+                raise
+            except TrainingError:
+                if not self._kept:
+                    raise
+                await ignore_failure(self._kept.pop(next(iter(self._kept))).aclose())
 
     def forget_present(self) -> None:
         """The trainee has changed."""
