@@ -45,7 +45,7 @@ def test_a_shut_window_is_explained_in_words(home: Path) -> None:
         said = metaclaw("windows").out
     assert said.startswith("No window is open: input (X11): input 3 s ago.\n")
     assert "calendar 1 (ics)  unknown  example.org \\x1b cannot be reached" in said
-    assert "This machine is left alone: on battery." in said
+    assert "Nothing trains on this machine now: on battery." in said
     assert "After 30 min without activity you count as away, until your habits are known." in said
     assert "The next one is expected at 2026-03-0" in said
 

@@ -300,7 +300,7 @@ def _tell_windows(facts: "dict[str, Json]") -> None:
 
 def _objections(facts: "dict[str, Json]") -> list[str]:
     found = [plain(one) for one in rows(at(facts, "objections"))]
-    return [f"\nThis machine is left alone: {', '.join(found)}."] if found else []
+    return [f"\nNothing trains on this machine now: {', '.join(found)}."] if found else []
 
 
 def _window_forecast(facts: "dict[str, Json]") -> list[str]:

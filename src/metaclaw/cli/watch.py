@@ -134,7 +134,10 @@ def _line(api: ApiClient, event: StreamedEvent, *, show_all: bool) -> str | None
         case "forgotten":
             return f"forgot the session {plain(data.get('session'))} and what it taught"
         case "policy":
-            return f"weights: version {plain(data.get('version'))} {plain(data.get('action'))} ({plain(data.get('reason'))})"
+            version, action = plain(data.get("version")), data.get("action")
+            if action == "published":
+                return f"weights: version {version} is trained and is tested now"
+            return f"weights: version {version} {plain(action)} ({plain(data.get('reason'))})"
         case "batch.dropped":
             turns, reason = plain(data.get("turns")), plain(data.get("reason"))
             return f"weights: a training run of {turns} turns was given up ({reason}); turns that are not too old may train again"
