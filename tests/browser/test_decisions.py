@@ -128,7 +128,7 @@ def test_a_rule_without_a_check_gets_one_on_the_page(program: Program, page: Pag
     said = {"text": "Never, ever force-push!"}
     added = httpx.post(f"{program.url}/api/rules", json=said, headers=program.auth, timeout=PATIENCE_S).raise_for_status().json()
     page.open(f"/ui/rules/{added['name']}#edit")
-    page.assert_shows("it needs a check of tool calls")
+    page.assert_shows("write a check of tool calls first")
     page.fill("#edit form", check="not in calls: push .*--force", enforce="hold")
     page.assert_shows("Changed: Never, ever force-push!")
     page.assert_shows("tool calls that break it do not reach the agent")
