@@ -51,7 +51,6 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S: Final = 5.0
 _TIDY_EVERY: Final = 120
-_MOST_CHOOSING: Final = 300
 _STOP_WITHIN_S: Final = 15.0
 
 
@@ -71,6 +70,7 @@ def configured_settings(
 ) -> TrainingSettings:
     """The settings for a backend by the configuration; `folder` is where running values are kept."""
     has_own_processor = backend.abilities.has_own_processor
+    choosing, proving = split_golden(golden_items(), 300 if has_own_processor else 24)
     recipe = Recipe(
         prompts_per_step=policy.prompts_of_a_step(has_own_processor),
         group_size=policy.answers_to_a_prompt(has_own_processor),
@@ -89,7 +89,7 @@ def configured_settings(
         rehearsal=policy.rehearsal,
         rehearsal_size=RehearsalSize() if has_own_processor else RehearsalSize(questions=32, answers=2, at_once=6),
         tokeniser=tokeniser,
-        golden=split_golden(golden_items(), _MOST_CHOOSING if has_own_processor else 24)[0],
+        golden=choosing,
         golden_margin=25.0 * policy.golden_margin,  # the gate wants the whole margin shown
         validation=128 if has_own_processor else 24,
         validate_every=0 if has_own_processor else 4,
@@ -99,7 +99,7 @@ def configured_settings(
         tokens_a_piece=65_536 if has_own_processor else 2_048,
     )
     gate = GateRules(kl_most=policy.kl_limit, golden=GoldenRules(margin=100.0 * policy.golden_margin))
-    return TrainingSettings(recipe, gate, split_golden(golden_items(), _MOST_CHOOSING)[1])
+    return TrainingSettings(recipe, gate, proving)
 
 
 def _advantage_rule(policy: PolicyConfig, folder: Path) -> AdvantageRule:

@@ -54,13 +54,24 @@ def _parsed(text: str, approved: bool) -> Check:
             case "schema":
                 return SchemaCheck(_schema(_text(rest).strip()), where)
             case "program" if where == Where():
-                return ProgramCheck(_text(rest), approved)
+                return ProgramCheck(_python(_text(rest)), approved)
             case "program":
                 raise SkillError("a program sees the whole answer: leave out `in …`")
             case kind:
                 return PatternCheck(_text(rest).strip(), kind == "pattern", where)
     except ValueError as error:
         raise SkillError(f"check: {error}") from error
+
+
+def _python(source: str) -> str:
+    """The source of a program. Raises ValueError if it is not Python."""
+    try:
+        ast.parse(source)
+    except SyntaxError as error:
+        raise ValueError(f"its program is not Python: line {error.lineno}: {error.msg}") from error
+    except (RecursionError, MemoryError) as error:
+        raise ValueError("its program is nested too deeply") from error
+    return source
 
 
 def render_check(check: Check) -> str:
@@ -101,15 +112,9 @@ def check_trouble(skill: Skill) -> str | None:
 @lru_cache(1024)
 def _text_trouble(text: str) -> str | None:
     try:
-        check = parse_check(text)
-        if isinstance(check, ProgramCheck):
-            ast.parse(check.source)
+        parse_check(text)
     except SkillError as error:
         return str(error)
-    except SyntaxError as error:
-        return f"check: its program is not Python: line {error.lineno}: {error.msg}"
-    except (ValueError, RecursionError, MemoryError) as error:
-        return f"check: its program is not Python: {error}"
     return None
 
 

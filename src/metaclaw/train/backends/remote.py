@@ -327,16 +327,17 @@ class Samplers:
             return sampler
 
     async def _open_kept(self, weights: Weights) -> ServiceSampler:
-        """A sampler of kept weights. A service that has room for few models refuses it until other samplers have given way."""
-        while True:
-            try:
-                return await self._service.kept(weights)
-            except BackendDownError:
+        """A sampler of kept weights. A service that has room for few models refuses it, so the sampler that was asked for longest
+        ago gives way, and the service is asked once more."""
+        try:
+            return await self._service.kept(weights)
+        except BackendDownError:
+            raise
+        except TrainingError:
+            if not self._kept:
                 raise
-            except TrainingError:
-                if not self._kept:
-                    raise
-                await ignore_failure(self._kept.pop(next(iter(self._kept))).aclose())
+            await ignore_failure(self._kept.pop(next(iter(self._kept))).aclose())
+            return await self._service.kept(weights)
 
     def forget_present(self) -> None:
         """The trainee has changed."""
