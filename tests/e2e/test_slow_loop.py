@@ -10,12 +10,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
 from tests.support.program import Program
+from tests.support.story import ANIMALS, ask, commanded, said
 from tests.support.tiny import make_speaking_model
 
 pytestmark = pytest.mark.slow
@@ -50,10 +50,6 @@ check: 'pattern: {pattern}'
 ---
 Begin every answer with the animal and the word are.
 """
-ANIMALS = [
-    *("cats", "dogs", "owls", "bats", "ants", "bees", "cows", "pigs", "hens", "rats", "elks"),
-    *("newts", "toads", "frogs", "crabs", "mules", "goats", "swans", "storks", "geese", "ducks"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -80,23 +76,6 @@ def _put_real_model(home: Path) -> None:
     shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
 
 
-def ask(program: Program, animal: str, seed: int) -> httpx.Response:
-    body = {
-        "model": "any",
-        "messages": [{"role": "user", "content": f"Describe the animal called {animal}."}],
-        "max_tokens": 8,
-        "temperature": 1,
-    }
-    headers = program.auth | {"X-Session-Id": f"{animal}-{seed}", "X-Session-Done": "true"}
-    answer = httpx.post(f"{program.url}/v1/chat/completions", json=body | {"seed": seed}, headers=headers, timeout=120)
-    assert answer.status_code == 200, answer.text
-    return answer
-
-
-def said(answer: httpx.Response) -> str:
-    return str(answer.json()["choices"][0]["message"]["content"])
-
-
 def share(program: Program, seed: int) -> float:
     """How many answers follow the rule."""
     texts = [said(ask(program, animal, seed)) for animal in ANIMALS]
@@ -120,12 +99,6 @@ def wait_until_served(program: Program, within_s: float) -> int:
             share(program, next(seeds))
         time.sleep(1)
     return int(version)
-
-
-def commanded(program: Program, *arguments: str) -> Any:
-    done = program.command("policy", *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program) -> None:
