@@ -99,8 +99,10 @@ def test_rollouts_end_with_an_end_token_and_repeat_with_their_seed(learner: HfLe
         assert rollout.text == " ".join(f"w{token}" for token in body)
     assert learner.sample(_PROMPTS, Drawing(24, 30, seed=1)) == drawn
     assert learner.sample(_PROMPTS, Drawing(24, 30, seed=2)) != drawn
-    greedy = learner.sample(_PROMPTS, Drawing(2, 5, 0.0))
-    assert all(one == other for one, other in greedy)
+    for one, other in learner.sample(_PROMPTS, Drawing(2, 5, 0.0)):
+        assert one.tokens_T == other.tokens_T
+        # On some processors rows of one batch differ in their last digit.
+        assert one.logprobs_T == pytest.approx(other.logprobs_T, abs=1e-5)
 
 
 def test_rewarded_rollouts_become_likelier_and_the_others_less_so(learner: HfLearner) -> None:
