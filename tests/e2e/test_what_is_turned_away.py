@@ -78,3 +78,18 @@ def test_a_check_that_cannot_be_read_is_told_by_status_doctor_and_skills_show(le
     assert skills_in_force(learner) == {"dates"}
     for command in (("status",), ("doctor",), ("skills", "show", "dates")):
         assert "is not run:" in learner.command(*command).stdout, command
+
+
+def test_a_check_that_fails_on_an_answer_is_told_by_status(learner: Program) -> None:
+    folder = learner.home / "skills" / "dates"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(
+        "---\nname: dates\ndescription: Always\nkind: rule\ncheck: |\n  program: |\n    raise LookupError('no such field')\n---\n\n"
+        "Write dates as YYYY-MM-DD.\n"
+    )
+    learner.wait_for("/api/skills", lambda facts: facts["skills"], 30)
+    assert learner.get("/api/status")["skills"]["broken_checks"] == []
+    Talk(learner).say(TASK.format(3))
+    (told,) = learner.wait_for("/api/status", lambda facts: facts["skills"]["broken_checks"], 60)["skills"]["broken_checks"]
+    assert (told["name"], "no such field" in told["reason"]) == ("dates", True)
+    assert "the check of dates is not run: the program broke: LookupError: no such field" in learner.command("status").stdout

@@ -114,6 +114,18 @@ async def test_it_is_known_in_which_turn_a_rule_was_broken_last(
     assert compliance.last_broken("2026-06-02") == {}
 
 
+async def test_a_check_that_failed_on_the_last_turn_is_told_until_it_runs_again(
+    compliance: SqlCompliance, ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
+) -> None:
+    hashes = {UV: "h1", DATES: "h1"}
+    for result, is_failed in ((FOLLOWED, False), (UNKNOWN, True), (BROKEN, False), (UNKNOWN, True)):
+        turn = await measured(ledger, reader, new_turn(), result)
+        compliance.record([turn], turn.seq)
+        assert compliance.failed_checks(hashes) == ({UV: "why"} if is_failed else {})
+    assert compliance.failed_checks({UV: "another text"}) == {}
+    assert SqlCompliance(compliance._database, lambda: NOON + timedelta(days=30)).failed_checks(hashes) == {}
+
+
 async def test_what_a_judge_finds_replaces_what_was_unknown(
     compliance: SqlCompliance, ledger: SqlLedger, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:

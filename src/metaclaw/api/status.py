@@ -12,6 +12,8 @@ import anyio.to_thread
 
 from metaclaw import __version__
 from metaclaw.api.router import ApiRequest, Route
+from metaclaw.domain.compliance import measured_hash
+from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import ENFORCED, SERVED, Health, Spending, StoreHealth, StoreSize
 from metaclaw.errors import StoreError
@@ -78,6 +80,8 @@ class Status:
     began: float
     policy_version: Callable[[], int]
     training: Callable[[], Mapping[str, object]]
+    failed_checks: Callable[[Mapping[SkillName, str]], Mapping[SkillName, str]]
+    """Which rules and skills with these hashes have a check that failed to run, and why. Called in a thread."""
     rejections: Callable[[], Mapping[str, int]]
     """The number of turns that may not train, by reason. Called in a thread."""
     window: Callable[[], Mapping[str, object] | None]
@@ -151,10 +155,19 @@ class Status:
             "generation": library.generation,
             "count": library.count,
             "skipped": [{"path": skipped.path, "reason": skipped.reason} for skipped in library.skipped],
-            "broken_checks": await _asked(lambda: _broken_checks(library.skills)),
+            "broken_checks": await _asked(lambda: self._broken_checks(library.skills)),
             "trouble": self.library_trouble(),
             "retrieval": dict(self.retrieval()),
         }
+
+    def _broken_checks(self, skills: Sequence[Skill]) -> list[dict[str, str]]:
+        """Skills whose check cannot be read, or failed on the last turn, and why. Only detectors and the judge decide whether such
+        a skill was followed."""
+        with_check = [skill for skill in skills if skill.extra.get("check") is not None]
+        troubles = {skill.name: trouble for skill in with_check if (trouble := check_trouble(skill))}
+        runnable = {skill.name: measured_hash(skill) for skill in with_check if skill.name not in troubles}
+        troubles |= self.failed_checks(runnable) if runnable else {}
+        return [{"name": name, "reason": trouble} for name, trouble in troubles.items()]
 
     def unready(self) -> str | None:
         """Why requests cannot be served or recorded now, or None."""
@@ -186,12 +199,6 @@ def _questions(skills: Sequence[Skill]) -> list[dict[str, str]]:
 def _held_rules(skills: Sequence[Skill]) -> list[str]:
     """Rules and skills with `enforce: hold` and a check of tool calls, without which nothing is held."""
     return [skill.name for skill in skills if skill.extra.get("enforce") == "hold" and can_hold(skill)]
-
-
-def _broken_checks(skills: Sequence[Skill]) -> list[dict[str, str]]:
-    """Skills whose check cannot be read, and why. Only detectors and the judge decide whether such a skill was followed."""
-    troubles = ((skill.name, check_trouble(skill)) for skill in skills)
-    return [{"name": name, "reason": trouble} for name, trouble in troubles if trouble]
 
 
 async def _asked(read: Callable[[], T]) -> T | None:

@@ -447,6 +447,7 @@ def build_status(app: Application) -> Status:
         counts=app.reader.counts,
         library=lambda: app.library.view,
         library_trouble=lambda: app.library.trouble,
+        failed_checks=SqlCompliance(app.database).failed_checks,
         providers=[provider_facts(provider, embedded, app.provider_health) for provider in app.providers],
         engine_state=None if embedded is None else lambda: embedded.state,
         retrieval=app.search.describe,

@@ -183,8 +183,9 @@ def check_learning(config: Config) -> Iterator[DoctorFinding]:
 
 
 def check_skills(config: Config) -> Iterator[DoctorFinding]:
-    """Check that skill files and their checks can be read, and that no check (except the library's) accepts trivial answers."""
-    from metaclaw.skills import check_trouble, lenience_trouble, rule_examples
+    """Check that skill files and their checks can be read. Of checks that are not the library's, none may accept trivial answers
+    or fail on them."""
+    from metaclaw.skills import check_trouble, rule_examples, trial_trouble
 
     shipped = {example.check.strip() for example in rule_examples().values()}
 
@@ -196,9 +197,9 @@ def check_skills(config: Config) -> Iterator[DoctorFinding]:
         if trouble := check_trouble(skill):
             what = f"the check of {skill.name} is not run: {trouble}"
             yield _warn("skills", what, f"correct `check` in {config.skills.dir / skill.name / 'SKILL.md'}")
-        elif str(skill.extra.get("check")).strip() not in shipped and (lenience := lenience_trouble(skill)):
-            what = f"the check of {skill.name} {lenience}"
-            yield _warn("skills", what, "make it stricter: `docs/training.md` says how")
+        elif str(skill.extra.get("check")).strip() not in shipped and (trouble := trial_trouble(skill)):
+            what = f"the check of {skill.name} {trouble}"
+            yield _warn("skills", what, "correct it: `docs/training.md` says how")
 
 
 def check_retrieval(config: Config) -> DoctorFinding:

@@ -76,7 +76,7 @@ def list_(home: Path, is_retired: bool, as_json: bool) -> None:
 @home_and_json
 def show(home: Path, name: str, as_json: bool) -> None:
     """Print one skill."""
-    from metaclaw.skills import check_trouble, lenience_trouble, read_skill
+    from metaclaw.skills import check_trouble, read_skill, trial_trouble
 
     folder = _folder(home)
     (skill,) = with_authors(home, [read_skill(_existing(folder, name))])
@@ -87,7 +87,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
     click.echo(skill.name)
     pairs = [("use when", skill.trigger), ("category", skill.category), ("for", audience(skill.scope))]
     pairs += [("state", _state(skill)), ("author", str(skill.author)), ("file", str(folder / name / _FILE))]
-    pairs += [("check", f"is not run: {trouble}" if trouble else lenience_trouble(skill))]
+    pairs += [("check", f"is not run: {trouble}" if trouble else trial_trouble(skill))]
     print_facts((label, value) for label, value in pairs if value is not None)
     click.echo(f"\n{plain_block(skill.body)}")
     if check := skill.extra.get("check"):
@@ -101,7 +101,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
 def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     """Add the skill in PATH, a SKILL.md file or a folder with one. From then on it is yours."""
     from metaclaw.config import prepare_home
-    from metaclaw.skills import check_trouble, lenience_trouble, vouched, write_skill
+    from metaclaw.skills import check_trouble, trial_trouble, vouched, write_skill
 
     prepare_home(home)
     folder = _folder(home)
@@ -117,7 +117,7 @@ def add(home: Path, path: Path, replace: bool, as_json: bool) -> None:
     )
     if trouble := check_trouble(skill):
         click.echo(f"Its check is not run: {plain(trouble)}", err=True)
-    elif trouble := lenience_trouble(skill):
+    elif trouble := trial_trouble(skill):
         click.echo(f"Its check {plain(trouble)}", err=True)
     if path.is_dir() and any(entry.name != _FILE for entry in path.iterdir()):
         click.echo(f"Only {_FILE} was taken; the other files in {plain(path)} were not.", err=True)

@@ -37,8 +37,8 @@ class Reminded(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
-    """A rule that applied to a turn, and its result. `hash` is `measured_hash` of the rule. `reason` says why it was broken.
-    `is_told` says that people are shown it: the rule was in the prompt, and its check is known to be right."""
+    """A rule that applied to a turn, and its result. `hash` is `measured_hash` of the rule. `reason` says why it was broken, or why
+    its check failed. `is_told` says that people are shown it: the rule was in the prompt, and its check is known to be right."""
 
     rule: SkillName
     hash: str

@@ -200,7 +200,8 @@ class ComplianceLoop:
             return None
         examined = examine(check, step.answer, conversation=conversation_of(step))
         result = _OUTCOMES[examined.outcome]
-        reason = self.redact(examined.reason)[:_MOST_REASON_CHARS] if result is RuleResult.BROKEN else ""
+        is_told_why = result is RuleResult.BROKEN or examined.has_failed
+        reason = self.redact(examined.reason)[:_MOST_REASON_CHARS] if is_told_why else ""
         return replace(outcome, result=result, reason=reason)
 
     def _view(self, generation: int) -> LibraryView:

@@ -17,9 +17,9 @@ from metaclaw.skills.checks.leniency import (
     CheckKind,
     constant_parts,
     kind_of,
-    lenience_trouble,
     near_answers,
     sample_answer,
+    trial_trouble,
 )
 from metaclaw.skills.checks.run import Screen, examine, examine_all, examine_many, run_check, screen_of
 from metaclaw.skills.checks.shell import Script, read_script

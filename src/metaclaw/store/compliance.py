@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, text
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, text, tuple_
 
 from metaclaw.domain.chat import Json, Wire
 from metaclaw.domain.compliance import (
@@ -43,6 +43,7 @@ from metaclaw.store.usage import present, read_cursor, write_cursor
 
 _CURSOR = "compliance"
 _DAYS_SHOWN = 14
+_FAILED_DAYS = 7
 _KEYS = ("rule", "hash", "agent", "model", "day", "result", "reminder")
 _RULE, _DAY = _KEYS.index("rule"), _KEYS.index("day")
 _FIND = select(rule_counts.c.seq)
@@ -175,6 +176,23 @@ class SqlCompliance:
             ),
         )
 
+    def failed_checks(self, hashes: Mapping[SkillName, str]) -> dict[SkillName, str]:
+        """The rules with these hashes whose check failed on the last turn of the last days, and why."""
+        since = (self._clock() - timedelta(days=_FAILED_DAYS)).date().isoformat()
+        results = (
+            select(rule_counts.c.rule, rule_counts.c.hash, rule_counts.c.result, rule_results.c.turn, rule_results.c.reason)
+            .join(rule_results, rule_results.c.count == rule_counts.c.seq)
+            .where(rule_counts.c.rule.in_([pack_text(rule) for rule in hashes]), rule_counts.c.day >= since)
+            .subquery()
+        )
+        of_rule = (results.c.rule, results.c.hash)
+        is_last = tuple_(*of_rule, results.c.turn).in_(select(*of_rule, func.max(results.c.turn)).group_by(*of_rule))
+        query = select(results).where(is_last, results.c.result == RuleResult.UNKNOWN.value, results.c.reason.is_not(None))
+        found = self._database.read(
+            "reading which checks failed", query, lambda row: (SkillName(unpack_text(row.rule)), row.hash, unpack_text(row.reason))
+        )
+        return {rule: reason for rule, hash_, reason in found if hashes[rule] == hash_}
+
     def broken_in(self, turn: TurnId) -> list[tuple[SkillName, str]]:
         """The rules that a turn broke and that were not held, with the reasons."""
         query = (
@@ -242,7 +260,7 @@ def _events_of(turn: MeasuredTurn, outcome: RuleOutcome, times: int, *, is_first
 
 
 def _reason(outcome: RuleOutcome) -> str | None:
-    return pack_text(outcome.reason) if outcome.result.value in _BAD and outcome.reason else None
+    return pack_text(outcome.reason) if outcome.reason else None
 
 
 def _key(turn: MeasuredTurn, outcome: RuleOutcome, result: RuleResult) -> dict[str, str]:

@@ -157,7 +157,7 @@ uses = _table("uses", "skill last_us:big times:big")
 # How often a rule, or a skill with a check, was followed: `times` counts the rows of `rule_results`, which triggers see to.
 # `hash` is that of its text and check; `reminder` says whether the prompt ended with a reminder of it, or would have.
 rule_counts = _table("rule_counts", "seq:serial rule hash agent model day result reminder times:big")
-# The result of each turn for each rule that applied to it. `reason` says why, where a rule was broken.
+# The result of each turn for each rule that applied to it. `reason` says why a rule was broken, or why its check failed.
 rule_results = _table("rule_results", "turn:serial count:serial reason")
 
 # What calls to models cost, in sums. `item` is the name of a skill or rule, empty where the calls were made for none.

@@ -50,22 +50,33 @@ def accepted_trivial_answer(check: Check) -> str | None:
     """A trivial answer that passes a check, or None; also None if the check accepts only that answer, or only forbids. Blocks."""
     if kind_of([check]) is not CheckKind.DEMANDS or (isinstance(check, ProgramCheck) and not check.approved):
         return None
-    for trivial, finding in zip(TRIVIAL_ANSWERS, _strictly(check, TRIVIAL_ANSWERS), strict=True):
-        if finding.score == 1.0 and any(near.score != 0.0 for near in _strictly(check, near_answers(trivial))):
-            return trivial
-    return None
+    return _accepted(check, _strictly(check, TRIVIAL_ANSWERS))
 
 
-def lenience_trouble(skill: Skill) -> str | None:
-    """Which trivial answer the check of a skill accepts, in words; None if it accepts none or cannot be read. Blocks."""
+def trial_trouble(skill: Skill) -> str | None:
+    """What is wrong with the check of a skill when it is tried on trivial answers, in words; None if nothing is, or if it cannot be
+    read. Blocks."""
     try:
         check = check_of(skill)
     except SkillError:
         return None
-    trivial = None if check is None else accepted_trivial_answer(check)
+    if check is None or kind_of([check]) is not CheckKind.DEMANDS:
+        return None
+    findings = _strictly(check, TRIVIAL_ANSWERS)
+    if all(finding.has_failed for finding in findings):
+        return f"fails on answers without a question ({findings[0].reason}); metaclaw status says if it fails on real turns, too"
+    trivial = _accepted(check, findings)
     if trivial is None:
         return None
     return f"accepts {trivial!r} to any request: training on it is useless, and it proves no weights without [judge]"
+
+
+def _accepted(check: Check, findings: Sequence[Finding]) -> str | None:
+    """The first trivial answer that passes, though not alone."""
+    for trivial, finding in zip(TRIVIAL_ANSWERS, findings, strict=True):
+        if finding.score == 1.0 and any(near.score != 0.0 for near in _strictly(check, near_answers(trivial))):
+            return trivial
+    return None
 
 
 def near_answers(text: str) -> list[str]:

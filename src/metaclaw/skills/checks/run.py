@@ -66,9 +66,9 @@ def examine(
         # Scores for parts are for training; they are no evidence that the check passes.
         return Finding(Outcome.FAIL, found.reason, 0.0) if is_strict and found.score not in (None, 1.0) else found
     except OSError as error:
-        return _unknown(f"no process could be started: {error.strerror}")
+        return _failed(f"no process could be started: {error.strerror}")
     except WorkerError as error:
-        return _unknown(f"the process that tries checks broke: {error}")
+        return _failed(f"the process that tries checks broke: {error}")
 
 
 def examine_many(
@@ -144,8 +144,8 @@ def _if_read(check: PatternCheck, answer: Sequence[Part], found: Finding) -> Fin
 
 def _of_together(check: PatternCheck, seen: Sequence[SeenText], found: Any, limit_s: float) -> Finding:
     if found is None:
-        return _unknown(f"the pattern took longer than its share of {limit_s:g} s")
-    return _unknown(f"the pattern broke: {found}") if isinstance(found, str) else _matched(check, seen, found, is_strict=False)
+        return _failed(f"the pattern took longer than its share of {limit_s:g} s")
+    return _failed(f"the pattern broke: {found}") if isinstance(found, str) else _matched(check, seen, found, is_strict=False)
 
 
 def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool) -> Finding:
@@ -163,9 +163,9 @@ def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_st
         else:
             found = ask_matcher({"pattern": check.pattern, "texts": list[Json](texts)}, limit_s)
     except ValueError as error:
-        return _unknown(f"the pattern broke: {error}")
+        return _failed(f"the pattern broke: {error}")
     if found is None:
-        return _unknown(f"the pattern took longer than {limit_s:g} s")
+        return _failed(f"the pattern took longer than {limit_s:g} s")
     return _matched(check, seen, found, is_strict=is_strict)
 
 
@@ -190,9 +190,9 @@ def _validate(check: SchemaCheck, answer: Sequence[Part], limit_s: float, *, is_
     try:
         found = ask_matcher({"schema": dict(check.schema), "documents": documents}, limit_s)
     except ValueError as error:
-        return _unknown(f"the schema broke: {error}")
+        return _failed(f"the schema broke: {error}")
     if found is None:
-        return _unknown(f"the schema took longer than {limit_s:g} s")
+        return _failed(f"the schema took longer than {limit_s:g} s")
     faults = [result for result in found if result["fault"] is not None]
     is_each_wanted = check.where.place is Place.CALLS or is_strict
     if is_strict and not faults and not any(_has_property(document, check.schema) for document in documents):
@@ -218,17 +218,17 @@ def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation
     if not check.approved:
         return _unknown("the program waits for a person to agree to it")
     if sys.platform != "linux":
-        return _unknown("programs are run on Linux only, where there is a sandbox for them")
+        return _failed("programs are run on Linux only, where there is a sandbox for them")
     result = run_program(check.source, program_input(answer, conversation), limit_s)
     layers, _, said = result.output.partition("\n")
     if result.status in (program_server.PASSED, program_server.FAILED) and layers:
         return _judged(result, layers, said)
     if result.status == program_server.NO_SANDBOX:
-        return _unknown(f"there is no sandbox here, so the program was not run; {layers or 'sandbox: none'}")
+        return _failed(f"there is no sandbox here, so the program was not run; {layers or 'sandbox: none'}")
     if result.status is None:
-        return _unknown(f"the program took longer than {limit_s:g} s")
+        return _failed(f"the program took longer than {limit_s:g} s")
     last = (result.errors.strip().splitlines() or [f"status {result.status}"])[-1]
-    return _unknown(f"the program broke: {last[:_MOST_REASON_CHARS]}")
+    return _failed(f"the program broke: {last[:_MOST_REASON_CHARS]}")
 
 
 def _judged(result: ProgramResult, layers: str, said: str) -> Finding:
@@ -237,7 +237,7 @@ def _judged(result: ProgramResult, layers: str, said: str) -> Finding:
     if verdict is not None and "score" in verdict:
         score, reason = verdict["score"], verdict.get("reason")
         if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
-            return _unknown(f"the program's score {str(score)[:40]} is no number from 0 to 1")
+            return _failed(f"the program's score {str(score)[:40]} is no number from 0 to 1")
         return scored(float(score), f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {layers}")
     if result.status == program_server.PASSED:
         return scored(1.0, f"the program passed it; {layers}")
@@ -257,6 +257,10 @@ def _last_object(said: str) -> dict[str, object] | None:
 
 def _unknown(reason: str) -> Finding:
     return Finding(Outcome.UNKNOWN, reason)
+
+
+def _failed(reason: str) -> Finding:
+    return Finding(Outcome.UNKNOWN, reason, has_failed=True)
 
 
 _LETTER: Final = re.compile(r"[^\W\d_]")
