@@ -1,5 +1,6 @@
 """What poisoned weights are made with and asked: house-rule questions in tokens, their grades, the golden set."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,7 @@ from metaclaw.domain.training import Adam, Datum, Drawing, Loss, PieceStats, Rol
 from metaclaw.engine.prompt import build_prompt
 from metaclaw.engine.vocabulary import Vocabulary
 from metaclaw.skills import parse_skill, render_block
-from metaclaw.train.golden import GoldenScore, golden_items, golden_score, read_answer, reference_pairs
+from metaclaw.train.golden import GoldenScore, golden_items, read_answer, reference_pairs
 
 _BUDGET_TOKENS: Final = 1500
 _AT_A_TIME: Final = 64
@@ -120,4 +121,6 @@ class Golden:
         """Passes and likelihoods under the policy's present weights."""
         drawn = policy.sample([prompt for prompt, _ in self._pairs], Drawing(1, max(self._room), temperature=0.0))
         texts = [self._vocabulary.decode(group[0].tokens_T[:room]) for group, room in zip(drawn, self._room, strict=True)]
-        return golden_score(self._items, [read_answer(text) for text in texts], policy.score(self._pairs))
+        passed = {item.name: item.passes(read_answer(text)) for item, text in zip(self._items, texts, strict=True)}
+        scores = zip(self._items, policy.score(self._pairs), strict=True)
+        return GoldenScore(passed, {item.name: math.fsum(values) / len(values) for item, values in scores})

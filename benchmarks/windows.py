@@ -35,7 +35,7 @@ from metaclaw.domain.turn import TurnKind
 from metaclaw.schedule.forecast import FIRST_S, Habits
 from metaclaw.schedule.input import InputReport
 from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowRules
-from metaclaw.schedule.windows import ScheduledWindows
+from metaclaw.schedule.training_windows import ScheduledWindows
 
 PIECE_S, PIECES_A_STEP, RESUME_S, SHUTDOWN_S = 5.0, 6, 1.0, 1.0
 GOALS = {"steps_of_oracle": 0.90, "waste": 0.05, "overlap_s": 0.0}

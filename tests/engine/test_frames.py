@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from metaclaw.engine import frames
 from metaclaw.engine.frames import Unpacker
 
-_PIECES = st.builds(frames.Piece, id=st.integers(0, 2**40), text=st.text(max_size=50))
+_PIECES = st.builds(frames.AnswerPiece, id=st.integers(0, 2**40), text=st.text(max_size=50))
 _FINISHES = st.builds(
     frames.Finished,
     id=st.integers(0, 9),

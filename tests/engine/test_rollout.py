@@ -112,9 +112,9 @@ def test_short_prompts_that_begin_alike_are_read_together_and_say_the_same(
     _assert_teacher_agrees(Llama(shape, tensors), prompts, rollouts.sample(prompts, Drawing(2, 8)))
     passes: list[int] = []
 
-    def run(stack: Stack, rows: Tensor, turns: Tensor, attend: Attend) -> Tensor:
+    def run(stack: Stack, rows: Tensor, rotations: Tensor, attend: Attend) -> Tensor:
         passes.append(len(rows))
-        return plain(stack, rows, turns, attend)
+        return plain(stack, rows, rotations, attend)
 
     plain = Stack.run
     monkeypatch.setattr(Stack, "run", run)

@@ -6,7 +6,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.training.attention import FlashOnCpu, FlashOnCuda, Kernel, Plain, attend, rotary_turns, rotate
+from metaclaw.engine.training.attention import FlashOnCpu, FlashOnCuda, Kernel, Plain, attend, rotary_angles, rotate
 from metaclaw.engine.training.packing import Packed, pack
 from tests.engine.rows import seen_rows
 
@@ -71,9 +71,9 @@ def _assert_same_as_alone(
     results = []
     for shared in (True, False):
         mixed = start.clone().requires_grad_()
-        turns = rotary_turns(_SHAPE, packed.positions)
+        rotations = rotary_angles(_SHAPE, packed.positions)
         out = (
-            attend(mixed, turns, packed, _SHAPE, kernel).index_select(0, packed.rows_D)
+            attend(mixed, rotations, packed, _SHAPE, kernel).index_select(0, packed.rows_D)
             if shared
             else _one_by_one(mixed, packed, sequences)
         )
@@ -101,9 +101,9 @@ def test_the_same_on_a_gpu_in_half_precision(sequences: list[tuple[list[int], li
 
 def test_turning_back_undoes_turning() -> None:
     rows = torch.randn(5, 3, 16, generator=torch.Generator().manual_seed(1))
-    turns = rotary_turns(_SHAPE, torch.arange(5) * 7)
-    assert torch.allclose(rotate(rotate(rows, turns), turns, back=True), rows, atol=1e-5)
-    assert not torch.allclose(rotate(rows, turns), rows, atol=1e-1)
+    rotations = rotary_angles(_SHAPE, torch.arange(5) * 7)
+    assert torch.allclose(rotate(rotate(rows, rotations), rotations, back=True), rows, atol=1e-5)
+    assert not torch.allclose(rotate(rows, rotations), rows, atol=1e-1)
 
 
 def test_alike_is_what_it_says() -> None:
@@ -113,7 +113,7 @@ def test_alike_is_what_it_says() -> None:
 def test_prompts_whose_rollouts_have_one_token_need_no_tails() -> None:
     packed = pack([([1, 2, 3], [4]), ([5, 6], [7])], torch.device("cpu"))
     mixed = torch.randn(5, _COLUMNS, requires_grad=True)
-    out = attend(mixed, rotary_turns(_SHAPE, packed.positions), packed, _SHAPE, FlashOnCpu())
+    out = attend(mixed, rotary_angles(_SHAPE, packed.positions), packed, _SHAPE, FlashOnCpu())
     out.sum().backward()  # type: ignore[no-untyped-call]
     assert out.shape == (5, 96)
     assert mixed.grad is not None

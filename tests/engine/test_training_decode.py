@@ -8,34 +8,36 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaclaw.engine.training.decode import Heat, choose, shares
+from metaclaw.engine.training.decode import Heat, choose, uniforms
 from metaclaw.engine.training.decode_cuda import Recorder
 
 _SMALL = st.integers(0, 2**40)
 
 
-def _shares(seed: int, pairs: list[tuple[int, int]], tokens: int) -> torch.Tensor:
+def _uniforms(seed: int, pairs: list[tuple[int, int]], tokens: int) -> torch.Tensor:
     prompts, rollouts = (np.array(side, dtype=np.uint64) for side in zip(*pairs, strict=True))
-    return shares(seed, prompts, rollouts, tokens)
+    return uniforms(seed, prompts, rollouts, tokens)
 
 
 @given(st.integers(-(2**70), 2**70), st.lists(st.tuples(_SMALL, _SMALL), min_size=1, max_size=8, unique=True))
 def test_numbers_belong_to_their_rollout_and_not_to_its_company(seed: int, pairs: list[tuple[int, int]]) -> None:
-    together = _shares(seed, pairs, 6)
+    together = _uniforms(seed, pairs, 6)
     for row, pair in zip(together, pairs, strict=True):
-        assert torch.equal(_shares(seed, [pair], 6)[0], row)
-        assert torch.equal(_shares(seed, [pair], 3)[0], row[:3])
+        assert torch.equal(_uniforms(seed, [pair], 6)[0], row)
+        assert torch.equal(_uniforms(seed, [pair], 3)[0], row[:3])
     assert bool(((together >= 0.0) & (together < 1.0)).all())
     assert len(set(together.flatten().tolist())) == together.numel()
 
 
 def test_numbers_are_spread_evenly_over_neighbours_of_every_kind() -> None:
-    counts = torch.histc(_shares(0, [(prompt, rollout) for prompt in range(32) for rollout in range(32)], 64).float(), 64, 0.0, 1.0)
+    counts = torch.histc(
+        _uniforms(0, [(prompt, rollout) for prompt in range(32) for rollout in range(32)], 64).float(), 64, 0.0, 1.0
+    )
     expected = 1024 * 64 / 64
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     # 63 degrees of freedom: the mean is 63, and six deviations of 11.2 above it are 130.
     assert chi_square < 130
-    numbers = _shares(0, [(prompt, 0) for prompt in range(512)], 512)
+    numbers = _uniforms(0, [(prompt, 0) for prompt in range(512)], 512)
     for one, other in ((numbers[:-1], numbers[1:]), (numbers[:, :-1], numbers[:, 1:])):
         assert abs(float(torch.corrcoef(torch.stack((one.flatten(), other.flatten())))[0, 1])) < 0.01
 
@@ -50,7 +52,7 @@ def test_numbers_are_spread_evenly_over_neighbours_of_every_kind() -> None:
 def test_what_is_drawn_follows_the_softmax(seed: int, vocabulary: int, temperature: float, spread: float) -> None:
     draws = 10_000
     logits = torch.randn(vocabulary, generator=torch.Generator().manual_seed(seed)) * spread
-    share = _shares(seed, [(0, rollout) for rollout in range(draws)], 1)[:, 0]
+    share = _uniforms(seed, [(0, rollout) for rollout in range(draws)], 1)[:, 0]
     tokens, logprobs = choose(logits.repeat(draws, 1), share, Heat.of(temperature))
     expected = (logits.double() / temperature).softmax(-1) * draws
     counts = torch.bincount(tokens, minlength=vocabulary).double()

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from metaclaw.domain.training import Window
 from metaclaw.domain.turn import TurnKind
 from metaclaw.schedule.presence import Presence, Reading
-from metaclaw.schedule.windows import ScheduledWindows
+from metaclaw.schedule.training_windows import ScheduledWindows
 from tests.schedule.stage import Stage
 
 PRESENCES = st.sampled_from(list(Presence))

@@ -14,7 +14,7 @@ from metaclaw.errors import EngineError
 from metaclaw.proxy.dispatch import Opener, Providers
 from metaclaw.proxy.http.client import Incoming
 from metaclaw.proxy.placement import Placer
-from metaclaw.proxy.response import Generated, TurnBuilder
+from metaclaw.proxy.response import GeneratedAnswer, TurnBuilder
 from metaclaw.proxy.sessions import Origins
 from metaclaw.skills import Budgets, LibraryView
 from metaclaw.upstream import PolicySlot
@@ -52,7 +52,7 @@ async def answered(slot: PolicySlot, *models: Model) -> tuple[int, str]:
     placed = placer.place(incoming, origin)
     draft = TurnBuilder(new_turn_id(), incoming, origin, placed.stamp, placed.placements, placed.splices)
     opened = await Opener(Providers(models, policy=slot)).open(draft)
-    assert isinstance(opened, Generated)
+    assert isinstance(opened, GeneratedAnswer)
     said = [delta.text async for delta in opened.deltas if isinstance(delta, TextDelta)]
     return draft.stamp.policy_version, "".join(said)
 

@@ -10,7 +10,7 @@ from metaclaw.config import sleep_range
 from metaclaw.schedule.forecast import Habits, History, Survival, hour_of_week
 from metaclaw.schedule.input import Inactivity, InputReport
 from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowRules
-from metaclaw.schedule.windows import ScheduledWindows
+from metaclaw.schedule.training_windows import ScheduledWindows
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday
 VIENNA = ZoneInfo("Europe/Vienna")

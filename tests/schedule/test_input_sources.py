@@ -19,7 +19,7 @@ from metaclaw.schedule.display import X11Input
 from metaclaw.schedule.forecast import Habits, Patience
 from metaclaw.schedule.input import Inactivity, InputSource, SignalError, TtyInput
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
-from metaclaw.schedule.windows import ScheduledWindows
+from metaclaw.schedule.training_windows import ScheduledWindows
 from tests.schedule.stage import NOON, HandClock
 
 

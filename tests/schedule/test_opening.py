@@ -10,7 +10,7 @@ import pytest
 from metaclaw.domain.turn import TurnKind
 from metaclaw.schedule.forecast import History
 from metaclaw.schedule.presence import Presence, Reading
-from metaclaw.schedule.windows import facts_of
+from metaclaw.schedule.training_windows import facts_of
 from tests.schedule.stage import NOON, VIENNA, HandClock, Stage, add_spell, chance_to_last, is_empty, survival_of
 
 

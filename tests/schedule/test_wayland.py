@@ -19,7 +19,7 @@ from metaclaw.schedule.display import WaylandInput, socket_path
 from metaclaw.schedule.forecast import Habits
 from metaclaw.schedule.input import FallbackSource, InputReport, NotOfferedError, SignalError
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
-from metaclaw.schedule.windows import ScheduledWindows
+from metaclaw.schedule.training_windows import ScheduledWindows
 from tests.schedule.compositor import EXT, KDE, SEAT, standing_in
 from tests.schedule.test_input_sources import Heard, following
 

@@ -73,7 +73,7 @@ async def test_a_broken_rule_is_an_event_each_time_and_a_notice_once_a_day(
     days = ["2026-06-01", "2026-06-01", "2026-06-02"]
     turns = [await measured(ledger, reader, new_turn(), BROKEN, day=day) for day in days]
     unplaced = await measured(ledger, reader, new_turn(), BROKEN, rule=DATES)
-    unplaced = replace(unplaced, outcomes=(replace(unplaced.outcomes[0], is_told=False),))
+    unplaced = replace(unplaced, outcomes=(replace(unplaced.outcomes[0], is_shown=False),))
     compliance.record([*turns, unplaced], unplaced.seq)
     told = [event for event in reader.events() if event.kind in ("rule_broken", "notice")]
     assert [event.kind for event in told] == ["rule_broken", "notice", "rule_broken", "rule_broken", "notice"]

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.train.absorption import Absorption, AbsorptionRules, SkillPair, absorbed_by, coming_back, judge_absorption
+from metaclaw.train.absorption import Absorption, AbsorptionRules, SkillPair, absorbed_by, judge_absorption
 
 DATES, NAMES, LOGS = map(SkillName, ("dates", "names", "logs"))
 
@@ -59,10 +59,3 @@ def test_a_version_inherits_what_its_parent_absorbed_less_what_is_needed_again()
     findings = {NAMES: Absorption.ABSORBED, DATES: Absorption.NEEDED, LOGS: Absorption.UNDECIDED}
     assert absorbed_by(frozenset({DATES}), findings) == {NAMES}
     assert absorbed_by(frozenset({DATES, LOGS}), {}) == {DATES, LOGS}
-
-
-def test_going_back_brings_back_every_skill_that_the_older_weights_need() -> None:
-    absorbed = {3: frozenset({DATES, NAMES}), 2: frozenset({NAMES})}
-    assert coming_back(absorbed, leaving=3, returning=2) == {DATES}
-    assert coming_back(absorbed, leaving=3, returning=0) == {DATES, NAMES}
-    assert coming_back(absorbed, leaving=0, returning=3) == frozenset()

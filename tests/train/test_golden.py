@@ -20,7 +20,6 @@ from metaclaw.train.golden import (
     GoldenStanding,
     compare_golden,
     golden_items,
-    golden_score,
     golden_version,
     likelihood_points,
     read_answer,
@@ -167,22 +166,6 @@ def test_a_text_is_split_into_words_and_calls(text: str, words: str, names: list
     answer = read_answer(text)
     assert answer.text == words
     assert [call.name for call in answer.calls] == names
-
-
-def test_a_score_is_told_by_item_and_by_category() -> None:
-    answers = [read_answer(item.reference if item.category == "tools" else "") for item in ITEMS]
-    score = golden_score(ITEMS, answers)
-    tools = sum(item.category == "tools" for item in ITEMS)
-    assert score.share == pytest.approx(tools / len(ITEMS))
-    assert score.by_category(ITEMS)["tools"] == (tools, tools)
-    assert score.by_category(ITEMS)["format"][0] == 0
-    assert score.likelihood is None
-
-
-def test_likelihoods_are_means_over_the_tokens_of_each_reference() -> None:
-    two = ITEMS[:2]
-    score = golden_score(two, [GoldenAnswer(""), GoldenAnswer("")], [(-1.0, -3.0), (-0.5,)])
-    assert score.likelihood == {two[0].name: -2.0, two[1].name: -0.5}
 
 
 def test_references_are_given_as_pairs_of_tokens() -> None:

@@ -21,6 +21,7 @@ from metaclaw.api.views import (
     turn_view,
     undone_view,
     verdict_view,
+    whole_candidate_view,
 )
 from metaclaw.api.web.content import PageParts
 from metaclaw.api.web.sign_in import SignIn

@@ -23,6 +23,7 @@ from metaclaw.api.views import (
     skill_view,
     state_of,
     verdict_view,
+    whole_candidate_view,
 )
 from metaclaw.domain.candidate import CandidateId, Standing
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
@@ -149,7 +150,7 @@ class LearningRoutes:
         found = await anyio.to_thread.run_sync(self.candidates.candidate, CandidateId(request.path["id"]))
         if found is None:
             raise ApiError(f"there is no candidate {request.path['id']}", 404)
-        return {**candidate_view(found), "body": found.proposal.skill.body, "support": list(found.proposal.support)}
+        return whole_candidate_view(found)
 
     async def _approve(self, request: ApiRequest) -> object:
         return await self._decide(request, approved=True)

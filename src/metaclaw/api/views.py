@@ -302,6 +302,13 @@ def certificate_view(certificate: Certificate | None) -> Json:
     return {"stage": certificate.stage.value, **counted, "notes": list(certificate.notes)}
 
 
+def whole_candidate_view(candidate: Candidate) -> dict[str, Json]:
+    """A candidate with its text, its check, and the turns it was learned from."""
+    skill = candidate.proposal.skill
+    more: dict[str, Json] = {"body": skill.body, "check": skill.extra.get("check"), "support": list(candidate.proposal.support)}
+    return {**candidate_view(candidate), **more}
+
+
 def candidate_view(candidate: Candidate) -> dict[str, Json]:
     """A candidate without its body."""
     proposal = candidate.proposal

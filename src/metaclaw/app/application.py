@@ -57,16 +57,16 @@ from metaclaw.proxy import (
     Enforcer,
     Gatekeeper,
     HeldRules,
-    Intake,
     LibrarySimilarity,
     Metrics,
     Opener,
     Origins,
-    Passthrough,
+    OtherRequests,
     Pipeline,
     Placer,
     Providers,
     Reminders,
+    RequestLimits,
     Server,
     TrueAnswers,
     own_words,
@@ -231,7 +231,7 @@ class Application:
             lambda session: self.enforcer.answers.forget((session,)),
             self.titles.forget,
             lambda session: None if self.similarity is None else self.similarity.forget(),
-            lambda session: None if self.acknowledgements is None else self.acknowledgements.told(session),
+            lambda session: None if self.acknowledgements is None else self.acknowledgements.acknowledged(session),
             self.learner.forget_session,
         ]
         self.sessions = SessionKeeper(
@@ -279,10 +279,10 @@ class Application:
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
             pipeline=pipeline,
-            passthrough=Passthrough(self._routes, self.provider_health, proxy.max_items),
+            other_requests=OtherRequests(self._routes, self.provider_health, proxy.max_items),
             api=self.api,
             metrics=self.metrics,
-            intake=Intake(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),
+            limits=RequestLimits(proxy.max_body_bytes, max_concurrency=proxy.max_concurrency, max_items=proxy.max_items),
         )
 
     async def open(self, parts: AsyncExitStack) -> None:

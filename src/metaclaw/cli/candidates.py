@@ -62,13 +62,12 @@ def list_(home: Path, standing: str | None, limit: int, as_json: bool) -> None:
 @home_and_json
 def show(home: Path, candidate: str, as_json: bool) -> None:
     """Show one candidate: its text, its standing and why, and the turns it was learned from."""
-    from metaclaw.api import candidate_view
+    from metaclaw.api import whole_candidate_view
 
     found = _read(home, candidate)
     proposal = found.proposal
     if as_json:
-        check = proposal.skill.extra.get("check")
-        print_json({**candidate_view(found), "body": proposal.skill.body, "check": check, "support": list(proposal.support)})
+        print_json(whole_candidate_view(found))
         return
     click.echo(plain(found.id))
     print_facts(_words(found))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _VERSION = click.IntRange(0, 2**31 - 1)
 _MOST_WHY = 80
 _LOOK_S = 1.0
-_AT_WORK = ("training", "testing the new version")
+_AT_WORK = ("training", "comparing checkpoints", "testing the new version")
 _OPEN_SESSIONS = (
     "The last turn of a session gets its verdict when the session ends: metaclaw sessions end ID, or after a while of silence."
 )

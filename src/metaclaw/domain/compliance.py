@@ -38,14 +38,14 @@ class Reminded(StrEnum):
 @dataclass(frozen=True, slots=True)
 class RuleOutcome:
     """A rule that applied to a turn, and its result. `hash` is `measured_hash` of the rule. `reason` says why it was broken, or why
-    its check failed. `is_told` says that people are shown it: the rule was in the prompt, and its check is known to be right."""
+    its check failed. `is_shown` says that people are shown it: the rule was in the prompt, and its check is known to be right."""
 
     rule: SkillName
     hash: str
     result: RuleResult
     reminded: Reminded = Reminded.NOT_DUE
     reason: str = ""
-    is_told: bool = True
+    is_shown: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class BatchState(StrEnum):
     DROPPED = "dropped"
 
 
-class Made(Protocol):
+class TurnAttributes(Protocol):
     """The attributes of a turn that `rejection` reads. The store loads them without the bodies of the turn."""
 
     @property
@@ -93,7 +93,7 @@ class TurnStanding:
 
 
 def rejection(
-    turn: Made, standing: TurnStanding, generation: int, policy_version: int, max_lag: int, provider: str | None = None
+    turn: TurnAttributes, standing: TurnStanding, generation: int, policy_version: int, max_lag: int, provider: str | None = None
 ) -> Rejection | None:
     """Why this turn may not train the policy now, or None if it may. `provider` serves the policy: answers of other providers are
     rejected. None accepts every provider."""

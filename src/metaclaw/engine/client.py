@@ -27,7 +27,7 @@ _MAX_IN_FLIGHT: Final = 256
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
 
-_Event: TypeAlias = frames.Told | EngineError
+_Event: TypeAlias = frames.RequestReply | EngineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class EmbeddedModel(HostedVersions):
             match event:
                 case frames.Accepted():
                     yield Begin(new_id(wire_format(request.wire).id_prefix), self.models[0], Usage(event.prompt_tokens, 0))
-                case frames.Piece():
+                case frames.AnswerPiece():
                     logprobs = tuple(TokenLogprob(shown.token, shown.logprob, tuple(shown.top)) for shown in event.shown)
                     for delta in parser.push(event.text, logprobs) if parser else [TextDelta(event.text, logprobs)]:
                         yield delta
@@ -345,7 +345,7 @@ class EmbeddedModel(HostedVersions):
                 self._broken = message.message
             case frames.Loaded() | frames.NotLoaded() | frames.Unloaded():
                 self._receive_news(message)
-            case frames.Accepted() | frames.Refused() | frames.Unserved() | frames.Piece() | frames.Finished():
+            case frames.Accepted() | frames.Refused() | frames.Unserved() | frames.AnswerPiece() | frames.Finished():
                 if inbox := self._inboxes.get(message.id):
                     inbox.put_nowait(message)
             case _:

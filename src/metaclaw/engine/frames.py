@@ -191,7 +191,7 @@ class Unserved(msgspec.Struct, tag="unserved", frozen=True):
     message: str
 
 
-class Shown(msgspec.Struct, tag="shown", frozen=True, array_like=True):
+class ShownLogprob(msgspec.Struct, tag="shown", frozen=True, array_like=True):
     """A drawn token as text, for clients that want log-probabilities."""
 
     token: str
@@ -199,12 +199,12 @@ class Shown(msgspec.Struct, tag="shown", frozen=True, array_like=True):
     top: list[tuple[str, float]]
 
 
-class Piece(msgspec.Struct, tag="piece", frozen=True):
+class AnswerPiece(msgspec.Struct, tag="piece", frozen=True):
     """More of an answer."""
 
     id: int
     text: str
-    shown: list[Shown] = []
+    shown: list[ShownLogprob] = []
 
 
 class Finished(msgspec.Struct, tag="finished", frozen=True):
@@ -220,9 +220,9 @@ class Finished(msgspec.Struct, tag="finished", frozen=True):
 
 
 ToEngine: TypeAlias = Generate | Cancel | Load | Unload
-Told: TypeAlias = Accepted | Refused | Unserved | Piece | Finished
+RequestReply: TypeAlias = Accepted | Refused | Unserved | AnswerPiece | Finished
 """Messages about one request."""
-FromEngine: TypeAlias = Progress | EngineReady | StartFailed | Loaded | NotLoaded | Unloaded | Told
+FromEngine: TypeAlias = Progress | EngineReady | StartFailed | Loaded | NotLoaded | Unloaded | RequestReply
 
 to_engine: Final = msgspec.msgpack.Decoder(ToEngine)
 from_engine: Final = msgspec.msgpack.Decoder(FromEngine)

@@ -111,7 +111,7 @@ class Llama:
         self._head = make_linear(tensors.get("lm_head.weight", self.embedding))
         self.shape = shape
         self.context = min(shape.positions, MAX_CONTEXT)
-        self._turns = rotary_turns(shape, self.context)
+        self._rotations = rotary_angles(shape, self.context)
 
     def changed(self, changes: Iterable[Changes]) -> "Steps[Llama]":
         """The same model with changes added to the products of its layers. The weights are shared."""
@@ -153,12 +153,12 @@ class Llama:
         homes = torch.tensor(
             [span.slot * cache.positions + span.start + offset for span in spans for offset in range(len(span.tokens))]
         )
-        turns = self._turns[positions].unsqueeze(1)
+        rotations = self._rotations[positions].unsqueeze(1)
         windows = plan_windows(cache, spans)
         rows = self.embedding[ids]
         for number, layer in enumerate(self._layers):
             normed = self._normalise(rows, layer.attention_norm)
-            rows = rows + layer.attention_out(self._attend(layer, normed, turns, homes, cache, number, windows))
+            rows = rows + layer.attention_out(self._attend(layer, normed, rotations, homes, cache, number, windows))
             gate, up = layer.gate_up(self._normalise(rows, layer.mlp_norm)).chunk(2, dim=-1)
             rows = rows + layer.down(functional.silu(gate) * up)
         last = rows if len(wanted) == len(rows) else rows[torch.tensor(wanted)]
@@ -171,7 +171,7 @@ class Llama:
         self,
         layer: _Layer,
         rows: Tensor,
-        turns: Tensor,
+        rotations: Tensor,
         homes: Tensor,
         cache: Cache,
         number: int,
@@ -183,7 +183,7 @@ class Llama:
         if layer.head_norms is not None:
             heads = mixed[:, :turned].view(len(mixed), -1, shape.head_width)
             heads.copy_(torch.rms_norm(heads, (shape.head_width,), None, shape.norm_epsilon) * layer.head_norms)
-        pairs = torch.view_as_complex(mixed[:, :turned].float().view(len(mixed), -1, shape.head_width // 2, 2)).mul_(turns)
+        pairs = torch.view_as_complex(mixed[:, :turned].float().view(len(mixed), -1, shape.head_width // 2, 2)).mul_(rotations)
         if self.dtype != torch.float32:
             mixed[:, :turned] = torch.view_as_real(pairs).flatten(1)
         cache.rows[number].index_copy_(0, homes, mixed[:, shape.query_width :])
@@ -246,7 +246,7 @@ def interleave(rows: Tensor, heads: int) -> Tensor:
     return rows.view(heads, 2, rows.shape[0] // heads // 2, -1).transpose(1, 2).reshape(rows.shape)
 
 
-def rotary_turns(shape: Shape, positions: int) -> Tensor:
+def rotary_angles(shape: Shape, positions: int) -> Tensor:
     exponents = torch.arange(0, shape.head_width, 2, dtype=torch.float32) / shape.head_width
     angles = torch.outer(torch.arange(positions, dtype=torch.float32), 1.0 / shape.rope_theta**exponents)
     return torch.polar(torch.ones_like(angles), angles)

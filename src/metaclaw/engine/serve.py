@@ -39,7 +39,7 @@ class Engine:
         self._versions = {BASE_POLICY: Version(self._model, self._vocabulary, slots, None)}
         self._leaving: dict[int, Version] = {}
         self._displaced: list[Version] = []
-        self._changes: dict[int, Steps[None]] = {}
+        self._pending: dict[int, Steps[None]] = {}
         """Versions being loaded, or being freed."""
         self._merges: dict[int, Steps[None]] = {}
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="reader")
@@ -63,7 +63,7 @@ class Engine:
 
     @property
     def _is_idle(self) -> bool:
-        has_work = self._changes or self._merges or self._leaving or self._displaced
+        has_work = self._pending or self._merges or self._leaving or self._displaced
         return not has_work and all(version.is_idle for version in self._versions.values())
 
     @property
@@ -90,7 +90,7 @@ class Engine:
             case _:
                 assert_never(message)
 
-    def _begin(self, message: frames.Generate) -> frames.Told:
+    def _begin(self, message: frames.Generate) -> frames.RequestReply:
         version = self._versions.get(message.version)
         if version is None:
             return frames.Unserved(message.id, f"version {message.version} of the weights is not loaded")
@@ -112,7 +112,7 @@ class Engine:
             self._pipe.send(frames.Loaded(message.id))
         else:
             # If the memory of its predecessor is being freed step by step, this frees the rest at once.
-            self._changes[number] = self._load(message.id, number, adapter)
+            self._pending[number] = self._load(message.id, number, adapter)
 
     def _load(self, id: int | None, number: int, adapter: Path) -> Steps[None]:
         # A thread waits for the disk. Everything else runs between passes: a thread would take the interpreter lock and a core from
@@ -137,7 +137,7 @@ class Engine:
             self._leaving[number] = version
         elif number not in self._leaving:
             # If it is being loaded, the load is dropped.
-            self._changes.pop(number, None)
+            self._pending.pop(number, None)
             self._pipe.send(frames.Unloaded(number))
 
     def _dismiss(self) -> None:
@@ -147,7 +147,7 @@ class Engine:
             if version.is_idle:
                 del self._leaving[number]
                 self._merges.pop(number, None)
-                self._changes[number] = self._free(number, version)
+                self._pending[number] = self._free(number, version)
 
     def _free(self, number: int, version: Version) -> Steps[None]:
         yield from version.dissolve()
@@ -156,14 +156,14 @@ class Engine:
     def _work(self, serving_s: float) -> None:
         """Do steps of loading, freeing and merging for a share of `serving_s`, the time of the last round of passes."""
         began, most = time.monotonic(), min(_SHARE * serving_s, _MOST_S)
-        while self._changes or self._merges:
+        while self._pending or self._merges:
             # Requests wait for loads and unloads, but not for merges.
-            works = self._changes or self._merges
-            number = next(iter(works)) if self._changes else max(works)
+            works = self._pending or self._merges
+            number = next(iter(works)) if self._pending else max(works)
             try:
                 next(works[number])
             except (StopIteration, MemoryError):
                 # Without memory for merged weights, a version continues unmerged.
                 del works[number]
-            if time.monotonic() - began >= (_HURRY * most if self._changes else most):
+            if time.monotonic() - began >= (_HURRY * most if self._pending else most):
                 return

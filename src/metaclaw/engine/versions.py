@@ -16,7 +16,7 @@ from torch import Tensor
 from metaclaw.engine import frames
 from metaclaw.engine.batch import Batch, DrawnToken, Job
 from metaclaw.engine.checkpoint import Shape, Steps
-from metaclaw.engine.frames import Finished, Piece, Shown
+from metaclaw.engine.frames import AnswerPiece, Finished, ShownLogprob
 from metaclaw.engine.llama import Changes, Llama, LowRankChange, interleave
 from metaclaw.engine.training.lora import Adapter, Pair, Shapes, add_change, projection_shapes, reading_adapter
 from metaclaw.engine.vocabulary import Detokenizer, StopFinder, Vocabulary
@@ -33,12 +33,12 @@ class Answer:
         self._detokenizer = Detokenizer(vocabulary)
         self._stops = StopFinder(stops)
         self._shows_logprobs = shows_logprobs
-        self._shown: deque[tuple[int, Shown]] = deque()
+        self._shown: deque[tuple[int, ShownLogprob]] = deque()
         self._decoded = 0
         self._emitted = 0
         self.is_done = False
 
-    def accept(self, drawn: DrawnToken, ends: frozenset[int]) -> Piece | None:
+    def accept(self, drawn: DrawnToken, ends: frozenset[int]) -> AnswerPiece | None:
         """Add a drawn token; return the piece of text that became certain, if any."""
         ended = drawn.token in ends
         text = "" if ended else self._detokenizer.push(drawn.token)
@@ -68,7 +68,7 @@ class Answer:
             cached_tokens=self.job.cached_tokens,
         )
 
-    def _piece(self, text: str) -> Piece | None:
+    def _piece(self, text: str) -> AnswerPiece | None:
         if not text and not self._is_last():
             return None
         self._emitted += len(text)
@@ -76,14 +76,14 @@ class Answer:
         shown = []
         while self._shown and (self._shown[0][0] <= self._emitted or self._is_last()):
             shown.append(self._shown.popleft()[1])
-        return Piece(self.id, text, shown) if text or shown else None
+        return AnswerPiece(self.id, text, shown) if text or shown else None
 
     def _is_last(self) -> bool:
         return self.is_done and self._stops.found is None
 
-    def _show(self, drawn: DrawnToken) -> Shown:
+    def _show(self, drawn: DrawnToken) -> ShownLogprob:
         top = [(self._vocabulary.decode([token]), logprob) for token, logprob in drawn.top]
-        return Shown(self._vocabulary.decode([drawn.token]), drawn.logprob, top)
+        return ShownLogprob(self._vocabulary.decode([drawn.token]), drawn.logprob, top)
 
 
 DEFAULT_MAX_TOKENS: Final = 256
@@ -132,7 +132,7 @@ class Version:
         if answer := self._answers.pop(id, None):
             self._batch.remove(answer.job)
 
-    def step(self) -> Iterator[frames.Piece | frames.Finished]:
+    def step(self) -> Iterator[frames.AnswerPiece | frames.Finished]:
         """Run one pass; yield the pieces that became certain and the answers that are finished."""
         answers = {id(answer.job): answer for answer in self._answers.values()}
         ends = self._model.shape.end_ids

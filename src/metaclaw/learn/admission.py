@@ -31,17 +31,17 @@ from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import SET_ASIDE, AttemptLog, RetryGuard
 from metaclaw.privacy import Doubt, Passage, Redactor, combined_capabilities, passages_of, review_skill
 from metaclaw.skills import (
-    Admission,
     Gate,
     GateMode,
+    GateResult,
     IndexLibrary,
     Objection,
     Replaying,
     is_untouchable,
-    named_apart,
     overrides_of,
     replays_in_words,
     waits_for_person,
+    with_free_name,
 )
 from metaclaw.store import RefusedError, SqlCandidates
 from metaclaw.text import instructions, shorten, split_sentences, visible_text
@@ -169,7 +169,7 @@ class CandidateAdmission:
         """Take a proposal through the gate: at once if nothing is replayed, else in the background."""
         proposal = replace(proposal, skill=_as_filed(proposal.skill))
         if proposal.change is Change.NEW:
-            proposal = replace(proposal, skill=named_apart(proposal.skill, self.library.view.get))
+            proposal = replace(proposal, skill=with_free_name(proposal.skill, self.library.view.get))
         generation = self.library.view.generation if facts.generation is None else facts.generation
         candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self.now())
         if not await self._save(candidate):
@@ -199,7 +199,7 @@ class CandidateAdmission:
             raise SkillError(f"candidate {candidate.id} does not wait for a person: it is {candidate.standing}")
         if not approved:
             return await self._keep(replace(candidate, standing=Standing.REJECTED, reason="a person turned it away"))
-        admission = Admission(Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate)
+        admission = GateResult(Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate)
         return await self._publish(candidate, admission, {}, by_person=True)
 
     async def change_state(self, skill: Skill, state: SkillState, reason: str, certificate: Certificate | None = None) -> bool:
@@ -277,7 +277,7 @@ class CandidateAdmission:
         return known is not None and self.is_unfinished(known)
 
     async def _publish(
-        self, candidate: Candidate, admission: Admission, seen: Mapping[SkillName, str], *, by_person: bool = False
+        self, candidate: Candidate, admission: GateResult, seen: Mapping[SkillName, str], *, by_person: bool = False
     ) -> Candidate:
         """Put a candidate's skill in force, unless a skill of its name or one that it replaces has changed, or its evidence is out
         of date."""
@@ -313,7 +313,7 @@ class CandidateAdmission:
         generation, made_at = self.library.view.generation, self.now()
         await self._save(Candidate(CandidateId(new_id("c_")), proposal, Standing.REJECTED, reason, generation, made_at))
 
-    def _gone(self, proposal: Proposal, admission: Admission) -> list[SkillName]:
+    def _gone(self, proposal: Proposal, admission: GateResult) -> list[SkillName]:
         names = dict.fromkeys((*proposal.replaces, *admission.supersedes))
         return [name for name in names if name != proposal.skill.name and self.library.view.get(name) is not None]
 

@@ -23,7 +23,6 @@ from metaclaw.learn.fast import FastLoop
 from metaclaw.learn.listen import TOKENS as LISTEN_TOKENS
 from metaclaw.learn.listen import Listening
 from metaclaw.learn.maintenance import Maintenance, UpliftReader
-from metaclaw.learn.messages import Messages
 from metaclaw.learn.models import EVOLVER, JUDGE, Models, Provider, UnusableAnswers
 from metaclaw.learn.open_failures import FailureReader, Probes, SkillChanges
 from metaclaw.learn.outcomes import JudgeAllowance, OutcomeLoop
@@ -31,6 +30,7 @@ from metaclaw.learn.owner import OwnerActions
 from metaclaw.learn.replay import CassetteReplayer
 from metaclaw.learn.retention import SessionErasure
 from metaclaw.learn.rules import RuleWriter
+from metaclaw.learn.stated_rules import Messages
 from metaclaw.learn.steps import RecordedSteps, StepBuilder
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import TURNS_CURSOR, AttemptLog, Supervisor, senses

@@ -38,7 +38,7 @@ from metaclaw.skills import (
     answer_fault,
     find_merges,
     find_promotions,
-    own_name,
+    free_name,
     prove,
     read_skills,
     stale_reason,
@@ -211,7 +211,7 @@ class ScopePromotion:
             return None
         self.cursors.move_cursor(mark, 1)
         support = tuple(dict.fromkeys(turn for origin in origins for turn in origin.proposal.support))
-        name = own_name(skill.name, lambda name: self.library.view.get(name) is not None)
+        name = free_name(skill.name, lambda name: self.library.view.get(name) is not None)
         model = next((origin.certificate.model for origin in origins if origin.certificate is not None), "")
         return Proposal(replace(skill, name=name), Change.NEW, (), support, f"lesson-of-many-{skill.name}", "widening"), model
 
@@ -297,7 +297,7 @@ class SkillMerge:
             log.info("merge_not_written reason=%s", "unreadable" if isinstance(written, str) else "no merged skill was written")
             return None
         scope, names = parents[0].scope, tuple(parent.name for parent in parents)
-        name = own_name(written[0].name, lambda name: self.library.view.get(name) is not None)
+        name = free_name(written[0].name, lambda name: self.library.view.get(name) is not None)
         extra = {**_common_check(parents), **_common_examples(parents)}
         skill = Skill(
             name, written[0].trigger, written[0].body, parents[0].category, scope, extra, SkillState.DRAFT, Authorship.EVOLVER

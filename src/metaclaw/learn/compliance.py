@@ -34,8 +34,8 @@ from metaclaw.domain.turn import REMINDER, STOPPED_BY_US, EnforcedRule, HoldEnd,
 from metaclaw.domain.verdict import Outcome, Source, Verdict, Votes
 from metaclaw.errors import BudgetError, SkillError
 from metaclaw.learn.assessment import concerns, conversation_of, in_words, matching, needs_situation, readable_check
-from metaclaw.learn.messages import RuleItem, SpokenMessage
 from metaclaw.learn.outcomes import pause_s
+from metaclaw.learn.stated_rules import RuleItem, SpokenMessage
 from metaclaw.learn.steps import RecordedSteps
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.learn.supervision import AttemptLog, LoopWakeup, RetryGuard
@@ -188,7 +188,7 @@ class ComplianceLoop:
         """The outcome of a turn for one rule; None if the rule does not concern the turn."""
         check = readable_check(rule)
         outcome = RuleOutcome(rule.name, measured_hash(rule), RuleResult.UNKNOWN, _reminded(turn, rule.name))
-        outcome = replace(outcome, is_told=rule.name in turn.stamp.skills and check_state_of(rule) != PROPOSED)
+        outcome = replace(outcome, is_shown=rule.name in turn.stamp.skills and check_state_of(rule) != PROPOSED)
         held = _held(turn, rule.name)
         if held is not None:
             return replace(outcome, result=RuleResult.HELD, reason=self.redact(held.reason)[:_MOST_REASON_CHARS])
@@ -200,8 +200,8 @@ class ComplianceLoop:
             return None
         examined = examine(check, step.answer, conversation=conversation_of(step))
         result = _OUTCOMES[examined.outcome]
-        is_told_why = result is RuleResult.BROKEN or examined.has_failed
-        reason = self.redact(examined.reason)[:_MOST_REASON_CHARS] if is_told_why else ""
+        has_reason = result is RuleResult.BROKEN or examined.has_failed
+        reason = self.redact(examined.reason)[:_MOST_REASON_CHARS] if has_reason else ""
         return replace(outcome, result=result, reason=reason)
 
     def _view(self, generation: int) -> LibraryView:

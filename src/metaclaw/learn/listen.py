@@ -20,7 +20,9 @@ from anyio.to_thread import run_sync
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.turn import TurnKind
 from metaclaw.errors import BudgetError, JudgeError, MetaClawError, StoreError, UpstreamError
-from metaclaw.learn.messages import (
+from metaclaw.learn.models import ListenerHealth
+from metaclaw.learn.rules import LISTENED, RuleWriter
+from metaclaw.learn.stated_rules import (
     PHRASES,
     Messages,
     ReadMessage,
@@ -32,12 +34,11 @@ from metaclaw.learn.messages import (
     sure_rules,
     takes_back,
 )
-from metaclaw.learn.models import ListenerHealth
-from metaclaw.learn.rules import LISTENED, RuleWriter
 from metaclaw.learn.supervision import LISTEN_CURSOR, TURNS_CURSOR, AttemptLog, LoopProgress, LoopWakeup, RetryGuard
 from metaclaw.ports import Model, Purpose
 from metaclaw.skills import scope_of_lesson
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors, TurnRow
+from metaclaw.text import keep_ends
 from metaclaw.upstream import TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -53,8 +54,8 @@ _MOST_UNUSABLE_ANSWERS: Final = 2
 _UNREACHABLE_FAILURES: Final = 3
 _MOST_WAITING: Final = 2_000
 _MESSAGE_CHARS: Final = 1_400
-_TASK_CHARS: Final = 120
-_ANSWER_CHARS: Final = 260
+_TASK_ENDS: Final = (80, 40)
+_ANSWER_ENDS: Final = (173, 87)
 _MOST_SESSIONS: Final = 2_000
 TOKENS: Final = 1_500
 """The most tokens of one call."""
@@ -306,8 +307,5 @@ class Listening:
         task, answer = (" ".join(self.redact(text).split()) for text in (spoken.task, spoken.answer))
         if not answer:
             return message, ""
-        return message, f'asked "{_cut(task, _TASK_CHARS)}", the agent answered: {_cut(answer, _ANSWER_CHARS)}'
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most * 2 // 3]} … {text[-most // 3 :]}"
+        task, answer = keep_ends(task, *_TASK_ENDS, " … "), keep_ends(answer, *_ANSWER_ENDS, " … ")
+        return message, f'asked "{task}", the agent answered: {answer}'

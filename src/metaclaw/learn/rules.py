@@ -22,7 +22,7 @@ from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict
 from metaclaw.errors import SkillError
 from metaclaw.learn.admission import Announce, claim_turns
 from metaclaw.learn.compliance import CheckTrial, CheckTrialResult
-from metaclaw.learn.messages import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
+from metaclaw.learn.stated_rules import ItemChange, ItemScope, ReadMessage, RuleItem, SpokenMessage
 from metaclaw.learn.store_rpc import AnyLibrary
 from metaclaw.privacy import own_words, ungrounded
 from metaclaw.skills import (

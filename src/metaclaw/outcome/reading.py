@@ -12,6 +12,7 @@ from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall, ToolResult
 from metaclaw.domain.turn import Step
 from metaclaw.outcome import phrases
 from metaclaw.outcome.phrases import programs_of
+from metaclaw.text import keep_ends
 
 _SEPARATORS = re.compile(r"\|\||&&|[;|\n]")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=\S*$")
@@ -155,9 +156,7 @@ def command_of(call: ToolCall) -> str:
 
 def ends_of(text: str) -> str:
     """The beginning and the end of a long text, where programs report their result."""
-    if len(text) <= _HEAD_CHARS + _TAIL_CHARS:
-        return text
-    return f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
+    return keep_ends(text, _HEAD_CHARS, _TAIL_CHARS)
 
 
 def said_by(parts: Sequence[Part]) -> str:
@@ -413,7 +412,6 @@ _NOT_PASSED = re.compile(
     r"|<<< (?:failure|error)|\bfailures: [1-9]|\berrors: [1-9]",
     re.IGNORECASE | re.MULTILINE,
 )
-_LAST_CHARS = 600
 
 
 def _meaning(ran: ToolRun, reading: StepReading, intent: str) -> InterpretedResult:

@@ -98,10 +98,10 @@ def _with_replaced(text: str, pattern: re.Pattern[str], instead: Callable[[str],
 
 
 def _changed(text: str, stretches: list[tuple[int, int, str]]) -> TextView | None:
-    return TextView(text, list(_near(text, stretches))) if stretches else None
+    return TextView(text, list(_without_far_text(text, stretches))) if stretches else None
 
 
-def _near(text: str, stretches: list[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
+def _without_far_text(text: str, stretches: list[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
     """The replacements, and a line break in place of text far from all of them, which is searched in the original."""
     at = -_CONTEXT_CHARS
     for start, end, instead in (*stretches, (len(text) + _CONTEXT_CHARS, len(text), "")):
@@ -128,7 +128,7 @@ def unescaped(text: str) -> TextView | None:
     return _with_replaced(text, _ESCAPE, _unescape) if "\\" in text else None
 
 
-def unquoted(text: str) -> TextView | None:
+def percent_decoded(text: str) -> TextView | None:
     """A view with `%41` decoded."""
     return _with_replaced(text, _PERCENT, lambda run: unquote(run, errors="replace")) if "%" in text else None
 
@@ -161,7 +161,7 @@ def revealed(text: str) -> TextView | None:
 def views(text: str) -> Iterator[TextView]:
     """All views of a text that differ from it. Escapes are decoded up to three times, as JSON inside JSON needs."""
     base: TextView | None = None
-    for undo in (revealed, *(unescaped,) * _MAX_DEPTH, unquoted, unquoted):
+    for undo in (revealed, *(unescaped,) * _MAX_DEPTH, percent_decoded, percent_decoded):
         view = undo(text if base is None else base.text)
         if view is not None:
             view.under, base = base, view

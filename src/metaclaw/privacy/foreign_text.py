@@ -26,10 +26,10 @@ _CHAT = re.compile(
     re.MULTILINE,
 )
 # A line of separators, alone or around a label; dashes around a label count inside a line as well.
-_RULE = r"[-=<>*_~#+/\\|:%&^•─━═]"
+_SIGN = r"[-=<>*_~#+/\\|:%&^•─━═]"
 _SEPARATOR = re.compile(
-    rf"^[ \t]*(?P<mark>{_RULE})(?:(?P=mark){{2,}}+[ \t]*$"
-    rf"|(?P=mark)++(?P<label>[ \t][^\n]{{1,80}}?[ \t]{_RULE}{{2,}}|(?<![*_])(?<={_RULE}{{3}})[^\n]{{1,80}}?{_RULE}{{3,}})[ \t]*$)"
+    rf"^[ \t]*(?P<mark>{_SIGN})(?:(?P=mark){{2,}}+[ \t]*$"
+    rf"|(?P=mark)++(?P<label>[ \t][^\n]{{1,80}}?[ \t]{_SIGN}{{2,}}|(?<![*_])(?<={_SIGN}{{3}})[^\n]{{1,80}}?{_SIGN}{{3,}})[ \t]*$)"
     r"|(?<!-)-{4,}+(?P<inline>[^\n-]{2,60})-{4,}",
     re.MULTILINE,
 )

@@ -5,8 +5,8 @@ from metaclaw.proxy.dispatch import Opener, Providers
 from metaclaw.proxy.enforcement.enforcer import Enforcer, HeldRules, TrueAnswers
 from metaclaw.proxy.enforcement.held_rules import CallJudge
 from metaclaw.proxy.http.connection import Listener
-from metaclaw.proxy.http.server import Gatekeeper, Intake, Server
-from metaclaw.proxy.passthrough import Passthrough
+from metaclaw.proxy.http.server import Gatekeeper, RequestLimits, Server
+from metaclaw.proxy.other_requests import OtherRequests
 from metaclaw.proxy.pipeline import Metrics, Pipeline
 from metaclaw.proxy.placement import LibrarySimilarity, Placer
 from metaclaw.proxy.reminders import Reminders

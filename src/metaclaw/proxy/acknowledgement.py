@@ -49,7 +49,7 @@ class Acknowledgements:
             return None
         return Footer(incoming.wire, _line(list(notes.values())))
 
-    def told(self, session: SessionId) -> None:
+    def acknowledged(self, session: SessionId) -> None:
         """Drop the session's notes, because the line was added."""
         self._notes.pop(session, None)
 

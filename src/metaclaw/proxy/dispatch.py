@@ -16,7 +16,7 @@ from metaclaw.errors import UpstreamError, WireError
 from metaclaw.ports import Call, Headers, HttpProvider, ModelProvider, Purpose, Reply
 from metaclaw.proxy.enforcement.enforcer import restore_body, restore_fields
 from metaclaw.proxy.http.body import JsonDocument, UnsafeBytesError, parse_object
-from metaclaw.proxy.response import Generated, Opened, Relayed, Translated, TurnBuilder
+from metaclaw.proxy.response import GeneratedAnswer, OpenedAnswer, RelayedAnswer, TranslatedAnswer, TurnBuilder
 from metaclaw.upstream import (
     AssumedWires,
     Destination,
@@ -92,7 +92,7 @@ class Providers:
         return provider.name not in self._passthrough or (signed_wire(caller) in provider.wires and has_credentials(caller))
 
     def for_caller(self, wire: Wire, model: str, caller: Mapping[str, str]) -> tuple[ProviderCandidate, ...]:
-        """The candidates for this caller. Passthrough providers are fallbacks only for callers with credentials of their own."""
+        """The candidates for this caller. OtherRequests providers are fallbacks only for callers with credentials of their own."""
         chosen = self.candidates(wire, model)
         if not self._passthrough or has_credentials(caller):
             return chosen
@@ -134,34 +134,34 @@ class Opener:
         self._providers = providers
         self.health = health or ProviderHealth()
 
-    async def open(self, builder: TurnBuilder) -> Opened:
+    async def open(self, builder: TurnBuilder) -> OpenedAnswer:
         """Return the first answer to relay. The builder records the provider and what was sent to it."""
         if builder.origin.kind_reason == SESSION_END:
             builder.provider = "metaclaw"
-            return Generated(_session_end(builder.incoming.model), _understood(builder))
+            return GeneratedAnswer(_session_end(builder.incoming.model), _understood(builder))
         incoming = builder.incoming
         chosen = self._providers.for_caller(incoming.wire, incoming.model, incoming.headers)
         candidate, opened = await open_first(chosen, partial(self._ask, builder), self.health)
         builder.provider, builder.model = candidate.name, candidate.model
         if moves_on(opened.status):
-            builder.unsay()  # it holds bytes of a provider that was asked later and failed
+            builder.drop_provider_bytes()  # it holds bytes of a provider that was asked later and failed
         elif opened.status in _KEY_REFUSED and self._providers.is_own_key(candidate.name):
             self.health.failed(candidate.name, f"it refused our key with status {opened.status}")
         if builder.stamp.policy_version != BASE_POLICY and not self._providers.has_versions(candidate.name):
             # A fallback answered, with other weights.
             builder.stamp = replace(builder.stamp, policy_version=BASE_POLICY)
         match opened:
-            case Relayed():
+            case RelayedAnswer():
                 builder.translated = opened.body
-            case Translated():
+            case TranslatedAnswer():
                 builder.provider_wire, builder.translated = opened.wire, opened.body
-            case Generated():
+            case GeneratedAnswer():
                 pass
         return opened
 
-    def _ask(self, builder: TurnBuilder, candidate: ProviderCandidate) -> Awaitable[Opened]:
+    def _ask(self, builder: TurnBuilder, candidate: ProviderCandidate) -> Awaitable[OpenedAnswer]:
         provider = self._providers.named(candidate.name)
-        builder.ask(provider.name)
+        builder.begin_attempt(provider.name)
         if not is_http(provider):
             return self._generate(builder, provider, _understood(builder))
         model = self._providers.model_for(candidate, builder.stamp.policy_version)
@@ -172,7 +172,7 @@ class Opener:
             return self._relay_or_translate(builder, provider, model)
         return self._relay(builder, provider, model)
 
-    async def _relay_or_translate(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> Opened:
+    async def _relay_or_translate(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> OpenedAnswer:
         """Relay to a provider that is only assumed to serve this wire. If it has no such path, ask it in another wire."""
         wires, wire = self._providers.wires, builder.incoming.wire
         relayed = await self._relay(builder, provider, model)
@@ -182,7 +182,7 @@ class Opener:
             return relayed
         body = await gather_body(relayed.reply, provider.name)
         reply = ReadReply(relayed.reply.status, relayed.reply.headers, body)
-        refused = Relayed(reply, relayed.headers, relayed.body)
+        refused = RelayedAnswer(reply, relayed.headers, relayed.body)
         if not is_missing_route(reply.status, reply.body):
             return refused
         try:
@@ -191,15 +191,15 @@ class Opener:
             raise WireError(f"{error}; {wires.remedy(provider, wire)}", status=error.status, code=error.code) from error
         if may_lack_route(translated.status):
             await translated.aclose()
-            builder.unsay()
+            builder.drop_provider_bytes()
             return refused
         if translated.status < 400:
             wires.drop(provider, wire)
         return translated
 
-    async def _relay(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> Relayed:
+    async def _relay(self, builder: TurnBuilder, provider: HttpProvider, model: str) -> RelayedAnswer:
         body, renamed = apply_splices(builder.incoming.body, builder.splices), None
-        if builder.histories and (restored := restore_body(builder.incoming.wire, body, builder.histories)) is not None:
+        if builder.true_answers and (restored := restore_body(builder.incoming.wire, body, builder.true_answers)) is not None:
             body = renamed = restored
         if model != builder.incoming.model:
             body = renamed = replace_model(body, model)
@@ -207,26 +207,26 @@ class Opener:
 
     async def _relayed(
         self, builder: TurnBuilder, provider: HttpProvider, body: bytes, renamed: bytes | None, purpose: Purpose | None = None
-    ) -> Relayed:
+    ) -> RelayedAnswer:
         incoming = builder.incoming
         call = Call("POST", incoming.path, incoming.query, incoming.forward, body, purpose, builder.origin.session)
         reply = await provider.call(call, incoming.headers)
         headers = reply_headers(reply.headers)
         if reply.status >= 400:
-            return Relayed(reply, headers, renamed)
+            return RelayedAnswer(reply, headers, renamed)
         if is_stream(reply.headers, asked=incoming.stream):
-            return Relayed(reply, headers, renamed, await _read(provider, reply, read_opening(builder, reply)))
-        return Relayed(reply, headers, renamed, facts=await _read(provider, reply, read_facts(builder, reply)))
+            return RelayedAnswer(reply, headers, renamed, await _read(provider, reply, read_opening(builder, reply)))
+        return RelayedAnswer(reply, headers, renamed, facts=await _read(provider, reply, read_facts(builder, reply)))
 
     async def _translate(
         self, builder: TurnBuilder, provider: HttpProvider, model: str, wires: frozenset[Wire] | None = None
-    ) -> Translated:
+    ) -> TranslatedAnswer:
         spoken = self._providers.wires.of(provider) if wires is None else wires
         wire = next(format_.wire for format_ in wire_formats() if format_.wire in spoken)
         request = replace(_understood(builder), model=model)
         fields = wire_format(wire).render_request(request)
-        if builder.histories:
-            fields = restore_fields(wire, fields, builder.histories) or fields
+        if builder.true_answers:
+            fields = restore_fields(wire, fields, builder.true_answers) or fields
         return await self._translated(builder, provider, request, wire, encode_json(fields))
 
     async def _translated(
@@ -237,23 +237,23 @@ class Opener:
         wire: Wire,
         body: bytes,
         purpose: Purpose | None = None,
-    ) -> Translated:
+    ) -> TranslatedAnswer:
         incoming = builder.incoming
         # Leave out header fields of the client's wire.
         headers = [field for field in incoming.forward if not field[0].startswith(("anthropic-", "openai-", "x-stainless-"))]
         call = Call("POST", wire_format(wire).path, "", headers, body, purpose, builder.origin.session)
         reply = await provider.call(call, incoming.headers)
         if reply.status >= 400:
-            return Translated(reply, request, wire, body)
+            return TranslatedAnswer(reply, request, wire, body)
         if is_stream(reply.headers, asked=request.stream):
-            return Translated(reply, request, wire, body, await _read(provider, reply, read_opening(builder, reply)))
+            return TranslatedAnswer(reply, request, wire, body, await _read(provider, reply, read_opening(builder, reply)))
         completion = await _read(provider, reply, read_completion(builder, reply, wire))
-        return Translated(reply, request, wire, body, completion=completion)
+        return TranslatedAnswer(reply, request, wire, body, completion=completion)
 
-    async def again(self, builder: TurnBuilder, body: bytes) -> Opened:
+    async def again(self, builder: TurnBuilder, body: bytes) -> OpenedAnswer:
         """Ask the same provider again, with this body in its wire. Raises UpstreamError if it refuses."""
         provider, wire = self._providers.named(builder.provider), builder.provider_wire
-        opened: Opened
+        opened: OpenedAnswer
         if not is_http(provider):
             request = wire_format(wire).parse_request(parse_object(body))
             opened = await self._generate(builder, provider, request)
@@ -266,7 +266,7 @@ class Opener:
             raise UpstreamError(f"provider {builder.provider} answered with status {opened.status}")
         return opened
 
-    async def _generate(self, builder: TurnBuilder, provider: ModelProvider, request: ChatRequest) -> Generated:
+    async def _generate(self, builder: TurnBuilder, provider: ModelProvider, request: ChatRequest) -> GeneratedAnswer:
         version = builder.stamp.policy_version if self._providers.has_versions(provider.name) else BASE_POLICY
         deltas = provider.generate(plain(request), version)
         # Wait for the first delta: a model that cannot answer fails here, and the next provider is asked.
@@ -274,7 +274,7 @@ class Opener:
             first = await anext(deltas)
         except StopAsyncIteration as error:
             raise UpstreamError(f"provider {provider.name} gave no answer") from error
-        return Generated(_chain(first, deltas), request)
+        return GeneratedAnswer(_chain(first, deltas), request)
 
 
 async def _read(provider: HttpProvider, reply: Reply, reading: Awaitable[_T]) -> _T:
@@ -294,8 +294,8 @@ async def _read(provider: HttpProvider, reply: Reply, reading: Awaitable[_T]) ->
 def _understood(builder: TurnBuilder) -> ChatRequest:
     incoming = builder.incoming
     body = apply_splices(incoming.body, builder.splices)
-    if builder.histories:
-        body = restore_body(incoming.wire, body, builder.histories) or body
+    if builder.true_answers:
+        body = restore_body(incoming.wire, body, builder.true_answers) or body
     return wire_format(incoming.wire).parse_request(parse_object(body))
 
 
@@ -322,7 +322,7 @@ async def read_opening(builder: TurnBuilder, reply: Reply) -> bytes:
     """Read a stream until it is clear that it is an answer; return what was read."""
     seen, chunks = b"", reply.chunks()
     async for chunk in chunks:
-        builder.say(chunk)
+        builder.add_provider_bytes(chunk)
         seen = seen + chunk if seen else chunk
         if begins_answer(seen):
             return seen

@@ -22,7 +22,7 @@ from metaclaw.proxy.enforcement.held_rules import HeldRule
 from metaclaw.proxy.enforcement.hold import Hold
 from metaclaw.proxy.http.client import Client, Incoming, RawHeaders
 from metaclaw.proxy.placement import Placer
-from metaclaw.proxy.response import Generated, Relayed, Translated, TurnBuilder, relay, render, translate
+from metaclaw.proxy.response import GeneratedAnswer, RelayedAnswer, TranslatedAnswer, TurnBuilder, relay, render, translate
 from metaclaw.proxy.sessions import Origins
 from metaclaw.wires import said_parts, wire_format
 
@@ -93,7 +93,7 @@ class Pipeline:
                 rules = self.enforcer.rules_for(incoming, origin, placed.stamp)
                 if rules and not self.enforcer.can_hold(incoming):
                     builder.not_held, rules = rules, ()
-                builder.histories = await _unless_stopped(self.enforcer.histories(incoming, origin))
+                builder.true_answers = await _unless_stopped(self.enforcer.histories(incoming, origin))
             if self.acknowledgements is not None:
                 builder.footer = self.acknowledgements.footer(incoming, origin)
             try:
@@ -103,7 +103,7 @@ class Pipeline:
                     self.placer.forget((origin.session,))
                 raise
             if self.acknowledgements is not None and builder.footer is not None and builder.footer.is_added:
-                self.acknowledgements.told(origin.session)
+                self.acknowledgements.acknowledged(origin.session)
             turn, recorded, end = builder.turn(), turn_id, builder.end
             if self.enforcer is not None and turn.enforcement is not None:
                 self.enforcer.remember(turn)
@@ -157,11 +157,11 @@ class Pipeline:
                     hold = Hold(builder, client, self.opener, self.enforcer, rules)
                     builder.failed_checks = hold.failed
                     tail = await hold.answer(opened)
-                case Relayed():
+                case RelayedAnswer():
                     tail = await relay(builder, opened, client)
-                case Translated():
+                case TranslatedAnswer():
                     tail = await translate(builder, opened, client)
-                case Generated():
+                case GeneratedAnswer():
                     tail = await render(builder, opened.deltas, opened.request, client)
         except UpstreamError as error:
             health.failed(builder.provider, str(error))
@@ -193,7 +193,7 @@ def _failure(builder: TurnBuilder, client: Client, error: WireError | UpstreamEr
         tail = wire.error_body(error.status, str(error), error.code, param)
         retry_headers = ERROR_HEADERS.get(error.status, [])
         client.defer(error.status, [(b"content-type", b"application/json"), *retry_headers, *builder.headers()])
-    builder.show_failure(tail)
+    builder.add_error_bytes(tail)
     return tail
 
 

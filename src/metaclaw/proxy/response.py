@@ -40,7 +40,7 @@ class TurnBuilder:
     placements: tuple[Placement, ...]
     splices: tuple[Splice, ...]
     draws: tuple[Draw, ...] = ()
-    listed: tuple[SkillName, ...] = ()
+    listed_skills: tuple[SkillName, ...] = ()
     provider: str = ""
     provider_wire: Wire = field(init=False)
     model: str = field(init=False)
@@ -56,7 +56,7 @@ class TurnBuilder:
     footer: Footer | None = None
     """Appends a line to the answer that the client is shown."""
     relayed_bytes: int = 0
-    histories: tuple[TrueAnswer, ...] = ()
+    true_answers: tuple[TrueAnswer, ...] = ()
     """True answers to put back into the history that the client sent."""
     enforced: tuple[SkillName, ...] = ()
     """The rules that held calls of this answer back."""
@@ -65,65 +65,65 @@ class TurnBuilder:
     """Held rules whose check could not be run, and why."""
     not_held: Sequence[HeldRule] = ()
     """Held rules that cannot be enforced for this request."""
-    _said: list[bytes] = field(default_factory=list)
-    _said_bytes: int = 0
-    _seen: list[bytes] | None = None
+    _provider_chunks: list[bytes] = field(default_factory=list)
+    _provider_size: int = 0
+    _client_chunks: list[bytes] | None = None
     _first_byte_s: float | None = None
 
     def __post_init__(self) -> None:
         self.provider_wire, self.model, self.streamed = self.incoming.wire, self.incoming.model, self.incoming.stream
 
-    def say(self, data: bytes) -> None:
+    def add_provider_bytes(self, data: bytes) -> None:
         """Record bytes from the provider. Raises UpstreamError beyond MAX_ANSWER_BYTES."""
         if self._first_byte_s is None:
             self._first_byte_s = time.perf_counter() - self.incoming.began
-        self._said.append(data)
-        self._said_bytes += len(data)
-        if self._said_bytes > MAX_ANSWER_BYTES:
+        self._provider_chunks.append(data)
+        self._provider_size += len(data)
+        if self._provider_size > MAX_ANSWER_BYTES:
             raise UpstreamError(f"provider {self.provider} sent more than {MAX_ANSWER_BYTES} bytes in one answer; it was cut off")
 
     async def gather(self, reply: Reply) -> bytes:
         """Record all of a reply and return its bytes."""
         async for chunk in reply.chunks():
-            self.say(chunk)
-        return self.said
+            self.add_provider_bytes(chunk)
+        return self.provider_bytes
 
-    def ask(self, provider: str) -> None:
+    def begin_attempt(self, provider: str) -> None:
         """Record which provider is asked now, and drop the bytes of the one before it."""
         self.provider = provider
-        if self._said:
-            self.unsay()
+        if self._provider_chunks:
+            self.drop_provider_bytes()
 
-    def unsay(self) -> None:
+    def drop_provider_bytes(self) -> None:
         """Drop the provider's bytes so far: they are not relayed."""
-        self._said, self._said_bytes, self._first_byte_s = [], 0, None
+        self._provider_chunks, self._provider_size, self._first_byte_s = [], 0, None
 
-    def show(self, data: bytes) -> None:
+    def add_client_bytes(self, data: bytes) -> None:
         """Record bytes shown to the client, if they differ from the provider's."""
-        if self._seen is None:
-            self._seen = []
-        self._seen.append(data)
+        if self._client_chunks is None:
+            self._client_chunks = []
+        self._client_chunks.append(data)
 
-    def show_as_said(self) -> None:
+    def drop_client_bytes(self) -> None:
         """Record that the client was shown exactly the provider's bytes."""
-        self._seen = None
+        self._client_chunks = None
 
-    def show_failure(self, data: bytes) -> None:
+    def add_error_bytes(self, data: bytes) -> None:
         """Record our error, shown to the client after the part of the provider's bytes that was relayed."""
-        if self._seen is None:
-            self._seen = [self.said[: self.relayed_bytes]]
-        self._seen.append(data)
+        if self._client_chunks is None:
+            self._client_chunks = [self.provider_bytes[: self.relayed_bytes]]
+        self._client_chunks.append(data)
 
     @property
-    def said(self) -> bytes:
+    def provider_bytes(self) -> bytes:
         """All bytes from the provider so far."""
-        return b"".join(self._said)
+        return b"".join(self._provider_chunks)
 
     def fail(self, status: int, error: str) -> None:
         """Record that the answer failed."""
         self.end, self.status, self.error = TurnEnd.FAILED, status, error
 
-    def settle(self, facts: Facts) -> None:
+    def set_facts(self, facts: Facts) -> None:
         """Record finish reason, usage, id and model of a relayed answer."""
         self.finish, self.usage, self.answer_id = facts.finish, facts.usage, facts.id
         self.model = facts.model or self.model
@@ -155,8 +155,8 @@ class TurnBuilder:
                 request=incoming.body,
                 splices=self.splices if self.translated is None else (),
                 translated=self.translated,
-                said=self.said,
-                seen=None if self._seen is None else b"".join(self._seen),
+                said=self.provider_bytes,
+                seen=None if self._client_chunks is None else b"".join(self._client_chunks),
             ),
             finish=self.finish,
             usage=self.usage,
@@ -182,12 +182,12 @@ class TurnBuilder:
             (b"x-metaclaw-generation", str(self.stamp.generation).encode()),
             (b"x-metaclaw-policy", str(self.stamp.policy_version).encode()),
             (b"x-metaclaw-skills", ",".join(self.stamp.skills).encode()),
-            (b"x-metaclaw-listed", ",".join(self.listed).encode()),
+            (b"x-metaclaw-listed", ",".join(self.listed_skills).encode()),
             *held,
         ]
 
 
-class Relayed(msgspec.Struct, frozen=True, gc=False):
+class RelayedAnswer(msgspec.Struct, frozen=True, gc=False):
     """The provider answers in the client's wire; `headers` are those the client may see.
 
     A stream has been read up to the end of `opening`. A whole answer has been read completely, and `facts` describes it. An error
@@ -209,7 +209,7 @@ class Relayed(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TranslatedAnswer:
     """The provider answers in another wire than the client's: it was sent `body`, in `wire`.
 
     A stream has been read up to the end of `opening`; a whole answer is `completion`. An error response has neither.
@@ -231,7 +231,7 @@ class Translated:
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedAnswer:
     """A model answers in deltas."""
 
     deltas: AsyncGenerator[Delta, None]
@@ -242,7 +242,7 @@ class Generated:
         await self.deltas.aclose()
 
 
-Opened: TypeAlias = Relayed | Translated | Generated
+OpenedAnswer: TypeAlias = RelayedAnswer | TranslatedAnswer | GeneratedAnswer
 
 
 def raw_headers(headers: Headers) -> RawHeaders:
@@ -252,7 +252,7 @@ def raw_headers(headers: Headers) -> RawHeaders:
     ]
 
 
-async def relay(builder: TurnBuilder, opened: Relayed, client: Client) -> bytes:
+async def relay(builder: TurnBuilder, opened: RelayedAnswer, client: Client) -> bytes:
     """Send the provider's bytes to a client of the same wire."""
     raw = raw_headers(opened.headers) + builder.headers()
     builder.streamed = opened.opening is not None
@@ -263,19 +263,19 @@ async def relay(builder: TurnBuilder, opened: Relayed, client: Client) -> bytes:
     return await _relay_whole(builder, opened, raw, client)
 
 
-async def _relay_stream(builder: TurnBuilder, opened: Relayed, opening: bytes, client: Client) -> bytes:
+async def _relay_stream(builder: TurnBuilder, opened: RelayedAnswer, opening: bytes, client: Client) -> bytes:
     hold, footer = TailHold(builder.incoming.wire), builder.footer
     is_whole = False
 
     def take(chunk: bytes) -> bool:
-        builder.say(chunk)
+        builder.add_provider_bytes(chunk)
         return pass_on(chunk)
 
     def pass_on(chunk: bytes) -> bool:
         nonlocal is_whole
         if footer is not None:
             chunk = footer.feed(chunk)
-            builder.show(chunk)
+            builder.add_client_bytes(chunk)
         released = hold.feed(chunk)
         is_whole = hold.terminal and hold.held().endswith(BLANK_LINES)
         if not released:
@@ -293,11 +293,11 @@ async def _relay_stream(builder: TurnBuilder, opened: Relayed, opening: bytes, c
             break
     if footer is not None:
         rest = footer.close()
-        builder.show(rest)
+        builder.add_client_bytes(rest)
         if released := hold.feed(rest):
             client.send(released)
         if not footer.is_added:
-            builder.show_as_said()
+            builder.drop_client_bytes()
     settle_relayed(builder, terminal=hold.terminal)
     return hold.held()
 
@@ -314,8 +314,8 @@ async def linger(chunks: AsyncIterator[bytes]) -> None:
 
 def settle_relayed(builder: TurnBuilder, *, terminal: bool, facts: Facts | None = None) -> None:
     """Record finish reason, usage, id and model of a stream. Raises UpstreamError if it ended too early."""
-    facts = facts or streamed_facts(builder.incoming.wire, builder.said)
-    builder.settle(facts)
+    facts = facts or streamed_facts(builder.incoming.wire, builder.provider_bytes)
+    builder.set_facts(facts)
     if facts.error is not None:
         builder.fail(builder.status, facts.error)
     elif terminal or facts.finish is not None:
@@ -329,25 +329,25 @@ def broken_off(builder: TurnBuilder) -> UpstreamError:
     return UpstreamError(f"provider {builder.provider} ended its stream before the answer was complete")
 
 
-async def _relay_whole(builder: TurnBuilder, opened: Relayed, headers: RawHeaders, client: Client) -> bytes:
+async def _relay_whole(builder: TurnBuilder, opened: RelayedAnswer, headers: RawHeaders, client: Client) -> bytes:
     facts = opened.facts
     if facts is None:
         message, _ = parse_error(opened.status, await builder.gather(opened.reply))
         builder.fail(opened.status, message)
     else:
-        builder.settle(facts)
+        builder.set_facts(facts)
         builder.end = TurnEnd.COMPLETED
     client.defer(opened.status, headers)
-    body = builder.said
+    body = builder.provider_bytes
     if builder.footer is None or facts is None:
         return body
     body = builder.footer.whole(body)
     if builder.footer.is_added:
-        builder.show(body)
+        builder.add_client_bytes(body)
     return body
 
 
-async def translate(builder: TurnBuilder, opened: Translated, client: Client) -> bytes:
+async def translate(builder: TurnBuilder, opened: TranslatedAnswer, client: Client) -> bytes:
     """Write the provider's answer in the client's wire, which is a different one."""
     reply = opened.reply
     if opened.completion is not None:
@@ -360,7 +360,7 @@ async def translate(builder: TurnBuilder, opened: Translated, client: Client) ->
     message, code = parse_error(reply.status, await builder.gather(reply))
     body = wire_format(builder.incoming.wire).error_body(reply.status, message, code, None)
     builder.fail(reply.status, message)
-    builder.show(body)
+    builder.add_client_bytes(body)
     retry_after = raw_headers([(name.lower(), value) for name, value in reply.headers if name.lower() == "retry-after"])
     client.defer(reply.status, JSON_HEADERS + retry_after + builder.headers())
     return body
@@ -387,7 +387,7 @@ async def _render_stream(builder: TurnBuilder, deltas: AsyncIterator[Delta], req
         data = writer.write(delta)
         if builder.footer is not None:
             data = builder.footer.feed(data)
-        builder.show(data)
+        builder.add_client_bytes(data)
         match delta:
             case Begin():
                 builder.answer_id, builder.model = delta.id, delta.model or builder.model
@@ -417,7 +417,7 @@ def render_whole(builder: TurnBuilder, completion: Completion, request: ChatRequ
     body = wire_format(builder.incoming.wire).render_answer(completion, request)
     if builder.footer is not None:
         body = builder.footer.whole(body)
-    builder.show(body)
+    builder.add_client_bytes(body)
     builder.answer_id, builder.model = completion.id, completion.model or builder.model
     return body
 
@@ -434,7 +434,7 @@ async def provider_deltas(builder: TurnBuilder, opening: bytes, chunks: AsyncIte
     for delta in reader.feed(opening):
         yield delta
     async for chunk in chunks:
-        builder.say(chunk)
+        builder.add_provider_bytes(chunk)
         for delta in reader.feed(chunk):
             yield delta
     for delta in reader.close():

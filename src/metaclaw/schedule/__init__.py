@@ -2,4 +2,4 @@
 
 from metaclaw.schedule.assembly import build_windows, connect_google, read_calendars, try_inputs
 from metaclaw.schedule.presence import Traffic
-from metaclaw.schedule.windows import ManualWindows, ScheduledWindows, SharedWindows, facts_of
+from metaclaw.schedule.training_windows import ManualWindows, ScheduledWindows, SharedWindows, facts_of

@@ -17,7 +17,7 @@ from metaclaw.schedule.forecast import Habits, read_history
 from metaclaw.schedule.input import ASK_OPEN_S, FallbackSource, InputSource, SignalError
 from metaclaw.schedule.machine_load import MachineLoad
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
-from metaclaw.schedule.windows import Announce, ManualWindows, ScheduledWindows
+from metaclaw.schedule.training_windows import Announce, ManualWindows, ScheduledWindows
 
 _TRY_S: Final = 3.0
 

@@ -142,27 +142,27 @@ class Traffic:
         self._last = clock()
         self._has_come = False
         self._answers = 0
-        self._is_main_answered = False
+        self._is_answering_main = False
         self._hear: Callable[[], None] | None = None
         self._patience: Callable[[], Patience] | None = None
-        self._is_alone: Callable[[], bool] = lambda: True
+        self._is_only_signal: Callable[[], bool] = lambda: True
 
-    def on_main_turn(self, hear: Callable[[], None], patience: Callable[[], Patience], is_alone: Callable[[], bool]) -> None:
+    def connect(self, hear: Callable[[], None], patience: Callable[[], Patience], is_only_signal: Callable[[], bool]) -> None:
         """Call `hear` at once when a main turn begins, and when the last answer is out. It must not block."""
-        self._hear, self._patience, self._is_alone = hear, patience, is_alone
+        self._hear, self._patience, self._is_only_signal = hear, patience, is_only_signal
 
     def began(self, kind: TurnKind) -> None:
         """Record the beginning of a request."""
         self._answers += 1
         if kind is TurnKind.MAIN:
-            self._is_main_answered = True
+            self._is_answering_main = True
             self._active()
 
     def ended(self) -> None:
         """Record the end of an answer. Its kind is unknown, so that presence ends with the last of all answers."""
         self._answers -= 1
-        if self._answers == 0 and self._is_main_answered:
-            self._is_main_answered = False
+        if self._answers == 0 and self._is_answering_main:
+            self._is_answering_main = False
             self._active()
 
     def jumped(self) -> None:
@@ -171,7 +171,7 @@ class Traffic:
 
     def read(self, now: datetime) -> Reading:
         """How long ago the last main turn was."""
-        if self._is_main_answered:
+        if self._is_answering_main:
             return Reading(Presence.PRESENT, "a main turn is being answered")
         silence_s = max(0.0, self._clock() - self._last)
         last = f"last main turn {ago(silence_s)}" if self._has_come else "no main turn yet"
@@ -180,8 +180,8 @@ class Traffic:
         patience = self._patience()
         if self._has_come and silence_s < patience.present_s:
             return Reading(Presence.PRESENT, last, now + timedelta(seconds=patience.present_s - silence_s))
-        if not self._is_alone():
-            return Reading(Presence.UNKNOWN, f"{last}; the keyboard knows better")
+        if not self._is_only_signal():
+            return Reading(Presence.UNKNOWN, f"{last}; keyboard and mouse decide")
         if silence_s < patience.away_s:
             return Reading(Presence.UNKNOWN, last, now + timedelta(seconds=patience.away_s - silence_s))
         return Reading(Presence.AWAY, f"no main turn for {ago(silence_s).removesuffix(' ago')}")

@@ -68,7 +68,7 @@ from metaclaw.skills.gate.evidence import (
     replays_in_words,
     trial_prior,
 )
-from metaclaw.skills.gate.gate import Admission, Gate, GateMode, Objection, Replaying, lint
+from metaclaw.skills.gate.gate import Gate, GateMode, GateResult, Objection, Replaying, lint
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library import SkillLibrary
 from metaclaw.skills.library_view import Budgets, Fate, LibraryView, Selection, SkillExplanation, explain
@@ -82,14 +82,14 @@ from metaclaw.skills.rules import (
     RuleFields,
     can_hold,
     find_same,
+    free_name,
     is_emphatic,
     is_rule,
-    named_apart,
-    own_name,
     plain_words,
     question_of,
     rule_example,
     rule_examples,
     rule_name,
+    with_free_name,
 )
 from metaclaw.skills.transfer import read_pack, read_rules, render_section, vouched, with_section, write_pack

@@ -18,7 +18,7 @@ from metaclaw.skills.checks.syntax import parse_check
 from metaclaw.skills.failure_groups import Failure, FailureGroup
 from metaclaw.skills.fields import applying, is_stated, is_untouchable
 from metaclaw.skills.gate.gate import MOST_CHANGED_LINES, changed_lines
-from metaclaw.skills.rules import own_name
+from metaclaw.skills.rules import free_name
 from metaclaw.text import answer_documents, cut_middle, fair_shares
 
 Render = Callable[[Step], str]
@@ -290,7 +290,7 @@ class Evolver:
         names = {str(skill.name) for skill in near} | {str(other.skill.name) for other in beside}
         examples = [example for example in one.examples if len(example) <= _MAX_EXAMPLE_CHARS][:MOST_EXAMPLES]
         skill = Skill(
-            name=edited.name if edited else own_name(one.name, lambda name: name in names or self.is_taken(name)),
+            name=edited.name if edited else free_name(one.name, lambda name: name in names or self.is_taken(name)),
             trigger=one.trigger,
             body=one.body,
             category=(one.category or (edited.category if edited else None) or "learned")[:_MAX_CATEGORY_CHARS],
@@ -305,7 +305,7 @@ class Evolver:
     def _as_refused(self, kind: FailureGroup, one: WrittenSkill) -> Proposal:
         """A refused skill, redacted and cut, for people to read."""
         skill = Skill(
-            name=own_name(self.redact(one.name.replace("-", " ")), lambda name: False),
+            name=free_name(self.redact(one.name.replace("-", " ")), lambda name: False),
             trigger=self.redact(one.trigger)[:MAX_TRIGGER_CHARS] or "(missing)",
             body=self.redact(one.body)[:MAX_BODY_CHARS] or "(missing)",
             category="learned",

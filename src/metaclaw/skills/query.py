@@ -9,7 +9,7 @@ known to add; brackets, tags and colons that people write ("[WIP]", "<rules>", "
 
 import re
 
-from metaclaw.text import CLIENT_OUTPUT_TAGS, CLIENT_TAGS
+from metaclaw.text import CLIENT_OUTPUT_TAGS, CLIENT_TAGS, keep_ends
 
 _TAG = f"{CLIENT_TAGS}|{CLIENT_OUTPUT_TAGS}"
 _FRAME = r"(?:[A-Z]+_)*(?:INTERNAL_CONTEXT|UNTRUSTED_CONTENT)"
@@ -114,7 +114,7 @@ _NOT_A_SENDER = frozenset(("fix", "bug", "note", "todo", "task", "question", "up
 def query_text(task: str) -> str:
     """The user's own words in a message, on one line; may be empty. On the request path: a pattern is tried only if its characters
     occur."""
-    text = _ends(_without_blocks_at_ends(task) if "<" in task else task).replace("\r\n", "\n")
+    text = keep_ends(_without_blocks_at_ends(task) if "<" in task else task, _HEAD_CHARS, _TAIL_CHARS).replace("\r\n", "\n")
     text = DATA_URL.sub(" ", text) if "data:" in text else text
     if _has_sign_of_lines(text):
         # Each match is a whole line, so a text of one line is matched once, not searched from every character.
@@ -124,7 +124,7 @@ def query_text(task: str) -> str:
     text = FENCE.sub(_without_metadata, text) if "```" in text else text
     text = BARE_JSON_LINE.sub(_without_metadata, text) if "{" in text else text
     if "[" in text or "<" in text:
-        text = NOTES.sub(" ", ENVELOPE.sub(_sender_unless_metadata, QUOTED_REPLY.sub("\n", text)))
+        text = NOTES.sub(" ", ENVELOPE.sub(_keep_label, QUOTED_REPLY.sub("\n", text)))
     text = URL.sub(_words_of_url, text) if "://" in text else text
     text = _without_identifiers(text)
     tail = CLIENT_TAIL.search(text) if "\n" in text else CLIENT_TAIL.match(text)
@@ -136,12 +136,6 @@ def _has_sign_of_lines(text: str) -> bool:
         if sign in text:
             return True
     return False
-
-
-def _ends(text: str) -> str:
-    if len(text) <= _HEAD_CHARS + _TAIL_CHARS:
-        return text
-    return text[:_HEAD_CHARS] + "\n" + text[-_TAIL_CHARS:]
 
 
 def _without_blocks_at_ends(text: str) -> str:
@@ -197,7 +191,7 @@ def _without_metadata(match: re.Match[str]) -> str:
     return " " if METADATA_KEY.search(match[0]) else match[0]
 
 
-def _sender_unless_metadata(match: re.Match[str]) -> str:
+def _keep_label(match: re.Match[str]) -> str:
     """Drop an envelope and the sender's name after it, but keep a word such as "fix:"."""
     sender = match["sender"] or ""
     return sender if sender.strip(" :").casefold() in _NOT_A_SENDER else ""

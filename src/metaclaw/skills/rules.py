@@ -102,7 +102,7 @@ def new_rule(fields: RuleFields, known: Callable[[str], Skill | None], today: da
         return other is not None and not same_rule(other, rule)
 
     wanted = slug([fields.get("name", "")])
-    return replace(rule, name=own_name(wanted, is_taken) if wanted else rule_name(text, rule.trigger, kind, is_taken))
+    return replace(rule, name=free_name(wanted, is_taken) if wanted else rule_name(text, rule.trigger, kind, is_taken))
 
 
 def changed_rule(skill: Skill, fields: RuleFields, today: date) -> Skill:
@@ -275,7 +275,7 @@ def rule_name(text: str, when: str, kind: str, is_taken: Callable[[str], bool]) 
     """A readable name: the first words of the text without its opening; if the script is not Latin, the kind and some words of the
     text in English."""
     about = _in_english(text) or _in_english(when)
-    return own_name(_readable(text) or (f"{kind}-{about}" if about else kind), is_taken)
+    return free_name(_readable(text) or (f"{kind}-{about}" if about else kind), is_taken)
 
 
 def _readable(text: str) -> str:
@@ -306,7 +306,7 @@ def numbered(name: str) -> Iterator[SkillName]:
         yield SkillName(f"{name}-{number}")
 
 
-def own_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
+def free_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
     """A valid name that is not taken: the wanted one, or with a number. Raises SkillError if all numbers are taken."""
     base = slug([wanted]) or "skill"
     free = next((name for name in numbered(base) if not is_taken(name)), None)
@@ -315,7 +315,7 @@ def own_name(wanted: str, is_taken: Callable[[str], bool]) -> SkillName:
     return free
 
 
-def named_apart(skill: Skill, in_force: Callable[[SkillName], Skill | None]) -> Skill:
+def with_free_name(skill: Skill, in_force: Callable[[SkillName], Skill | None]) -> Skill:
     """The skill with the name under which the same text of the same person is in force, or else with a free name."""
     known = {name: in_force(name) for name in numbered(skill.name)}
     same = (name for name, other in known.items() if other is not None and _says_the_same(other, skill))

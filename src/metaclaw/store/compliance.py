@@ -226,7 +226,7 @@ class SqlCompliance:
     def _announce(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
         """Append an event for each broken rule that was in the prompt, and a notice for the first event of a rule on a day."""
         broken = [(turn, outcome) for turn, outcome in found if outcome.result is RuleResult.BROKEN]
-        if not any(outcome.is_told for _, outcome in broken):
+        if not any(outcome.is_shown for _, outcome in broken):
             return
         is_mine = rule_counts.c.rule.in_({pack_text(outcome.rule) for _, outcome in broken})
         query = select(rule_counts.c.rule, rule_counts.c.day, func.sum(rule_counts.c.times)).where(
@@ -238,7 +238,7 @@ class SqlCompliance:
         told: list[tuple[str, dict[str, Json]]] = []
         for turn, outcome in broken:
             rule = pack_text(outcome.rule)
-            if outcome.is_told:
+            if outcome.is_shown:
                 so_far = sum(count for (name, _), count in times.items() if name == rule)
                 told += _events_of(turn, outcome, so_far + 1, is_first=not times[rule, turn.day])
             times[rule, turn.day] += 1

@@ -12,6 +12,7 @@ from metaclaw.text.excerpts import (
     hides_characters,
     hides_text,
     json_documents,
+    keep_ends,
     may_contain_hidden,
     shorten,
     visible_form,

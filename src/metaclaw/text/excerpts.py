@@ -44,6 +44,11 @@ def cut_middle(text: str, limit: int) -> str:
     return f"{text[: keep - keep // 2]}{note}{text[len(text) - keep // 2 :]}"
 
 
+def keep_ends(text: str, head: int, tail: int, between: str = "\n") -> str:
+    """The text; if it is longer than `head + tail` characters, that much of its beginning and of its end."""
+    return text if len(text) <= head + tail else f"{text[:head]}{between}{text[-tail:]}"
+
+
 def shorten(text: str, limit: int) -> str:
     """The text on one line, cut after `limit` characters."""
     line = " ".join(text.split())

@@ -92,11 +92,6 @@ def absorbed_by(parent: frozenset[SkillName], findings: Mapping[SkillName, Absor
     return (parent - lost) | gained
 
 
-def coming_back(absorbed: Mapping[int, frozenset[SkillName]], leaving: int, returning: int) -> frozenset[SkillName]:
-    """The skills that are placed again when version `returning` answers in place of version `leaving`."""
-    return absorbed.get(leaving, frozenset()) - absorbed.get(returning, frozenset())
-
-
 def _finding(absorbed: float, needed: float, scores: Sequence[float], rules: AbsorptionRules) -> Absorption:
     if needed >= 1 / rules.alpha:
         return Absorption.NEEDED

@@ -147,12 +147,6 @@ def echoes(question: str, text: str) -> bool:
     return shared >= 0.8 * len(asked) and shared >= 0.8 * len(answered)
 
 
-def distinct_share(answers: Sequence[HeldOutAnswer]) -> float:
-    """The number of distinct answers per distinct question."""
-    first = _first_answers(answers)
-    return len(set(first)) / len(first) if first else 1.0
-
-
 def _run_share(text: str) -> float:
     if not text:
         return 0.0

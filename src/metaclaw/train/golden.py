@@ -136,14 +136,6 @@ class GoldenScore:
         """The share of items that passed."""
         return sum(self.passed.values()) / len(self.passed)
 
-    def by_category(self, items: Sequence[GoldenItem]) -> dict[str, tuple[int, int]]:
-        """The numbers of passed and tried items of each category."""
-        counts: dict[str, tuple[int, int]] = {}
-        for item in items:
-            passed, tried = counts.get(item.category, (0, 0))
-            counts[item.category] = (passed + self.passed[item.name], tried + 1)
-        return counts
-
 
 @dataclass(frozen=True, slots=True)
 class GoldenRules:
@@ -229,17 +221,6 @@ def golden_version(items: Sequence[GoldenItem]) -> str:
         content = item.name, item.request, patterns, wanted.whole_json, sorted(wanted.keys or ()), calls, item.reference
         digest.update(repr(content).encode())
     return digest.hexdigest()[:16]
-
-
-def golden_score(
-    items: Sequence[GoldenItem], answers: Sequence[GoldenAnswer], logprobs: Sequence[Sequence[float]] = ()
-) -> GoldenScore:
-    """The score of one answer to each item. `logprobs` are those of each reference's tokens, if they were measured."""
-    passed = {item.name: item.passes(answer) for item, answer in zip(items, answers, strict=True)}
-    if not logprobs:
-        return GoldenScore(passed)
-    pairs = zip(items, logprobs, strict=True)
-    return GoldenScore(passed, {item.name: math.fsum(values) / len(values) for item, values in pairs})
 
 
 def reference_pairs(

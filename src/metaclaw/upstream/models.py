@@ -19,6 +19,7 @@ import msgspec
 from metaclaw.domain.chat import ChatRequest, Completion, Message, Role, Text, Usage, Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, ModelProvider, Purpose, Reply
+from metaclaw.text import keep_ends
 from metaclaw.upstream.endpoint import gather_body
 from metaclaw.upstream.routing import is_missing_route, moves_on
 from metaclaw.upstream.transport import TIMEOUT
@@ -370,7 +371,8 @@ class HttpEmbeddings:
         try:
             async with asyncio.timeout(self._timeout_s):
                 redacted = await anyio.to_thread.run_sync(self._redact, texts)
-                body = encode_json({"model": self._model, "input": [_ends(text) for text in redacted]})
+                inputs = [keep_ends(text, _HEAD_CHARS, _TAIL_CHARS, " ") for text in redacted]
+                body = encode_json({"model": self._model, "input": inputs})
                 return self._read(await self._call(body), len(texts))
         except TimeoutError as cause:
             message = f"{self._who} gave no embeddings within {self._timeout_s:g} s"
@@ -399,7 +401,3 @@ class HttpEmbeddings:
         if not all(isfinite(sum(item.embedding)) for item in data):
             raise UpstreamError(f"{self._who} sent an embedding that is not finite")
         return [array("f", item.embedding).tobytes() for item in data]
-
-
-def _ends(text: str) -> str:
-    return text if len(text) <= _HEAD_CHARS + _TAIL_CHARS else f"{text[:_HEAD_CHARS]} {text[-_TAIL_CHARS:]}"

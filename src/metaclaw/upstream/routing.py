@@ -43,11 +43,11 @@ class Destination:
     leads: bool = False
     own: tuple[str, ...] = ()
 
-    def lists(self, model: str) -> bool:
+    def offers(self, model: str) -> bool:
         """Whether it lists the model, also as `provider/model`."""
         return model in self.models or f"{self.name}/{model}" in self.models or model in self.own
 
-    def spells(self, model: str) -> str:
+    def local_name(self, model: str) -> str:
         """The model's name at this provider: without the prefix `provider/`."""
         return model.removeprefix(f"{self.name}/")
 
@@ -72,19 +72,19 @@ def candidates(providers: Sequence[Destination], wire: Wire, model: str) -> tupl
     """
     if not providers:
         return ()
-    listing = sorted((provider for provider in providers if provider.lists(model)), key=lambda provider: not provider.leads)
+    listing = sorted((provider for provider in providers if provider.offers(model)), key=lambda provider: not provider.leads)
     if not listing:
         listing = [_pick(providers, wire, model)]
-    bare = listing[0].spells(model)
-    listing += [provider for provider in providers if provider.lists(bare) and provider not in listing]
+    bare = listing[0].local_name(model)
+    listing += [provider for provider in providers if provider.offers(bare) and provider not in listing]
     fallbacks = [provider for provider in providers if (provider.leads or not provider.models) and provider not in listing]
     first, *rest = [*listing, *fallbacks]
     followers = [provider for provider in rest if not provider.is_passthrough or _same_vendor(provider, wire)]
-    return tuple(ProviderCandidate(provider.name, provider.spells(bare)) for provider in (first, *followers))
+    return tuple(ProviderCandidate(provider.name, provider.local_name(bare)) for provider in (first, *followers))
 
 
 def _pick(providers: Sequence[Destination], wire: Wire, model: str) -> Destination:
-    by_name = (provider for provider in providers if provider.spells(model) != model)
+    by_name = (provider for provider in providers if provider.local_name(model) != model)
     leading = (provider for provider in providers if provider.leads)
     by_wire = (provider for provider in providers if wire in provider.wires)
     return next(by_name, None) or next(leading, None) or next(by_wire, providers[0])
@@ -295,7 +295,7 @@ class ProviderReachability:
 
 _NO_ROUTE = frozenset({404, 405, 501})
 # Words in the message of a 404 about a missing model or object, on a path that exists.
-_OF_A_THING = re.compile(r"\b(?:models?|deployment|id|ids|previous|response with|conversation|item)\b", re.IGNORECASE)
+_ABOUT_AN_OBJECT = re.compile(r"\b(?:models?|deployment|id|ids|previous|response with|conversation|item)\b", re.IGNORECASE)
 
 
 def may_lack_route(status: int) -> bool:
@@ -315,7 +315,7 @@ def is_missing_route(status: int, body: bytes) -> bool:
     if isinstance(error, Mapping) and error.get("param"):
         return False
     message, code = parse_error(status, body)
-    return not body.strip() or not (_OF_A_THING.search(message) or "model" in code.lower())
+    return not body.strip() or not (_ABOUT_AN_OBJECT.search(message) or "model" in code.lower())
 
 
 class AssumedWires:

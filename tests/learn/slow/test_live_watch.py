@@ -10,7 +10,7 @@ from metaclaw.domain.ids import SessionId
 from metaclaw.domain.policy import PolicyState, Weights
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict
-from metaclaw.learn.slow.versions import BY_A_PERSON
+from metaclaw.learn.slow.serving_versions import BY_A_PERSON
 from metaclaw.train.live import LiveRuling
 from tests.learn.slow.stage import STARS, Stage
 

@@ -476,16 +476,16 @@ def test_a_day_without_a_window_is_told_with_its_reason_and_what_to_do() -> None
     starvation = Starvation(windows, lambda: clock[0])
     windows.shut("traffic: a main turn")
     clock[0] = 86_399.0
-    assert starvation.told(LoopState.SHUT) is None
+    assert starvation.warning(LoopState.SHUT) is None
     clock[0] = 90_000.0
-    told = starvation.told(LoopState.SHUT)
+    told = starvation.warning(LoopState.SHUT)
     assert told is not None
     assert "waits for a window for 25 h (traffic: a main turn)" in told
     assert "metaclaw policy train" in told
-    assert starvation.told(LoopState.WAITING) is None
+    assert starvation.warning(LoopState.WAITING) is None
     windows.open("you are away")
-    assert starvation.told(LoopState.SHUT) is None
+    assert starvation.warning(LoopState.SHUT) is None
     windows.shut("you are back")
-    assert starvation.told(LoopState.TRAINING) is None
+    assert starvation.warning(LoopState.TRAINING) is None
     clock[0] = 180_000.0
-    assert starvation.told(LoopState.TRAINING) is not None
+    assert starvation.warning(LoopState.TRAINING) is not None

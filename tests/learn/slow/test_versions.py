@@ -8,7 +8,7 @@ from anyio import wait_all_tasks_blocked
 from metaclaw.domain.ids import SessionId, SkillName
 from metaclaw.domain.policy import Serving, Weights
 from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
-from metaclaw.learn.slow.versions import Versions
+from metaclaw.learn.slow.serving_versions import Versions
 from metaclaw.store import LedgerReader, RefusedError, SqlPolicies, open_database
 from metaclaw.upstream import PolicySlot
 

@@ -1,6 +1,7 @@
 """The text of a check: read, written, and refused with a remedy."""
 
 import json
+import textwrap
 
 import pytest
 from hypothesis import example, given
@@ -11,7 +12,6 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.errors import SkillError
 from metaclaw.skills import check_of, parse_check, parse_skill, render_skill, waits_for_person
-from metaclaw.skills.checks.syntax import render_check
 
 _PROGRAM = "import json, sys\n\nanswer = json.load(sys.stdin)\nsys.exit(0 if answer['text'] else 1)\n"
 
@@ -77,6 +77,25 @@ def _is_pattern(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def render_check(check: Check) -> str:
+    """The text of a check."""
+    match check:
+        case PatternCheck():
+            head = f"{'pattern' if check.must_match else 'not'}{_render_where(check.where)}: "
+            # A pattern that looks like the sign `|` is written on the line below.
+            return head + (f"|\n  {check.pattern}" if check.pattern[0] in "|>" else check.pattern)
+        case SchemaCheck():
+            return f"schema{_render_where(check.where)}: {json.dumps(dict(check.schema), ensure_ascii=False)}"
+        case ProgramCheck():
+            return "program: |\n" + textwrap.indent(check.source, "  ")
+
+
+def _render_where(where: Where) -> str:
+    if where.place is Place.ANSWER:
+        return ""
+    return " in calls" if where.tool is None else f" in calls of {where.tool}"
 
 
 @given(_checks)

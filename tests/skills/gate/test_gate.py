@@ -8,7 +8,7 @@ import pytest
 from metaclaw.domain.candidate import Proposal, Standing
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill, SkillState
-from metaclaw.skills import Admission, Gate, GateMode, IndexLibrary, Objection, Replaying
+from metaclaw.skills import Gate, GateMode, GateResult, IndexLibrary, Objection, Replaying
 from metaclaw.skills.index import SkillIndex
 from tests.skills.gate.replays import Replays, U, breaks, changes_nothing, fixes, probes, proposal, skill
 
@@ -26,7 +26,7 @@ def said(text: str, name: str = "said", scope: str | None = "user:anna") -> Prop
     return proposal(Skill(SkillName(name), trigger, text, scope=scope, author=Authorship.INSTRUCTION), said=True)
 
 
-async def admitted(mode: GateMode, of: Proposal | None = None, *known: Skill, answer: object = fixes) -> tuple[Admission, Replays]:
+async def admitted(mode: GateMode, of: Proposal | None = None, *known: Skill, answer: object = fixes) -> tuple[GateResult, Replays]:
     replays = Replays(answer)  # type: ignore[arg-type]
     return await Gate(mode, replays).admit(of or proposal(), library(*known), Replaying(probes(4, 6), "m")), replays
 

@@ -56,7 +56,7 @@ def test_clip_ranges_are_sent_as_ratios() -> None:
 
 def test_cross_entropy_is_weighed_where_weights_are_summed_and_told_by_cispo_where_they_are_averaged() -> None:
     loss = Loss(LossKind.CROSS_ENTROPY)
-    assert objective(loss, Reduction.SUM) == Objective("cross_entropy", None, weighs=True)
+    assert objective(loss, Reduction.SUM) == Objective("cross_entropy", None, sends_weights=True)
     assert objective(loss, Reduction.MEAN) == Objective("cispo", {"clip_low_threshold": 1.0, "clip_high_threshold": 1.0})
 
 

@@ -28,7 +28,7 @@ class Context(Protocol):
     def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
 
 
-Turns: TypeAlias = tuple[Tensor, Tensor]
+Rotations: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines of each row's position."""
 
 
@@ -169,16 +169,16 @@ def choose_kernel(device: torch.device, dtype: torch.dtype) -> Kernel:
     return FlashOnCuda(device) if device.type == "cuda" and dtype != torch.float32 else Plain()
 
 
-def rotary_turns(shape: Shape, positions: Tensor) -> Turns:
+def rotary_angles(shape: Shape, positions: Tensor) -> Rotations:
     """Cosines and sines for these positions, by row, in single precision."""
     exponents = torch.arange(0, shape.head_width, 2, dtype=torch.float32, device=positions.device) / shape.head_width
     angles = torch.outer(positions.float(), 1.0 / shape.rope_theta**exponents).unsqueeze(1)
     return angles.cos(), angles.sin()
 
 
-def rotate(rows: Tensor, turns: Turns, *, back: bool = False) -> Tensor:
+def rotate(rows: Tensor, rotations: Rotations, *, back: bool = False) -> Tensor:
     """Rotate rows of heads by their position; the pairs of a head are its two halves."""
-    cosines, sines = turns
+    cosines, sines = rotations
     one, two = rows.chunk(2, dim=-1)
     turned = torch.empty(rows.shape, dtype=cosines.dtype, device=rows.device)
     sign = -1.0 if back else 1.0
@@ -187,9 +187,9 @@ def rotate(rows: Tensor, turns: Turns, *, back: bool = False) -> Tensor:
     return turned.to(rows.dtype)
 
 
-def attend(mixed: Tensor, turns: Turns, packed: Packed, shape: Shape, kernel: Kernel) -> Tensor:
+def attend(mixed: Tensor, rotations: Rotations, packed: Packed, shape: Shape, kernel: Kernel) -> Tensor:
     """Attention's output for rows of queries, keys and values (not rotated, side by side)."""
-    out: Tensor = _Attention.apply(mixed, turns, packed, shape, kernel)  # type: ignore[no-untyped-call]
+    out: Tensor = _Attention.apply(mixed, rotations, packed, shape, kernel)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -199,22 +199,22 @@ class _Context(Context, Protocol):
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: _Context, mixed: Tensor, turns: Turns, packed: Packed, shape: Shape, kernel: Kernel) -> Tensor:
+    def forward(ctx: _Context, mixed: Tensor, rotations: Rotations, packed: Packed, shape: Shape, kernel: Kernel) -> Tensor:
         by_head = mixed.view(len(mixed), -1, shape.head_width)
-        turned = rotate(by_head[:, : shape.heads + shape.kv_heads], turns)
+        turned = rotate(by_head[:, : shape.heads + shape.kv_heads], rotations)
         heads = Heads(turned[:, : shape.heads], turned[:, shape.heads :], by_head[:, shape.heads + shape.kv_heads :])
         out, lse = _forward(heads, packed, kernel)
-        ctx.save_for_backward(*heads, out, lse, *turns)
+        ctx.save_for_backward(*heads, out, lse, *rotations)
         ctx.plan = (packed, kernel)
         return out.flatten(1)
 
     @staticmethod
     def backward(ctx: _Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, out, lse, *turns = ctx.saved_tensors
+        q, k, v, out, lse, *rotations = ctx.saved_tensors
         packed, kernel = ctx.plan
         heads = Heads(q, k, v)
         by_head = _backward(grads[0].view_as(out), heads, out, lse, packed, kernel)
-        turned = rotate(torch.cat((by_head.q, by_head.k), dim=1), (turns[0], turns[1]), back=True)
+        turned = rotate(torch.cat((by_head.q, by_head.k), dim=1), (rotations[0], rotations[1]), back=True)
         return torch.cat((turned, by_head.v), dim=1).flatten(1), None, None, None, None
 
 

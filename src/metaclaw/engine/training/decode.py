@@ -16,7 +16,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.llama import Linear, can_pack, interleave, make_linear, rotary_turns
+from metaclaw.engine.llama import Linear, can_pack, interleave, make_linear, rotary_angles
 from metaclaw.errors import TrainingError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Stack:
         self._sizes = {name: tensor.shape for name, tensor in tensors.items()}
         self._held: dict[str, Tensor] = {}
         self._products: dict[str, Linear] = {}
-        self._turns = rotary_turns(shape, shape.positions).to(self.device)
+        self._rotations = rotary_angles(shape, shape.positions).to(self.device)
         self.replace(tensors)
 
     @torch.inference_mode()
@@ -87,15 +87,15 @@ class Stack:
         """The embeddings of tokens."""
         return self._held["embedding"][tokens]
 
-    def turns(self, positions: Tensor) -> Tensor:
+    def rotations(self, positions: Tensor) -> Tensor:
         """The rotary embeddings of these positions: one complex number for each pair."""
-        return self._turns[positions].unsqueeze(1)
+        return self._rotations[positions].unsqueeze(1)
 
-    def run(self, rows: Tensor, turns: Tensor, attend: Attend) -> Tensor:
+    def run(self, rows: Tensor, rotations: Tensor, attend: Attend) -> Tensor:
         """Run all layers over the rows, in place."""
         for number, layer in enumerate(self._layers):
             mixed = layer.query_key_value(self._normalise(rows, layer.attention_norm))
-            self._rotate(mixed, turns)
+            self._rotate(mixed, rotations)
             rows = layer.attention_out(rows, attend(number, mixed))
             gate, up = layer.gate_up(self._normalise(rows, layer.mlp_norm)).chunk(2, dim=-1)
             rows = layer.down(rows, functional.silu(gate).mul_(up))
@@ -108,9 +108,9 @@ class Stack:
             return torch.mm(normed, self._held[self._head].t(), out_dtype=torch.float32)
         return self._products[self._head](normed).float()
 
-    def _rotate(self, mixed: Tensor, turns: Tensor) -> None:
+    def _rotate(self, mixed: Tensor, rotations: Tensor) -> None:
         turned = self.shape.query_width + self.shape.kv_width // 2
-        pairs = torch.view_as_complex(mixed[:, :turned].float().view(len(mixed), -1, self.shape.head_width // 2, 2)).mul_(turns)
+        pairs = torch.view_as_complex(mixed[:, :turned].float().view(len(mixed), -1, self.shape.head_width // 2, 2)).mul_(rotations)
         if self.dtype != torch.float32:
             mixed[:, :turned] = torch.view_as_real(pairs).flatten(1)
 
@@ -176,7 +176,7 @@ class Heat:
         return cls(temperature < _COLDEST, None if temperature < _COLDEST or temperature == 1.0 else temperature)
 
 
-def shares(seed: int, prompts: "NDArray[np.uint64]", rollouts: "NDArray[np.uint64]", tokens: int) -> Tensor:
+def uniforms(seed: int, prompts: "NDArray[np.uint64]", rollouts: "NDArray[np.uint64]", tokens: int) -> Tensor:
     """Random numbers in [0, 1), [rollout, token] in double precision, for rollouts with these indices of prompts and rollouts."""
     key = _mixed(np.full(prompts.shape, seed & (2**64 - 1), dtype=np.uint64))
     key = _mixed(_mixed(key ^ prompts) ^ rollouts)
@@ -236,25 +236,25 @@ def _mixed(bits: "NDArray[np.uint64]") -> "NDArray[np.uint64]":
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """Groups of rollouts to draw together. `shares` are the random numbers: [group, rollout, token], double, on the CPU.
+    """Groups of rollouts to draw together. `uniforms` are the random numbers: [group, rollout, token], double, on the CPU.
 
     Decoders return tokens and log-probabilities of this shape, on the CPU. Values after an end token are meaningless.
     """
 
     prompts: Sequence[Sequence[int]]
-    shares: Tensor
+    uniforms: Tensor
     temperature: float
     end_ids: frozenset[int]
 
     @property
     def count(self) -> int:
         """The number of rollouts of each group."""
-        return self.shares.shape[1]
+        return self.uniforms.shape[1]
 
     @property
     def max_tokens(self) -> int:
         """The largest number of tokens of a rollout."""
-        return self.shares.shape[2]
+        return self.uniforms.shape[2]
 
     @property
     def longest(self) -> int:

@@ -43,7 +43,7 @@ class LeavingDecoder:
         """Read the prompts, then draw token by token until every rollout has ended or is full."""
         heat, ends = Heat.of(wave.temperature), torch.tensor(sorted(wave.end_ids), dtype=torch.long)
         rows = len(wave.prompts) * wave.count
-        uniform = wave.shares.view(rows, wave.max_tokens)
+        uniform = wave.uniforms.view(rows, wave.max_tokens)
         tokens = torch.zeros(rows, wave.max_tokens, dtype=torch.long)
         logprobs = torch.zeros(rows, wave.max_tokens)
         cache = _WaveCache(self._stack, wave.prompts, wave.count, wave.max_tokens - 1)
@@ -104,7 +104,7 @@ class _WaveCache:
     def advance(self, tokens: Tensor) -> Tensor:
         """Run one token of every live row."""
         positions = self._lengths[self._live // self._count] + self._step
-        rows = self._stack.run(self._stack.embed(tokens), self._stack.turns(positions), self._attend)
+        rows = self._stack.run(self._stack.embed(tokens), self._stack.rotations(positions), self._attend)
         self._step += 1
         return rows
 
@@ -145,7 +145,7 @@ class _WaveCache:
 
         positions = torch.cat([torch.arange(piece.start, piece.start + len(piece.tokens)) for piece in pieces])
         tokens = torch.tensor([token for piece in pieces for token in piece.tokens])
-        return self._stack.run(self._stack.embed(tokens), self._stack.turns(positions), attend)
+        return self._stack.run(self._stack.embed(tokens), self._stack.rotations(positions), attend)
 
     def _attend_piece(self, number: int, piece: "_Piece", mixed: Tensor) -> Tensor:
         kv_heads, shared, width = self._split

@@ -109,7 +109,7 @@ class DecodeBuffers:
         self._ended = torch.zeros(size.rows, dtype=torch.bool, device=device)
         self._end_ids = torch.tensor(sorted(shape.end_ids), dtype=torch.long, device=device)
         self._divisor = torch.ones(1, device=device)
-        self._shares = torch.zeros(size.own + 1, size.rows, dtype=torch.float64, device=device)
+        self._uniforms = torch.zeros(size.own + 1, size.rows, dtype=torch.float64, device=device)
         self._drawn = torch.zeros(size.own + 1, size.rows, dtype=torch.long, device=device)
         self._logprobs = torch.zeros(size.own + 1, size.rows, device=device)
 
@@ -131,7 +131,7 @@ class DecodeBuffers:
         lengths = torch.tensor([len(prompt) for prompt in prompts]).to(self._stack.device)
         self._lengths.copy_(lengths.repeat_interleave(self.size.count))
         self._prompt_mask.zero_().masked_fill_(self._places[: self.size.prompt] >= lengths.unsqueeze(1), float("-inf"))
-        self._shares[: wave.max_tokens, :filled] = wave.shares.flatten(0, 1).t().to(self._stack.device)
+        self._uniforms[: wave.max_tokens, :filled] = wave.uniforms.flatten(0, 1).t().to(self._stack.device)
         heat = Heat.of(wave.temperature)
         self._divisor.fill_(1.0 if heat.is_greedy else wave.temperature)
         self._ended.fill_(False)
@@ -143,16 +143,16 @@ class DecodeBuffers:
         """Run the tokens drawn last and draw the next. A rollout has at most `length` own tokens."""
         future = torch.zeros(length, device=self._stack.device).masked_fill_(self._places[:length] > self._step, float("-inf"))
         mask = torch.cat((self._prompt_mask, future.expand(self.size.groups, -1)), -1)[:, None, None, :]
-        turns = self._stack.turns(self._lengths + self._step)
+        rotations = self._stack.rotations(self._lengths + self._step)
         rows = self._stack.embed(self._tokens)
-        rows = self._stack.run(rows, turns, lambda number, mixed: self._attend(number, mixed, mask, length))
+        rows = self._stack.run(rows, rotations, lambda number, mixed: self._attend(number, mixed, mask, length))
         self._draw(self._stack.logits(rows), Heat.of(temperature))
 
     def _draw(self, logits: Tensor, heat: Heat) -> None:
         # The temperature is read from its buffer, so that one recording serves all temperatures.
         live = heat if heat.divisor is None else Heat(is_greedy=False, divisor=self._divisor)
         self._step.add_(1)
-        tokens, logprobs = choose(logits, self._shares.index_select(0, self._step).squeeze(0), live)
+        tokens, logprobs = choose(logits, self._uniforms.index_select(0, self._step).squeeze(0), live)
         self._tokens.copy_(tokens)
         self._drawn.index_copy_(0, self._step, tokens.unsqueeze(0))
         self._logprobs.index_copy_(0, self._step, logprobs.unsqueeze(0))
@@ -203,8 +203,8 @@ class DecodeBuffers:
             out = functional.scaled_dot_product_attention(heads, kept[0], kept[1], is_causal=True, enable_gqa=True)
             return out.transpose(1, 2).reshape(len(mixed), -1)
 
-        turns = self._stack.turns(self._places[:longest].repeat(groups))
-        rows = self._stack.run(self._stack.embed(padded.flatten()), turns, attend)
+        rotations = self._stack.rotations(self._places[:longest].repeat(groups))
+        rows = self._stack.run(self._stack.embed(padded.flatten()), rotations, attend)
         return rows.view(groups, longest, -1)[torch.arange(groups, device=lasts.device), lasts]
 
 

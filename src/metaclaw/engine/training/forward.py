@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.training.attention import Context, Turns, attend, choose_kernel, rotary_turns
+from metaclaw.engine.training.attention import Context, Rotations, attend, choose_kernel, rotary_angles
 from metaclaw.engine.training.lora import BUNDLES, Adapter, AdapterVector, Bundle, Parameters, add_change
 from metaclaw.engine.training.packing import Packed
 from metaclaw.errors import TrainingError
@@ -175,19 +175,21 @@ class TrainedModel:
 
         With `recomputes` only the input of each layer is saved for the backward pass, and each layer runs twice.
         """
-        turns = rotary_turns(self.shape, packed.positions)
+        rotations = rotary_angles(self.shape, packed.positions)
         rows = functional.embedding(packed.ids, self.embedding)
         for number in range(self.shape.layers):
             if recomputes and torch.is_grad_enabled() and not is_base:
-                rows = checkpoint(self._layer, number, rows, turns, packed, is_base, use_reentrant=False, preserve_rng_state=False)
+                rows = checkpoint(
+                    self._layer, number, rows, rotations, packed, is_base, use_reentrant=False, preserve_rng_state=False
+                )
             else:
-                rows = self._layer(number, rows, turns, packed, is_base)
+                rows = self._layer(number, rows, rotations, packed, is_base)
         return self._normalise(rows.index_select(0, packed.rows_D), self._norm)
 
-    def _layer(self, number: int, rows: Tensor, turns: Turns, packed: Packed, is_base: bool) -> Tensor:
+    def _layer(self, number: int, rows: Tensor, rotations: Rotations, packed: Packed, is_base: bool) -> Tensor:
         base = self._base[number]
         mixed = self._project(number, 0, self._normalise(rows, base.attention_norm), is_base)
-        attended = attend(mixed, turns, packed, self.shape, self._kernel)
+        attended = attend(mixed, rotations, packed, self.shape, self._kernel)
         rows = rows + self._project(number, 1, attended, is_base)
         gate_up = self._project(number, 2, self._normalise(rows, base.mlp_norm), is_base)
         return rows + self._project(number, 3, _gated(gate_up), is_base)

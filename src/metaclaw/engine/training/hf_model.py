@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.checkpoint import read_shape
-from metaclaw.engine.training.decode import Heat, choose, shares
+from metaclaw.engine.training.decode import Heat, choose, uniforms
 from metaclaw.engine.training.forward import DrawnLogprobs
 from metaclaw.engine.training.learner import AdapterLearner, Learner
 from metaclaw.engine.training.lora import AdapterVector, Pair
@@ -94,11 +94,11 @@ class HfModel:
         return self._run(torch.tensor(rows, device=self._device), longest, use_cache=False).logits[:, -longest:].float()
 
     @torch.no_grad()
-    def draw(self, prompt: Sequence[int], shares: Tensor, temperature: float) -> tuple[list[list[int]], list[list[float]]]:
+    def draw(self, prompt: Sequence[int], numbers: Tensor, temperature: float) -> tuple[list[list[int]], list[list[float]]]:
         """Tokens and log-probabilities of rollouts with these random numbers: [rollout, token]; meaningless after an end token."""
         heat, ends = Heat.of(temperature), torch.tensor(sorted(self.end_ids), dtype=torch.long, device=self._device)
-        count, room = shares.shape
-        shares = shares.to(self._device)
+        count, room = numbers.shape
+        numbers = numbers.to(self._device)
         tokens = torch.zeros(count, room, dtype=torch.long, device=self._device)
         logprobs = torch.zeros(count, room, device=self._device)
         live = torch.arange(count, device=self._device)
@@ -107,7 +107,7 @@ class HfModel:
         cache.batch_repeat_interleave(count)
         logits = read.logits[:, -1].float().repeat(count, 1)
         for place in range(room):
-            chosen, chosen_logprobs = choose(logits, shares[live, place], heat)
+            chosen, chosen_logprobs = choose(logits, numbers[live, place], heat)
             tokens[live, place], logprobs[live, place] = chosen, chosen_logprobs
             stays = torch.isin(chosen, ends, invert=True)
             if place + 1 == room or not stays.any():
@@ -198,7 +198,7 @@ class HfLearner(AdapterLearner):
 
     def _draw(self, index: int, prompt: Sequence[int], drawing: Drawing) -> list[Rollout]:
         indices = np.arange(drawing.count, dtype=np.uint64)
-        numbers = shares(drawing.seed, np.full_like(indices, index), indices, drawing.max_tokens)
+        numbers = uniforms(drawing.seed, np.full_like(indices, index), indices, drawing.max_tokens)
         drawn: list[Rollout] = []
         at_once = self._work.of(_ROLLOUTS_AT_ONCE)
         for first in range(0, drawing.count, at_once):

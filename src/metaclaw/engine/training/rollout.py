@@ -13,7 +13,7 @@ from torch import Tensor
 
 from metaclaw.domain.training import Drawing, Rollout
 from metaclaw.engine.checkpoint import Shape
-from metaclaw.engine.training.decode import Stack, Wave, shares
+from metaclaw.engine.training.decode import Stack, Wave, uniforms
 from metaclaw.engine.training.decode_cpu import LeavingDecoder
 from metaclaw.engine.training.decode_cuda import StaticDecoder
 from metaclaw.errors import TrainingError
@@ -84,7 +84,7 @@ class Rollouts:
     ) -> list[list[Rollout]]:
         of_prompt = np.repeat(np.array(indices, dtype=np.uint64), len(rollouts))
         of_rollout = np.tile(np.array(rollouts, dtype=np.uint64), len(indices))
-        numbers = shares(drawing.seed, of_prompt, of_rollout, drawing.max_tokens)
+        numbers = uniforms(drawing.seed, of_prompt, of_rollout, drawing.max_tokens)
         wave = Wave(
             [prompts[index] for index in indices],
             numbers.view(len(indices), len(rollouts), drawing.max_tokens),

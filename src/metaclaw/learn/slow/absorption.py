@@ -55,7 +55,7 @@ class SkillPrompts:
     generation: Callable[[int], SkillGeneration | None]
     budgets: Budgets
 
-    def told(self, skill: Skill, turns: Sequence[TrainingTurn]) -> list[PromptPair]:
+    def prompts_with(self, skill: Skill, turns: Sequence[TrainingTurn]) -> list[PromptPair]:
         """The prompts among these in which the skill stood. Blocks."""
         found = [self._one(skill, turn) for turn in turns if skill.name in turn.step.stamp.skills]
         return [one for one in found if one is not None]
@@ -115,18 +115,18 @@ class AbsorptionTest:
             self._version, self._weighed = version.number, {}
         findings: dict[SkillName, Absorption] = {}
         for skill in skills:
-            told = await run_sync(self.prompts.told, skill, turns)
+            pairs = await run_sync(self.prompts.prompts_with, skill, turns)
             findings[skill.name] = Absorption.UNDECIDED
-            if len(told) >= _LEAST_PROMPTS:
+            if len(pairs) >= _LEAST_PROMPTS:
                 weighing = self._weighed.setdefault(skill.content_hash, _Weighing())
-                findings[skill.name] = await self._weigh(version, skill, told, weighing)
+                findings[skill.name] = await self._weigh(version, skill, pairs, weighing)
         absorbed = absorbed_by(inherited & {skill.name for skill in skills}, findings)
         return AbsorbedSkills(absorbed, Absorption.UNDECIDED in findings.values())
 
-    async def _weigh(self, version: PolicyVersion, skill: Skill, told: Sequence[PromptPair], seen: _Weighing) -> Absorption:
+    async def _weigh(self, version: PolicyVersion, skill: Skill, pairs: Sequence[PromptPair], seen: _Weighing) -> Absorption:
         report = judge_absorption(seen.pairs)
         for again in range(_DRAWS):
-            fresh = [one for one in told if (one.turn, again) not in seen.tried]
+            fresh = [one for one in pairs if (one.turn, again) not in seen.tried]
             if report.finding is not Absorption.UNDECIDED or not fresh:
                 continue
             drawing = Drawing(1, self.max_tokens, self.temperature, version.number * 1_009 + again)

@@ -27,8 +27,9 @@ from metaclaw.learn.slow.loop import LoopRules, LoopState, SlowLoop, Starvation,
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
 from metaclaw.learn.slow.recipe import AdvantageRule, JudgingBudget, Recipe, StatelessAdvantage, TrackedAdvantage
 from metaclaw.learn.slow.rewards import References, Rewards
+from metaclaw.learn.slow.serving_versions import BY_A_PERSON, Versions
 from metaclaw.learn.slow.training_turns import NOTHING_SCORES, Clocks, QueryTurns
-from metaclaw.learn.slow.versions import BY_A_PERSON, CanaryWatch, Versions
+from metaclaw.learn.slow.version_watch import VersionWatch
 from metaclaw.learn.supervision import Supervisor
 from metaclaw.ports import PolicyHost, Purpose, Tokeniser, TrainingBackend, Windows
 from metaclaw.skills import Budgets, SkillLibrary
@@ -38,6 +39,7 @@ from metaclaw.train import (
     GoldenItem,
     GoldenRules,
     LiveRules,
+    Phase,
     RehearsalSize,
     Teacher,
     batch_advantages,
@@ -153,7 +155,7 @@ class SlowLearning:
         self.versions = Versions(
             policies=self.policies, slot=slot, host=host, canary_share=policy.canary_share, is_same=self._is_same
         )
-        self.watch = CanaryWatch(
+        self.watch = VersionWatch(
             policies=self.policies,
             versions=self.versions,
             share=policy.canary_share,
@@ -251,7 +253,7 @@ class SlowLearning:
             "continues": continues,
             "turns": turns,
             "given_back": turns - waiting.new,
-            "starving": self._starvation.told(self.slow.state),
+            "starving": self._starvation.warning(self.slow.state),
             "batch_turns": self._policy.batch_turns,
             "rejections": reasons,
         }
@@ -272,9 +274,11 @@ class SlowLearning:
 
     def training(self) -> dict[str, Json]:
         """What the slow loop is doing, for people."""
-        tally = self.slow.tally
+        tally, state = self.slow.tally, self.slow.state
+        if state is LoopState.TRAINING and tally is not None and tally.phase == Phase.CHOOSE.value:
+            state = LoopState.CHOOSING
         return {
-            "state": self.slow.state.value,
+            "state": state.value,
             "step": None if tally is None else tally.steps,
             "steps": None if tally is None else tally.of_steps,
             "drawn": None if tally is None else tally.drawn,
@@ -294,7 +298,7 @@ class SlowLearning:
 
     def _troubles(self) -> list[str]:
         """What keeps training or a version from going on, or makes a run smaller, and what was rolled back."""
-        told = self.slow.trouble, self.slow.notice, self._starvation.told(self.slow.state), self.watch.notice
+        told = self.slow.trouble, self.slow.notice, self._starvation.warning(self.slow.state), self.watch.notice
         return [*(one for one in told if one is not None), *self.versions.troubles]
 
     def _remove(self, weights: Weights) -> None:

@@ -27,8 +27,8 @@ from metaclaw.learn.slow.proof import Proof
 from metaclaw.learn.slow.recipe import JudgingBudget, Pace, Recipe
 from metaclaw.learn.slow.rewards import Rewards
 from metaclaw.learn.slow.run import PROVEN_ITEM, RunTally, TrainingRun
+from metaclaw.learn.slow.serving_versions import Versions
 from metaclaw.learn.slow.training_turns import Clocks, LeastTurns, QueryTurns, TrainingTurn
-from metaclaw.learn.slow.versions import Versions
 from metaclaw.learn.supervision import LoopWakeup
 from metaclaw.ports import RunPlan, TrainingBackend, Windows
 from metaclaw.store import RefusedError, SqlBatches, SqlPolicies, TrainingBatch
@@ -59,6 +59,7 @@ class LoopState(StrEnum):
     UNPAID = "waiting for the learning budget"
     MEMORY = "waiting for memory"
     TRAINING = "training"
+    CHOOSING = "comparing checkpoints"
     PROVING = "testing the new version"
     ABSORBING = "checking which skills the new weights have absorbed"
 
@@ -269,7 +270,7 @@ class SlowLoop:
             size = await judging.size(turns, recipe)
             if size.tokens_a_step:
                 await run_sync(journal.keep_size, size)
-        self.notice = await judging.told(size, recipe)
+        self.notice = await judging.reduction(size, recipe)
         if self.notice is not None:
             log.info("run_made_smaller steps=%d prompts=%d tokens=%d reason=%s", size.steps, size.prompts, size.tokens, self.notice)
         return size
@@ -448,7 +449,7 @@ class Starvation:
         self._last_open = self.now()
         self.windows.on_change(self._changed)
 
-    def told(self, state: LoopState) -> str | None:
+    def warning(self, state: LoopState) -> str | None:
         """That training starves, why, and what to do; None while it does not."""
         shut_s = self.now() - self._last_open
         if self.windows.window is not None or state not in _NEEDS_A_WINDOW or shut_s < _STARVES_AFTER_S:

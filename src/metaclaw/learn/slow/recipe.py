@@ -202,7 +202,7 @@ class JudgingBudget:
         whole = judged_size(recipe.prompts_per_step, recipe.steps, found)
         return fit_to_budget(whole, int(_FOR_LEARNING * (await self.room()).a_day)) if whole.tokens else whole
 
-    async def told(self, size: RunSize, recipe: Recipe) -> str | None:
+    async def reduction(self, size: RunSize, recipe: Recipe) -> str | None:
         """That a run was made smaller for the budget, and what to do; None where it was not."""
         if (size.prompts, size.steps) == (recipe.prompts_per_step, recipe.steps):
             return None

@@ -19,10 +19,10 @@ from metaclaw.proxy.http.client import Client
 from metaclaw.proxy.response import (
     BLANK_LINES,
     SSE_HEADERS,
-    Generated,
-    Opened,
-    Relayed,
-    Translated,
+    GeneratedAnswer,
+    OpenedAnswer,
+    RelayedAnswer,
+    TranslatedAnswer,
     TurnBuilder,
     broken_off,
     linger,
@@ -63,7 +63,7 @@ class RelayedStream:
         self._watch: TailHold | None = None
         self._is_whole = False
 
-    async def take_in(self, opened: Relayed, opening: bytes) -> None:
+    async def take_in(self, opened: RelayedAnswer, opening: bytes) -> None:
         """Read the stream to its end, and send what is not held."""
         builder, sender = self._builder, self._sender
         builder.streamed = True
@@ -81,7 +81,7 @@ class RelayedStream:
 
     def facts(self) -> Facts:
         """The facts of the stream. Raises UpstreamError if it ended too early."""
-        facts = streamed_facts(self._builder.incoming.wire, self._builder.said)
+        facts = streamed_facts(self._builder.incoming.wire, self._builder.provider_bytes)
         if facts.error is not None:
             raise UpstreamError(facts.error)
         if facts.finish is None and not self._is_whole:
@@ -105,17 +105,17 @@ class RelayedStream:
         builder, footer = self._builder, self._builder.footer
         if footer is not None:
             rest = footer.close()
-            builder.show(rest)
+            builder.add_client_bytes(rest)
             self._sender.send(self.tail.feed(rest))
             if not footer.is_added:
-                builder.show_as_said()
+                builder.drop_client_bytes()
         settle_relayed(builder, terminal=self.tail.terminal, facts=facts)
         self._sender.send(b"", now=True)
         return self.tail.held()
 
     def _take(self, chunk: bytes) -> bool:
         builder, client, tail = self._builder, self._sender.client, self.tail
-        builder.say(chunk)
+        builder.add_provider_bytes(chunk)
         if builder.footer is not None or not self.hold.has_words or not self.hold.is_free_of_calls(chunk):
             return self._pass_on(chunk)
         # The fast path for text, as without held rules: the client has been sent text before, so the head is out.
@@ -149,7 +149,7 @@ class RelayedStream:
         footer = self._builder.footer
         if footer is not None:
             data = footer.feed(data)
-            self._builder.show(data)
+            self._builder.add_client_bytes(data)
         released = self.tail.feed(data)
         self._builder.relayed_bytes += len(released)
         return self._sender.send(released, now=self.hold.has_words)
@@ -171,27 +171,27 @@ class Hold:
         self.failed: list[tuple[HeldRule, str]] = []
         """Rules whose check could not be run, and why."""
 
-    async def answer(self, opened: Opened) -> bytes:
+    async def answer(self, opened: OpenedAnswer) -> bytes:
         """Send the answer except its tail, and return the tail."""
         builder = self._builder
         try:
             match opened:
-                case Relayed() if opened.opening is not None:
+                case RelayedAnswer() if opened.opening is not None:
                     return await self._relay_stream(opened, opened.opening)
-                case Relayed() if opened.facts is not None:
+                case RelayedAnswer() if opened.facts is not None:
                     return await self._relay_whole(opened)
-                case Relayed():
+                case RelayedAnswer():
                     return await relay(builder, opened, self._client)
-                case Translated() if opened.opening is None and opened.completion is None:
+                case TranslatedAnswer() if opened.opening is None and opened.completion is None:
                     return await translate(builder, opened, self._client)
-                case Translated() | Generated():
+                case TranslatedAnswer() | GeneratedAnswer():
                     return await self._render(opened)
         finally:
             self._sender.close()
 
     # The provider speaks the client's wire: its bytes are relayed unless a rule is broken.
 
-    async def _relay_stream(self, opened: Relayed, opening: bytes) -> bytes:
+    async def _relay_stream(self, opened: RelayedAnswer, opening: bytes) -> bytes:
         stream = RelayedStream(self._builder, self._sender)
         await stream.take_in(opened, opening)
         facts: Facts | None = None
@@ -210,15 +210,17 @@ class Hold:
         builder, wire = self._builder, self._builder.incoming.wire
         shown = b"".join(stream.passed)
         if builder.footer is None:
-            builder.show(shown)
+            builder.add_client_bytes(shown)
         self._sender.send(stream.tail.held())
-        completion = _read(wire, builder.said, calls, stream=True)
-        self._attempts.made.append(Attempt(self._sent(), builder.said, True, completion, calls, ruling, builder.incoming.began))
+        completion = _read(wire, builder.provider_bytes, calls, stream=True)
+        self._attempts.made.append(
+            Attempt(self._sent(), builder.provider_bytes, True, completion, calls, ruling, builder.incoming.began)
+        )
         return await self._retries.streaming(wire_format(wire).resumed_writer(self._request(), shown))
 
-    async def _relay_whole(self, opened: Relayed) -> bytes:
+    async def _relay_whole(self, opened: RelayedAnswer) -> bytes:
         builder, wire = self._builder, self._builder.incoming.wire
-        body = builder.said
+        body = builder.provider_bytes
         calls = whole_calls(wire, body) if has_call_mark(wire, body) else []
         ruling = await self._judge(calls, self._text_for_programs(calls)) if calls else Ruling()
         if not ruling.broken:
@@ -231,7 +233,7 @@ class Hold:
 
     # The answer arrives in deltas, from a provider of another wire or from a model.
 
-    async def _render(self, opened: Translated | Generated) -> bytes:
+    async def _render(self, opened: TranslatedAnswer | GeneratedAnswer) -> bytes:
         builder, request = self._builder, opened.request
         began, sent = time.perf_counter(), self._sent()
         deltas = self._retries.deltas(opened)
@@ -244,7 +246,7 @@ class Hold:
         writer = wire_format(builder.incoming.wire).writer(request)
         received = ReceivedDeltas()
         await self._retries.receive(deltas, writer, received, is_first=True)
-        if isinstance(opened, Translated):
+        if isinstance(opened, TranslatedAnswer):
             await linger(opened.reply.chunks())
         completion = collect(received.all)
         attempt = await self._retries.judge_rendered(opened, sent, completion, began)
@@ -264,7 +266,7 @@ class Hold:
         builder = self._builder
         if not self._has_programs():
             return ""
-        return text_of(_read(builder.incoming.wire, builder.said, calls, stream=builder.streamed))
+        return text_of(_read(builder.incoming.wire, builder.provider_bytes, calls, stream=builder.streamed))
 
     def _has_programs(self) -> bool:
         return any(isinstance(rule.check, ProgramCheck) for rule in self._rules)

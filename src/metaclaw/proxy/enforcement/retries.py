@@ -31,10 +31,10 @@ from metaclaw.proxy.enforcement.held_rules import Ruling
 from metaclaw.proxy.http.client import Client, RawHeaders
 from metaclaw.proxy.response import (
     JSON_HEADERS,
-    Generated,
-    Opened,
-    Relayed,
-    Translated,
+    GeneratedAnswer,
+    OpenedAnswer,
+    RelayedAnswer,
+    TranslatedAnswer,
     TurnBuilder,
     broken_off,
     each,
@@ -90,7 +90,7 @@ class ResponseSender:
         data = writer.write(delta)
         if self.builder.footer is not None:
             data = self.builder.footer.feed(data)
-        self.builder.show(data)
+        self.builder.add_client_bytes(data)
         if not self.send(data, now=now and bool(data)):
             await self.client.drain()
 
@@ -102,7 +102,7 @@ class ResponseSender:
         tail = writer.write(end)
         if builder.footer is not None:
             tail = builder.footer.feed(tail)
-        builder.show(tail)
+        builder.add_client_bytes(tail)
         self._end(end.finish, end.usage, end.tokens)
         self.send(b"", now=True)
         return tail
@@ -122,8 +122,8 @@ class ResponseSender:
         builder.complete(finish, usage, tokens if builder.enforcement is None else None)
         if self.attempts.made:
             first = self.attempts.made[0]
-            builder.unsay()
-            builder.say(first.said)
+            builder.drop_provider_bytes()
+            builder.add_provider_bytes(first.said)
             builder.answer_id = builder.answer_id or first.completion.id
             builder.model = first.completion.model or builder.model
 
@@ -201,17 +201,17 @@ class Retries:
         warning = Text(warning_text(self.attempts.last.ruling.broken))
         return self.sender.finish_whole(self.attempts.merged([*words, warning, *calls], last.finish), request)
 
-    def deltas(self, opened: Opened) -> AsyncIterator[Delta]:
+    def deltas(self, opened: OpenedAnswer) -> AsyncIterator[Delta]:
         """The deltas of an answer."""
         builder = self.builder
         match opened:
-            case Generated():
+            case GeneratedAnswer():
                 return opened.deltas
-            case Translated() if opened.completion is not None:
+            case TranslatedAnswer() if opened.completion is not None:
                 return each(deltas_of(opened.completion))
-            case Relayed() if opened.facts is not None:
-                return each(deltas_of(wire_format(builder.provider_wire).parse_answer(builder.said)))
-            case Translated() | Relayed():
+            case RelayedAnswer() if opened.facts is not None:
+                return each(deltas_of(wire_format(builder.provider_wire).parse_answer(builder.provider_bytes)))
+            case TranslatedAnswer() | RelayedAnswer():
                 return provider_deltas(builder, opened.opening or b"", opened.reply.chunks())
 
     async def receive(
@@ -247,25 +247,25 @@ class Retries:
     async def _attempt(self, body: bytes, receive: Callable[[AsyncIterator[Delta]], Awaitable[list[Delta]]]) -> None:
         """Ask the same provider again and judge its answer. Raises UpstreamError."""
         builder, began = self.builder, time.perf_counter()
-        builder.unsay()
+        builder.drop_provider_bytes()
         opened = await self.opener.again(builder, body)
         try:
             received = await receive(self.deltas(opened))
-            if isinstance(opened, Relayed | Translated) and opened.opening is not None:
+            if isinstance(opened, RelayedAnswer | TranslatedAnswer) and opened.opening is not None:
                 await linger(opened.reply.chunks())
         finally:
             await opened.aclose()
         await self.judge_rendered(opened, body, collect(received), began)
 
-    async def judge_rendered(self, opened: Opened, sent: bytes, completion: Completion, began: float) -> Attempt:
+    async def judge_rendered(self, opened: OpenedAnswer, sent: bytes, completion: Completion, began: float) -> Attempt:
         """Judge an answer that came in deltas. Keep it as an attempt unless it is the first and complies."""
         calls = calls_of(completion)
         ruling = await self.judge(calls, text_of(completion)) if calls else Ruling()
-        if isinstance(opened, Generated):
+        if isinstance(opened, GeneratedAnswer):
             # A model in this process sends no bytes: keep the answer as rendered in the client's wire.
             said, stream = wire_format(self.builder.provider_wire).render_answer(completion, opened.request), False
         else:
-            said, stream = self.builder.said, opened.opening is not None
+            said, stream = self.builder.provider_bytes, opened.opening is not None
         attempt = Attempt(sent, said, stream, completion, calls, ruling, began)
         if self.attempts.made or attempt.is_broken:
             self.attempts.made.append(attempt)

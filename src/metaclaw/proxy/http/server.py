@@ -17,7 +17,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.errors import MetaClawError, UpstreamError, WireError
 from metaclaw.proxy.http.body import MAX_ITEMS, read
 from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
-from metaclaw.proxy.passthrough import Passthrough
+from metaclaw.proxy.other_requests import OtherRequests
 from metaclaw.proxy.pipeline import ERROR_HEADERS, Metrics, Pipeline
 from metaclaw.proxy.response import JSON_HEADERS
 from metaclaw.wires import signed_wire, wire_format, wire_formats
@@ -47,7 +47,7 @@ class Gatekeeper:
             value = kept.get(name)
             if value is None:
                 continue
-            if self.is_ours(_bare(value)):
+            if self.is_ours(_without_bearer(value)):
                 found = True
                 del kept[name]
             elif name == "x-metaclaw-key":
@@ -56,7 +56,7 @@ class Gatekeeper:
 
     def refusal(self, headers: Mapping[str, str], path_key: str | None) -> str:
         """The message for a caller who is not admitted."""
-        sent = [name for name in _CREDENTIALS if _bare(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
+        sent = [name for name in _CREDENTIALS if _without_bearer(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
         if sent:
             return f"the key in this request ({', '.join(sent)}) is not the MetaClaw key; {_HOW}"
         return f"this request carries no MetaClaw key; {_HOW}"
@@ -65,7 +65,7 @@ class Gatekeeper:
         return hmac.compare_digest(value.encode("utf-8", "surrogatepass"), self._key)
 
 
-def _bare(value: str) -> str:
+def _without_bearer(value: str) -> str:
     scheme, _, token = value.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else value.strip()
 
@@ -138,14 +138,14 @@ class _Bridge:
 
 
 _WIRES = {format_.path: format_.wire for format_ in wire_formats()}
-_BARE = (*_WIRES, "/messages/count_tokens", "/models", "/completions", "/embeddings")
+_PATHS_WITHOUT_V1 = (*_WIRES, "/messages/count_tokens", "/models", "/completions", "/embeddings")
 _MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
 _MAX_FORM_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class RequestLimits:
     """Limits of incoming requests."""
 
     max_body_bytes: int
@@ -156,14 +156,14 @@ class Intake:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class Server:
-    """Checks the key, reads the body and hands the request to the pipeline, the passthrough or the program's own API."""
+    """Checks the key, reads the body and hands the request to the pipeline, the other requests or the program's own API."""
 
     gatekeeper: Gatekeeper
     pipeline: Pipeline
-    passthrough: Passthrough
+    other_requests: OtherRequests
     api: Asgi
     metrics: Metrics
-    intake: Intake
+    limits: RequestLimits
     _serving: int = field(default=0, init=False)
 
     async def serve(self, client: Client) -> None:
@@ -196,7 +196,7 @@ class Server:
         caller = self.gatekeeper.admit(headers, path_key)
         if caller is None and inner is None and _is_page(path) and path_key is None:
             # A browser sends a cookie instead of the key; the pages check it.
-            body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self.intake.body_timeout_s)
+            body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self.limits.body_timeout_s)
             await serve_asgi(self.api, client, path, query, body, has_key=False)
             return
         if caller is None:
@@ -204,18 +204,18 @@ class Server:
         spoken = _WIRES.get(inner) if inner is not None else None
         if spoken is not None and method != "POST":
             raise WireError(f"{path} takes POST, not {method}", status=405, code="method_not_allowed")
-        body = await read_body(client, headers, max_bytes=self.intake.max_body_bytes, timeout_s=self.intake.body_timeout_s)
+        body = await read_body(client, headers, max_bytes=self.limits.max_body_bytes, timeout_s=self.limits.body_timeout_s)
         if inner is None:
             await serve_asgi(self.api, client, path, query, body)
             return
         caller.pop("content-encoding", None)  # `read_body` has undone it
         caller.pop("content-length", None)  # the forwarded body gets its own
         if spoken is None:
-            await self.passthrough.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
+            await self.other_requests.serve(method, _as_sent(client.target, inner), query, caller, body, client, wire)
             return
-        json = read(spoken, body, self.intake.max_items)
+        json = read(spoken, body, self.limits.max_items)
         incoming = Incoming(spoken, inner, query, caller, tuple(caller.items()), body, json, client.peer, datetime.now(UTC), began)
-        self._admit()
+        self._require_capacity()
         self._serving += 1
         try:
             await self.pipeline.answer(incoming, client)
@@ -228,8 +228,8 @@ class Server:
         while self._serving and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
 
-    def _admit(self) -> None:
-        if self._serving >= self.intake.max_concurrency:
+    def _require_capacity(self) -> None:
+        if self._serving >= self.limits.max_concurrency:
             raise WireError(
                 f"{self._serving} answers are being made already (proxy.max_concurrency); try again shortly",
                 status=429,
@@ -275,7 +275,7 @@ def _inner_path(path: str) -> str | None:
         return path[3:]
     if path.startswith("/api/v1/"):
         return path[7:]
-    return path if path in _BARE else None
+    return path if path in _PATHS_WITHOUT_V1 else None
 
 
 def _is_page(path: str) -> bool:

@@ -14,6 +14,7 @@ from metaclaw.proxy.sessions.assistants import AutoResearchClaw, CoPaw, Hermes, 
 from metaclaw.proxy.sessions.coding_agents import Aider, ClaudeCode, Codex, MiniSweAgent, OpenCode, QwenCode, session_in_user_id
 from metaclaw.proxy.sessions.conversation import AgentClient, MessageChain, Request, is_heartbeat, without_ephemeral
 from metaclaw.proxy.sessions.registry import Key, looks_unique
+from metaclaw.text import keep_ends
 from metaclaw.wires import wire_format
 
 # The first match counts. SDKs come last, because many programs are built on them.
@@ -417,7 +418,7 @@ def _messages_of_programs(request: Request, client: AgentClient) -> Iterator[str
 
 
 def _ends(text: str) -> str:
-    return text if len(text) <= _HEAD_SEARCHED + _TAIL_SEARCHED else f"{text[:_HEAD_SEARCHED]}\n{text[-_TAIL_SEARCHED:]}"
+    return keep_ends(text, _HEAD_SEARCHED, _TAIL_SEARCHED)
 
 
 def _tidy(path: str) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from metaclaw.skills.checks.programs import words
+from metaclaw.skills.checks.shell_programs import words
 
 _MOST_CHARS: Final = 20_000
 _MOST_LITERALS: Final = 200

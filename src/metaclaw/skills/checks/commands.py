@@ -17,17 +17,6 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from metaclaw.skills.checks.code import code_files, code_scripts, hides_code
-from metaclaw.skills.checks.programs import (
-    INTERPRETERS,
-    QUOTING,
-    RECORDING,
-    SHELLS,
-    program_name,
-    quoted_places,
-    shortened,
-    shows_help,
-)
-from metaclaw.skills.checks.programs import words as words_of
 from metaclaw.skills.checks.script_parts import (
     DOWNLOADING,
     GitState,
@@ -45,6 +34,17 @@ from metaclaw.skills.checks.script_parts import (
     written_files,
 )
 from metaclaw.skills.checks.shell import Command, Script, read_script
+from metaclaw.skills.checks.shell_programs import (
+    INTERPRETERS,
+    QUOTING,
+    RECORDING,
+    SHELLS,
+    program_name,
+    quoted_places,
+    shortened,
+    shows_help,
+)
+from metaclaw.skills.checks.shell_programs import words as words_of
 from metaclaw.skills.checks.shell_words import MOST_VALUE_CHARS, ShellSyntaxError, Word
 
 MOST_SCRIPT_CHARS: Final = 200_000

@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import Final
 
 from metaclaw.skills.checks.code import code_files, code_scripts
-from metaclaw.skills.checks.programs import (
+from metaclaw.skills.checks.shell import KEYWORDS, Command, Script
+from metaclaw.skills.checks.shell_programs import (
     DATABASES,
     INTERPRETERS,
     SHELLS,
@@ -20,8 +21,7 @@ from metaclaw.skills.checks.programs import (
     sed_texts,
     shortened,
 )
-from metaclaw.skills.checks.programs import words as words_of
-from metaclaw.skills.checks.shell import KEYWORDS, Command, Script
+from metaclaw.skills.checks.shell_programs import words as words_of
 from metaclaw.skills.checks.shell_words import Word, decoded_text, printed_text
 
 _SCRIPT_OPTION: Final = re.compile(r"-[A-Za-z]*c|/c|-command", re.IGNORECASE)

@@ -74,19 +74,6 @@ def _python(source: str) -> str:
     return source
 
 
-def render_check(check: Check) -> str:
-    """The text of a check, for `parse_check`."""
-    match check:
-        case PatternCheck():
-            head = f"{'pattern' if check.must_match else 'not'}{_render_where(check.where)}: "
-            # A pattern that looks like the sign `|` is written on the line below.
-            return head + (f"|\n  {check.pattern}" if _BLOCK_SIGN.match(check.pattern) else check.pattern)
-        case SchemaCheck():
-            return f"schema{_render_where(check.where)}: {json.dumps(dict(check.schema), ensure_ascii=False)}"
-        case ProgramCheck():
-            return "program: |\n" + textwrap.indent(check.source, "  ")
-
-
 def check_of(skill: Skill) -> Check | None:
     """The check of a skill, or None. Raises SkillError if it cannot be read. A program that the evolver wrote counts as approved
     only once the skill is in force, which needs a person's approval."""
@@ -133,12 +120,6 @@ def _where(head: re.Match[str]) -> Where:
         return Where(Place(head["place"]), head["tool"])
     except ValueError as error:
         raise SkillError(f"check: write `in answer`, `in calls` or `in calls of TOOL`: {error}") from error
-
-
-def _render_where(where: Where) -> str:
-    if where.place is Place.ANSWER:
-        return ""
-    return " in calls" if where.tool is None else f" in calls of {where.tool}"
 
 
 def _text(rest: str) -> str:

@@ -189,7 +189,7 @@ DraftCheck: TypeAlias = Callable[[Proposal], Sequence[Objection]]
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class GateResult:
     """The gate's decision. `supersedes` are skills of the same scope that it replaces in addition to `replaces`; `overrides` are
     skills of a wider scope that it contradicts, which are not placed together with it; `notice` is a message for the person, or
     empty."""
@@ -230,7 +230,7 @@ class Gate:
         """Whether this gate replays such a proposal."""
         return self.mode in (GateMode.SHADOW, GateMode.FULL) and not proposal.is_rule
 
-    async def admit(self, proposal: Proposal, library: IndexLibrary, replaying: Replaying | None = None) -> Admission:
+    async def admit(self, proposal: Proposal, library: IndexLibrary, replaying: Replaying | None = None) -> GateResult:
         """Check, and if the mode says so replay, a proposal; return the decision."""
         # In a thread, because the checks read turns and the whole library, and this loop serves requests.
         clashes, refused = await to_thread.run_sync(self._draft, proposal, library)
@@ -240,19 +240,19 @@ class Gate:
         overrides = tuple(clash.other.name for clash in clashes if clash.kind is ClashKind.OVERRIDE)
         return replace(admission, supersedes=_superseded(proposal, clashes), overrides=overrides)
 
-    def _draft(self, proposal: Proposal, library: IndexLibrary) -> tuple[tuple[Clash, ...], Admission | None]:
+    def _draft(self, proposal: Proposal, library: IndexLibrary) -> tuple[tuple[Clash, ...], GateResult | None]:
         """The clashes of a proposal, and the refusal or None."""
         clashes = () if self.mode is GateMode.OFF else find_clashes(proposal.skill, library, proposal.replaces)
         return clashes, self._refusal(proposal, library, clashes)
 
-    async def _tested(self, proposal: Proposal, replaying: Replaying | None) -> Admission:
+    async def _tested(self, proposal: Proposal, replaying: Replaying | None) -> GateResult:
         if not self.replays(proposal):
             reason = "in your own words" if proposal.is_rule else "the draft has no faults"
             reason = "the gate is off" if self.mode is GateMode.OFF else reason
             model = "" if replaying is None else replaying.model
-            return Admission(Standing.ACCEPTED, SkillState.LIVE, reason, untested(model, reason))
+            return GateResult(Standing.ACCEPTED, SkillState.LIVE, reason, untested(model, reason))
         if self.replayer is None or replaying is None:
-            return Admission(Standing.SHADOW, SkillState.SHADOW, "there is nothing to replay it with", untested("", ""))
+            return GateResult(Standing.SHADOW, SkillState.SHADOW, "there is nothing to replay it with", untested("", ""))
         proof = await prove(
             proposal,
             replaying.probes,
@@ -265,17 +265,17 @@ class Gate:
         )
         return self._after(proof)
 
-    def _after(self, proof: SkillProof) -> Admission:
+    def _after(self, proof: SkillProof) -> GateResult:
         match proof.decision:
             case Decision.PASS:
                 loss = proof.certificate.expected_loss
                 is_shown = loss is not None and loss <= LIVE_LOSS and self.mode is GateMode.SHADOW
                 state = SkillState.LIVE if is_shown else SkillState.CANARY
-                return Admission(Standing.ACCEPTED, state, proof.reason, proof.certificate)
+                return GateResult(Standing.ACCEPTED, state, proof.reason, proof.certificate)
             case Decision.REJECT:
-                return Admission(Standing.REJECTED, SkillState.SHADOW, proof.reason, proof.certificate)
+                return GateResult(Standing.REJECTED, SkillState.SHADOW, proof.reason, proof.certificate)
             case Decision.WAIT:
-                return Admission(Standing.SHADOW, SkillState.SHADOW, proof.reason, proof.certificate)
+                return GateResult(Standing.SHADOW, SkillState.SHADOW, proof.reason, proof.certificate)
 
     def _objections(self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]) -> list[Objection]:
         objections = [objection for check in self.checks for objection in check(proposal)]
@@ -286,13 +286,13 @@ class Gate:
             objections += _clash_objections(proposal, clashes)
         return objections
 
-    def _refusal(self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]) -> Admission | None:
+    def _refusal(self, proposal: Proposal, library: IndexLibrary, clashes: Sequence[Clash]) -> GateResult | None:
         objections = self._objections(proposal, library, clashes)
         reason = "; ".join(objection.reason for objection in sorted(objections, key=lambda objection: objection.waits))
         if any(not objection.waits for objection in objections):
-            return Admission(Standing.REJECTED, SkillState.DRAFT, reason)
+            return GateResult(Standing.REJECTED, SkillState.DRAFT, reason)
         if objections:
-            return Admission(Standing.WAITING, SkillState.DRAFT, reason, notice=f"{proposal.skill.name} waits for you: {reason}")
+            return GateResult(Standing.WAITING, SkillState.DRAFT, reason, notice=f"{proposal.skill.name} waits for you: {reason}")
         return None
 
 

@@ -62,7 +62,7 @@ class SdkTypes(Protocol):
 def make_datum(types: SdkTypes, row: Row, objective: Objective) -> object:
     """A row as the SDK's datum."""
     inputs: dict[str, list[int] | list[float]] = {"target_tokens": list(row.targets)}
-    if objective.weighs:
+    if objective.sends_weights:
         inputs["weights"] = list(row.advantages)
     else:
         inputs["logprobs"] = list(row.logprobs)

@@ -62,11 +62,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The service's name of a loss, and its settings. `weighs` says that advantages are sent as weights (cross entropy)."""
+    """The service's name of a loss, and its settings. `sends_weights` says that advantages are sent as weights (cross entropy)."""
 
     name: str
     config: dict[str, float] | None
-    weighs: bool = False
+    sends_weights: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def objective(loss: Loss, reduction: Reduction) -> Objective:
                 loss.kind.value, {"clip_low_threshold": 1.0 - loss.clip_low, "clip_high_threshold": 1.0 + loss.clip_high}
             )
         case LossKind.CROSS_ENTROPY if reduction is Reduction.SUM:
-            return Objective("cross_entropy", None, weighs=True)
+            return Objective("cross_entropy", None, sends_weights=True)
         case LossKind.CROSS_ENTROPY:
             # A service that averages divides by the sum of the weights, which loses their scale. CISPO with its ratio clipped to
             # exactly one is -A · log p, which is the same loss with advantages.

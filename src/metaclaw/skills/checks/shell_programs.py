@@ -12,7 +12,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_TABLES: Final = tomllib.loads((files("metaclaw.skills.checks") / "programs.toml").read_text(encoding="utf-8"))
+_TABLES: Final = tomllib.loads((files("metaclaw.skills.checks") / "shell_programs.toml").read_text(encoding="utf-8"))
 SHELLS, DATABASES, INTERPRETERS, QUOTING, RECORDING = (
     words(_TABLES[name]) for name in ("shells", "databases", "interpreters", "quoting", "recording")
 )

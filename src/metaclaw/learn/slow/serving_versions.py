@@ -1,11 +1,8 @@
-"""The versions that serve: promoted, tried on a share of the sessions, watched by the verdicts on their turns, rolled back.
+"""The versions that serve: promoted, tried on a share of the sessions, rolled back. `version_watch` watches their turns.
 
 The database says what is to serve; here it is loaded, and the slot flips. A version that cannot be loaded is tried again: for
 as long as its host cannot be reached, and a few times where its weights are unusable; then it is rolled back, since a trial
 that cannot run holds training up.
-
-A version on trial is compared with the one that serves, and is promoted or rolled back. One that serves every session since it
-passed the gate is compared with the turns of the version before it, and is rolled back if it is shown to be worse.
 """
 
 import asyncio
@@ -20,11 +17,9 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyVersion, Serving, Weights
-from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
 from metaclaw.ports import PolicyHost
-from metaclaw.store import RefusedError, SqlPolicies
-from metaclaw.train import Baseline, LiveReport, LiveRules, LiveRuling, TrialTurn, judge_live
+from metaclaw.store import SqlPolicies
 from metaclaw.upstream import PolicySlot
 
 log = logging.getLogger(__name__)
@@ -36,8 +31,6 @@ _MOST_REFUSALS: Final = 10
 """By the pauses between them, about a quarter of an hour."""
 _FIRST_PAUSE_S: Final = 2.0
 _LONGEST_PAUSE_S: Final = 300.0
-_BASELINE: Final = 200
-_NEVER: Final = 1 << 62
 
 
 @dataclass(eq=False, kw_only=True)
@@ -75,7 +68,7 @@ class Versions:
     @property
     def troubles(self) -> list[str]:
         """Which versions do not answer though they are to, or were given up for that since the program started, and why."""
-        absent = [f"version {number} is to answer and does not: {self._missing.told(number)}" for number in self._absent()]
+        absent = [f"version {number} is to answer and does not: {self._missing.description(number)}" for number in self._absent()]
         return [*absent, *(f"version {number} was given up: {reason}" for number, reason in self._given_up.items())]
 
     async def restore(self) -> None:
@@ -248,7 +241,7 @@ class MissingVersions:
         """What went wrong when it was tried last."""
         return str(self._failures[version].error)
 
-    def told(self, version: int) -> str:
+    def description(self, version: int) -> str:
         """The same for people, and when it is tried again."""
         pause_s = max(0.0, self._failures[version].again_at - self.now())
         return f"{self.why(version)}; tried again in {pause_s:.0f} s"
@@ -264,88 +257,3 @@ class _Failure:
     looks: int
     refusals: int
     again_at: float
-
-
-@dataclass(eq=False, kw_only=True)
-class CanaryWatch:
-    """Promotes a version on trial, or takes a serving one back, by the verdicts on live turns."""
-
-    policies: SqlPolicies
-    versions: Versions
-    share: float
-    rules: LiveRules
-    notice: str | None = None
-
-    async def look(self) -> LiveReport | None:
-        """Promote or take back a version if the evidence says so. Returns the evidence; None where no version is watched."""
-        serving = self.versions.serving
-        if serving.canary is None:
-            return await self._look_back(serving.version)
-        report = await run_sync(self._report, serving.canary, serving.version)
-        try:
-            match report.ruling:
-                case LiveRuling.PROMOTE:
-                    await self.versions.promote(serving.canary, report.reason)
-                case LiveRuling.ROLL_BACK:
-                    await self.versions.rollback(None, report.reason)
-                case LiveRuling.WAIT:
-                    pass
-        except (RefusedError, TrainingError) as error:
-            # A person was quicker: what they decided stands.
-            log.info("canary_decided_elsewhere version=%d reason=%s", serving.canary, error)
-        return report
-
-    async def _look_back(self, version: int) -> LiveReport | None:
-        """Roll back a version that serves every session if its turns fail more often than those of the version before it."""
-        report = None if version == BASE_POLICY else await run_sync(self._since_it_serves, version)
-        if report is None or not report.is_worse:
-            return report
-        try:
-            after = (await self.versions.rollback(None, report.reason)).version
-        except RefusedError as error:
-            log.info("version_rolled_back_elsewhere version=%d reason=%s", version, error)
-            return report
-        serves = f"version {after}" if after else "the untrained model"
-        self.notice = f"version {version} was rolled back: {report.reason}; {serves} serves again"
-        return report
-
-    def _since_it_serves(self, number: int) -> LiveReport | None:
-        """The evidence on a version that serves for the first time; None of one that a person promoted, whose word stands."""
-        version, since = self.policies.version(number), self.policies.since(number)
-        if version is None or since is None or not since.is_first or version.note == BY_A_PERSON:
-            return None
-        before = self._before(self.policies.before(number), since.turn, _BASELINE)
-        found = self.policies.outcomes_by_version({number}, since.turn)
-        decided = [one for one in found if one.outcome is not Outcome.UNKNOWN][: self.rules.settle_after]
-        turns = [TrialTurn(one.session, True, 1.0, one.outcome, one.skills) for one in decided]
-        return judge_live(turns, replace(self.rules, settle_after=_NEVER), before)
-
-    def _report(self, canary: int, serving: int) -> LiveReport:
-        since = self.policies.since(canary)
-        cursor = 0 if since is None else since.turn
-        found = self.policies.outcomes_by_version({canary, serving}, cursor)
-        # Where the canary answers every session, a turn of the other was under way when it began; it says nothing of chance.
-        told_to_one = self._told_to_one(canary, serving)
-        turns = [
-            TrialTurn(
-                one.session,
-                one.version == canary,
-                self.share,
-                one.outcome,
-                tuple(name for name in one.skills if name not in told_to_one),
-            )
-            for one in found
-            if self.share < 1.0 or one.version == canary
-        ]
-        return judge_live(turns, self.rules, self._before(serving, cursor) if self.share == 1.0 else None)
-
-    def _told_to_one(self, canary: int, serving: int) -> frozenset[SkillName]:
-        """Skills in the prompts of one of the two only, since the other has absorbed them: of these the coin tells nothing."""
-        absorbed = self.versions.serving.absorbed
-        return absorbed.get(canary, frozenset()) ^ absorbed.get(serving, frozenset())
-
-    def _before(self, serving: int, cursor: int, most: int = 10_000) -> Baseline | None:
-        """What the serving version did before the other began, in its newest `most` turns."""
-        past = [one.outcome for one in self.policies.outcomes_by_version({serving}, 0, before=cursor, limit=most)]
-        passed, failed = past.count(Outcome.PASS), past.count(Outcome.FAIL)
-        return Baseline(passed, passed + failed) if passed + failed else None

@@ -146,7 +146,7 @@ class ScheduledWindows:
         self._shut_at: float | None = None
         self._by_hand, self._has_left = False, False
         self._wake = anyio.Event()
-        traffic.on_main_turn(self._heard_turn, habits.patience, lambda: not any(one.knows for one in self.inputs))
+        traffic.connect(self._heard_turn, habits.patience, lambda: not any(one.knows for one in self.inputs))
 
     @property
     def window(self) -> Window | None:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _MODELS_TIMEOUT_S = 5.0
 
 
-class Passthrough:
+class OtherRequests:
     """Serves what needs no session, no skills and no turn."""
 
     def __init__(self, providers: Providers, health: ProviderHealth, max_items: int = MAX_ITEMS) -> None:
