@@ -1,7 +1,8 @@
 """The program's own HTTP interface: JSON API, event stream and OpenAPI description; `web` holds the pages for a browser."""
 
 from metaclaw.api.application import Api, ApiParts
-from metaclaw.api.learning import EventFeed, LearningRoutes
+from metaclaw.api.events import EventFeed
+from metaclaw.api.learning import LearningRoutes
 from metaclaw.api.policy import UNTRAINED, PolicyOwner, PolicyRoutes, version_view
 from metaclaw.api.rules import EnforcementRoutes
 from metaclaw.api.status import Cost, ProviderFacts, Status

@@ -174,9 +174,9 @@ class CandidateAdmission:
         candidate = Candidate(CandidateId(new_id("c_")), proposal, Standing.DRAFT, "just proposed", generation, self.now())
         if not await self._save(candidate):
             return
-        await self.go_on(candidate, facts, proving)
+        await self.decide_or_resume(candidate, facts, proving)
 
-    async def go_on(self, candidate: Candidate, facts: ProposalFacts, proving: TaskGroup) -> None:
+    async def decide_or_resume(self, candidate: Candidate, facts: ProposalFacts, proving: TaskGroup) -> None:
         """Decide about a candidate, from the beginning or from its saved replays. Runs in the background if it needs replays."""
         if not self.gate.replays(candidate.proposal):
             await self._decide(candidate, facts)
@@ -187,7 +187,7 @@ class CandidateAdmission:
     async def set_aside(self, candidate: Candidate) -> None:
         """Reject a candidate, because each attempt to decide about it crashed the learner."""
         if self.is_unfinished(candidate):
-            await self._keep(replace(candidate, standing=Standing.REJECTED, reason=SET_ASIDE))
+            await self._try_to_save(replace(candidate, standing=Standing.REJECTED, reason=SET_ASIDE))
 
     def is_unfinished(self, candidate: Candidate) -> bool:
         """Whether the candidate has not been decided yet."""
@@ -198,7 +198,7 @@ class CandidateAdmission:
         if candidate.standing is not Standing.WAITING:
             raise SkillError(f"candidate {candidate.id} does not wait for a person: it is {candidate.standing}")
         if not approved:
-            return await self._keep(replace(candidate, standing=Standing.REJECTED, reason="a person turned it away"))
+            return await self._try_to_save(replace(candidate, standing=Standing.REJECTED, reason="a person turned it away"))
         admission = GateResult(Standing.ACCEPTED, SkillState.LIVE, "a person let it pass", candidate.certificate)
         return await self._publish(candidate, admission, {}, by_person=True)
 
@@ -231,11 +231,11 @@ class CandidateAdmission:
 
     async def _decide(self, candidate: Candidate, facts: ProposalFacts) -> None:
         if await run_sync(self.candidates.is_reverted, candidate.generation):
-            await self._keep(replace(candidate, standing=Standing.REJECTED, reason=_REVERTED))
+            await self._try_to_save(replace(candidate, standing=Standing.REJECTED, reason=_REVERTED))
             return
         if await self._is_in_force_already(candidate.proposal):
             reason = f"{candidate.proposal.skill.name} is in force already"
-            await self._keep(replace(candidate, standing=Standing.REJECTED, reason=reason))
+            await self._try_to_save(replace(candidate, standing=Standing.REJECTED, reason=reason))
             return
         library = IndexLibrary(self.library.view.index, facts.scopes)
         replaying = await self._replaying(candidate, facts)
@@ -247,7 +247,7 @@ class CandidateAdmission:
         if admission.is_in_force:
             await self._publish(candidate, admission, facts.seen)
         else:
-            await self._keep(
+            await self._try_to_save(
                 replace(candidate, standing=admission.standing, reason=admission.reason, certificate=admission.certificate)
             )
 
@@ -263,13 +263,13 @@ class CandidateAdmission:
         if not self.gate.replays(candidate.proposal):
             return Replaying((), facts.model)
 
-        async def paid(certificate: Certificate) -> bool:
+        async def save_replay(certificate: Certificate) -> bool:
             words = replays_in_words(certificate.replays)
             return await self._is_wanted(candidate) and await self._save(
                 replace(candidate, standing=Standing.SHADOW, reason=words, certificate=certificate)
             )
 
-        return Replaying(await run_sync(facts.probes), facts.model, candidate.certificate, paid)
+        return Replaying(await run_sync(facts.probes), facts.model, candidate.certificate, save_replay)
 
     async def _is_wanted(self, candidate: Candidate) -> bool:
         """Whether the candidate still exists undecided: a session may have been forgotten, or skills reverted, meanwhile."""
@@ -287,10 +287,12 @@ class CandidateAdmission:
         accepted = replace(candidate, standing=Standing.ACCEPTED, reason=admission.reason, certificate=admission.certificate)
         skill = _with_overrides(replace(proposal.skill, state=admission.state), admission.overrides)
         if await self._is_in_force_already(proposal):
-            return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already"))
+            return await self._try_to_save(
+                replace(candidate, standing=Standing.REJECTED, reason=f"{skill.name} is in force already")
+            )
         known = self.library.view.get(skill.name)
         if known is not None and _is_same(known, skill) and proposal.change is Change.NEW:
-            return await self._keep(accepted)  # the program was stopped just before it saved this
+            return await self._try_to_save(accepted)  # the program was stopped just before it saved this
         # A person's decision counts as made now, even if skills were reverted after the proposal.
         since = self.library.view.generation if by_person else candidate.generation
         learned = LearnedFrom(since, proposal.support, candidate.id)
@@ -300,8 +302,8 @@ class CandidateAdmission:
                 skill = _with_check(known, skill)
             generation = await self._put([skill], gone, _publish_reason(proposal), expected, learned, by_person=by_person)
         except (SkillError, RefusedError) as error:
-            return await self._keep(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
-        # Not logged: names and reasons have a person's words, which must be deleted with their session.
+            return await self._try_to_save(replace(candidate, standing=Standing.REJECTED, reason=str(error)))
+        # The log has no names or reasons: they have a person's words, which must be deleted with their session.
         turns = len(proposal.support)
         log.info("skill_born candidate=%s state=%s generation=%d turns=%d", candidate.id, skill.state, generation, turns)
         if not await self._save(accepted):
@@ -354,7 +356,7 @@ class CandidateAdmission:
         text = await run_sync(self.redact, notice)
         await self.announce("notice", {"candidate": candidate.id, "skill": candidate.proposal.skill.name, "text": text})
 
-    async def _keep(self, candidate: Candidate) -> Candidate:
+    async def _try_to_save(self, candidate: Candidate) -> Candidate:
         await self._save(candidate)
         return candidate
 
@@ -383,7 +385,7 @@ class CandidateAdmission:
         """Record on the candidate why its skill was retired or changed, for people and for the evolver."""
         candidate = await run_sync(accepted_candidate, self.candidates, skill)
         if candidate is not None:
-            await self._keep(replace(candidate, reason=reason, certificate=certificate or candidate.certificate))
+            await self._try_to_save(replace(candidate, reason=reason, certificate=certificate or candidate.certificate))
 
 
 async def claim_turns(candidates: SqlCandidates, kind: str, generation: int, turns: Sequence[TurnId]) -> int | None:

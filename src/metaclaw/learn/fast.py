@@ -147,7 +147,7 @@ class FastLoop:
         for candidate in filter(self.admission.is_unfinished, waiting):
             async with self._guard.attempt(candidate.id) as may:
                 if may:
-                    await self.admission.go_on(candidate, await run_sync(self._facts_again, candidate), background)
+                    await self.admission.decide_or_resume(candidate, await run_sync(self._facts_again, candidate), background)
                 else:
                     await self.admission.set_aside(candidate)
 

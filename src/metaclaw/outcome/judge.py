@@ -150,7 +150,7 @@ class Judge:
         record = await self._redacted(_without_answer(step))
         if record is None:
             return Votes(0, 0, 1, self.model.name)
-        return await self._vote(_ANSWER_RULES, _requirement(record, answer), _is_clear)
+        return await self._vote(_ANSWER_RULES, _record_of(record, answer), _is_clear)
 
     async def rank(self, step: Step, answers: Sequence[str]) -> list[float] | None:
         """Compare new answers, already redacted, in one call: 1 for the best, 0 for the worst; None if there is no ranking."""
@@ -173,12 +173,12 @@ class Judge:
 
     async def judge_replay(self, requirement: str, answer: str) -> Votes:
         """Votes on a replayed answer; both texts are already redacted. Any known vote settles it: the gate allows for noise."""
-        return await self._vote(_REPLAY_RULES, _requirement(requirement, answer), _is_known)
+        return await self._vote(_REPLAY_RULES, _record_of(requirement, answer), _is_known)
 
     async def judge_rule(self, rule: str, when: str, task: str, answer: str) -> Votes:
         """Votes on whether an answer follows a rule; task and answer are already redacted. Any known vote settles it."""
         requirement = f"Rule ({when}): {rule}\n\nTask: {task}"
-        return await self._vote(_RULE_RULES, _requirement(requirement, answer), _is_known)
+        return await self._vote(_RULE_RULES, _record_of(requirement, answer), _is_known)
 
     async def _vote(self, rules: str, record: str, settles: Callable[[Vote], bool]) -> Votes:
         begun = self.clock()
@@ -226,7 +226,7 @@ def _without_answer(step: Step) -> Step:
     return replace(step, answer=(), after=(), said_after=None, is_last=False)
 
 
-def _requirement(requirement: str, answer: str) -> str:
+def _record_of(requirement: str, answer: str) -> str:
     return f"== The requirement\n{requirement}\n\n== The answer\n{answer}"
 
 

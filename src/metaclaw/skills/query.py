@@ -58,7 +58,7 @@ _DETAIL = (
     r"(?:\b(?:id|chat_?id|user_?id|sender|message_?id|jid|channel|thread)[ ]?[:=]|@\w|#\w|\+\d|\d{1,2}:\d{2}|\d{4}-\d{2}-\d{2})"
 )
 ENVELOPE = re.compile(
-    rf"^[ \t]*\[(?P<inside>(?:{_CHAT})\b[^\[\]\n]{{0,300}}|(?:{_MAYBE_CHAT})\b(?=[^\[\]\n]{{0,300}}{_DETAIL})[^\[\]\n]{{0,300}}"
+    rf"^[ \t]*\[(?:(?:{_CHAT})\b[^\[\]\n]{{0,300}}|(?:{_MAYBE_CHAT})\b(?=[^\[\]\n]{{0,300}}{_DETAIL})[^\[\]\n]{{0,300}}"
     rf"|(?:{_MAYBE_CHAT}))\][ \t]*(?P<sender>@?[\w.-]{{1,40}}(?:[ ][\w.-]{{1,40}}){{0,2}}(?:[ ]\([^()\n]{{1,40}}\))?:[ ])?",
     _I | _M,
 )

@@ -48,7 +48,7 @@ class _DrawnLogprobs(torch.autograd.Function):
     def forward(ctx: Context, rows_D: Tensor, targets_D: Tensor, head: Tensor) -> tuple[Tensor, Tensor]:
         chunk = max(1, _CHUNK_BYTES.get(rows_D.device.type, 24 << 20) // (4 * head.shape[0]))
         is_learning = ctx.needs_input_grad[0]
-        logprobs, entropies, slopes = [], [], []
+        logprobs, entropies, logprob_grads = [], [], []
         for rows, targets in zip(torch.split(rows_D, chunk), torch.split(targets_D, chunk), strict=True):
             logits = _logits(rows, head)
             logits -= logits.logsumexp(-1, keepdim=True)
@@ -56,16 +56,16 @@ class _DrawnLogprobs(torch.autograd.Function):
             probabilities = logits.exp()
             entropies.append(-torch.linalg.vecdot(probabilities, logits.clamp_(min=torch.finfo(logits.dtype).min)))
             if is_learning:
-                slopes.append(torch.sub(functional.embedding(targets, head), probabilities.to(head.dtype) @ head))
+                logprob_grads.append(torch.sub(functional.embedding(targets, head), probabilities.to(head.dtype) @ head))
         entropy_D = torch.cat(entropies)
         ctx.mark_non_differentiable(entropy_D)
-        ctx.save_for_backward(torch.cat(slopes) if is_learning else torch.empty(0))
+        ctx.save_for_backward(torch.cat(logprob_grads) if is_learning else torch.empty(0))
         return torch.cat(logprobs), entropy_D
 
     @staticmethod
     def backward(ctx: Context, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        (slopes,) = ctx.saved_tensors
-        return (grads[0].unsqueeze(1) * slopes).to(slopes.dtype), None, None
+        (logprob_grads,) = ctx.saved_tensors
+        return (grads[0].unsqueeze(1) * logprob_grads).to(logprob_grads.dtype), None, None
 
 
 def _logits(rows: Tensor, head: Tensor) -> Tensor:
@@ -112,23 +112,23 @@ class TrainedModel:
         self.device = parameters.values.device
         self._kernel = choose_kernel(self.device, dtype)
         try:
-            self.embedding = self._take(tensors["model.embed_tokens.weight"])
-            self.head = self._take(tensors["lm_head.weight"]) if "lm_head.weight" in tensors else self.embedding
-            self._norm = self._take(tensors["model.norm.weight"])
+            self.embedding = self._cast(tensors["model.embed_tokens.weight"])
+            self.head = self._cast(tensors["lm_head.weight"]) if "lm_head.weight" in tensors else self.embedding
+            self._norm = self._cast(tensors["model.norm.weight"])
             self._base = [self._frozen(tensors, f"model.layers.{number}.") for number in range(shape.layers)]
         except KeyError as error:
             raise TrainingError(f"the model's weights lack the tensor {error}") from error
         self._layers = [self._working(number) for number in range(shape.layers)]
         self.refresh(parameters)
 
-    def _take(self, tensor: Tensor) -> Tensor:
+    def _cast(self, tensor: Tensor) -> Tensor:
         return tensor.to(self.device, self.dtype)
 
     def _frozen(self, tensors: Mapping[str, Tensor], prefix: str) -> _Frozen:
         weights = [
             torch.cat([tensors[f"{prefix}{end}.weight"].to(self.device, torch.float32) for end in bundle]) for bundle in BUNDLES
         ]
-        attention_norm, mlp_norm = (self._take(tensors[f"{prefix}{name}_layernorm.weight"]) for name in ("input", "post_attention"))
+        attention_norm, mlp_norm = (self._cast(tensors[f"{prefix}{name}_layernorm.weight"]) for name in ("input", "post_attention"))
         return _Frozen(attention_norm, mlp_norm, weights)
 
     def _working(self, number: int) -> list[_Working]:
@@ -224,8 +224,8 @@ class _Projection(torch.autograd.Function):
         inner = (rows @ a.mT).chunk(len(ctx.sizes), dim=1)
         ups = [(grad.mT @ part).float() for grad, part in zip(torch.split(grads[0], ctx.sizes, dim=1), inner, strict=True)]
         down = ((grads[0] @ b).mT @ rows).float()
-        before = grads[0] @ weight if ctx.needs_input_grad[0] else None
-        return before, None, None, None, down, *ups
+        grad_input = grads[0] @ weight if ctx.needs_input_grad[0] else None
+        return grad_input, None, None, None, down, *ups
 
 
 def _gated(gate_up: Tensor) -> Tensor:
@@ -246,8 +246,8 @@ class _Gated(torch.autograd.Function):
     def backward(ctx: Context, *grads: Tensor) -> Tensor:
         (gate_up,) = ctx.saved_tensors
         gate, up = gate_up.chunk(2, dim=-1)
-        before = torch.empty_like(gate_up)
-        before_gate, before_up = before.chunk(2, dim=-1)
-        torch.mul(functional.silu(gate), grads[0], out=before_up)
-        torch.ops.aten.silu_backward.grad_input(grads[0] * up, gate, grad_input=before_gate)
-        return before
+        grad_input = torch.empty_like(gate_up)
+        grad_gate, grad_up = grad_input.chunk(2, dim=-1)
+        torch.mul(functional.silu(gate), grads[0], out=grad_up)
+        torch.ops.aten.silu_backward.grad_input(grads[0] * up, gate, grad_input=grad_gate)
+        return grad_input
