@@ -123,7 +123,7 @@ def learn(database: Database) -> None:
     SqlCursors(database).move_cursor("sensing", 16)
     SqlUses(database).begin([skill.name], BEGAN)
     seq = LedgerReader(database).turns_of(SessionId("s_growing"))[0].seq
-    broken = RuleOutcome(SkillName("tell-time"), "0b", RuleResult.BROKEN, Reminded.PLACED, "found", is_told=False)
+    broken = RuleOutcome(SkillName("tell-time"), "0b", RuleResult.BROKEN, Reminded.PLACED, "found", is_shown=False)
     measured = MeasuredTurn(seq, failed, "claude-code", "model", "2026-11-01", (broken,))
     SqlCompliance(database, lambda: BEGAN).record([measured], 16)
     report = GateReport(True, ("not worse",), Comparison(40, 12, 3, 0.2, 25.0), 0.9, 0.95, 0.01, "judge")

@@ -305,8 +305,13 @@ def certificate_view(certificate: Certificate | None) -> Json:
 def whole_candidate_view(candidate: Candidate) -> dict[str, Json]:
     """A candidate with its text, its check, and the turns it was learned from."""
     skill = candidate.proposal.skill
-    more: dict[str, Json] = {"body": skill.body, "check": skill.extra.get("check"), "support": list(candidate.proposal.support)}
-    return {**candidate_view(candidate), **more}
+    check = skill.extra.get("check")
+    return {
+        **candidate_view(candidate),
+        "body": skill.body,
+        "check": check if isinstance(check, str) else None,
+        "support": list(candidate.proposal.support),
+    }
 
 
 def candidate_view(candidate: Candidate) -> dict[str, Json]:

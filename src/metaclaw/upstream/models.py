@@ -16,7 +16,7 @@ from typing import Final, Protocol
 import anyio.to_thread
 import msgspec
 
-from metaclaw.domain.chat import ChatRequest, Completion, Message, Role, Text, Usage, Wire
+from metaclaw.domain.chat import ChatRequest, Completion, Json, Message, Role, Text, Usage, Wire
 from metaclaw.errors import ConfigError, UpstreamError, WireError
 from metaclaw.ports import Call, HttpProvider, ModelProvider, Purpose, Reply
 from metaclaw.text import keep_ends
@@ -371,7 +371,7 @@ class HttpEmbeddings:
         try:
             async with asyncio.timeout(self._timeout_s):
                 redacted = await anyio.to_thread.run_sync(self._redact, texts)
-                inputs = [keep_ends(text, _HEAD_CHARS, _TAIL_CHARS, " ") for text in redacted]
+                inputs: list[Json] = [keep_ends(text, _HEAD_CHARS, _TAIL_CHARS, " ") for text in redacted]
                 body = encode_json({"model": self._model, "input": inputs})
                 return self._read(await self._call(body), len(texts))
         except TimeoutError as cause:
