@@ -139,7 +139,7 @@ def test_what_the_proxy_refuses_is_told_in_its_words(home: Path) -> None:
         assert metaclaw("policy", "promote", "3").err == "metaclaw: version 3 serves already\n"
         train, as_json = metaclaw("policy", "train"), metaclaw("policy", "train", "--json")
     assert (train.code, train.out.splitlines()[0][:65]) == (1, "No turn may train now. Set aside: 4 no verdict, 2 side turn. The ")
-    assert "when the session ends: metaclaw sessions end ID" in train.out
+    assert "when the session ends: metaclaw sessions end --all" in train.out
     assert (as_json.code, as_json.facts["rejections"]) == (1, rejections)
 
 
@@ -151,10 +151,11 @@ STATUS: dict[str, Any] = {
 
 
 def test_status_tells_of_weights_in_words(home: Path) -> None:
-    with scripted(home, {"GET /api/status": (200, STATUS)}):
+    rejected = {"version": 5, "state": "rejected", "report": {"reasons": ["not shown better", "better in 3 of 80"]}}
+    with scripted(home, {"GET /api/status": (200, STATUS), "GET /api/policy?limit=1": (200, {"versions": [rejected]})}):
         out = metaclaw("status", "--all").out
-    assert "version 3, version 4 on trial" in out
-    assert "training, step 2 of 4; paused: you are back" in out
+    assert "version 3, version 4 on trial; version 5 was rejected: not shown better (metaclaw policy show 5)" in out
+    assert "training, step 2 of at most 4; paused: you are back" in out
     assert "4 no verdict" in out
     with scripted(home, {"GET /api/status": (200, {"policy_version": 0, "training": {"state": "off"}})}):
         off = metaclaw("status", "--all").out

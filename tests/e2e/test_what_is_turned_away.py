@@ -93,3 +93,14 @@ def test_a_check_that_fails_on_an_answer_is_told_by_status(learner: Program) -> 
     (told,) = learner.wait_for("/api/status", lambda facts: facts["skills"]["broken_checks"], 60)["skills"]["broken_checks"]
     assert (told["name"], "no such field" in told["reason"]) == ("dates", True)
     assert "the check of dates is not run: the program broke: LookupError: no such field" in learner.command("status").stdout
+
+
+def test_all_active_sessions_are_ended_at_once(learner: Program) -> None:
+    for number in range(3):
+        Talk(learner, **{"X-Session-Id": f"talk-{number}"}).say(TASK.format(number))
+    Talk(learner, **{"X-Session-Id": "over", "X-Session-Done": "true"}).say(TASK.format(3))
+    learner.wait_for("/api/status", lambda facts: facts["counts"]["active_sessions"] == 3)
+    assert learner.command("sessions", "end", "--all").stdout == "Ended 3 sessions.\n"
+    assert learner.get("/api/status")["counts"]["active_sessions"] == 0
+    assert learner.command("sessions", "end", "--all").stdout == "Ended 0 sessions.\n"
+    assert learner.command("sessions", "end", "--all", "talk-1").returncode == 2

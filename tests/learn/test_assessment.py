@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from metaclaw.domain.candidate import ProbeKind
 from metaclaw.domain.chat import Message, Role, Text, ToolCall
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
-from metaclaw.domain.skill import Skill
+from metaclaw.domain.skill import Authorship, Skill
 from metaclaw.domain.turn import Scope, Stamp, Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Outcome, Source, Verdict, Votes
 from metaclaw.errors import JudgeError
@@ -58,37 +58,45 @@ BRIEF = learned_skill("brief", extra={"check": "not: (?i)in conclusion"})
 
 
 def test_a_check_that_fails_is_a_failure_whatever_else_is_said() -> None:
-    verdict = assessment([DATED, BRIEF]).at_once(step("On 01/02/2026.", THANKS, skills=["dated", "brief"]))
+    verdict = assessment([DATED, BRIEF]).at_once(step("On 01/02/2026.", THANKS, skills=["dated", "brief"])).verdict
     assert verdict is not None
     assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.CHECK)
 
 
 def test_checks_that_pass_pass_a_turn_that_nobody_complains_about() -> None:
-    verdict = assessment([DATED, BRIEF]).at_once(step("On 2026-02-01.", skills=["dated", "brief"]))
+    verdict = assessment([DATED, BRIEF]).at_once(step("On 2026-02-01.", skills=["dated", "brief"])).verdict
     assert verdict is not None
     assert (verdict.outcome, verdict.source) == (Outcome.PASS, Source.CHECK)
 
 
 def test_a_check_that_passes_does_not_silence_a_complaint_about_something_else() -> None:
-    verdict = assessment([BRIEF]).at_once(step("On 01/02/2026.", CORRECTION, TASK.format(1), skills=["brief"]))
+    verdict = assessment([BRIEF]).at_once(step("On 01/02/2026.", CORRECTION, TASK.format(1), skills=["brief"])).verdict
     assert verdict is not None
     assert (verdict.outcome, verdict.source) == (Outcome.FAIL, Source.DETECTOR)
 
 
 def test_a_skill_that_is_gone_or_has_no_check_says_nothing() -> None:
-    assert assessment([learned_skill("plain")]).at_once(step("Done.", skills=["plain", "gone"])) is None
+    assert assessment([learned_skill("plain")]).at_once(step("Done.", skills=["plain", "gone"])).verdict is None
 
 
 def test_a_check_that_cannot_be_read_says_nothing_and_stops_nothing() -> None:
     broken = learned_skill("broken", extra={"check": "whatever this is"})
     odd = learned_skill("odd", extra={"check": ["a", "list"]})
-    assert assessment([broken, odd]).at_once(step("Done.", skills=["broken", "odd"])) is None
+    assert assessment([broken, odd]).at_once(step("Done.", skills=["broken", "odd"])).verdict is None
+
+
+def test_a_check_that_fails_to_run_says_nothing_and_is_named() -> None:
+    broken = learned_skill("broken", extra={"check": "program: |\n  raise LookupError('no such field')"}, author=Authorship.PERSON)
+    found = assessment([broken]).at_once(step("Done.", skills=["broken"]))
+    assert found.verdict is None
+    assert found.failed_check is not None
+    assert found.failed_check.startswith("the check of broken failed to run: the program broke: LookupError: no such field")
 
 
 def test_the_next_answer_is_looked_at_where_it_is_known() -> None:
     first = step("The crane is blue.", "Is it?")
     sorry = step("I apologize, I was wrong: the crane is red.", task="Is it?")
-    with_later, without = assessment().at_once(first, sorry), assessment().at_once(first)
+    with_later, without = assessment().at_once(first, sorry).verdict, assessment().at_once(first).verdict
     names = {signal.detector for signal in with_later.signals} if with_later is not None else set()
     assert with_later != without
     assert "apology.next" in names

@@ -129,7 +129,7 @@ def test_a_candidate_that_improved_only_by_the_measure_it_was_trained_on_is_reje
     decision = judge_candidate(Evidence(fooled, GOLDEN, GOLDEN, is_all=True))
     assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons == (
-        "improved only by the measure it was trained on",
+        "improved only by the measure it was trained on, so a check may accept too much",
         "better in 20 of 20 held-out questions, worse in 0; by the strict reading better in 0 of 60, worse in 0",
     )
 

@@ -39,7 +39,7 @@ _MOST_WHY = 80
 _LOOK_S = 1.0
 _AT_WORK = ("training", "comparing checkpoints", "testing the new version")
 _OPEN_SESSIONS = (
-    "The last turn of a session gets its verdict when the session ends: metaclaw sessions end ID, or after a while of silence."
+    "The last turn of a session gets its verdict when the session ends: metaclaw sessions end --all, or after a while of silence."
 )
 _NOTHING = "Nothing was trained yet; the untrained model serves."
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _FORGET_S = 600.0
 _MOST_SEARCHED = 200
+_MOST_ENDED = 1000
 
 
 @click.group()
@@ -235,14 +236,31 @@ def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
 @sessions.command()
 @click.argument("session", required=False)
 @click.option("--last", is_flag=True, help="The session that spoke last.")
+@click.option("--all", "is_all", is_flag=True, help="All of the newest 1000 sessions that are active.")
 @home_and_json
-def end(home: Path, session: str | None, last: bool, as_json: bool) -> None:
-    """End an active session."""
+def end(home: Path, session: str | None, last: bool, is_all: bool, as_json: bool) -> None:
+    """End an active session: its last turn is judged, and may train."""
+    if is_all:
+        if session is not None or last:
+            raise click.UsageError("--all ends every session: name none")
+        _end_all(home, as_json=as_json)
+        return
     check_choice(session, last, "session")
     _, api = connect(home)
     session = _resolved(home, session)
     facts = expect(*api.post(f"/api/sessions/{quote(session, safe='')}/end"), advice=WHERE_SESSIONS)
     print_result(facts, f"Ended {plain(session)}.", as_json=as_json)
+
+
+def _end_all(home: Path, *, as_json: bool) -> None:
+    from metaclaw.store import LedgerReader
+
+    _, api = connect(home)
+    with opened(home) as database:
+        found = [] if database is None else LedgerReader(database).sessions(_MOST_ENDED)
+    active = [str(session.id) for session in found if session.end_reason is None]
+    ended: list[Json] = [name for name in active if api.post(f"/api/sessions/{quote(name, safe='')}/end")[0] < 400]
+    print_result({"ended": ended}, f"Ended {counted(len(ended), 'session')}.", as_json=as_json)
 
 
 @sessions.command()

@@ -53,6 +53,8 @@ def status(home: Path, show_all: bool, as_json: bool) -> int:
     if as_json:
         print_json({"running": True, "pid": running.pid, "url": running.url, "home": str(home), **facts})
         return 0
+    if at(facts, "training", "state") not in (None, "off"):
+        facts["newest_version"] = next(iter(rows(at(api.get("/api/policy?limit=1")[1], "versions"))), None)
     state = "serves, degraded," if at(facts, "degraded") else "serves"
     click.echo(f"MetaClaw {plain(at(facts, 'version'))} {state} at {running.url} (pid {running.pid})")
     troubles, waiting = list(_troubles(facts)), at(facts, "counts", "candidates", "waiting")
@@ -256,16 +258,30 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
     if not version and at(training, "state") == "off":
         yield "policy", "off; no weights are trained"
         return
-    yield "policy", (f"version {version}" if version else "version 0, the untrained model") + tried
+    serving = f"version {version}" if version else "version 0, the untrained model"
+    yield "policy", f"{serving}{tried}{_last_version(at(facts, 'newest_version'))}"
     if training is None or at(training, "state") == "off":
         return
-    step, steps = at(training, "step"), at(training, "steps")
-    made = "" if step is None else f", step {step}" + (f" of {steps}" if steps is not None else "")
-    reward = at(training, "mean_reward")
-    made += f", mean reward {reward:.2f}" if isinstance(reward, float) else ""
     paused = at(training, "paused_reason")
-    yield "training", f"{at(training, 'state')}{made}" + (f"; paused: {paused}" if paused else "")
+    yield "training", f"{at(training, 'state')}{_progress(training)}" + (f"; paused: {paused}" if paused else "")
     yield "set aside", _counts(at(facts, "counts", "rejections")) or "no turns"
+
+
+def _progress(training: Json) -> str:
+    """How far a run is, or the test of its version."""
+    if at(training, "state") != "training":
+        return f" ({test})" if (test := at(training, "test")) else ""
+    step, steps, reward = at(training, "step"), at(training, "steps"), at(training, "mean_reward")
+    made = "" if step is None else f", step {step}" + (f" of at most {steps}" if steps is not None else "")
+    return made + (f", mean reward {reward:.2f}" if isinstance(reward, float) else "")
+
+
+def _last_version(version: Json) -> str:
+    """That the newest version was rejected, and why; empty if it was not."""
+    if at(version, "state") != "rejected":
+        return ""
+    reason = short(str(next(iter(rows(at(version, "report", "reasons"))), "")), _MOST_TEXT)
+    return f"; version {at(version, 'version')} was rejected: {reason} (metaclaw policy show {at(version, 'version')})"
 
 
 def _pending(pending: Json) -> str:

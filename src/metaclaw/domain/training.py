@@ -52,7 +52,7 @@ class Rejection(StrEnum):
     OLD_POLICY = "policy too far behind"
     NO_VERDICT = "no verdict"
     UNKNOWN = "verdict unknown"
-    TAUGHT = "has trained a version already"
+    TAUGHT = "in a run, or has trained a version"
     HELD_OUT = "kept for the gate"
 
 

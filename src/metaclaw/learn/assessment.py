@@ -11,7 +11,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.candidate import ProbeKind
 from metaclaw.domain.chat import Part, Text, ToolCall
-from metaclaw.domain.check import Check, Conversation, PatternCheck, Place, ProgramCheck, SchemaCheck
+from metaclaw.domain.check import Check, Conversation, Finding, PatternCheck, Place, ProgramCheck, SchemaCheck
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.turn import Scope, Step
@@ -41,6 +41,7 @@ from metaclaw.skills import (
     check_state_of,
     documents_at,
     estimate_tokens,
+    examine,
     query_text,
     rule_when,
     run_check,
@@ -123,6 +124,14 @@ def _says_something(answer: Sequence[Part]) -> bool:
     return any(isinstance(part, Text) and part.text.strip() for part in answer)
 
 
+@dataclass(frozen=True, slots=True)
+class QuickVerdict:
+    """The verdict of checks or detectors, None if they say nothing; `failed_check` names a check that failed to run, and why."""
+
+    verdict: Verdict | None
+    failed_check: str | None = None
+
+
 @dataclass(eq=False, kw_only=True)
 class Assessment:
     """Gives verdicts on recorded turns. `judge_for` returns the judge for turns of a model, or None. `matches` says whether a rule
@@ -138,21 +147,27 @@ class Assessment:
         """The signals of the detectors. Blocks."""
         return sense(step, later).signals
 
-    def at_once(self, step: Step, later: Step | None = None) -> Verdict | None:
-        """The verdict of checks or detectors, or None. Blocks.
+    def at_once(self, step: Step, later: Step | None = None) -> QuickVerdict:
+        """The verdict of checks or detectors. Blocks.
 
         If a check fails, the turn failed. If it passes, the detectors may still find a failure, because a check tests one rule and
         not the whole task.
         """
-        outcomes = [outcome for name in step.stamp.skills if (outcome := self._check(name, step)) is not None]
+        findings = {name: finding for name in step.stamp.skills if (finding := self._check(name, step)) is not None}
+        outcomes = [finding.outcome for finding in findings.values()]
         if Outcome.FAIL in outcomes:
-            return Verdict(step.turn, Outcome.FAIL, Source.CHECK, 1.0, fault=Fault.AGENT, comment="a skill's check failed")
+            return QuickVerdict(
+                Verdict(step.turn, Outcome.FAIL, Source.CHECK, 1.0, fault=Fault.AGENT, comment="a skill's check failed")
+            )
         sensed = sense(step, later)
         if sensed.verdict is not None and sensed.verdict.outcome is Outcome.FAIL:
-            return verdict(step, sensed, None, self.calibration())
+            return QuickVerdict(verdict(step, sensed, None, self.calibration()))
         if outcomes and all(outcome is Outcome.PASS for outcome in outcomes):
-            return Verdict(step.turn, Outcome.PASS, Source.CHECK, 0.0)
-        return None if sensed.verdict is None else verdict(step, sensed, None, self.calibration())
+            return QuickVerdict(Verdict(step.turn, Outcome.PASS, Source.CHECK, 0.0))
+        if sensed.verdict is not None:
+            return QuickVerdict(verdict(step, sensed, None, self.calibration()))
+        failed = (f"the check of {name} failed to run: {found.reason}" for name, found in findings.items() if found.has_failed)
+        return QuickVerdict(None, next(failed, None))
 
     def has_judge(self, step: Step) -> bool:
         return self.judge_for(step.model) is not None
@@ -169,7 +184,7 @@ class Assessment:
             await self.judged(votes.model)
         return verdict(step, sensed, votes, self.calibration())
 
-    def _check(self, name: SkillName, step: Step) -> Outcome | None:
+    def _check(self, name: SkillName, step: Step) -> Finding | None:
         skill = self.skill(name)
         try:
             # A check that no turn has confirmed yet gives no verdict.
@@ -179,7 +194,7 @@ class Assessment:
             return None
         if skill is None or check is None or not self._applies(skill, check, step):
             return None
-        return run_check(check, step.answer, conversation_of(step))
+        return examine(check, step.answer, conversation=conversation_of(step))
 
     def _applies(self, skill: Skill, check: Check, step: Step) -> bool:
         """Whether a check applies to this answer. A skill's check always does, because skills are placed where they match."""

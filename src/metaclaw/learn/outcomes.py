@@ -329,11 +329,11 @@ class OutcomeLoop:
         return last if standing is not None and standing.verdict is None else None
 
     async def _assess(self, step: Step, later: Step | None, hold: _Hold, judging: TaskGroup) -> None:
-        verdict = await run_sync(self.assessor.at_once, step, later)
-        if verdict is not None:
-            await self._record(verdict)
+        found = await run_sync(self.assessor.at_once, step, later)
+        if found.verdict is not None:
+            await self._record(found.verdict)
         elif not self.assessor.has_judge(step):
-            await self._record(_unknown(step.turn, "no judge is configured"))
+            await self._record(_unknown(step.turn, found.failed_check or "no judge is configured"))
         elif self.allowance.take(is_needed=_ends_a_trial_task(step)):
             self._asking.add(step.turn)
             hold.progress.begin(hold.point)

@@ -212,7 +212,7 @@ def _doubts(trained: _Measured, strict: _Measured, skills: Sequence[SkillGain], 
             return ["not shown better"]
         if strict.comparison.pairs < min(rules.least, trained.comparison.pairs):
             return ["no second measure can tell: only the one it was trained on says better"]
-        return ["improved only by the measure it was trained on"]
+        return ["improved only by the measure it was trained on, so a check may accept too much"]
     if trained.comparison.mean_gain < 0.0:
         return ["lower by the measure it was trained on"]
     # A candidate that is better overall may have lost one skill. If that is still suspected at the end, the serving version stays.

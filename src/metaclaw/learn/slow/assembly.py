@@ -281,6 +281,7 @@ class SlowLearning:
             "state": state.value,
             "step": None if tally is None else tally.steps,
             "steps": None if tally is None else tally.of_steps,
+            "test": self.slow.parts.proof.abilities.progress if state is LoopState.PROVING else None,
             "drawn": None if tally is None else tally.drawn,
             "mean_reward": None if tally is None else tally.mean_reward,
             "skipped": {} if tally is None else {reason.value: count for reason, count in tally.skipped.rollouts.items()},

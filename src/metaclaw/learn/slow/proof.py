@@ -103,6 +103,8 @@ class GeneralAbilities:
 
     def __post_init__(self) -> None:
         self._version = golden_version(self.items)
+        self.progress: str | None = None
+        """How far the comparison is, for people; None between comparisons."""
 
     async def compare(
         self, candidate: Weights | None, serving: Weights | None, rules: GoldenRules
@@ -114,6 +116,7 @@ class GeneralAbilities:
         tried = min(self.wave, len(self.items))
         while True:
             some = self.items[:tried]
+            self.progress = f"general abilities on {tried} questions, of at most {len(self.items)}"
             for weights, found in zip(versions, results, strict=True):
                 await self._try(weights, found, some, with_likelihood=wants_likelihood)
             scores = [_score(found, some, with_likelihood=wants_likelihood) for found in results]
@@ -125,6 +128,7 @@ class GeneralAbilities:
             elif comparison.standing is GoldenStanding.OPEN:
                 tried = min(tried + self.wave, len(self.items))
             else:
+                self.progress = None
                 return scores[0], scores[1], comparison
 
     async def _try(self, weights: Weights | None, found: _Results, items: Sequence[GoldenItem], *, with_likelihood: bool) -> None:
