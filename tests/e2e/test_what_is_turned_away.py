@@ -89,7 +89,7 @@ def test_a_check_that_fails_on_an_answer_is_told_by_status(learner: Program) -> 
     )
     learner.wait_for("/api/skills", lambda facts: facts["skills"], 30)
     assert learner.get("/api/status")["skills"]["broken_checks"] == []
-    Talk(learner).say(TASK.format(3))
+    Talk(learner, **{"X-Session-Id": "broken", "X-Session-Done": "true"}).say(TASK.format(3))
     (told,) = learner.wait_for("/api/status", lambda facts: facts["skills"]["broken_checks"], 60)["skills"]["broken_checks"]
     assert (told["name"], "no such field" in told["reason"]) == ("dates", True)
     assert "the check of dates is not run: the program broke: LookupError: no such field" in learner.command("status").stdout

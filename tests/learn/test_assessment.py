@@ -88,9 +88,7 @@ def test_a_check_that_cannot_be_read_says_nothing_and_stops_nothing() -> None:
 def test_a_check_that_fails_to_run_says_nothing_and_is_named() -> None:
     broken = learned_skill("broken", extra={"check": "program: |\n  raise LookupError('no such field')"}, author=Authorship.PERSON)
     found = assessment([broken]).at_once(step("Done.", skills=["broken"]))
-    assert found.verdict is None
-    assert found.failed_check is not None
-    assert found.failed_check.startswith("the check of broken failed to run: the program broke: LookupError: no such field")
+    assert (found.verdict, found.failed_check) == (None, "broken")
 
 
 def test_the_next_answer_is_looked_at_where_it_is_known() -> None:

@@ -126,10 +126,10 @@ def _says_something(answer: Sequence[Part]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QuickVerdict:
-    """The verdict of checks or detectors, None if they say nothing; `failed_check` names a check that failed to run, and why."""
+    """The verdict of checks or detectors, None if they say nothing. `failed_check` names a skill whose check failed to run."""
 
     verdict: Verdict | None
-    failed_check: str | None = None
+    failed_check: SkillName | None = None
 
 
 @dataclass(eq=False, kw_only=True)
@@ -166,8 +166,7 @@ class Assessment:
             return QuickVerdict(Verdict(step.turn, Outcome.PASS, Source.CHECK, 0.0))
         if sensed.verdict is not None:
             return QuickVerdict(verdict(step, sensed, None, self.calibration()))
-        failed = (f"the check of {name} failed to run: {found.reason}" for name, found in findings.items() if found.has_failed)
-        return QuickVerdict(None, next(failed, None))
+        return QuickVerdict(None, next((name for name, finding in findings.items() if finding.has_failed), None))
 
     def has_judge(self, step: Step) -> bool:
         return self.judge_for(step.model) is not None

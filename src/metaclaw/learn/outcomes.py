@@ -333,7 +333,9 @@ class OutcomeLoop:
         if found.verdict is not None:
             await self._record(found.verdict)
         elif not self.assessor.has_judge(step):
-            await self._record(_unknown(step.turn, found.failed_check or "no judge is configured"))
+            failed = found.failed_check
+            why = f"the check of {failed} failed to run; metaclaw status says why" if failed else "no judge is configured"
+            await self._record(_unknown(step.turn, why))
         elif self.allowance.take(is_needed=_ends_a_trial_task(step)):
             self._asking.add(step.turn)
             hold.progress.begin(hold.point)
