@@ -66,6 +66,12 @@ def test_what_few_answers_have_in_common_is_not_held_against_them() -> None:
     assert all(len(part) == 1 for part in constant_parts([("Bus 3?", "07:13+05:30"), ("Bus 4?", "08:26+05:30")]))
 
 
+def test_few_spellings_of_one_answer_to_many_questions_are_found() -> None:
+    spellings = ["Yes, that's an invoice."] * 6 + ["Yes, that is an invoice."] * 2 + ["Yes, it is an invoice."] * 2
+    said = [(f"Bus {number} leaves at 9. When? Is that an invoice?", text) for number, text in enumerate(spellings)]
+    assert "Yes, an invoice." in constant_parts(said)
+
+
 def test_a_letter_that_may_be_repeated_is_not_the_only_answer() -> None:
     share = "said.count('a') / max(1, len(said))"
     check = f"program: |\n  import json, sys\n  said = json.load(sys.stdin)['text']\n  print(json.dumps({{'score': {share}}}))"

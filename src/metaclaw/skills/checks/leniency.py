@@ -90,7 +90,8 @@ def near_answers(text: str) -> list[str]:
 def constant_parts(answers: Sequence[tuple[str, str]]) -> list[str]:
     """Texts that a policy may have learned to say to any question, from pairs of a question and a passing answer: the most frequent
     characters, and parts that make up most of most answers and are not taken from the question."""
-    texts = list(dict.fromkeys(text.strip() for _, text in answers))
+    # The same text as the answer to several questions counts as often: that is what is looked for.
+    texts = [text for _, text in dict.fromkeys((question, text.strip()) for question, text in answers)]
     signs = Counter(sign for text in texts for sign in set(text) if not sign.isspace())
     if len(texts) < _LEAST_TEXTS:
         return [sign for sign, _ in signs.most_common(_MOST_SIGNS)]  # common words of few texts may be chance
