@@ -11,7 +11,7 @@ import pytest
 from metaclaw.domain.chat import Text
 from metaclaw.domain.check import Conversation
 from metaclaw.domain.verdict import Outcome
-from metaclaw.skills import check_of, examine, parse_skill
+from metaclaw.skills import check_of, examine, parse_skill, trial_trouble
 from tests.support.program import PATIENCE_S, Program
 from tests.support.tiny import make_speaking_model
 
@@ -45,6 +45,10 @@ def test_the_check_grades_as_the_page_says(task: str, answer: str, score: float 
     found = examine(check, (Text(answer),), conversation=Conversation(task=task))
     assert found.score == score
     assert (found.outcome is Outcome.PASS) is (score == 1.0)
+
+
+def test_nothing_is_wrong_with_the_check_of_the_page() -> None:
+    assert trial_trouble(parse_skill(SKILL, "docs/training.md")) is None
 
 
 @pytest.fixture

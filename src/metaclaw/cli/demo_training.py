@@ -14,6 +14,7 @@ from metaclaw.cli.output import bar, duration, one_line, plain, show_progress
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
 
+_TRAINING = ("training", "comparing checkpoints")
 _NAME = "document-metadata"
 _SAYS = "Write about, by and rev in braces, and nothing else."
 SKILL = r"""---
@@ -189,7 +190,7 @@ def _await_version(stage: Stage, proxy: DemoHome) -> "Json":
 
 def _follow(stage: Stage, proxy: DemoHome, training: "Json", run: _Run) -> None:
     state, step = at(training, "state"), at(training, "step")
-    window = proxy.api.facts("/api/windows") if state not in ("training", "comparing checkpoints") or not run.has_opened else None
+    window = proxy.api.facts("/api/windows") if state not in _TRAINING or not run.has_opened else None
     stage.progress(f"{duration(time.monotonic() - run.began)}: {state_in_words(training, window)}")
     if state == "training" and not run.has_opened:
         run.has_opened = True
@@ -207,7 +208,7 @@ def state_in_words(training: "Json", window: "Json") -> str:
     share = f" {bar(step / steps)} step {step} of {steps}" if isinstance(step, int) and isinstance(steps, int) and steps else ""
     if paused := at(training, "paused_reason"):
         return f"{plain(state)}{share}; paused: {plain(paused)}"
-    if state in ("training", "comparing checkpoints") or window is None:
+    if state in _TRAINING or window is None:
         return f"{plain(state)}{share}"
     objections = ", ".join(plain(one) for one in rows(at(window, "objections")))
     why = "a window is open" if at(window, "open") else f"waiting for a window: {plain(at(window, 'reason'))}"

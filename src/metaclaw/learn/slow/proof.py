@@ -110,6 +110,14 @@ class GeneralAbilities:
         self, candidate: Weights | None, serving: Weights | None, rules: GoldenRules
     ) -> tuple[GoldenScore, GoldenScore, GoldenComparison]:
         """The scores of serving version and candidate on as many items as decide, and the comparison. Raises TrainingError."""
+        try:
+            return await self._compare(candidate, serving, rules)
+        finally:
+            self.progress = None
+
+    async def _compare(
+        self, candidate: Weights | None, serving: Weights | None, rules: GoldenRules
+    ) -> tuple[GoldenScore, GoldenScore, GoldenComparison]:
         versions = serving, candidate
         results = [await run_sync(self._read, weights) for weights in versions]
         wants_likelihood = False
@@ -128,7 +136,6 @@ class GeneralAbilities:
             elif comparison.standing is GoldenStanding.OPEN:
                 tried = min(tried + self.wave, len(self.items))
             else:
-                self.progress = None
                 return scores[0], scores[1], comparison
 
     async def _try(self, weights: Weights | None, found: _Results, items: Sequence[GoldenItem], *, with_likelihood: bool) -> None:

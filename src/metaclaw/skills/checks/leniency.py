@@ -46,13 +46,6 @@ def kind_of(checks: Sequence[Check]) -> CheckKind:
     return CheckKind.FORBIDS if is_forbidding else CheckKind.DEMANDS
 
 
-def accepted_trivial_answer(check: Check) -> str | None:
-    """A trivial answer that passes a check, or None; also None if the check accepts only that answer, or only forbids. Blocks."""
-    if kind_of([check]) is not CheckKind.DEMANDS or (isinstance(check, ProgramCheck) and not check.approved):
-        return None
-    return _accepted(check, _strictly(check, TRIVIAL_ANSWERS))
-
-
 def trial_trouble(skill: Skill) -> str | None:
     """What is wrong with the check of a skill when it is tried on trivial answers, in words; None if nothing is, or if it cannot be
     read. Blocks."""
@@ -72,7 +65,7 @@ def trial_trouble(skill: Skill) -> str | None:
 
 
 def _accepted(check: Check, findings: Sequence[Finding]) -> str | None:
-    """The first trivial answer that passes, though not alone."""
+    """The first trivial answer that passes a check, by the findings on all of them; None if the check accepts only that answer."""
     for trivial, finding in zip(TRIVIAL_ANSWERS, findings, strict=True):
         if finding.score == 1.0 and any(near.score != 0.0 for near in _strictly(check, near_answers(trivial))):
             return trivial

@@ -29,7 +29,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-PASSED, FAILED, CRASHED, NO_SANDBOX, TIMED_OUT = 0, 1, 70, 71, 1_000
+PASSED, FAILED, NOT_CONCERNED, CRASHED, NO_SANDBOX, TIMED_OUT = 0, 1, 2, 70, 71, 1_000
 REQUEST = struct.Struct("=dI")
 """Seconds a run may take, MiB of memory it may use."""
 REPLY = struct.Struct("=i")

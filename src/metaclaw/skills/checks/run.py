@@ -225,6 +225,8 @@ def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation
         return _judged(result, layers, said)
     if result.status == program_server.NO_SANDBOX:
         return _failed(f"there is no sandbox here, so the program was not run; {layers or 'sandbox: none'}")
+    if result.status == program_server.NOT_CONCERNED:
+        return _unknown("the program has nothing to say of such an answer")
     if result.status is None:
         return _failed(f"the program took longer than {limit_s:g} s")
     last = (result.errors.strip().splitlines() or [f"status {result.status}"])[-1]
