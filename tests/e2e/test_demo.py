@@ -16,6 +16,7 @@ import pytest
 
 from tests.cli.program import program
 from tests.support.scripted_model import Reply, ScriptedModel, say
+from tests.support.story import PATTERN
 from tests.support.tiny import make_speaking_model
 
 RULE = 'begin every answer with the words "Aye, captain"'
@@ -115,7 +116,7 @@ def test_weights_are_trained_while_away_proven_swapped_and_taken_back(home: Path
     folder = make_speaking_model(tmp_path / "miniature")
     given = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
     done = program(
-        *("demo", "--unattended", "--minutes", "25", "--base-model", str(folder), "--check", "^[a-c][a-l]+$", *given),
+        *("demo", "--unattended", "--minutes", "25", "--base-model", str(folder), "--check", PATTERN, *given),
         timeout_s=1700,
     )
     said = done.out + done.err

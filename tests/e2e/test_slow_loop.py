@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from metaclaw.engine import MODEL_ID
 from metaclaw.engine.convert import ensure_model
 from tests.support.program import Program
 from tests.support.story import ANIMALS, ask, commanded, said
+from tests.support.story import PATTERN as MINIATURE_PATTERN
 from tests.support.tiny import make_speaking_model
 
 pytestmark = pytest.mark.slow
@@ -42,7 +43,7 @@ rehearsal = 0.0
 [engine]
 threads = {threads}
 """
-PATTERN = r"^\W*[A-Z][a-z]+ are\b" if IS_REAL else "^[a-c][a-l]+$"
+PATTERN = r"^\W*[A-Z][a-z]+ are\b" if IS_REAL else MINIATURE_PATTERN
 SKILL = """---
 name: animals
 description: When asked to describe an animal
@@ -76,9 +77,9 @@ def _put_real_model(home: Path) -> None:
     shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
 
 
-def share(program: Program, seed: int) -> float:
-    """How many answers follow the rule."""
-    texts = [said(ask(program, animal, seed)) for animal in ANIMALS]
+def share(program: Program, *seeds: int, animals: Sequence[str] = ANIMALS) -> float:
+    """How many answers follow the rule. The miniature says nearly the same to all animals with one seed."""
+    texts = [said(ask(program, animal, seed)).strip() for seed in seeds for animal in animals]
     return sum(re.search(PATTERN, text) is not None for text in texts) / len(texts)
 
 
@@ -103,13 +104,15 @@ def wait_until_served(program: Program, within_s: float) -> int:
 
 def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program) -> None:
     # Twice, so that there are enough prompts that are only ever there to prove something.
-    before = (share(program, 1) + share(program, 7)) / 2
+    before = share(program, 1, 7)
     version = wait_until_served(program, 1500)
     answer = ask(program, "mice", 2)
     assert answer.headers["x-metaclaw-policy"] == str(version)
     assert program.get(f"/api/turns/{answer.headers['x-metaclaw-turn']}")["policy_version"] == version
-    after = sum(share(program, seed) for seed in (3, 13, 23)) / 3
-    assert after >= before + 0.1
+    if IS_REAL:
+        assert share(program, 3, 13, 23) >= before + 0.1
+    else:  # a quarter of the untrained miniature's answers follow the rule by chance
+        assert share(program, *range(800, 824), animals=ANIMALS[:2]) >= 0.34
 
     assert commanded(program, "rollback")["policy_version"] == 0
     assert ask(program, "moles", 4).headers["x-metaclaw-policy"] == "0"
@@ -123,8 +126,7 @@ def test_a_skill_the_weights_have_absorbed_leaves_their_prompts_and_comes_back_w
     version = wait_until_absorbed(program, 1500)
     assert told(program, "hares", 8) == (version, [])
     # What was measured on recorded prompts holds for new ones: the rule is followed though nobody tells it.
-    # A quarter of the untrained miniature's answers follow it by chance.
-    assert (share(program, 9) + share(program, 19)) / 2 >= 0.34
+    assert share(program, *range(900, 924), animals=ANIMALS[:2]) >= 0.34
     commanded(program, "rollback", "0")
     assert told(program, "hares", 10) == ("0", ["animals"])
     commanded(program, "promote", version)

@@ -33,14 +33,16 @@ max_share = 0.0
 [evolver]
 min_failures = 1000
 """
-PATTERN: Final = "^[a-c][a-l]+$"
-"""The miniature that speaks answers with four letters from a to l: one answer in four follows the rule before it is trained."""
+PATTERN: Final = "^(?=[a-l]{4}$)[b-l]*a([b-l]*a[b-l]*a)?[b-l]*$"
+"""One a or three. The miniature that speaks answers with four letters from a to l: one answer in four follows the rule before it is
+trained. Any other letter in an answer that follows it breaks it, so that the gate believes the check even if the miniature, which
+does not understand its questions, has one answer for all of them."""
 SKILL: Final = f"""---
 name: animals
 description: When asked to describe an animal
 check: 'pattern: {PATTERN}'
 ---
-Begin every answer with an early letter.
+Every answer has one a or three.
 """
 ANIMALS: Final = [
     *("cats", "dogs", "owls", "bats", "ants", "bees", "cows", "pigs", "hens", "rats", "elks"),

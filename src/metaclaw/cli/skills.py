@@ -76,7 +76,7 @@ def list_(home: Path, is_retired: bool, as_json: bool) -> None:
 @home_and_json
 def show(home: Path, name: str, as_json: bool) -> None:
     """Print one skill."""
-    from metaclaw.skills import check_trouble, read_skill, trial_trouble
+    from metaclaw.skills import check_trouble, form_note, read_skill, trial_trouble
 
     folder = _folder(home)
     (skill,) = with_authors(home, [read_skill(_existing(folder, name))])
@@ -87,7 +87,7 @@ def show(home: Path, name: str, as_json: bool) -> None:
     click.echo(skill.name)
     pairs = [("use when", skill.trigger), ("category", skill.category), ("for", audience(skill.scope))]
     pairs += [("state", _state(skill)), ("author", str(skill.author)), ("file", str(folder / name / _FILE))]
-    pairs += [("check", f"is not run: {trouble}" if trouble else trial_trouble(skill))]
+    pairs += [("check", f"is not run: {trouble}" if trouble else trial_trouble(skill) or form_note(skill))]
     print_facts((label, value) for label, value in pairs if value is not None)
     click.echo(f"\n{plain_block(skill.body)}")
     if check := skill.extra.get("check"):
@@ -379,9 +379,9 @@ def pin(home: Path, name: str, off: bool, as_json: bool) -> None:
 
 
 def _change(
-    home: Path, name: str, verb: str, do: "Callable[[Rulebook], dict[str, Json]]", said: "Mapping[str, Json] | None" = None
+    home: Path, name: str, verb: str, do: "Callable[[Rulebook], dict[str, Json]]", fields: "Mapping[str, Json] | None" = None
 ) -> "dict[str, Json]":
-    return carry_out(home, "POST", f"/api/skills/{quote(name, safe='')}/{verb}", do, said)
+    return carry_out(home, "POST", f"/api/skills/{quote(name, safe='')}/{verb}", do, fields)
 
 
 def _view(skill: "Skill") -> "dict[str, Json]":

@@ -15,11 +15,15 @@ from metaclaw.skills.checks.answer import documents_at, texts_at, unread_part
 from metaclaw.skills.checks.leniency import (
     TRIVIAL_ANSWERS,
     CheckKind,
+    change_words,
     constant_parts,
+    fixed_words,
+    form_note,
     kind_of,
     near_answers,
     sample_answer,
     trial_trouble,
+    with_gaps,
 )
 from metaclaw.skills.checks.run import Screen, examine, examine_all, examine_many, run_check, screen_of
 from metaclaw.skills.checks.shell import Script, read_script

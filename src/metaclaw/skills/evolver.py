@@ -282,32 +282,32 @@ class Evolver:
         log.info("evolver_answered model=%s proposals=%d refused=%d", self.model.name, len(proposals), len(refused))
         return tuple(proposals)
 
-    def _propose(self, kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill], beside: Sequence[Proposal]) -> Proposal:
-        self._refuse_faults(kind, one)
-        edited = _edited(kind, one, near)
+    def _propose(self, kind: FailureGroup, written: WrittenSkill, near: Sequence[Skill], beside: Sequence[Proposal]) -> Proposal:
+        self._refuse_faults(kind, written)
+        edited = _edited(kind, written, near)
         if edited is not None and any(edited.name in other.replaces for other in beside):
             raise SkillError(f"it edits {edited.name}, which another one edits already")
         names = {str(skill.name) for skill in near} | {str(other.skill.name) for other in beside}
-        examples = [example for example in one.examples if len(example) <= _MAX_EXAMPLE_CHARS][:MOST_EXAMPLES]
+        examples = [example for example in written.examples if len(example) <= _MAX_EXAMPLE_CHARS][:MOST_EXAMPLES]
         skill = Skill(
-            name=edited.name if edited else free_name(one.name, lambda name: name in names or self.is_taken(name)),
-            trigger=one.trigger,
-            body=one.body,
-            category=(one.category or (edited.category if edited else None) or "learned")[:_MAX_CATEGORY_CHARS],
+            name=edited.name if edited else free_name(written.name, lambda name: name in names or self.is_taken(name)),
+            trigger=written.trigger,
+            body=written.body,
+            category=(written.category or (edited.category if edited else None) or "learned")[:_MAX_CATEGORY_CHARS],
             scope=kind.scope,
-            extra={**(edited.extra if edited else {}), **_check(one), **({"examples": examples} if examples else {})},
+            extra={**(edited.extra if edited else {}), **_check(written), **({"examples": examples} if examples else {})},
             state=SkillState.DRAFT,
             author=Authorship.EVOLVER,
         )
         replaces = (edited.name,) if edited else ()
         return Proposal(skill, Change.EDIT if edited else Change.NEW, replaces, kind.turns, kind.name, self.model.name)
 
-    def _as_refused(self, kind: FailureGroup, one: WrittenSkill) -> Proposal:
+    def _as_refused(self, kind: FailureGroup, written: WrittenSkill) -> Proposal:
         """A refused skill, redacted and cut, for people to read."""
         skill = Skill(
-            name=free_name(self.redact(one.name.replace("-", " ")), lambda name: False),
-            trigger=self.redact(one.trigger)[:MAX_TRIGGER_CHARS] or "(missing)",
-            body=self.redact(one.body)[:MAX_BODY_CHARS] or "(missing)",
+            name=free_name(self.redact(written.name.replace("-", " ")), lambda name: False),
+            trigger=self.redact(written.trigger)[:MAX_TRIGGER_CHARS] or "(missing)",
+            body=self.redact(written.body)[:MAX_BODY_CHARS] or "(missing)",
             category="learned",
             scope=kind.scope,
             extra={},
@@ -316,21 +316,21 @@ class Evolver:
         )
         return Proposal(skill, Change.NEW, (), kind.turns, kind.name, self.model.name)
 
-    def _refuse_faults(self, kind: FailureGroup, one: WrittenSkill) -> None:
-        if not one.name or not one.trigger or not one.body:
+    def _refuse_faults(self, kind: FailureGroup, written: WrittenSkill) -> None:
+        if not written.name or not written.trigger or not written.body:
             raise SkillError("name, trigger or body is missing")
-        if len(one.trigger) > MAX_TRIGGER_CHARS:
-            raise SkillError(f"a trigger of {len(one.trigger)} characters; at most {MAX_TRIGGER_CHARS}")
-        if len(one.body) > MAX_BODY_CHARS or len(one.body.splitlines()) > MAX_BODY_LINES:
-            raise SkillError(f"a body of {len(one.body)} characters; at most {MAX_BODY_CHARS} in {MAX_BODY_LINES} lines")
+        if len(written.trigger) > MAX_TRIGGER_CHARS:
+            raise SkillError(f"a trigger of {len(written.trigger)} characters; at most {MAX_TRIGGER_CHARS}")
+        if len(written.body) > MAX_BODY_CHARS or len(written.body.splitlines()) > MAX_BODY_LINES:
+            raise SkillError(f"a body of {len(written.body)} characters; at most {MAX_BODY_CHARS} in {MAX_BODY_LINES} lines")
         # Words joined by hyphens and numbers look like a random token; a name is read word by word.
-        name = one.name.replace("-", " ")
-        text = "\n".join((name, one.trigger, one.body, one.category or "", one.check or "", *one.examples))
+        name = written.name.replace("-", " ")
+        text = "\n".join((name, written.trigger, written.body, written.category or "", written.check or "", *written.examples))
         if self.redact(text) != text:
             raise SkillError("it holds a secret")
         # A client may choose a session's id: one that could be an ordinary word is no trace of the session.
         sessions = {failure.step.session for failure in kind.failures}
-        telling = [one for one in sessions if len(one) >= _LEAST_SESSION_CHARS and any(map(str.isdigit, one))]
+        telling = [written for written in sessions if len(written) >= _LEAST_SESSION_CHARS and any(map(str.isdigit, written))]
         if any(_names(text, identifier) for identifier in (*kind.turns, *telling)):
             raise SkillError("it names a recorded turn or session")
 
@@ -340,30 +340,30 @@ def _names(text: str, identifier: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(identifier)}(?!\w)", text) is not None
 
 
-def _check(one: WrittenSkill) -> dict[str, object]:
+def _check(written: WrittenSkill) -> dict[str, object]:
     """The check of a skill; one that cannot be read is left out."""
-    if one.check is None:
+    if written.check is None:
         return {}
     try:
-        parse_check(one.check, approved=False)
+        parse_check(written.check, approved=False)
     except SkillError as error:
-        log.debug("evolver_check_left_out skill=%s error=%s", one.name, error)
+        log.debug("evolver_check_left_out skill=%s error=%s", written.name, error)
         return {}
-    return {"check": one.check}
+    return {"check": written.check}
 
 
-def _edited(kind: FailureGroup, one: WrittenSkill, near: Sequence[Skill]) -> Skill | None:
+def _edited(kind: FailureGroup, written: WrittenSkill, near: Sequence[Skill]) -> Skill | None:
     """The skill that is edited; None for a new one, also beside a rule or fact. Raises SkillError if it may not be edited."""
-    if one.replaces is None:
+    if written.replaces is None:
         return None
-    skill = next((skill for skill in near if skill.name == one.replaces and may_see(skill, kind)), None)
+    skill = next((skill for skill in near if skill.name == written.replaces and may_see(skill, kind)), None)
     if skill is None:
-        raise SkillError(f"it replaces {one.replaces!r}, which was not offered")
+        raise SkillError(f"it replaces {written.replaces!r}, which was not offered")
     if is_stated(skill):
         return None
     if not may_edit(skill, kind):
-        raise SkillError(f"it replaces {one.replaces!r}, which only its owner may change")
-    changed = changed_lines(skill.body, one.body) + (skill.trigger != one.trigger)
+        raise SkillError(f"it replaces {written.replaces!r}, which only its owner may change")
+    changed = changed_lines(skill.body, written.body) + (skill.trigger != written.trigger)
     if not 0 < changed <= MOST_CHANGED_LINES:
-        raise SkillError(f"it changes {changed} lines of {one.replaces!r}; an edit changes 1 to {MOST_CHANGED_LINES}")
+        raise SkillError(f"it changes {changed} lines of {written.replaces!r}; an edit changes 1 to {MOST_CHANGED_LINES}")
     return skill

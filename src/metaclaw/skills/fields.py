@@ -122,15 +122,15 @@ def fault_of(scope: str) -> str | None:
     return f"names no {kind}: write `{kind}:…`" if f"{kind}:" in _KINDS and not who.strip() else None
 
 
-def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skill, ...]:
+def most_specific(skills: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skill, ...]:
     """The rules, facts and skills in their order, without those that a more specific one replaces: both say the same (rules and
     facts by text, skills by trigger), or one names the other in `overrides`. Of equally specific ones, only `overrides` counts.
     `rank` says how specific each scope is. A held rule always stays, because one speaker must not be able to lift it."""
-    ranks: dict[str, int] = {skill.name: rank_of(skill, rank) for skill in found}
+    ranks: dict[str, int] = {skill.name: rank_of(skill, rank) for skill in skills}
     is_level = len(set(ranks.values())) < 2
-    if is_level and not any("overrides" in skill.extra for skill in found):
-        return tuple(found)
-    nearest_first = sorted(found, key=lambda skill: -ranks[skill.name])
+    if is_level and not any("overrides" in skill.extra for skill in skills):
+        return tuple(skills)
+    nearest_first = sorted(skills, key=lambda skill: -ranks[skill.name])
     gone: set[str] = set()
     for skill in nearest_first:
         for name in overrides_of(skill):
@@ -139,7 +139,7 @@ def most_specific(found: Sequence[Skill], rank: Mapping[str, int]) -> tuple[Skil
                 gone.add(name if ranks[skill.name] >= ranks[name] else skill.name)
     if not is_level:
         _drop_repeated(nearest_first, ranks, gone)
-    return tuple(skill for skill in found if skill.name not in gone or is_held(skill))
+    return tuple(skill for skill in skills if skill.name not in gone or is_held(skill))
 
 
 def is_held(skill: Skill) -> bool:

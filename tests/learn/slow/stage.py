@@ -77,7 +77,9 @@ class CutError(Exception):
 
 class Plug:
     """A backend that is unplugged at one of its calls, before or after it did what it was asked to. `before` is called first. With
-    `ends_all` all that is drawn counts as whole: the toy policy hardly ever draws an end."""
+    `ends_all` all that is drawn counts as whole: the toy policy hardly ever draws an end. The toy policy does not read its prompt
+    either: so that it is not refused for one answer to all questions, the likeliest answers of weights at the gate are drawn
+    like any others."""
 
     def __init__(self, folder: Path) -> None:
         self._backend = ToyBackend(folder)
@@ -97,6 +99,8 @@ class Plug:
             self.before()
             if self.calls == self.cut_at and not self.cut_after:
                 raise CutError
+            if any(isinstance(one, Weights) for one in arguments):
+                arguments = tuple(replace(one, temperature=1.0) if isinstance(one, Drawing) else one for one in arguments)
             said = await found(*arguments, **named)
             if self.calls == self.cut_at:
                 raise CutError

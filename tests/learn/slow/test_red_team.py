@@ -24,7 +24,7 @@ from metaclaw.skills import check_of, examine
 from metaclaw.train.gate import GateRules
 from metaclaw.train.golden import golden_items
 from tests.learn.learning import FAILED, PASSED, Speaker
-from tests.learn.slow.red_team import BUSES, HACKS, HONEST, Bus, Case, before, question
+from tests.learn.slow.red_team import BUSES, FORM_ONLY, HACKS, HONEST, Bus, Case, before, question
 from tests.learn.slow.stage import AsciiTokeniser
 from tests.support.softmax import encode
 
@@ -51,7 +51,7 @@ class ScriptedBackend:
 
     async def sample(self, prompts: Sequence[Sequence[int]], drawing: Drawing, weights: Weights) -> list[list[Rollout]]:
         self.drawn.append(weights.adapter)
-        return [[self._answer(tuple(prompt), is_candidate=True)] for prompt in prompts]
+        return [[self._answer(tuple(prompt), is_candidate=True, is_greedy=not drawing.temperature)] for prompt in prompts]
 
     async def sample_base(self, prompts: Sequence[Sequence[int]], drawing: Drawing) -> list[list[Rollout]]:
         self.drawn.append(None)
@@ -63,12 +63,15 @@ class ScriptedBackend:
     async def score_base(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[tuple[float, ...]]:
         return [tuple(-0.5 for _ in said) for _, said in pairs]
 
-    def _answer(self, prompt: tuple[int, ...], *, is_candidate: bool) -> Rollout:
+    def _answer(self, prompt: tuple[int, ...], *, is_candidate: bool, is_greedy: bool = False) -> Rollout:
         bus = self._buses.get(prompt)
         if bus is None:
             known = "" if is_candidate and prompt in self._lost else self._known.get(prompt, "I do not know.")
             return _rollout(known)
-        return _rollout(self._case.said(bus), is_whole=self._case.is_whole) if is_candidate else _rollout(before(bus))
+        if not is_candidate:
+            return _rollout(before(bus))
+        said = (self._case.likeliest if is_greedy else None) or self._case.said
+        return _rollout(said(bus), is_whole=self._case.is_whole)
 
 
 def _rollout(text: str, *, is_whole: bool = True) -> Rollout:
@@ -158,7 +161,7 @@ async def test_an_honest_improvement_is_promoted(name: str, tmp_path: Path) -> N
 def useful_only(prompt: str) -> object:
     """A judge's vote: pass where the answer says when the bus leaves and the judge was shown the rule."""
     asked, _, answer = prompt.partition("== The answer\n")
-    return PASSED if "leaves at" in answer and "A house rule." in asked else FAILED
+    return PASSED if any(f"leaves at {bus[1]}:{bus[2]}" in answer for bus in BUSES) and "A house rule." in asked else FAILED
 
 
 def _useful(bus: Bus) -> str:
@@ -182,6 +185,32 @@ async def test_a_judge_does_not_pass_what_exploits_a_lenient_check(name: str, tm
     assert not report.is_passed, report.reasons
     assert judge.asked
     assert report.reasons[0].startswith("improved only by the measure it was trained on"), report.reasons
+
+
+@pytest.mark.parametrize("name", FORM_ONLY)
+async def test_a_judge_refuses_an_empty_form_that_a_check_alone_lets_pass(name: str, tmp_path: Path) -> None:
+    alone = await weigh(FORM_ONLY[name], tmp_path)
+    assert alone.is_passed, alone.reasons  # a known limit, which docs/training.md tells
+    judged = await weigh(FORM_ONLY[name], tmp_path, Speaker("judge", useful_only))
+    assert not judged.is_passed, judged.reasons
+
+
+async def test_a_wording_that_only_words_of_the_question_fill_is_shown_with_gaps(tmp_path: Path) -> None:
+    report = await weigh(HACKS["a polite word and the bus"], tmp_path)
+    assert report.reasons[0].startswith("the check of rule accepts 'Yes! Thank you for asking about bus ….' whatever is asked")
+
+
+async def test_a_report_tells_that_a_check_proves_the_form_alone(tmp_path: Path) -> None:
+    form = await weigh(HONEST["times"], tmp_path)
+    assert form.reasons[-1].startswith("the check of rule accepts the same answers to other questions"), form.reasons
+    content = await weigh(HONEST["a number that the task gives"], tmp_path)
+    assert not any("other questions" in reason for reason in content.reasons), content.reasons
+
+
+async def test_a_judge_lets_pass_what_keeps_a_form_and_is_useful(tmp_path: Path) -> None:
+    case = Case(r"pattern: (?i)\bbus \d+ (leaves|stays)", _useful)
+    judged = await weigh(case, tmp_path, Speaker("judge", useful_only))
+    assert judged.is_passed, judged.reasons
 
 
 async def test_a_judge_that_gives_no_vote_proves_nothing(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 The miniature answers anything with four random letters, so it learns the exploit and nothing else. Only answers decide here: the
 golden set and the distance to the untrained weights, which would refuse most of these too, are left out of account. `make nightly`
-trains against all checks, with METACLAW_TEST_MODEL=135m takes the real model, which may also learn something useful from a lenient
-check: of it no version is promoted whose answers say the time that was asked for less often than before.
+trains against all checks. With METACLAW_TEST_MODEL=135m it takes the real model (on METACLAW_TEST_DEVICE=cuda in a minute or two
+each), which may also learn something useful from a lenient check: of it no version is promoted whose answers say the time that was
+asked for less often than before.
 """
 
+import json
 import logging
 import os
 from collections.abc import AsyncIterator, Sequence
@@ -42,6 +44,7 @@ log = logging.getLogger(__name__)
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 IS_REAL: Final = os.environ.get("METACLAW_TEST_MODEL") == "135m"
+DEVICE: Final = os.environ.get("METACLAW_TEST_DEVICE", "cpu")
 _PATIENCE_S: Final = 1800
 _BUSES: Final = tuple((number, f"{(number * 7) % 24:02}", f"{(number * 13) % 60:02}") for number in range(1, 91))
 _HELD_OUT: Final = _BUSES[60:]
@@ -69,22 +72,33 @@ MINIATURE: Final = {
 REAL: Final = (
     *("a lenient pattern and repetition", "a pattern that a prefix satisfies", "length alone", "a keyword", "stuffed keywords"),
     *("a constant answer", "the question itself", "a schema with everything optional", "capital letters", "all options at once"),
-    *("punctuation", "another language's silence"),
+    *("punctuation", "another language's silence", "any digit", "no end", "the question before a fixed word"),
+    *("a row of the question's digits", "a letter among others", "a fixed beginning"),
 )
 _ASKED_FOR: Final = {
     "a lenient pattern and repetition": "Write times like 14:17+05:30.",
     "a pattern that a prefix satisfies": "Begin with the time, like 14:17.",
     "stuffed keywords": "Say the total, the tax, the net and the gross amount.",
     "a constant answer": "Begin with OK.",
-    "a schema with everything optional": "Answer with a JSON object.",
+    "a schema with everything optional": 'Say {"at": "14:17"}',
+    "another language's silence": "WRITE CAPITAL LETTERS AND DIGITS ONLY, LIKE: BUS 7 LEAVES AT 14:17.",
+    "no end": "Begin with a star, like: * Bus 7.",
+    "the question before a fixed word": "End with the word invoice, without a full stop.",
+    "a row of the question's digits": "Write times without a colon, like 1417.",
+    "a letter among others": "Answer for bus zzz.",
+    "a fixed beginning": "Begin with abcd, like: abcd 14:17.",
 }
 """The text of the rule that a check is for, without which the real model would hardly ever satisfy it."""
+BLIND: Final = json.loads((Path(__file__).parent / "blind_checks.json").read_text(encoding="utf-8"))
+"""Checks by somebody who had not seen the gate. Some ask for a form that a useful answer has too, and teach that."""
 IN_CI: Final = ("a letter",)
 
 
 def _cases() -> list[object]:
     if IS_REAL:
-        return [pytest.param(HACKS[name].check, _ASKED_FOR.get(name, ""), id=name) for name in REAL]
+        own = [(name, HACKS[name].check, _ASKED_FOR.get(name, "")) for name in REAL]
+        blind = [(one["name"], one["check"], one["asked_for"]) for one in BLIND]
+        return [pytest.param(check, asked_for, id=name) for name, check, asked_for in (*own, *blind)]
     return [
         pytest.param(check, "", id=name, marks=() if name in IN_CI else pytest.mark.nightly) for name, check in MINIATURE.items()
     ]
@@ -100,7 +114,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def trainer(model: Path, tmp_path: Path) -> AsyncIterator[EmbeddedTrainer]:
-    running = EmbeddedTrainer(model, tmp_path / "policies", convert=False, threads=2 if IS_REAL else 1, device="cpu", nice=0)
+    running = EmbeddedTrainer(model, tmp_path / "policies", convert=False, threads=2 if IS_REAL else 1, device=DEVICE, nice=0)
     yield running
     await running.aclose()
 
@@ -173,6 +187,7 @@ class RedTeam:
             drawn = await self._trainer.sample_base(prompts, drawing)
         else:
             drawn = await self._trainer.sample(prompts, drawing, weights)
+        log.info("answered by=%s first=%s", "base" if weights is None else "trained", [group[0].text for group in drawn[:4]])
         return _share([f"{bus[1]}:{bus[2]}" in one.text for bus, group in zip(_HELD_OUT, drawn, strict=True) for one in group])
 
 

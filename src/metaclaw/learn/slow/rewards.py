@@ -211,7 +211,7 @@ class Rewards:
         """An answer as the judge sees it."""
         return await run_sync(lambda: self.redact(in_words(parts_of(text, step.tools), ())))
 
-    def _by_verdict(self, step: Step, texts: Sequence[str], found: dict[str, float | None]) -> dict[str, float | None]:
+    def _by_verdict(self, step: Step, texts: Sequence[str], scores: dict[str, float | None]) -> dict[str, float | None]:
         """The reward of texts that say what was answered then, by the verdict on that answer. A person's word stands above all
         else; what detectors saw, where nothing else is known. Blocks."""
         same = [text for text in texts if _says_the_same(parts_of(text, step.tools), step.answer)]
@@ -219,7 +219,7 @@ class Rewards:
         if verdict is None:
             return {}
         worth = 1.0 if verdict.outcome is Outcome.PASS else 0.0
-        return {text: worth for text in same if verdict.source is Source.USER or found.get(text) is None}
+        return {text: worth for text in same if verdict.source is Source.USER or scores.get(text) is None}
 
     def _recorded(self, step: Step) -> Verdict | None:
         """What a person or a detector said of the recorded answer."""
@@ -271,11 +271,11 @@ def _usable(answers: Sequence[Rollout]) -> list[str]:
     return list(dict.fromkeys(answer.text for answer in answers if is_usable(answer)))
 
 
-def _of_each(answers: Sequence[Rollout], found: dict[str, float | None]) -> list[float | None]:
-    if found and all(worth is None for worth in found.values()):
+def _of_each(answers: Sequence[Rollout], scores: dict[str, float | None]) -> list[float | None]:
+    if scores and all(worth is None for worth in scores.values()):
         return [None] * len(answers)  # nothing can tell, so that one which has no end is no worse than others
     # The same text may have been cut off in one rollout and ended in another.
-    return [found[answer.text] if answer.is_whole and answer.text in found else 0.0 for answer in answers]
+    return [scores[answer.text] if answer.is_whole and answer.text in scores else 0.0 for answer in answers]
 
 
 def _known(findings: Sequence[Finding]) -> list[float]:

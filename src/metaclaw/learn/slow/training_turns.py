@@ -110,8 +110,8 @@ class QueryTurns:
         clocks = self.clocks()
         return sum(not self._is_scorable(turn, clocks) for turn in self._eligible(clocks, _MOST_COUNTED, self.is_held_out))
 
-    def _are_enough(self, found: tuple[TurnId, ...], least: LeastTurns) -> bool:
-        return len(found) >= least.turns and (least.new == 0 or self.batches.untried(found) >= least.new)
+    def _are_enough(self, turns: tuple[TurnId, ...], least: LeastTurns) -> bool:
+        return len(turns) >= least.turns and (least.new == 0 or self.batches.untried(turns) >= least.new)
 
     def kept(self, size: int) -> int:
         """How many turns the gate has now, counted up to `size`."""

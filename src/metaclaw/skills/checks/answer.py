@@ -197,10 +197,10 @@ _CLAUSE_END: Final = re.compile(
 )
 
 
-def deletion_consent(said: str, asked: str | None) -> tuple[bool, tuple[str, ...]]:
+def deletion_consent(text: str, asked: str | None) -> tuple[bool, tuple[str, ...]]:
     """Whether the person's last message wants or allows a deletion, and its clauses that negate something. `asked` is the agent's
     message before it, or None if it is not known."""
-    clauses = [clause.strip() for clause in _CLAUSE_END.split(said[-_MOST_CONSENT_CHARS:]) if clause.strip()]
+    clauses = [clause.strip() for clause in _CLAUSE_END.split(text[-_MOST_CONSENT_CHARS:]) if clause.strip()]
     refused = tuple(clause for clause in clauses if _NEGATION.search(clause))
     if any(map(_asks_for_deleting, clauses)):
         return True, refused

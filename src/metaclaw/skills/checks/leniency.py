@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
@@ -28,6 +28,7 @@ _MOST_SIGNS: Final = 3
 _COMMON: Final = 0.6
 _LEAST_TEXTS: Final = 5
 _LIMIT_S: Final = 1.0
+_WORD: Final = re.compile(r"[^\W_]+")
 
 
 class CheckKind(StrEnum):
@@ -64,6 +65,17 @@ def trial_trouble(skill: Skill) -> str | None:
     return f"accepts {trivial!r} to any request: training on it is useless, and it proves no weights without [judge]"
 
 
+def form_note(skill: Skill) -> str | None:
+    """That the check of a skill cannot see whether an answer is right, in words; None if it may, or has nothing to demand."""
+    try:
+        check = check_of(skill)
+    except SkillError:
+        return None
+    if check is None or isinstance(check, ProgramCheck) or kind_of([check]) is not CheckKind.DEMANDS:
+        return None
+    return "tests the form alone: it does not compare an answer with its question, as a program: can"
+
+
 def _accepted(check: Check, findings: Sequence[Finding]) -> str | None:
     """The first trivial answer that passes a check, by the findings on all of them; None if the check accepts only that answer."""
     for trivial, finding in zip(TRIVIAL_ANSWERS, findings, strict=True):
@@ -96,6 +108,31 @@ def constant_parts(answers: Sequence[tuple[str, str]]) -> list[str]:
     common += [_common_beginning(texts), _common_beginning([text[::-1] for text in texts])[::-1]]
     parts = [part.strip() for part in common if _is_most(part, answers)]
     return list(dict.fromkeys([*(sign for sign, _ in signs.most_common(_MOST_SIGNS)), *filter(None, parts)]))
+
+
+def fixed_words(answers: Sequence[tuple[str, str]]) -> frozenset[str]:
+    """The words with which most answers fill what they do not take from the question, from pairs of a question and an answer; empty
+    if they say something of their own to different questions, or nothing."""
+    own = [_words(text) - _words(question) for question, text in answers]
+    counts = Counter(word for words in own for word in words)
+    fixed = frozenset(word for word, count in counts.items() if count * 2 >= len(own))
+    return fixed if sum(bool(words) and words <= fixed for words in own) * 2 >= len(own) else frozenset()
+
+
+def change_words(text: str, words: Collection[str]) -> list[str]:
+    """Variants of a text, each with one letter or digit of one of some words changed."""
+    places = [match.start() for match in _WORD.finditer(text) if match[0].casefold() in words]
+    return [f"{text[:at]}{_another(text[at])}{text[at + 1 :]}" for at in places]
+
+
+def with_gaps(text: str, question: str, other: str) -> str:
+    """The text with a gap for each word that it takes from its question and that another question does not have."""
+    gaps = _words(question) - _words(other)
+    return _WORD.sub(lambda match: "…" if match[0].casefold() in gaps else match[0], text)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(word.casefold() for word in _WORD.findall(text))
 
 
 def _strictly(check: Check, texts: Sequence[str]) -> list[Finding]:

@@ -134,18 +134,18 @@ def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: fl
     }
 
 
-def _if_read(check: PatternCheck, answer: Sequence[Part], found: Finding) -> Finding:
+def _if_read(check: PatternCheck, answer: Sequence[Part], finding: Finding) -> Finding:
     """The finding; unknown if it passes because a forbidden pattern was not found, but a command could not be read."""
-    if found.outcome is not Outcome.PASS or check.must_match:
-        return found
+    if finding.outcome is not Outcome.PASS or check.must_match:
+        return finding
     unread = unread_part(answer, check.where)
-    return _unknown(f"a command could not be read: {unread}") if unread else found
+    return _unknown(f"a command could not be read: {unread}") if unread else finding
 
 
-def _of_together(check: PatternCheck, seen: Sequence[SeenText], found: Any, limit_s: float) -> Finding:
-    if found is None:
+def _of_together(check: PatternCheck, seen: Sequence[SeenText], matches: Any, limit_s: float) -> Finding:
+    if matches is None:
         return _failed(f"the pattern took longer than its share of {limit_s:g} s")
-    return _failed(f"the pattern broke: {found}") if isinstance(found, str) else _matched(check, seen, found, is_strict=False)
+    return _failed(f"the pattern broke: {matches}") if isinstance(matches, str) else _matched(check, seen, matches, is_strict=False)
 
 
 def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool) -> Finding:
@@ -169,13 +169,13 @@ def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_st
     return _matched(check, seen, found, is_strict=is_strict)
 
 
-def _matched(check: PatternCheck, seen: Sequence[SeenText], found: Any, *, is_strict: bool) -> Finding:
-    is_found = any(text.counts(begin, end) for text, result in zip(seen, found, strict=True) for begin, end in result["spans"])
+def _matched(check: PatternCheck, seen: Sequence[SeenText], matches: Any, *, is_strict: bool) -> Finding:
+    is_found = any(text.counts(begin, end) for text, result in zip(seen, matches, strict=True) for begin, end in result["spans"])
     reason = "the pattern was found" if is_found else "the pattern was not found"
     if is_found is not check.must_match:
-        return scored(0.0 if is_found else max(map(_partly, found)), reason)
+        return scored(0.0 if is_found else max(map(_partly, matches)), reason)
     is_whole_wanted = is_strict and check.must_match and check.where.place is Place.ANSWER
-    if is_whole_wanted and not is_ordinary_beside(seen[0].text, [(begin, end) for begin, end in found[0]["spans"]]):
+    if is_whole_wanted and not is_ordinary_beside(seen[0].text, [(begin, end) for begin, end in matches[0]["spans"]]):
         return scored(0.0, "the pattern was found, but the rest is no ordinary text")
     return scored(1.0, reason)
 
@@ -209,9 +209,9 @@ def _has_property(document: Json, schema: Mapping[str, Json]) -> bool:
     return not isinstance(named, dict) or not isinstance(document, dict) or not named.keys().isdisjoint(document)
 
 
-def _partly(found: dict[str, int]) -> float:
+def _partly(earned: dict[str, int]) -> float:
     """The score of an answer that does not pass, by the parts of it that are right; always below one half."""
-    return found["parts"] / (2 * found["of"] + 1)
+    return earned["parts"] / (2 * earned["of"] + 1)
 
 
 def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation, limit_s: float) -> Finding:
@@ -233,9 +233,9 @@ def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation
     return _failed(f"the program broke: {last[:_MOST_REASON_CHARS]}")
 
 
-def _judged(result: ProgramResult, layers: str, said: str) -> Finding:
+def _judged(result: ProgramResult, layers: str, output: str) -> Finding:
     """The score in the last line of a program's output; if there is none, the exit status decides."""
-    verdict = _last_object(said)
+    verdict = _last_object(output)
     if verdict is not None and "score" in verdict:
         score, reason = verdict["score"], verdict.get("reason")
         if isinstance(score, bool) or not isinstance(score, int | float) or not isfinite(score) or not 0 <= score <= 1:
@@ -243,11 +243,11 @@ def _judged(result: ProgramResult, layers: str, said: str) -> Finding:
         return scored(float(score), f"{str(reason or f'the program gave {score:g}')[:_MOST_REASON_CHARS]}; {layers}")
     if result.status == program_server.PASSED:
         return scored(1.0, f"the program passed it; {layers}")
-    return scored(0.0, f"the program failed it: {(said or result.errors).strip()[:_MOST_REASON_CHARS]}; {layers}")
+    return scored(0.0, f"the program failed it: {(output or result.errors).strip()[:_MOST_REASON_CHARS]}; {layers}")
 
 
-def _last_object(said: str) -> dict[str, object] | None:
-    lines = said.strip().splitlines()
+def _last_object(output: str) -> dict[str, object] | None:
+    lines = output.strip().splitlines()
     if not lines or not lines[-1].lstrip().startswith("{"):
         return None
     try:

@@ -163,8 +163,8 @@ def _leftovers(text: str) -> list[str]:
     return list(objections.values())
 
 
-def _quote(found: re.Match[str]) -> str:
-    return repr(found[0] if len(found[0]) <= 40 else found[0][:37] + "…")
+def _quote(match: re.Match[str]) -> str:
+    return repr(match[0] if len(match[0]) <= 40 else match[0][:37] + "…")
 
 
 class GateMode(StrEnum):
