@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from metaclaw.cli import policy
 from metaclaw.domain.ids import SkillName, new_session_id
 from metaclaw.domain.policy import Comparison, GateReport, Serving, Weights
 from metaclaw.instance import acquire
@@ -72,7 +73,7 @@ def test_a_version_is_shown_with_what_taught_it_and_what_it_proved() -> None:
         "absorbed      a",
         "gate          passed",
         "the paired test favours it",
-        "12 better and 3 worse of 40, gain +0.200, e = 25",
+        "12 better and 3 worse of 40 pairs, gain +0.200, evidence 25 : 1",
         "90.0% → 95.0%",
         "0.01 nats a token",
     ):
@@ -109,6 +110,20 @@ def test_training_needs_a_running_proxy_and_says_so() -> None:
     assert "metaclaw start --detach" in done.err
 
 
+def test_training_waits_for_verdicts_only_while_their_number_falls(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "_LOOK_S", 0.01)
+    monkeypatch.setattr(policy, "_JUDGING_S", 0.1)
+    answers: dict[str, tuple[int, dict[str, Any]]] = {
+        "GET /api/status": (200, {"learning": {"pending": {"sessions": 2, "turns": 0}}}),
+        "POST /api/policy/train": (200, {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}}),
+    }
+    with scripted(home, answers) as asked:
+        assert "Training begins with 12 turns" in metaclaw("policy", "train").out
+    lines = [one.line.rpartition("/")[2] for one in asked]
+    assert len(lines) > 3
+    assert lines == ["status"] * (len(lines) - 1) + ["train"]
+
+
 def test_a_running_proxy_is_asked_and_its_answer_told(home: Path) -> None:
     answers: dict[str, tuple[int, dict[str, Any]]] = {
         "POST /api/policy/train": (200, {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}}),
@@ -121,6 +136,7 @@ def test_a_running_proxy_is_asked_and_its_answer_told(home: Path) -> None:
         assert metaclaw("policy", "rollback").out == "The untrained model serves.\n"
         assert metaclaw("policy", "rollback", "0", "--json").facts["rolled_back"] == [3]
     assert [(one.line.rpartition("/")[2], one.said) for one in asked] == [
+        ("status", None),
         ("train", None),
         ("promote", {"version": 3}),
         ("rollback", {}),
@@ -154,7 +170,10 @@ def test_status_tells_of_weights_in_words(home: Path) -> None:
     rejected = {"version": 5, "state": "rejected", "report": {"reasons": ["not shown better", "better in 3 of 80"]}}
     with scripted(home, {"GET /api/status": (200, STATUS), "GET /api/policy?limit=1": (200, {"versions": [rejected]})}):
         out = metaclaw("status", "--all").out
-    assert "version 3, version 4 on trial; version 5 was rejected: not shown better (metaclaw policy show 5)" in out
+    assert (
+        "version 3, version 4 on trial; version 5 was rejected, so nothing changes: not shown better (metaclaw policy show 5)"
+        in out
+    )
     assert "training, step 2 of at most 4; paused: you are back" in out
     assert "4 no verdict" in out
     with scripted(home, {"GET /api/status": (200, {"policy_version": 0, "training": {"state": "off"}})}):

@@ -213,7 +213,7 @@ def _require_passthrough(agent: "Agent", passthrough: frozenset[str]) -> None:
 
 def _url(home: Path, config: "Config") -> str:
     """The URL of the running proxy, else the configured one."""
-    from metaclaw.cli.client import OPEN_HOSTS
+    from metaclaw.cli.client import reachable_url
     from metaclaw.instance import find
 
     running = find(home)
@@ -223,8 +223,7 @@ def _url(home: Path, config: "Config") -> str:
         raise NotRunningError(home)
     else:
         address, port = config.proxy.host, str(config.proxy.port)
-    host = OPEN_HOSTS.get(address.strip("[]"), address.strip("[]"))
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return reachable_url(address, port)
 
 
 def _model(home: Path, config: "Config") -> str | None:

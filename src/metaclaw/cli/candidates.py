@@ -140,33 +140,41 @@ def _read(home: Path, candidate: str) -> "Candidate":
     return found
 
 
-def _row(one: "Candidate") -> tuple[object, ...]:
-    reason = one.reason if len(one.reason) <= _MOST_REASON else f"{one.reason[: _MOST_REASON - 1]}…"
-    return one.id, one.proposal.skill.name, one.proposal.skill.scope or "everyone", one.standing, moment(one.made_at), reason
+def _row(candidate: "Candidate") -> tuple[object, ...]:
+    reason = candidate.reason if len(candidate.reason) <= _MOST_REASON else f"{candidate.reason[: _MOST_REASON - 1]}…"
+    return (
+        candidate.id,
+        candidate.proposal.skill.name,
+        candidate.proposal.skill.scope or "everyone",
+        candidate.standing,
+        moment(candidate.made_at),
+        reason,
+    )
 
 
-def _words(one: "Candidate") -> list[tuple[str, object]]:
-    proposal, certificate = one.proposal, one.certificate
+def _words(candidate: "Candidate") -> list[tuple[str, object]]:
+    proposal, certificate = candidate.proposal, candidate.certificate
     change = proposal.change.value + (f" of {', '.join(proposal.replaces)}" if proposal.replaces else "")
     pairs: list[tuple[str, object]] = [
         ("skill", proposal.skill.name),
         ("use when", proposal.skill.trigger),
         ("scope", proposal.skill.scope or "everyone"),
         ("change", change),
-        ("standing", one.standing.value),
-        ("why", one.reason),
+        ("standing", candidate.standing.value),
+        ("why", candidate.reason),
         ("written by", proposal.written_by),
         ("taught by", counted(len(proposal.support), "turn")),
-        ("made", moment(one.made_at)),
+        ("made", moment(candidate.made_at)),
     ]
     return pairs if certificate is None else [*pairs, ("certificate", _proof(certificate))]
 
 
-def _proof(one: "Certificate") -> str:
-    if not one.probes:
-        return f"{one.stage.value}: no replays"
-    replays = one.wins + one.losses + one.ties + one.undecided
+def _proof(certificate: "Certificate") -> str:
+    if not certificate.probes:
+        return f"{certificate.stage.value}: no replays"
+    replays = certificate.wins + certificate.losses + certificate.ties + certificate.undecided
+    tried = f"{counted(replays, 'replay')} of {counted(certificate.probes, 'turn')}"
     return (
-        f"{one.stage.value}: in {counted(replays, 'replay')} of {counted(one.probes, 'turn')} it fixed {one.wins},"
-        f" broke {one.losses}, changed nothing in {one.ties}; {one.undecided} could not be decided"
+        f"{certificate.stage.value}: in {tried} it fixed {certificate.wins}, broke {certificate.losses}, "
+        f"changed nothing in {certificate.ties}; {certificate.undecided} could not be decided"
     )

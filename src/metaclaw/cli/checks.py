@@ -15,13 +15,13 @@ from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
-from metaclaw.cli.client import at, connect, open_response, rows
+from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.home import database_file, read_all, reading
 from metaclaw.cli.status import failing, other_model, unusable_answers
 from metaclaw.config import CONFIG_NAME, Config, InvalidConfigError, ProviderConfig, load, missing_secrets, without_password
 from metaclaw.errors import ConfigError, MetaClawError, StoreError
+from metaclaw.http_request import open_response
 from metaclaw.instance import find
 
 _GIB = 1024**3
@@ -355,8 +355,8 @@ def _judge(provider: ProviderConfig, shown: str, status: int) -> DoctorFinding:
 
 
 def _models_status(provider: ProviderConfig, base_url: str, timeout_s: float) -> int:
-    path = urlsplit(base_url).path + ("/v1/models" if provider.kind == "anthropic" else "/models")
-    with open_response(base_url, "GET", path, headers=_headers(provider), timeout_s=timeout_s) as response:
+    path = "/v1/models" if provider.kind == "anthropic" else "/models"
+    with open_response(f"{base_url}{path}", headers=_headers(provider), timeout_s=timeout_s) as response:
         return response.status
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from metaclaw.domain.chat import Json
 from metaclaw.errors import MetaClawError, SkillError
+from metaclaw.http_request import open_response
 from metaclaw.instance import Running, find
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 10.0
 _MESSAGE_CHARS = 2000
-OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_OPEN_HOSTS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses that mean "all interfaces", and the local address that reaches them."""
 
 
@@ -52,19 +53,19 @@ class ApiClient:
         """Status and body of a GET."""
         return self.send("GET", path)
 
-    def post(self, path: str, said: Mapping[str, Json] | None = None, *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
-        """Status and body of a POST with `said` as its JSON body."""
-        return self.send("POST", path, said, timeout_s)
+    def post(self, path: str, fields: Mapping[str, Json] | None = None, *, timeout_s: float = _TIMEOUT_S) -> tuple[int, Json]:
+        """Status and body of a POST with `fields` as its JSON body."""
+        return self.send("POST", path, fields, timeout_s)
 
     def facts(self, path: str) -> dict[str, Json]:
         """The body of a GET that must succeed."""
         return expect(*self.get(path))
 
     def send(
-        self, method: str, path: str, said: Mapping[str, Json] | None = None, timeout_s: float = _TIMEOUT_S
+        self, method: str, path: str, fields: Mapping[str, Json] | None = None, timeout_s: float = _TIMEOUT_S
     ) -> tuple[int, Json]:
         """Status and body of any request."""
-        with self.stream(method, path, said, timeout_s=timeout_s) as reply:
+        with self.stream(method, path, fields, timeout_s=timeout_s) as reply:
             return reply.status, parsed(reply.read())
 
     @contextmanager
@@ -72,18 +73,20 @@ class ApiClient:
         self,
         method: str,
         path: str,
-        said: Mapping[str, Json] | None = None,
+        fields: Mapping[str, Json] | None = None,
         *,
         headers: Mapping[str, str] | None = None,
         timeout_s: float = _TIMEOUT_S,
     ) -> "Iterator[HTTPResponse]":
         """The response, to be read as it arrives; `timeout_s` limits the silence."""
-        body = b"" if said is None else json.dumps(said).encode()
+        body = b"" if fields is None else json.dumps(fields).encode()
         own = {"Authorization": f"Bearer {self.key}", "Content-Length": str(len(body)), "Content-Type": "application/json"}
         from http.client import HTTPException
 
         try:
-            with open_response(self.url, method, path, body, {**own, **(headers or {})}, timeout_s=timeout_s) as response:
+            with open_response(
+                f"{self.url}{path}", method, body=body, headers={**own, **(headers or {})}, timeout_s=timeout_s
+            ) as response:
                 yield response
         except (OSError, HTTPException) as error:
             raise UnreachableError(
@@ -91,22 +94,10 @@ class ApiClient:
             ) from error
 
 
-@contextmanager
-def open_response(
-    url: str, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, *, timeout_s: float
-) -> "Iterator[HTTPResponse]":
-    """Send a request to the server of `url`; the response is read as it arrives. Raises OSError and http.client.HTTPException."""
-    from http.client import HTTPConnection, HTTPSConnection
-
-    parts = urlsplit(url)
-    host = parts.hostname or "127.0.0.1"
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(OPEN_HOSTS.get(host, host), parts.port, timeout=timeout_s)
-    try:
-        connection.request(method, path, body, dict(headers or {}))
-        yield connection.getresponse()
-    finally:
-        connection.close()
+def reachable_url(host: str, port: int | str) -> str:
+    """The URL of a proxy that listens at an address, which may mean "all interfaces"."""
+    host = _OPEN_HOSTS.get(host.strip("[]"), host.strip("[]"))
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def connect(home: Path) -> tuple[Running, ApiClient]:
@@ -116,7 +107,8 @@ def connect(home: Path) -> tuple[Running, ApiClient]:
         raise NotRunningError(home)
     if running.url is None:
         raise NotListeningError(home, running.pid)
-    return running, ApiClient(running.url, own_key(home))
+    parts = urlsplit(running.url)
+    return running, ApiClient(reachable_url(parts.hostname or "", parts.port or 80), own_key(home))
 
 
 def own_key(home: Path) -> str:
@@ -177,20 +169,20 @@ _PATIENCE_S = 60.0
 
 
 def carry_out(
-    home: Path, method: str, path: str, do: "Callable[[Rulebook], dict[str, Json]]", said: "Mapping[str, Json] | None" = None
+    home: Path, method: str, path: str, do: "Callable[[Rulebook], dict[str, Json]]", fields: "Mapping[str, Json] | None" = None
 ) -> "dict[str, Json]":
     """Send the request to the running proxy; if none runs, call `do` here."""
-    facts = ask_proxy(home, method, path, said)
+    facts = ask_proxy(home, method, path, fields)
     return _do(home, do) if facts is None else facts
 
 
-def ask_proxy(home: Path, method: str, path: str, said: "Mapping[str, Json] | None" = None) -> "dict[str, Json] | None":
+def ask_proxy(home: Path, method: str, path: str, fields: "Mapping[str, Json] | None" = None) -> "dict[str, Json] | None":
     """The running proxy's response; None if no proxy runs. Raises MetaClawError with the proxy's message if it refuses."""
     try:
         _, api = connect(home)
     except NotRunningError:
         return None
-    status, body = api.send(method, path, said, _PATIENCE_S)
+    status, body = api.send(method, path, fields, _PATIENCE_S)
     if status in (400, 404, 409):
         raise MetaClawError(message_in(body))
     return expect(status, body)

@@ -89,9 +89,9 @@ def _day(day: Json) -> list[object]:
     ]
 
 
-def _sums(one: Json) -> list[object]:
-    numbers = (at(one, "input_tokens"), at(one, "cached_tokens"), at(one, "output_tokens"))
-    return [at(one, "calls"), at(one, "failures"), *(f"{_number(number):,}" for number in numbers), _money(one)]
+def _sums(spent: Json) -> list[object]:
+    numbers = (at(spent, "input_tokens"), at(spent, "cached_tokens"), at(spent, "output_tokens"))
+    return [at(spent, "calls"), at(spent, "failures"), *(f"{_number(number):,}" for number in numbers), _money(spent)]
 
 
 def _tokens(sums: Json) -> int:

@@ -78,9 +78,9 @@ class DemoHome:
     def stop(self) -> None:
         stop_proxy(self.home, _COMMAND_S)
 
-    def post(self, path: str, said: "Mapping[str, Json] | None" = None) -> "dict[str, Json]":
+    def post(self, path: str, fields: "Mapping[str, Json] | None" = None) -> "dict[str, Json]":
         """Send a command to the proxy's API; it must succeed."""
-        return expect(*self.api.post(path, said, timeout_s=_COMMAND_S))
+        return expect(*self.api.post(path, fields, timeout_s=_COMMAND_S))
 
     def rules(self) -> dict[str, str]:
         """The texts of the rules and facts in force, by name."""

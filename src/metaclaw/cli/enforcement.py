@@ -145,13 +145,13 @@ def check_options(command: C) -> C:
     return command
 
 
-def check_changes(said: Mapping[str, str | bool | None]) -> "dict[str, Json]":
+def check_changes(options: Mapping[str, str | bool | None]) -> "dict[str, Json]":
     """The fields that these options change."""
-    if said["check"] is not None and said["no_check"]:
+    if options["check"] is not None and options["no_check"]:
         raise click.UsageError("use either --check or --no-check")
-    fields: dict[str, Json] = {key: said[key] for key in ("enforce", "on_error", "on_break") if said[key] is not None}
-    if said["check"] is not None or said["no_check"]:
-        fields["check"] = said["check"] or None
+    fields: dict[str, Json] = {key: options[key] for key in ("enforce", "on_error", "on_break") if options[key] is not None}
+    if options["check"] is not None or options["no_check"]:
+        fields["check"] = options["check"] or None
     return fields
 
 
@@ -288,9 +288,9 @@ def _unchecked(rule: "Skill") -> str:
     return "its check decided none of them" if "check" in rule.extra else "it has no check that says whether it was followed"
 
 
-def share(one: "Compliance") -> str:
+def share(compliance: "Compliance") -> str:
     """`11 of 14`, and the number of held answers."""
-    return f"{one.followed} of {one.checked}" + (f" ({one.held} held)" if one.held else "")
+    return f"{compliance.followed} of {compliance.checked}" + (f" ({compliance.held} held)" if compliance.held else "")
 
 
 def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]]:

@@ -63,18 +63,18 @@ def read_in_force(home: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
     return with_authors(home, found), skipped
 
 
-def with_authors(home: Path, found: "list[Skill]") -> "list[Skill]":
+def with_authors(home: Path, skills: "list[Skill]") -> "list[Skill]":
     """Set the authors that the store has: a learned skill that a person changed is theirs."""
     from metaclaw.domain.skill import Authorship
     from metaclaw.skills import owned
 
-    if all(skill.author is Authorship.PERSON for skill in found):
-        return found
+    if all(skill.author is Authorship.PERSON for skill in skills):
+        return skills
     from metaclaw.store import SqlGenerations
 
     with opened(home) as database:
         known = {} if database is None else {skill.name: skill for skill in SqlGenerations(database).latest().skills}
-    return [owned(skill, known.get(skill.name)) for skill in found]
+    return [owned(skill, known.get(skill.name)) for skill in skills]
 
 
 def read_all(folder: Path) -> "tuple[list[Skill], list[tuple[Path, str]]]":
@@ -163,15 +163,15 @@ def _shortest(whole: str, find: "Callable[[str], Sequence[str]]") -> str:
     return whole[:low]
 
 
-def _only(found: "Sequence[_Id]", named: str, what: str, where: str) -> _Id:
-    for candidate in found:
+def _only(ids: "Sequence[_Id]", named: str, what: str, where: str) -> _Id:
+    for candidate in ids:
         if candidate == named:
             return candidate
-    if not found:
+    if not ids:
         raise MetaClawError(f"there is no {what} {plain(named)}; {where}")
-    if len(found) > 1:
-        more = ", …" if len(found) == _MOST_NAMED else ""
+    if len(ids) > 1:
+        more = ", …" if len(ids) == _MOST_NAMED else ""
         raise MetaClawError(
-            f"{one_line(named, 40)} is the beginning of several {what}s: {', '.join(map(plain, found))}{more}; write more of it"
+            f"{one_line(named, 40)} is the beginning of several {what}s: {', '.join(map(plain, ids))}{more}; write more of it"
         )
-    return found[0]
+    return ids[0]

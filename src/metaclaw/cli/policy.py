@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from metaclaw.store import SqlPolicies
 
 _VERSION = click.IntRange(0, 2**31 - 1)
-_MOST_WHY = 80
+_MOST_WHY = 120
 _LOOK_S = 1.0
+_JUDGING_S = 20.0
 _AT_WORK = ("training", "comparing checkpoints", "testing the new version")
 _OPEN_SESSIONS = (
     "The last turn of a session gets its verdict when the session ends: metaclaw sessions end --all, or after a while of silence."
@@ -99,7 +100,8 @@ def show(home: Path, version: int | None, as_json: bool) -> None:
 @click.option("--wait", is_flag=True, help="Show progress, and return when the new version has been tested.")
 @home_and_json
 def train(home: Path, wait: bool, as_json: bool) -> int:
-    """Start training now with the recorded turns, regardless of the schedule."""
+    """Start training now with the recorded turns, regardless of the schedule. Turns of ended sessions are judged first."""
+    _wait_for_verdicts(connect(home)[1])
     facts = ask_proxy(home, "POST", "/api/policy/train")
     if facts is None:
         raise NotRunningError(home)
@@ -156,9 +158,11 @@ def rollback(home: Path, version: int | None, as_json: bool) -> None:
         click.echo(f"Version {plain(after)} serves." if after else "The untrained model serves.")
 
 
-def _carry_out(home: Path, verb: str, said: "dict[str, Json]", do: "Callable[[SqlPolicies], dict[str, Json]]") -> "dict[str, Json]":
+def _carry_out(
+    home: Path, verb: str, fields: "dict[str, Json]", do: "Callable[[SqlPolicies], dict[str, Json]]"
+) -> "dict[str, Json]":
     """Send the command to the running proxy; if none runs, change the store, from which the next proxy serves."""
-    facts = ask_proxy(home, "POST", f"/api/policy/{verb}", said)
+    facts = ask_proxy(home, "POST", f"/api/policy/{verb}", fields)
     return _in_store(home, do) if facts is None else facts
 
 
@@ -174,6 +178,22 @@ def _in_store(home: Path, do: "Callable[[SqlPolicies], dict[str, Json]]") -> "di
                 return do(SqlPolicies(database))
             except RefusedError as error:
                 raise MetaClawError(str(error)) from error
+
+
+def _wait_for_verdicts(api: ApiClient) -> None:
+    """Wait until the turns of ended sessions are judged, as long as their number falls."""
+    fewest, since = None, time.monotonic()
+    while (left := _unjudged(api)) and time.monotonic() - since < _JUDGING_S:
+        if fewest is None or left < fewest:
+            fewest, since = left, time.monotonic()
+        show_progress(f"judging {counted(left, 'turn or session', 'turns and sessions')} first")
+        time.sleep(_LOOK_S)
+    show_progress("")
+
+
+def _unjudged(api: ApiClient) -> int:
+    pending = at(api.get("/api/status")[1], "learning", "pending")
+    return sum(number for kind in ("turns", "sessions") if isinstance(number := at(pending, kind), int))
 
 
 def _wait(api: ApiClient) -> str:
@@ -245,7 +265,8 @@ def _proof(report: "GateReport") -> list[tuple[str, object]]:
     pairs += [("", reason) for reason in report.reasons]
     if report.held_out is not None:
         held = report.held_out
-        words = f"{held.better} better and {held.worse} worse of {held.pairs}, gain {held.mean_gain:+.3f}, e = {held.e_value:.3g}"
+        words = f"{held.better} better and {held.worse} worse of {held.pairs} pairs, gain {held.mean_gain:+.3f}, "
+        words += f"evidence {held.e_value:.3g} : 1"
         pairs.append(("held out", words))
     if report.golden_serving is not None and report.golden_candidate is not None:
         pairs.append(("golden set", f"{report.golden_serving:.1%} → {report.golden_candidate:.1%}"))

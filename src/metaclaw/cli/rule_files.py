@@ -162,8 +162,8 @@ def _read(
     return [cast("RuleFields", {**given, **fields}) for fields in read.rules], list(read.left_out)
 
 
-def _preview(found: "list[RuleFields]", left_out: list[tuple[str, str]]) -> None:
-    for fields in found:
+def _preview(rules: "list[RuleFields]", left_out: list[tuple[str, str]]) -> None:
+    for fields in rules:
         where = [str(value) for value in (fields.get("when"), fields.get("workspace"), fields.get("scope")) if value]
         click.echo(f"  + {plain(short(fields['text'], _MOST_SHOWN))}  [{plain(', '.join(where))}]")
     for text, reason in left_out:

@@ -115,18 +115,18 @@ def _print_none(sentence: str, *, as_json: bool) -> None:
     print_result({"sessions": []}, sentence, as_json=as_json)
 
 
-def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bool) -> bool:
+def _print_found(database: "Database", sessions: "list[SessionRow]", *, as_json: bool) -> bool:
     """Print sessions with their titles; False if there are none."""
     from metaclaw.api import session_view
     from metaclaw.store import LedgerReader, Overview
 
-    reader, titles = LedgerReader(database), _titles(database, found)
-    ids = [session.id for session in found]
+    reader, titles = LedgerReader(database), _titles(database, sessions)
+    ids = [session.id for session in sessions]
     attempts = reader.attempts_in(ids)
-    found = [replace(session, turns=session.turns - attempts.get(session.id, 0)) for session in found]
-    if found and as_json:
-        print_json({"sessions": [session_view(session, titles.get(session.id)) for session in found]})
-    elif found:
+    sessions = [replace(session, turns=session.turns - attempts.get(session.id, 0)) for session in sessions]
+    if sessions and as_json:
+        print_json({"sessions": [session_view(session, titles.get(session.id)) for session in sessions]})
+    elif sessions:
         outcomes, failed = Overview(database).outcomes(ids), Overview(database).failed(ids)
         cells = [
             (
@@ -137,19 +137,19 @@ def _print_found(database: "Database", found: "list[SessionRow]", *, as_json: bo
                 session_words(outcomes.get(session.id, {}), failed.get(session.id, 0)),
                 titles.get(session.id, ""),
             )
-            for session in found
+            for session in sessions
         ]
         print_table(("SESSION", "LAST", "AGENT", "TURNS", "HOW IT WENT", "FIRST ASKED"), cells, optional=("AGENT", "LAST"))
-    return bool(found)
+    return bool(sessions)
 
 
-def _titles(database: "Database", found: "list[SessionRow]") -> "Mapping[SessionId, str]":
+def _titles(database: "Database", sessions: "list[SessionRow]") -> "Mapping[SessionId, str]":
     """The titles of these sessions, as in the API."""
     from metaclaw.api import Titles
     from metaclaw.proxy import own_words
     from metaclaw.store import Overview
 
-    return Titles(Overview(database), own_words).of([session.id for session in found])
+    return Titles(Overview(database), own_words).of([session.id for session in sessions])
 
 
 @sessions.command()

@@ -142,10 +142,10 @@ def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
 
 
 def _ask_budget() -> int | None:
-    def number(said: str) -> str:
-        text = said.replace(",", "").replace("_", "").strip()
+    def number(typed: str) -> str:
+        text = typed.replace(",", "").replace("_", "").strip()
         if text != KEEP and not text.isdecimal():
-            raise click.BadParameter(f"{said} is not a number of tokens; write, for example, 300000, or keep")
+            raise click.BadParameter(f"{typed} is not a number of tokens; write, for example, 300000, or keep")
         return text
 
     said = str(click.prompt("Most tokens a day for learning (a number, or keep)", default=KEEP, value_proc=number))
@@ -270,8 +270,8 @@ def ask_provider(config: "Config") -> tuple[str, str | None]:
     choices = [*([KEEP] if config.providers else []), *(name for name in NAMES if name != LOCAL)]
     click.echo("A server of your own (vLLM, LM Studio, llama.cpp, …): type its address, such as http://127.0.0.1:8000/v1")
 
-    def known(said: str) -> str:
-        text = said.strip()
+    def known(typed: str) -> str:
+        text = typed.strip()
         if text.lower() in choices or text.startswith(("http://", "https://")):
             return text if "://" in text else text.lower()
         raise click.BadParameter(f"{text} is none of them; write a name from the list, or an address that begins with http://")
@@ -344,15 +344,15 @@ async def _probe_all(providers: "list[ProviderConfig]") -> "list[tuple[WireProbe
     return list(await asyncio.gather(*(_probe(one) for one in providers)))
 
 
-async def _probe(one: "ProviderConfig") -> "tuple[WireProbe, list[str]]":
+async def _probe(provider: "ProviderConfig") -> "tuple[WireProbe, list[str]]":
     """Probe the wires of a provider; for a server without a key also list its models, unless there are many."""
     from metaclaw.app import build_endpoint
     from metaclaw.upstream import list_models, probe_wires
 
-    endpoint = build_endpoint(one)
+    endpoint = build_endpoint(provider)
     try:
         probe = await probe_wires(endpoint)
-        is_own_server = one.api_key is None and probe.trouble is None
+        is_own_server = provider.api_key is None and probe.trouble is None
         models = await list_models(endpoint) if is_own_server else []
     finally:
         await endpoint.aclose()

@@ -281,7 +281,8 @@ def _last_version(version: Json) -> str:
     if at(version, "state") != "rejected":
         return ""
     reason = short(str(next(iter(rows(at(version, "report", "reasons"))), "")), _MOST_TEXT)
-    return f"; version {at(version, 'version')} was rejected: {reason} (metaclaw policy show {at(version, 'version')})"
+    number = at(version, "version")
+    return f"; version {number} was rejected, so nothing changes: {reason} (metaclaw policy show {number})"
 
 
 def _pending(pending: Json) -> str:

@@ -66,16 +66,16 @@ def _check_server(home: Path) -> dict[str, object]:
     return _facts(IntegrityReport(SCHEMA_REVISION, counts.turns, counts.sessions, 0, 0, ()))
 
 
-def _facts(found: "IntegrityReport") -> dict[str, object]:
+def _facts(report: "IntegrityReport") -> dict[str, object]:
     return {
-        "sound": not found.problems,
-        "schema": found.revision,
-        "turns": found.turns,
-        "sessions": found.sessions,
-        "size_bytes": found.size_bytes,
-        "free_bytes": found.free_bytes,
-        "problems": list(found.problems),
-        "remedy": found.remedy,
+        "sound": not report.problems,
+        "schema": report.revision,
+        "turns": report.turns,
+        "sessions": report.sessions,
+        "size_bytes": report.size_bytes,
+        "free_bytes": report.free_bytes,
+        "problems": list(report.problems),
+        "remedy": report.remedy,
     }
 
 

@@ -166,9 +166,9 @@ def feedback(home: Path, said: tuple[str, ...], last: bool, comment: str, as_jso
             click.echo("It is examined once a proxy runs: metaclaw start --detach")
 
 
-def _parse_words(said: tuple[str, ...], *, last: bool) -> tuple[str | None, str, tuple[str, ...]]:
+def _parse_words(words: tuple[str, ...], *, last: bool) -> tuple[str | None, str, tuple[str, ...]]:
     """Split the arguments into turn, outcome and comment."""
-    named, rest = (None, said) if last else (said[0], said[1:])
+    named, rest = (None, words) if last else (words[0], words[1:])
     if not rest or rest[0] not in _OUTCOMES:
         if not last and named in _OUTCOMES:
             raise click.UsageError("name a turn (the beginning of its id is enough), or use --last")
@@ -243,12 +243,12 @@ def answered(turn: "Turn") -> str:
     return "\n".join(lines)
 
 
-def held_in_words(found: "Enforcement") -> str:
+def held_in_words(enforcement: "Enforcement") -> str:
     """Which rules held calls of an answer, and what the client got."""
-    names = ", ".join(one.rule for one in found.rules)
-    times = len(found.attempts)
+    names = ", ".join(one.rule for one in enforcement.rules)
+    times = len(enforcement.attempts)
     tries = "" if times < 2 else f" The model was asked {times} times."
-    return f"calls that break {names}; {_GOT[found.rules[0].end.value]}.{tries} (details: metaclaw why)"
+    return f"calls that break {names}; {_GOT[enforcement.rules[0].end.value]}.{tries} (details: metaclaw why)"
 
 
 def verdict_in_words(verdict: "Verdict | None") -> str:

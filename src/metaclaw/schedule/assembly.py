@@ -198,31 +198,31 @@ def google_token_file(folder: Path, number: int) -> Path:
     return folder / f"google-{number}.json"
 
 
-def calendar_query(one: CalendarConfig, schedule: ScheduleConfig, tokens: Path, now: datetime) -> CalendarQuery:
+def calendar_query(calendar: CalendarConfig, schedule: ScheduleConfig, tokens: Path, now: datetime) -> CalendarQuery:
     """The query for a calendar now. Raises ConfigError if a secret is missing."""
     return CalendarQuery(
-        kind=one.kind,
+        kind=calendar.kind,
         begins=now - _BEHIND,
         ends=now + _AHEAD,
         zone=schedule.timezone,
-        url="" if one.url is None else one.url.resolve(),
-        user=one.user,
-        password=None if one.password is None else one.password.resolve(),
-        client_id=one.client_id or "",
-        client_secret="" if one.client_secret is None else one.client_secret.resolve(),
-        calendar=one.calendar,
+        url="" if calendar.url is None else calendar.url.resolve(),
+        user=calendar.user,
+        password=None if calendar.password is None else calendar.password.resolve(),
+        client_id=calendar.client_id or "",
+        client_secret="" if calendar.client_secret is None else calendar.client_secret.resolve(),
+        calendar=calendar.calendar,
         token_file=str(tokens),
         needs_titles=bool(schedule.rules),
-        timeout_s=one.timeout_s,
+        timeout_s=calendar.timeout_s,
     )
 
 
 def _reader(
-    one: CalendarConfig, schedule: ScheduleConfig, tokens: Path
+    calendar: CalendarConfig, schedule: ScheduleConfig, tokens: Path
 ) -> Callable[[datetime], Awaitable[Sequence[CalendarEvent]]]:
     async def read(now: datetime) -> Sequence[CalendarEvent]:
         try:
-            question = calendar_query(one, schedule, tokens, now)
+            question = calendar_query(calendar, schedule, tokens, now)
         except ConfigError as error:
             raise CalendarError(str(error)) from error
         return await read_in_child(question)

@@ -8,7 +8,6 @@ import base64
 import http.client
 import logging
 import os
-import ssl
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ import msgspec
 
 from metaclaw.config import RuleConfig
 from metaclaw.errors import MetaClawError
+from metaclaw.http_request import open_response
 from metaclaw.schedule.clock import LocalZone
 from metaclaw.schedule.presence import Presence, Reading
 
@@ -117,23 +117,13 @@ def fetch(
 
 
 def _once(url: str, method: str, headers: Mapping[str, str], body: bytes | None, timeout_s: float) -> tuple[Fetched, str | None]:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
+    host = urlsplit(url).hostname or ""
+    own = {"User-Agent": "metaclaw", "Accept-Encoding": "identity", **headers}
     try:
-        connection = (
-            http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=ssl.create_default_context())
-            if parts.scheme == "https"
-            else http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
-        )
-        try:
-            path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            connection.request(method, path, body, {"User-Agent": "metaclaw", "Accept-Encoding": "identity", **headers})
-            reply = connection.getresponse()
+        with open_response(url, method, body=body, headers=own, timeout_s=timeout_s) as reply:
             if reply.status in (301, 302, 303, 307, 308):
                 return Fetched(reply.status, b""), reply.getheader("Location") or ""
             content = reply.read(MOST_BYTES + 1)
-        finally:
-            connection.close()
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise CalendarError(f"{host} cannot be reached ({error or type(error).__name__})") from error
     if len(content) > MOST_BYTES:
@@ -294,5 +284,5 @@ class Calendar:
         return end
 
 
-def _titled(one: _BusyEvent) -> str:
-    return f"busy: {one.event.title[:60]}" if one.event.title else "busy"
+def _titled(event: _BusyEvent) -> str:
+    return f"busy: {event.event.title[:60]}" if event.event.title else "busy"

@@ -44,8 +44,8 @@ def parse(content: bytes, question: CalendarQuery, zone: tzinfo) -> Iterator[Cal
         raise CalendarError(f"it is not an iCalendar file ({error})") from error
 
 
-def _busy(found: Iterable[icalendar.Component], addresses: frozenset[str], zone: tzinfo) -> Iterator[CalendarEvent]:
-    for event in found:
+def _busy(components: Iterable[icalendar.Component], addresses: frozenset[str], zone: tzinfo) -> Iterator[CalendarEvent]:
+    for event in components:
         if not isinstance(event, icalendar.Event) or _is_free(event) or _is_declined(event, addresses):
             continue
         begins = _instant(event.start, zone)

@@ -9,8 +9,8 @@ import pytest
 
 from metaclaw.domain.policy import Weights
 from metaclaw.errors import TrainingError, WeightsLostError
+from metaclaw.train.backends.blocking_calls import ServerReply
 from metaclaw.train.hosts.lora_servers import (
-    AdminReply,
     LoadingHost,
     SglangRoutes,
     VllmRoutes,
@@ -162,9 +162,9 @@ def test_each_server_is_asked_for_a_version_in_its_own_way() -> None:
 
 def test_words_of_refusal_are_found_wherever_they_stand() -> None:
     say = VllmRoutes().complaint
-    assert say(AdminReply(200, "Success")) is None
-    assert say(AdminReply(400, '{"object": "error", "message": "no"}')) == "no (status 400)"
-    assert say(AdminReply(404, '{"detail": "Not Found"}')) == "Not Found (status 404)"
-    assert say(AdminReply(502, "<html>")) == "<html> (status 502)"
-    assert say(AdminReply(502, "")) == "no reason given (status 502)"
-    assert SglangRoutes().complaint(AdminReply(404, '{"detail": "Not Found"}')) == '{"detail": "Not Found"} (status 404)'
+    assert say(ServerReply(200, "Success")) is None
+    assert say(ServerReply(400, '{"object": "error", "message": "no"}')) == "no (status 400)"
+    assert say(ServerReply(404, '{"detail": "Not Found"}')) == "Not Found (status 404)"
+    assert say(ServerReply(502, "<html>")) == "<html> (status 502)"
+    assert say(ServerReply(502, "")) == "no reason given (status 502)"
+    assert SglangRoutes().complaint(ServerReply(404, '{"detail": "Not Found"}')) == '{"detail": "Not Found"} (status 404)'

@@ -1,15 +1,19 @@
-"""Run blocking SDK calls in threads with time limits, and notice unreachable servers early."""
+"""Run blocking calls of SDKs and servers in threads with time limits, and notice unreachable servers early."""
 
 import asyncio
+import json
 import logging
 import threading
+import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 from urllib.parse import urlsplit
 
+from metaclaw.domain.chat import Json
 from metaclaw.errors import BackendDownError, TrainingError
 
 log = logging.getLogger(__name__)
@@ -17,6 +21,30 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _PORTS = {"http": 80, "https": 443}
+_MAX_REPLY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReply:
+    """Status and text of an HTTP response."""
+
+    status: int
+    text: str
+
+
+async def post_json(url: str, body: Json, headers: Mapping[str, str], timeout_s: float) -> ServerReply:
+    """Send a JSON body. Raises TimeoutError and OSError if no response comes, ValueError if the URL is invalid."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json", **headers}, method="POST")
+
+    def post() -> ServerReply:
+        try:
+            with urllib.request.urlopen(request, timeout=timeout_s) as reply:
+                return ServerReply(reply.status, reply.read(_MAX_REPLY_BYTES).decode(errors="replace"))
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return ServerReply(refusal.code, refusal.read(_MAX_REPLY_BYTES).decode(errors="replace"))
+
+    return await run_in_thread(post, timeout_s)
 
 
 async def run_in_thread(work: Callable[[], T], timeout_s: float) -> T:

@@ -6,16 +6,15 @@ with the newest weights, or overwrite them. On such servers saved weights are re
 """
 
 import asyncio
-import json
 import logging
-import urllib.request
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
+from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import Weights
 from metaclaw.domain.training import Adam
 from metaclaw.errors import TrainingError
-from metaclaw.train.backends.blocking_calls import ServerReach, bounded, run_in_thread
+from metaclaw.train.backends.blocking_calls import ServerReach, bounded, post_json, run_in_thread
 from metaclaw.train.backends.remote import RemoteBackend
 from metaclaw.train.backends.sdk import (
     EXPIRY_S,
@@ -124,18 +123,12 @@ class TinkerService:
         """Unload a model from a self-hosted server, which has room for few. Raises TrainingError."""
         if self._base_url is None:
             return
-        request = urllib.request.Request(
-            f"{self._base_url.rstrip('/')}/api/v1/unload_model",
-            json.dumps({"model_id": model, "type": "unload_model"}).encode(),
-            {"content-type": "application/json", "x-api-key": self._api_key or _NO_KEY},
-        )
-
-        def post() -> None:
-            with urllib.request.urlopen(request, timeout=self.waits.connect_s) as reply:
-                reply.read()
-
+        url = f"{self._base_url.rstrip('/')}/api/v1/unload_model"
         async with bounded(f"{self.name}: cannot unload {model}", self.waits.connect_s, self.foreign):
-            await run_in_thread(post, self.waits.connect_s)
+            body: Json = {"model_id": model, "type": "unload_model"}
+            reply = await post_json(url, body, {"x-api-key": self._api_key or _NO_KEY}, self.waits.connect_s)
+        if reply.status >= 400:
+            raise TrainingError(f"{self.name}: cannot unload {model}: the server answered {reply.status}")
 
     async def wait(self, what: str, pending: TinkerPending[T], timeout_s: float) -> T:
         """The result of a request that was sent."""

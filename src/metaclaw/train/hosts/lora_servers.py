@@ -6,12 +6,8 @@ SGLang with `--enable-lora --max-lora-rank … --lora-target-modules all`.
 """
 
 import asyncio
-import json
 import logging
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -21,18 +17,11 @@ from metaclaw.domain.chat import Json
 from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import is_complete_adapter
 from metaclaw.errors import BackendDownError, TrainingError, WeightsLostError
-from metaclaw.train.backends.blocking_calls import run_in_thread
+from metaclaw.train.backends.blocking_calls import ServerReply, post_json
 
 log = logging.getLogger(__name__)
 
-_MAX_ANSWER_BYTES = 1 << 20
 PREFIX = "policy-"
-
-
-@dataclass(frozen=True, slots=True)
-class AdminReply:
-    status: int
-    text: str
 
 
 class AdminClient:
@@ -41,24 +30,14 @@ class AdminClient:
     def __init__(self, base_url: str, api_key: str | None = None, *, timeout_s: float = 120.0) -> None:
         self.url = base_url.rstrip("/").removesuffix("/v1")
         self._timeout_s = timeout_s
-        self._headers = {"content-type": "application/json", "accept": "application/json"}
+        self._headers = {"accept": "application/json"}
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {api_key}"
 
-    async def post(self, path: str, body: Json) -> AdminReply:
+    async def post(self, path: str, body: Json) -> ServerReply:
         """Raises BackendDownError if no answer came, TrainingError if the URL is invalid."""
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), self._headers, method="POST")
-
-        def call() -> AdminReply:
-            try:
-                with urllib.request.urlopen(request, timeout=self._timeout_s) as reply:
-                    return AdminReply(reply.status, reply.read(_MAX_ANSWER_BYTES).decode(errors="replace"))
-            except urllib.error.HTTPError as refusal:
-                with refusal:
-                    return AdminReply(refusal.code, refusal.read(_MAX_ANSWER_BYTES).decode(errors="replace"))
-
         try:
-            return await run_in_thread(call, self._timeout_s)
+            return await post_json(self.url + path, body, self._headers, self._timeout_s)
         except TimeoutError as error:
             raise BackendDownError(f"{self.url} did not answer within {self._timeout_s:g} s") from error
         except OSError as error:
@@ -76,7 +55,7 @@ class ServerRoutes(Protocol):
     def unload(self, name: str) -> tuple[str, Json]:
         """Path and body of the request that unloads an adapter."""
 
-    def complaint(self, said: AdminReply) -> str | None:
+    def complaint(self, reply: ServerReply) -> str | None:
         """Why the request failed, or None."""
 
     def is_taken(self, complaint: str) -> bool:
@@ -175,8 +154,8 @@ class VllmRoutes:
     def unload(self, name: str) -> tuple[str, Json]:
         return "/v1/unload_lora_adapter", {"lora_name": name}
 
-    def complaint(self, said: AdminReply) -> str | None:
-        return None if said.status < 300 else f"{_words(said.text)} (status {said.status})"
+    def complaint(self, reply: ServerReply) -> str | None:
+        return None if reply.status < 300 else f"{_words(reply.text)} (status {reply.status})"
 
     def is_taken(self, complaint: str) -> bool:
         """By the message of vLLM 0.32."""
@@ -202,12 +181,12 @@ class SglangRoutes:
     def unload(self, name: str) -> tuple[str, Json]:
         return "/unload_lora_adapter", {"lora_name": name}
 
-    def complaint(self, said: AdminReply) -> str | None:
+    def complaint(self, reply: ServerReply) -> str | None:
         """By the `success` field: the status does not tell whether the request failed."""
         try:
-            answer = msgspec.json.decode(said.text, type=_SglangAnswer)
+            answer = msgspec.json.decode(reply.text, type=_SglangAnswer)
         except msgspec.DecodeError:
-            return f"{said.text.strip()[:300] or 'no reason given'} (status {said.status})"
+            return f"{reply.text.strip()[:300] or 'no reason given'} (status {reply.status})"
         return None if answer.success else (answer.error_message or "no reason given")[:300]
 
     def is_taken(self, complaint: str) -> bool:
