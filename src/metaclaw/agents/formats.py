@@ -236,20 +236,20 @@ class YamlFormat:
         return root
 
 
-def _is_empty(found: yaml.Node) -> bool:
+def _is_empty(node: yaml.Node) -> bool:
     """Whether a document is empty after `---`."""
-    return isinstance(found, yaml.ScalarNode) and found.value == "" and found.start_mark.index == found.end_mark.index
+    return isinstance(node, yaml.ScalarNode) and node.value == "" and node.start_mark.index == node.end_mark.index
 
 
-def _node(found: yaml.Node) -> ValueNode:
-    start, end = found.start_mark.index, found.end_mark.index
-    if isinstance(found, yaml.MappingNode):
-        entries = tuple(Entry(str(key.value), key.start_mark.index, _node(value)) for key, value in found.value)
-        return ValueNode("mapping", start, end, entries=entries, is_flow=bool(found.flow_style))
-    if isinstance(found, yaml.SequenceNode):
-        items = tuple(Entry(None, value.start_mark.index, _node(value)) for value in found.value)
-        return ValueNode("list", start, end, entries=items, is_flow=bool(found.flow_style))
-    return ValueNode("scalar", start, end, found.value)
+def _node(node: yaml.Node) -> ValueNode:
+    start, end = node.start_mark.index, node.end_mark.index
+    if isinstance(node, yaml.MappingNode):
+        entries = tuple(Entry(str(key.value), key.start_mark.index, _node(value)) for key, value in node.value)
+        return ValueNode("mapping", start, end, entries=entries, is_flow=bool(node.flow_style))
+    if isinstance(node, yaml.SequenceNode):
+        items = tuple(Entry(None, value.start_mark.index, _node(value)) for value in node.value)
+        return ValueNode("list", start, end, entries=items, is_flow=bool(node.flow_style))
+    return ValueNode("scalar", start, end, node.value)
 
 
 def _last_place(node: ValueNode) -> int:

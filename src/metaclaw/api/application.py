@@ -90,8 +90,8 @@ class Api:
         actions = PageActions(self._ask, facts.learning.candidates, facts.learning.rulebook)
         return Pages(facts.sign_in, content, actions, can_train=lambda: facts.windows() is not None)
 
-    async def _ask(self, method: str, path: str, said: Mapping[str, Json] | None = None, **query: str) -> dict[str, Any]:
-        return await self._router.call(method, path, said, **query)
+    async def _ask(self, method: str, path: str, body: Mapping[str, Json] | None = None, **query: str) -> dict[str, Any]:
+        return await self._router.call(method, path, body, **query)
 
     def _table(self) -> list[Route]:
         return [

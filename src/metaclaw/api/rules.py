@@ -179,22 +179,22 @@ class RuleRoutes:
             raise ApiError(str(error), status) from error
 
 
-def _fields(said: Json, known: tuple[Field, ...]) -> RuleFields:
+def _fields(body: Json, known: tuple[Field, ...]) -> RuleFields:
     """Check a rule's fields against their types."""
-    if not isinstance(said, dict) or not said:
+    if not isinstance(body, dict) or not body:
         raise ApiError(f"there is nothing to change: write {' or '.join(field.name for field in known)}")
     for field in known:
-        if field.name not in said:
+        if field.name not in body:
             continue
-        value = said[field.name]
+        value = body[field.name]
         if field.name == "examples":
             if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
                 raise ApiError("examples must be a list of texts")
         elif not isinstance(value, str) and (value is not None or field.name in ("text", "kind")):
             raise ApiError(f"{field.name} must be a text")
-    if unknown := sorted(set(said) - {field.name for field in known}):
+    if unknown := sorted(set(body) - {field.name for field in known}):
         raise ApiError(f"{unknown[0]!r} is not a field of a rule")
-    return cast(RuleFields, said)
+    return cast(RuleFields, body)
 
 
 _ENFORCE = (Field("on", {"type": "boolean"}),)

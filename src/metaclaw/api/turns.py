@@ -357,9 +357,9 @@ def _calls_of(turn: Turn) -> list[Json]:
     return [{"name": part.name, "arguments": part.arguments[:_MOST_ARGUMENTS]} for part in parts if isinstance(part, ToolCall)]
 
 
-def _considered_view(one: SkillExplanation) -> dict[str, Json]:
-    note = one.skill.extra.get("check_note")
-    return {**lesson_view(one.skill), "reason": one.reason, **({} if note is None else {"check_note": str(note)})}
+def _considered_view(explanation: SkillExplanation) -> dict[str, Json]:
+    note = explanation.skill.extra.get("check_note")
+    return {**lesson_view(explanation.skill), "reason": explanation.reason, **({} if note is None else {"check_note": str(note)})}
 
 
 def _task(turn: Turn) -> str:

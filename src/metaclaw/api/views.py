@@ -103,9 +103,9 @@ def turn_view(turn: Turn) -> dict[str, Json]:
     }
 
 
-def enforced_view(one: EnforcedRule) -> dict[str, Json]:
+def enforced_view(rule: EnforcedRule) -> dict[str, Json]:
     """A rule that held calls: the number of attempts that broke it, and what the client got."""
-    return {"rule": one.rule, "attempts": one.attempts, "end": one.end.value, "reason": one.reason}
+    return {"rule": rule.rule, "attempts": rule.attempts, "end": rule.end.value, "reason": rule.reason}
 
 
 def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:

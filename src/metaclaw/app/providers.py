@@ -21,14 +21,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def build_endpoint(one: ProviderConfig) -> HttpEndpoint:
+def build_endpoint(provider: ProviderConfig) -> HttpEndpoint:
     """The provider; nothing is connected yet."""
-    assert one.kind != "embedded"
-    key = None if one.api_key is None else PASSTHROUGH if one.api_key.is_passthrough else one.api_key.resolve()
-    timeouts = Timeouts(connect_s=one.connect_timeout_s, first_byte_s=one.timeout_s, idle_s=one.timeout_s)
-    limits = PoolLimits(connections=one.max_concurrency, queue_s=one.queue_timeout_s)
+    assert provider.kind != "embedded"
+    key = None if provider.api_key is None else PASSTHROUGH if provider.api_key.is_passthrough else provider.api_key.resolve()
+    timeouts = Timeouts(connect_s=provider.connect_timeout_s, first_byte_s=provider.timeout_s, idle_s=provider.timeout_s)
+    limits = PoolLimits(connections=provider.max_concurrency, queue_s=provider.queue_timeout_s)
     return HttpEndpoint(
-        one.name, one.kind, one.base_url or "", api_key=key, models=one.models, wires=one.wires, timeouts=timeouts, limits=limits
+        provider.name,
+        provider.kind,
+        provider.base_url or "",
+        api_key=key,
+        models=provider.models,
+        wires=provider.wires,
+        timeouts=timeouts,
+        limits=limits,
     )
 
 
@@ -105,14 +112,18 @@ class ConfiguredProviders:
         policy = self._config.policy
         return policy is None or policy.backend != "embedded" or policy.base_model is None
 
-    def _build(self, one: ProviderConfig) -> HttpEndpoint | ModelProvider:
-        if one.kind != "embedded":
-            return build_endpoint(one)
+    def _build(self, provider: ProviderConfig) -> HttpEndpoint | ModelProvider:
+        if provider.kind != "embedded":
+            return build_endpoint(provider)
         from metaclaw.engine import EmbeddedModel
 
         engine = self._config.engine
         self.embedded = EmbeddedModel(
-            self.model_folder, name=one.name, convert=self._is_own_model, threads=engine.threads or None, slots=engine.max_batch
+            self.model_folder,
+            name=provider.name,
+            convert=self._is_own_model,
+            threads=engine.threads or None,
+            slots=engine.max_batch,
         )
         return self.embedded
 

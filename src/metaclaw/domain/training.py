@@ -25,7 +25,12 @@ class Window:
 
 
 class RoleKind(StrEnum):
-    """Support turns taught skills, query turns may train weights. A turn's role is decided once."""
+    """Support turns taught skills, query turns may train weights. A turn's role is decided once.
+
+    The store gives roles: `SqlCandidates.begin_attempt` makes support, `SqlBatches.open_batch` makes query. `rejection` says why
+    a turn may not train; the store's own query of turns that may says the same in SQL, and a version of a batch with a support turn
+    is refused once more when it is published.
+    """
 
     SUPPORT = "support"
     QUERY = "query"

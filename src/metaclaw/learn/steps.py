@@ -63,25 +63,25 @@ def _answers(messages: Sequence[Message]) -> list[tuple[int, int]]:
     return runs
 
 
-def place_behind(mine: ReadTurn, following: ReadTurn) -> int | None:
+def place_behind(turn: ReadTurn, following: ReadTurn) -> int | None:
     """The position in the following request after this answer; None if the answer is not in it."""
     messages = following.request.messages
-    if mine.answer_id and following.request.extra.get("previous_response_id") == mine.answer_id:
+    if turn.answer_id and following.request.extra.get("previous_response_id") == turn.answer_id:
         return 1 if messages and messages[0].role is Role.SYSTEM else 0
     runs = _answers(messages)
-    expected = _expected(mine, following)
+    expected = _expected(turn, following)
     if expected is not None:
-        return next((end for begin, end in runs if begin == expected and _is_in_place(mine, messages[begin:end])), None)
-    ends = [end for begin, end in runs if _is_same(mine, messages[begin:end])]
-    asked = mine.request.messages
+        return next((end for begin, end in runs if begin == expected and _is_in_place(turn, messages[begin:end])), None)
+    ends = [end for begin, end in runs if _is_same(turn, messages[begin:end])]
+    asked = turn.request.messages
     # An earlier answer may have the same text ("Done."): then the text must occur once more than before.
-    before = sum(1 for begin, end in _answers(asked) if _is_same(mine, asked[begin:end]))
+    before = sum(1 for begin, end in _answers(asked) if _is_same(turn, asked[begin:end]))
     return ends[-1] if len(ends) > before else None
 
 
-def _expected(mine: ReadTurn, following: ReadTurn) -> int | None:
+def _expected(turn: ReadTurn, following: ReadTurn) -> int | None:
     """The position that the answer must have if the following request begins with this whole request; else None."""
-    asked = [mark for mark in mine.marks[: len(without_prefill(mine.request.messages))] if mark]
+    asked = [mark for mark in turn.marks[: len(without_prefill(turn.request.messages))] if mark]
     at = 0
     for number, mark in enumerate(following.marks):
         if not mark:
@@ -100,24 +100,24 @@ def repeats(mine: ReadTurn, other: ReadTurn) -> bool:
     return other.turn.retry_of == mine.turn.id or again == mine.asked[: len(again)]
 
 
-def _is_same(mine: ReadTurn, run: Sequence[Message]) -> bool:
+def _is_same(turn: ReadTurn, run: Sequence[Message]) -> bool:
     """Whether this run of assistant messages is the answer, at any position."""
     parts = [part for message in run for part in message.parts]
-    calls, shown = _calls(mine.answer), _calls(parts)
+    calls, shown = _calls(turn.answer), _calls(parts)
     if calls or shown:
         return bool({bare_call_id(call.id) for call in calls} & {bare_call_id(call.id) for call in shown})
-    said = _squeezed(text_of(mine.answer))
+    said = _squeezed(text_of(turn.answer))
     return bool(said) and said == _squeezed(text_of(parts))
 
 
-def _is_in_place(mine: ReadTurn, run: Sequence[Message]) -> bool:
+def _is_in_place(turn: ReadTurn, run: Sequence[Message]) -> bool:
     """Whether a run at the position of the answer is the answer; clients may change ids, cut it, or put a prefill in front."""
-    if _is_same(mine, run):
+    if _is_same(turn, run):
         return True
     parts = [part for message in run for part in message.parts]
-    if [call.name for call in _calls(mine.answer)] != [call.name for call in _calls(parts)]:
+    if [call.name for call in _calls(turn.answer)] != [call.name for call in _calls(parts)]:
         return False
-    said, shown = _squeezed(text_of(mine.answer)), _squeezed(text_of(parts))
+    said, shown = _squeezed(text_of(turn.answer)), _squeezed(text_of(parts))
     return bool(_calls(parts)) or not said or shown.endswith(said) or shown.startswith(said) or said.startswith(shown)
 
 
@@ -179,28 +179,28 @@ class StepBuilder:
         said = (self._words(agent, part.text).strip() for part in message.parts if isinstance(part, Text))
         return "\n".join(filter(None, said))
 
-    def _next(self, mine: ReadTurn, turns: Sequence[RecordedTurn], at: int) -> tuple[int, ReadTurn | None]:
+    def _next(self, turn: ReadTurn, turns: Sequence[RecordedTurn], at: int) -> tuple[int, ReadTurn | None]:
         weak: tuple[int, ReadTurn | None] = (at, None)
         for number in range(at + 1, min(at + 1 + _LOOK_AHEAD, len(turns))):
             later = self._read(turns[number].turn)
             if later is None:
                 continue
-            if place_behind(mine, later) is not None:
+            if place_behind(turn, later) is not None:
                 return number, later
-            if weak[1] is None and self._may_follow(mine, later) and not self._is_anothers(turns, at, number, later):
+            if weak[1] is None and self._may_follow(turn, later) and not self._is_anothers(turns, at, number, later):
                 weak = number, later
         return weak
 
-    def _may_follow(self, mine: ReadTurn, later: ReadTurn) -> bool:
+    def _may_follow(self, turn: ReadTurn, later: ReadTurn) -> bool:
         """Whether a request without the answer may still follow it: its history may be cut, compacted or edited."""
-        if repeats(mine, later) or not later.asked:
+        if repeats(turn, later) or not later.asked:
             return False
-        if not set(mine.asked).isdisjoint(later.asked):
+        if not set(turn.asked).isdisjoint(later.asked):
             return True
-        first, begins = _first_said(mine.request), _first_said(later.request)
+        first, begins = _first_said(turn.request), _first_said(later.request)
         if first is None or begins is None:
             return False
-        before, now = self.own_words(mine.turn.agent, first).split(), self.own_words(mine.turn.agent, begins).split()
+        before, now = self.own_words(turn.turn.agent, first).split(), self.own_words(turn.turn.agent, begins).split()
         # The first message is a summary that a program wrote, or mostly the same words of the person.
         return (bool(before) and not now) or 2 * len({*before} & {*now}) > len({*before, *now})
 
@@ -235,13 +235,13 @@ class StepBuilder:
             is_drawn=bool(turn.draws),
         )
 
-    def _after(self, mine: ReadTurn, following: ReadTurn) -> tuple[Message, ...]:
+    def _after(self, turn: ReadTurn, following: ReadTurn) -> tuple[Message, ...]:
         """Messages that the following request added after this answer."""
-        place = place_behind(mine, following)
+        place = place_behind(turn, following)
         messages = without_prefill(following.request.messages)
         if place is not None:
             return messages[place:]
-        known = {(), *mine.marks}
+        known = {(), *turn.marks}
         last = max((at for at, message in enumerate(messages) if message.role is Role.ASSISTANT), default=-1)
         return tuple(messages[at] for at in range(last + 1, len(messages)) if following.marks[at] not in known)
 

@@ -95,10 +95,10 @@ def likeness(earlier: str, later: str) -> Likeness:
     return Likeness(common / len(before) if before else 0.0, len(before) - common, len(after) - common, len(before))
 
 
-def echoes(task: str, said: str) -> bool:
+def echoes(task: str, text: str) -> bool:
     """Whether a short reply only repeats words of the task: a part of it was not done."""
-    words, task_words = content_words(said[:MAX_CHARS]), content_words(task[:MAX_CHARS])
-    return 0 < len(words) <= 4 and len(said) <= 60 and words <= task_words
+    words, task_words = content_words(text[:MAX_CHARS]), content_words(task[:MAX_CHARS])
+    return 0 < len(words) <= 4 and len(text) <= 60 and words <= task_words
 
 
 _WIDE_FROM = "\u3040"

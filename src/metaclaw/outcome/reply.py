@@ -27,15 +27,15 @@ _CLAUSE_WORDS = 3
 _SHORT = 3  # a reply of at most 3 content words is about the answer
 
 
-def sentence_kind(reading: StepReading, said: str) -> SentenceKind:
+def sentence_kind(reading: StepReading, text: str) -> SentenceKind:
     raw = reading.raw
-    if not is_clause(said):
+    if not is_clause(text):
         return SentenceKind.SCRAP
-    if phrases.REQUESTS.opens(said) or phrases.POLITE_ENDS.closes(said):
+    if phrases.REQUESTS.opens(text) or phrases.POLITE_ENDS.closes(text):
         return SentenceKind.REQUEST
-    if raw.endswith(("?", "？")) or phrases.QUESTIONS.opens(said):
+    if raw.endswith(("?", "？")) or phrases.QUESTIONS.opens(text):
         return SentenceKind.QUESTION
-    bare = _OPENERS.sub("", said)
+    bare = _OPENERS.sub("", text)
     if phrases.IMPERATIVES.opens(bare) or phrases.REQUESTS.opens(bare):
         return SentenceKind.REQUEST
     return SentenceKind.STATEMENT
@@ -47,16 +47,16 @@ def is_clause(said: str) -> bool:
     return len(text.split()) >= _CLAUSE_WORDS or (not text.isascii() and len(text) > _CLAUSE_WORDS)
 
 
-def turns_to_new(said: str) -> bool:
+def turns_to_new(text: str) -> bool:
     """Whether the first words introduce something new. "Now the page is blank" does not."""
-    if not said.strip():
+    if not text.strip():
         return True
-    return phrases.NEXT.opens(said) is not None and not _STATE_NOW.match(said) and not phrases.WHYS.opens(said)
+    return phrases.NEXT.opens(text) is not None and not _STATE_NOW.match(text) and not phrases.WHYS.opens(text)
 
 
-def is_about_it(reading: StepReading, said: str) -> bool:
+def is_about_it(reading: StepReading, text: str) -> bool:
     """Whether the reply is about the answer: it points at it, shares words with it or the task, or is very short."""
-    return phrases.POINTING.find(said) is not None or len(phrases.content_words(said)) <= _SHORT or shares_words(reading, said)
+    return phrases.POINTING.find(text) is not None or len(phrases.content_words(text)) <= _SHORT or shares_words(reading, text)
 
 
 def shares_words(reading: StepReading, said: str) -> bool:
@@ -100,96 +100,96 @@ _MAX_CHARS = 600
 
 
 def remarks_against(
-    reading: StepReading, said: str, glad: Remark | None, *, begins_new: bool, has_changed: bool
+    reading: StepReading, text: str, glad: Remark | None, *, begins_new: bool, has_changed: bool
 ) -> tuple[Remark, ...]:
-    """All remarks against the answer in `said`, each kind once. `glad` is the praise or thanks in it; `begins_new`: its first words
+    """All remarks against the answer in `text`, each kind once. `glad` is the praise or thanks in it; `begins_new`: its first words
     introduce something new; `has_changed`: the user changed their mind."""
-    if phrases.HARMLESS_DENIALS.find(said) and not phrases.BUTS.find(said):
+    if phrases.HARMLESS_DENIALS.find(text) and not phrases.BUTS.find(text):
         return ()
-    outright = _outright(reading, said)
+    outright = _outright(reading, text)
     if has_changed and not outright:
         return ()
-    mockery = _match(_MOCK_THANKS, said)
+    mockery = _match(_MOCK_THANKS, text)
     found = [*outright, ("sarcasm", mockery)] if mockery else [*outright]
     if not begins_new:
-        found += _statements(reading, said, glad)
-        found += [] if reading.asked_back else _denials(reading, said)
+        found += _statements(reading, text, glad)
+        found += [] if reading.asked_back else _denials(reading, text)
     return tuple({kind: (kind, quote) for kind, quote in reversed(found)}.values())
 
 
-def _outright(reading: StepReading, said: str) -> list[Remark]:
+def _outright(reading: StepReading, text: str) -> list[Remark]:
     """Reproaches, resignation and shouting, which need no context."""
     raw = reading.raw
     found: list[Remark] = []
-    if quote := phrases.REPROACHES.find(said):
+    if quote := phrases.REPROACHES.find(text):
         found.append(("reproach", quote))
-    if quote := phrases.GIVES_UP.find(said):
+    if quote := phrases.GIVES_UP.find(text):
         found.append(("gives_up", quote))
     if quote := _shouted(raw, reading.step.task) or next((emoji for emoji in _SAD if emoji in raw), None):
         found.append(("shout", quote))
     return found
 
 
-def _statements(reading: StepReading, said: str, glad: Remark | None) -> list[Remark]:
+def _statements(reading: StepReading, text: str, glad: Remark | None) -> list[Remark]:
     """Corrections and complaints. The same words count less in a question or about something else."""
-    asks = _asks(reading, said)
-    quote = phrases.CORRECTIONS.find(said)
-    complaint = phrases.COMPLAINTS.find(said) or _match(_NO_CHANGE, said)
+    asks = _asks(reading, text)
+    quote = phrases.CORRECTIONS.find(text)
+    complaint = phrases.COMPLAINTS.find(text) or _match(_NO_CHANGE, text)
     found: list[Remark] = []
-    if asks and (leading := phrases.LEADING_QUESTIONS.find(said)):
+    if asks and (leading := phrases.LEADING_QUESTIONS.find(text)):
         found.append(("leading", leading))
     elif either := quote or complaint:
-        if asks or not is_about_it(reading, said):
+        if asks or not is_about_it(reading, text):
             found.append(("asked", either))
         else:
             found += [("plain", quote)] if quote else []
             found += [("complaint", complaint)] if complaint else []
             found += [("sarcasm", either)] if glad and glad[0] != "thanks" else []
     if not asks:
-        found += _reservations(reading, said, glad)
-    is_answer = reading.asked_back and phrases.DENIALS.opens(said) is not None
-    return found or ([] if is_answer else _contradictions(reading, said, glad))
+        found += _reservations(reading, text, glad)
+    is_answer = reading.asked_back and phrases.DENIALS.opens(text) is not None
+    return found or ([] if is_answer else _contradictions(reading, text, glad))
 
 
-def _contradictions(reading: StepReading, said: str, glad: Remark | None) -> list[Remark]:
+def _contradictions(reading: StepReading, text: str, glad: Remark | None) -> list[Remark]:
     """A statement that denies something, in words of the answer or the task."""
-    if glad or sentence_kind(reading, said) is not SentenceKind.STATEMENT or not shares_words(reading, said):
+    if glad or sentence_kind(reading, text) is not SentenceKind.STATEMENT or not shares_words(reading, text):
         return []
-    quote = phrases.NEGATIONS.find(said)
+    quote = phrases.NEGATIONS.find(text)
     return [("denies", quote)] if quote else []
 
 
-def _reservations(reading: StepReading, said: str, glad: Remark | None) -> list[Remark]:
-    if glad and (quote := phrases.BUTS.find(said)):
+def _reservations(reading: StepReading, text: str, glad: Remark | None) -> list[Remark]:
+    if glad and (quote := phrases.BUTS.find(text)):
         return [("but", quote)]
-    if quote := phrases.NEARLY.find(said):
+    if quote := phrases.NEARLY.find(text):
         return [("nearly", quote)]
     if glad and glad[0] == "praise":
         return []
-    quote = phrases.MISGIVINGS.find(said)
+    quote = phrases.MISGIVINGS.find(text)
     # A requirement in a request, or about something else, is the next task.
-    if not quote and sentence_kind(reading, said) is SentenceKind.STATEMENT and shares_words(reading, said):
-        quote = phrases.REQUIREMENTS.find(said)
+    if not quote and sentence_kind(reading, text) is SentenceKind.STATEMENT and shares_words(reading, text):
+        quote = phrases.REQUIREMENTS.find(text)
     return [("mild", quote)] if quote else []
 
 
-def _denials(reading: StepReading, said: str) -> list[Remark]:
+def _denials(reading: StepReading, text: str) -> list[Remark]:
     """A "no", or a contrast of two things."""
     found: list[Remark] = []
-    if quote := phrases.DENIALS.opens(said):
+    if quote := phrases.DENIALS.opens(text):
         found.append(("no", quote))
-    is_whole = len(said) + 4 > len(reading.said)
+    is_whole = len(text) + 4 > len(reading.said)
     if is_whole and (quote := _match(_CONTRAST, reading.raw[:_MAX_CHARS])):
         found.append(("contrast", quote))
     return found
 
 
-def _asks(reading: StepReading, said: str) -> bool:
+def _asks(reading: StepReading, text: str) -> bool:
     """Whether the reply is a single question."""
     raw = reading.raw
     if not raw.endswith(("?", "？")) or _SENTENCE_END.search(raw[:-1][:_MAX_CHARS]):
         return False
-    return phrases.QUESTIONS.find(said) is not None or phrases.LEADING_QUESTIONS.find(said) is not None
+    return phrases.QUESTIONS.find(text) is not None or phrases.LEADING_QUESTIONS.find(text) is not None
 
 
 def _match(pattern: re.Pattern[str], text: str) -> str | None:
@@ -284,12 +284,12 @@ def read_reply(reading: StepReading) -> UserReply:
     return UserReply(accepted=glad, next=going_on, excuses=excuse)
 
 
-def _blames(reading: StepReading, said: str) -> bool:
+def _blames(reading: StepReading, text: str) -> bool:
     """Whether a rule for the future says that this answer broke it: "next time …", or "never …" about what the answer did."""
-    if phrases.RULES_AFTER_FAULT.find(said):
+    if phrases.RULES_AFTER_FAULT.find(text):
         return True
     did = phrases.content_words(reading.answer[: phrases.MAX_CHARS])
-    return phrases.NEGATIONS.find(said) is not None and bool(phrases.content_words(said) & did)
+    return phrases.NEGATIONS.find(text) is not None and bool(phrases.content_words(text) & did)
 
 
 def _without_negated_undo(reading: StepReading) -> StepReading:
@@ -312,17 +312,17 @@ def _is_negated_undo(clause: str) -> bool:
     return _NOT_BEFORE.search(before) is not None or _NOT_BEHIND.match(behind) is not None
 
 
-def _gladness(reading: StepReading, said: str) -> Remark | None:
+def _gladness(reading: StepReading, text: str) -> Remark | None:
     raw = reading.raw
-    if found := phrases.PRAISE.find(said) or next((emoji for emoji in _GLAD if emoji in raw), None):
+    if found := phrases.PRAISE.find(text) or next((emoji for emoji in _GLAD if emoji in raw), None):
         return "praise", found
     if confirmed := _CONFIRMED.match(raw):
         return "praise", confirmed[1]
-    if (in_order := _IN_ORDER.search(said)) and not _OPEN.search(said) and sentence_kind(reading, said) is SentenceKind.STATEMENT:
+    if (in_order := _IN_ORDER.search(text)) and not _OPEN.search(text) and sentence_kind(reading, text) is SentenceKind.STATEMENT:
         return "praise", in_order[0].strip()
-    if found := phrases.THANKS.find(said):
+    if found := phrases.THANKS.find(text):
         return "thanks", found
-    found = phrases.ASSENT.opens(said) or phrases.HARMLESS_DENIALS.find(said)
+    found = phrases.ASSENT.opens(text) or phrases.HARMLESS_DENIALS.find(text)
     return ("assent", found) if found else None
 
 
@@ -341,36 +341,36 @@ def _redo(reading: StepReading, glad: Remark | None, *, begins_new: bool) -> tup
     return (("echo", said[:_QUOTE_CHARS]),) if phrases.echoes(task, said) else ()
 
 
-def _going_on(reading: StepReading, said: str, changed: str | None) -> Remark | None:
+def _going_on(reading: StepReading, text: str, changed: str | None) -> Remark | None:
     """What the user does next, if no phrase is against the answer."""
     raw = reading.raw
     if changed:
         return "reply.changed", changed  # a changed mind says nothing about the answer
-    if found := _next_cue(said):
+    if found := _next_cue(text):
         return "progress.next", found
-    form, like = sentence_kind(reading, said), phrases.likeness(reading.step.task, raw)
+    form, like = sentence_kind(reading, text), phrases.likeness(reading.step.task, raw)
     match form:
         case SentenceKind.SCRAP:
             return None
-        case SentenceKind.STATEMENT if phrases.PLANS.find(said):
+        case SentenceKind.STATEMENT if phrases.PLANS.find(text):
             return "progress.informs", raw[:_QUOTE_CHARS]
         case SentenceKind.STATEMENT:
-            is_about = shares_words(reading, said) or phrases.POINTING.find(said)
+            is_about = shares_words(reading, text) or phrases.POINTING.find(text)
             return ("reply.statement" if is_about else "reply.aside"), raw[:_QUOTE_CHARS]
-        case SentenceKind.QUESTION if phrases.WHYS.opens(said) and is_about_it(reading, said):
+        case SentenceKind.QUESTION if phrases.WHYS.opens(text) and is_about_it(reading, text):
             return "reply.doubts", raw[:_QUOTE_CHARS]
-        case SentenceKind.QUESTION if shares_words(reading, said):
+        case SentenceKind.QUESTION if shares_words(reading, text):
             return "progress.asks", raw[:_QUOTE_CHARS]
     if like.is_about_another and like.kept >= 0.5:
         return "progress.another", raw[:_QUOTE_CHARS]
-    return ("progress.request" if shares_words(reading, said) else "progress.elsewhere"), raw[:_QUOTE_CHARS]
+    return ("progress.request" if shares_words(reading, text) else "progress.elsewhere"), raw[:_QUOTE_CHARS]
 
 
-def _next_cue(said: str) -> str | None:
+def _next_cue(text: str) -> str | None:
     """A word at the beginning, or a phrase anywhere, that introduces something new."""
-    if turns_to_new(said):
-        return phrases.NEXT.opens(said) or phrases.OTHER_TOPIC.opens(said) or "another topic"
-    found = phrases.NEXT.find(said)
+    if turns_to_new(text):
+        return phrases.NEXT.opens(text) or phrases.OTHER_TOPIC.opens(text) or "another topic"
+    found = phrases.NEXT.find(text)
     if found and (" " in found or not found.isascii()):
         return found
-    return said.strip()[-_QUOTE_CHARS:] if said.endswith(_TOO) else None
+    return text.strip()[-_QUOTE_CHARS:] if text.endswith(_TOO) else None

@@ -244,10 +244,10 @@ class Placer:
         return view.select(query, budgets, origin.scope, self.teams, today=today, without=absorbed, nearness=nearness)
 
     def _choose(
-        self, incoming: Incoming, origin: Origin, found: Selection, kept: Sequence[Placement]
+        self, incoming: Incoming, origin: Origin, selection: Selection, kept: Sequence[Placement]
     ) -> tuple[Selection, tuple[Draw, ...]]:
         """Choose what goes into a new block beside the kept ones, and draw. Only a session's first block lists skills."""
-        rules, full, listed = found.rules, found.full, found.listed
+        rules, full, listed = selection.rules, selection.full, selection.listed
         if kept:
             in_full = set(_names_in(kept))
             rules = tuple([rule for rule in rules if rule.name not in in_full])
@@ -261,11 +261,11 @@ class Placer:
                 crowded = tuple([skill for skill in full if skill.name not in fitting])
                 full = tuple([skill for skill in full if skill.name in fitting])
                 listed = listed if kept else (*listed, *crowded)
-            if found.has_withholdable:
+            if selection.has_withholdable:
                 named = {name for placement in kept for name in placement.listed}
                 draws = self._chance.draw(origin.session, origin.segment, [skill for skill in full if skill.name not in named])
                 full = _without_withheld(full, draws)
-        if listed and found.has_withholdable:
+        if listed and selection.has_withholdable:
             listed = _without_withheld(listed, self._chance.draw(origin.session, origin.segment, listed))
         return Selection(rules, full, listed), draws
 

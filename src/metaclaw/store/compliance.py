@@ -206,12 +206,12 @@ class SqlCompliance:
             "reading which rules a turn broke", query, lambda row: (SkillName(unpack_text(row.rule)), unpack_text(row.reason or ""))
         )
 
-    def _add(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
+    def _add(self, connection: Connection, outcomes: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
         """Count results, in few statements, because every other writer waits meanwhile."""
-        if not found:
+        if not outcomes:
             return
-        self._announce(connection, found)
-        keys = [tuple(_key(turn, outcome, outcome.result).values()) for turn, outcome in found]
+        self._announce(connection, outcomes)
+        keys = [tuple(_key(turn, outcome, outcome.result).values()) for turn, outcome in outcomes]
         connection.execute(_BEGIN, [dict(zip(_KEYS, key, strict=True)) for key in dict.fromkeys(keys)])
         columns = [rule_counts.c[name] for name in _KEYS]
         rules, days = {key[_RULE] for key in keys}, {key[_DAY] for key in keys}
@@ -219,13 +219,13 @@ class SqlCompliance:
         counts = {tuple(key): seq for seq, *key in connection.execute(query)}
         rows = [
             {"turn": turn.seq, "count": counts[key], "reason": _reason(outcome)}
-            for (turn, outcome), key in zip(found, keys, strict=True)
+            for (turn, outcome), key in zip(outcomes, keys, strict=True)
         ]
         connection.execute(insert(rule_results), rows)
 
-    def _announce(self, connection: Connection, found: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
+    def _announce(self, connection: Connection, outcomes: Sequence[tuple[MeasuredTurn, RuleOutcome]]) -> None:
         """Append an event for each broken rule that was in the prompt, and a notice for the first event of a rule on a day."""
-        broken = [(turn, outcome) for turn, outcome in found if outcome.result is RuleResult.BROKEN]
+        broken = [(turn, outcome) for turn, outcome in outcomes if outcome.result is RuleResult.BROKEN]
         if not any(outcome.is_shown for _, outcome in broken):
             return
         is_mine = rule_counts.c.rule.in_({pack_text(outcome.rule) for _, outcome in broken})
@@ -313,22 +313,22 @@ def attempts_of(turn: Turn) -> tuple[Turn, ...]:
     return () if turn.enforcement is None else turn.enforcement.attempts
 
 
-def rule_rows(seq: int, found: Enforcement) -> list[Values]:
+def rule_rows(seq: int, enforcement: Enforcement) -> list[Values]:
     """The rows of the rules that held."""
     return [
         (seq, place, pack_text(one.rule), one.attempts, one.end.value, pack_text(one.reason))
-        for place, one in enumerate(found.rules)
+        for place, one in enumerate(enforcement.rules)
     ]
 
 
-def attempt_rows(seq: int, found: Enforcement, numbers: Mapping[TurnId, int]) -> list[Values]:
+def attempt_rows(seq: int, enforcement: Enforcement, numbers: Mapping[TurnId, int]) -> list[Values]:
     """The rows that mark turns as attempts at the answer of turn `seq`."""
-    return [(numbers[attempt.id], seq, place) for place, attempt in enumerate(found.attempts)]
+    return [(numbers[attempt.id], seq, place) for place, attempt in enumerate(enforcement.attempts)]
 
 
-def answer_rows(seq: int, found: Enforcement) -> list[Values]:
+def answer_rows(seq: int, enforcement: Enforcement) -> list[Values]:
     """What the provider really said."""
-    answer = found.answer
+    answer = enforcement.answer
     if answer is None:
         return []
     calls = pack_json({"calls": [[call.id, call.arguments] for call in answer.calls]})

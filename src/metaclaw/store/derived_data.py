@@ -214,16 +214,16 @@ def _trained_on(connection: Connection, batches: set[int]) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def erase(connection: Connection, found: DerivedData) -> None:
+def erase(connection: Connection, derived: DerivedData) -> None:
     """Delete candidates, texts of earlier generations, and their traces elsewhere. Their skills must be retired."""
-    names = sorted(found.names - {pack_text(name) for name in found.edited})
-    for at in range(0, len(found.carriers), _PROMPTS_AT_ONCE):
-        _clear_prompts(connection, found.carriers[at : at + _PROMPTS_AT_ONCE], names)
-    is_over = memberships.c.skill.in_(found.texts) & memberships.c.name.in_(found.names)
+    names = sorted(derived.names - {pack_text(name) for name in derived.edited})
+    for at in range(0, len(derived.carriers), _PROMPTS_AT_ONCE):
+        _clear_prompts(connection, derived.carriers[at : at + _PROMPTS_AT_ONCE], names)
+    is_over = memberships.c.skill.in_(derived.texts) & memberships.c.name.in_(derived.names)
     connection.execute(delete(memberships).where(is_over))
     is_unused = ~select(memberships.c.name).where(memberships.c.skill == skill_texts.c.hash).exists()
-    connection.execute(delete(skill_texts).where(skill_texts.c.hash.in_(found.texts), is_unused))
-    ids = [pack_text(one) for one in found.candidates]
+    connection.execute(delete(skill_texts).where(skill_texts.c.hash.in_(derived.texts), is_unused))
+    ids = [pack_text(one) for one in derived.candidates]
     # A name that another skill has or had may stay.
     shared = set(connection.execute(select(memberships.c.name).where(memberships.c.name.in_(names)).distinct()).scalars())
     names = [name for name in names if name not in shared]

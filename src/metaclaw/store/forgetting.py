@@ -139,10 +139,10 @@ class SqlForgetting:
             give_up(connection, found.versions, reason, now_us)
             return True
 
-    def erase_traces(self, found: DerivedData) -> None:
+    def erase_traces(self, derived: DerivedData) -> None:
         """Delete again what mentions these skills and candidates: a learner may have written it while they were erased."""
         with self._writing("erasing what was learned") as connection:
-            erase(connection, replace(found, skills=()))
+            erase(connection, replace(derived, skills=()))
 
     def purge(self, *, compact_below_bytes: int | None, within_s: float) -> bool:
         """Overwrite deleted text in the database's files (see `purge`), and record that it is done."""

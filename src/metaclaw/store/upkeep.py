@@ -285,8 +285,8 @@ def _problems(connection: sqlite3.Connection) -> list[str]:
     return found
 
 
-def _count(found: str | int | None) -> int | None:
-    return found if isinstance(found, int) else None
+def _count(value: str | int | None) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 _ROWS_PER_PAGE = 512

@@ -102,14 +102,14 @@ def may_contain_hidden(text: str) -> bool:
     return not text.isascii() and _SUSPECT.search(text) is not None
 
 
-def visible_form(found: str) -> str:
+def visible_form(sign: str) -> str:
     """The plain character for one match of HIDDEN; empty for an invisible one."""
-    code = ord(found[0])
+    code = ord(sign[0])
     if 0xE0020 <= code <= 0xE007E:
         return chr(code - 0xE0000)
-    if found in _LOOK_ALIKES:
-        return _LOOK_ALIKES[found]
-    return "" if INVISIBLE.match(found) else unicodedata.normalize("NFKC", found)
+    if sign in _LOOK_ALIKES:
+        return _LOOK_ALIKES[sign]
+    return "" if INVISIBLE.match(sign) else unicodedata.normalize("NFKC", sign)
 
 
 def without_hidden_characters(text: str) -> str:

@@ -218,9 +218,9 @@ def sentence_terms(text: str) -> frozenset[str]:
     return frozenset(term for term in found if len(term) > 1 or term.isdigit())
 
 
-def specific_terms(found: frozenset[str]) -> frozenset[str]:
+def specific_terms(terms: frozenset[str]) -> frozenset[str]:
     """The terms without those that fit every task (GENERIC_WORDS)."""
-    return found - _GENERIC_STEMS
+    return terms - _GENERIC_STEMS
 
 
 @lru_cache(maxsize=65_536)

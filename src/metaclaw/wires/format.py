@@ -199,11 +199,11 @@ def facts_of(body: Object, finish: Finish | None, usage: Usage | None, error: st
     return Facts(text_of(body.get("id")) or None, text_of(body.get("model")) or None, None if error else finish, usage, error)
 
 
-def streamed_facts(wire: Wire, said: bytes) -> Facts:
+def streamed_facts(wire: Wire, stream: bytes) -> Facts:
     """The facts of a stream. Never raises; garbage gives empty facts."""
-    last = [body for body in _last_events(said) if body]
+    last = [body for body in _last_events(stream) if body]
     failure = next((_error(body) for body in last if body.get("error") or body.get("type") == "error"), None)
-    return wire_format(wire).streamed_facts(said, last, failure)
+    return wire_format(wire).streamed_facts(stream, last, failure)
 
 
 def _error(body: Object) -> str:
@@ -215,15 +215,15 @@ def first_object(value: Json) -> Object:
     return object_of(value[0]) if isinstance(value, list) and value else {}
 
 
-def first_event(said: bytes) -> Object:
+def first_event(stream: bytes) -> Object:
     """The first event with an id or a message; comments, pings and empty first chunks are skipped."""
     at = 0
     for _ in range(_LAST_EVENTS):
-        start = 0 if at == 0 and said.startswith(b"data:") else said.find(b"\ndata:", at) + 1
-        if start == 0 and not said.startswith(b"data:", at):
+        start = 0 if at == 0 and stream.startswith(b"data:") else stream.find(b"\ndata:", at) + 1
+        if start == 0 and not stream.startswith(b"data:", at):
             return {}
-        end = said.find(b"\n", start)
-        body = object_of(decode_or_text(said[start + len(b"data:") : end if end >= 0 else len(said)]))
+        end = stream.find(b"\n", start)
+        body = object_of(decode_or_text(stream[start + len(b"data:") : end if end >= 0 else len(stream)]))
         if body.get("id") or body.get("message"):
             return body
         if end < 0:
@@ -232,16 +232,16 @@ def first_event(said: bytes) -> Object:
     return {}
 
 
-def _last_events(said: bytes) -> Iterator[Object]:
-    end = len(said)
+def _last_events(stream: bytes) -> Iterator[Object]:
+    end = len(stream)
     for _ in range(_LAST_EVENTS):
-        start = said.rfind(b"data:", 0, end)
-        while start > 0 and said[start - 1] not in b"\r\n":  # "data:" may be inside a text
-            start = said.rfind(b"data:", 0, start)
+        start = stream.rfind(b"data:", 0, end)
+        while start > 0 and stream[start - 1] not in b"\r\n":  # "data:" may be inside a text
+            start = stream.rfind(b"data:", 0, start)
         if start < 0:
             return
-        stop = said.find(b"\n", start, end)
-        yield object_of(decode_or_text(said[start + len(b"data:") : stop if stop >= 0 else end]))
+        stop = stream.find(b"\n", start, end)
+        yield object_of(decode_or_text(stream[start + len(b"data:") : stop if stop >= 0 else end]))
         end = start
 
 

@@ -174,10 +174,10 @@ def event_body(event: bytes) -> Object | None:
     return object_of(decode_or_text(b"\n".join(lines))) if lines else None
 
 
-def events_of(said: bytes) -> Iterator[Object]:
+def events_of(stream: bytes) -> Iterator[Object]:
     """The data of a stream's events; data that is not a JSON object is left out."""
     parser = EventParser()
-    for event in (*parser.feed(said), *parser.close()):
+    for event in (*parser.feed(stream), *parser.close()):
         try:
             body = decode_json(event.data) if event.data.startswith("{") else None
         except (ValueError, RecursionError):
@@ -200,12 +200,12 @@ def plain_id(identity: str) -> str:
     return "".join(character for character in identity if character.isalnum())
 
 
-def is_shown(shown: Sequence[ShownCall], found: Sequence[tuple[str, Json]]) -> bool:
+def is_shown(shown: Sequence[ShownCall], items: Sequence[tuple[str, Json]]) -> bool:
     """Whether the calls of a message, as ids and arguments, are the ones that a client was shown."""
-    if not shown or len(shown) != len(found):
+    if not shown or len(shown) != len(items):
         return False
     known = {plain_id(call.id): call for call in shown}
-    for identity, arguments in found:
+    for identity, arguments in items:
         call = known.get(plain_id(identity))
         if call is None:
             return False

@@ -356,11 +356,11 @@ class TailHold:
         self.terminal = self._is_final(data[at + len(b"data:") : end])
         return self.terminal
 
-    def _is_final(self, said: bytes) -> bool:
-        if not has_any(said, self._marks):
+    def _is_final(self, event: bytes) -> bool:
+        if not has_any(event, self._marks):
             return False
         try:
-            return object_of(decode_json(said.decode("utf-8", "replace"))).get("type") in self._finals
+            return object_of(decode_json(event.decode("utf-8", "replace"))).get("type") in self._finals
         except (ValueError, RecursionError):
             return False
 

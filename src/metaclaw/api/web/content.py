@@ -326,10 +326,10 @@ def changes_of(versions: Sequence[SkillVersion]) -> list[dict[str, Any]]:
     return found
 
 
-def _facts_changed(before: Skill | None, one: SkillVersion) -> list[str]:
+def _facts_changed(before: Skill | None, version: SkillVersion) -> list[str]:
     if before is None:
         return []
-    now = one.skill
+    now = version.skill
     found = []
     for name in ("workspace", "expires", "check", "enforce"):
         was, is_now = before.extra.get(name), now.extra.get(name)

@@ -83,9 +83,9 @@ def _hang(above: TokenNode, tokens: Path) -> TokenNode:
     return node
 
 
-def _place(paths: Sequence[Path], found: Sequence[Stem], add: Callable[[Path], TokenNode]) -> dict[Path, TokenNode]:
+def _place(paths: Sequence[Path], stems: Sequence[Stem], add: Callable[[Path], TokenNode]) -> dict[Path, TokenNode]:
     places: dict[Path, TokenNode] = {}
-    for stem in found:
+    for stem in stems:
         if not stem.length:
             places |= {paths[number]: add(paths[number]) for number in stem.members}
             continue
@@ -94,10 +94,10 @@ def _place(paths: Sequence[Path], found: Sequence[Stem], add: Callable[[Path], T
     return places
 
 
-def _worthwhile(found: Mapping[Path, Sequence[Stem]], rows: int) -> Mapping[Path, Sequence[Stem]]:
-    if sum(stem.saved for of_path in found.values() for stem in of_path) >= _WORTH * rows:
-        return found
-    return {path: [Stem(stem.members, 0) for stem in of_path] for path, of_path in found.items()}
+def _worthwhile(stems: Mapping[Path, Sequence[Stem]], rows: int) -> Mapping[Path, Sequence[Stem]]:
+    if sum(stem.saved for of_path in stems.values() for stem in of_path) >= _WORTH * rows:
+        return stems
+    return {path: [Stem(stem.members, 0) for stem in of_path] for path, of_path in stems.items()}
 
 
 def stems(paths: Sequence[Path]) -> list[Stem]:

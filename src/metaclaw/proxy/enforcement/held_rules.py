@@ -192,9 +192,9 @@ def _run_check(
     return _outcome(examine(check, answer, limit_s, conversation=conversation))
 
 
-def _outcome(found: Finding) -> tuple[Outcome | None, str]:
-    is_not_run = found.outcome is Outcome.UNKNOWN and found.score is None
-    return (None if is_not_run else found.outcome), found.reason
+def _outcome(finding: Finding) -> tuple[Outcome | None, str]:
+    is_not_run = finding.outcome is Outcome.UNKNOWN and finding.score is None
+    return (None if is_not_run else finding.outcome), finding.reason
 
 
 def _breaking_calls(check: Check, parts: Sequence[ToolCall], until: float) -> frozenset[int]:

@@ -294,10 +294,10 @@ class Hold:
             return ChatRequest(incoming.wire, incoming.model, (), stream=incoming.stream, include_usage=wants)
 
 
-def _read(wire: Wire, said: bytes, calls: Sequence[HeldCall], *, stream: bool) -> Completion:
+def _read(wire: Wire, answer: bytes, calls: Sequence[HeldCall], *, stream: bool) -> Completion:
     """Parse an answer in the client's wire. If it cannot be parsed, the result has only its calls."""
     try:
-        return read_answer(wire, stream, said)
+        return read_answer(wire, stream, answer)
     except (UpstreamError, WireError) as error:
         log.info("answer_unread wire=%s error=%s", wire, error)
         return Completion("", "", tuple(ToolCall(call.id, call.name, call.arguments) for call in calls), Finish.TOOL_CALLS)

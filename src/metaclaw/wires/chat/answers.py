@@ -289,8 +289,8 @@ class ChatWriter:
             case _:
                 assert_never(delta)
 
-    def _chunk(self, said: Object, *, logprobs: Json = None, finish: str | None = None) -> bytes:
-        choice: Object = {"index": 0, "delta": said, "logprobs": logprobs, "finish_reason": finish}
+    def _chunk(self, chunk: Object, *, logprobs: Json = None, finish: str | None = None) -> bytes:
+        choice: Object = {"index": 0, "delta": chunk, "logprobs": logprobs, "finish_reason": finish}
         no_usage: Object = {"usage": None} if self._request.include_usage else {}
         return event_bytes({**self._head, "choices": [choice], **no_usage})
 
@@ -330,8 +330,8 @@ def whole_facts(body: Object) -> Facts:
     return facts_of(body, finish, usage_of(body.get("usage")), missing("choices", bool(choice)))
 
 
-def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
-    first = first_event(said)
+def streamed_facts(stream: bytes, last: list[Object], failure: str | None) -> Facts:
+    first = first_event(stream)
     usage = next((found for body in last if (found := usage_of(body.get("usage"))) is not None), None)
     words = (first_object(body.get("choices")).get("finish_reason") for body in last)
     finish = next((reason for word in words if (reason := finish_of(word, called=False)) is not None), None)

@@ -26,11 +26,11 @@ from metaclaw.wires.sse import event_bytes, events_with, has_any, split_events
 from metaclaw.wires.translation import custom_arguments
 
 
-def read_attempt(said: bytes, stream: bool) -> AttemptMessages:
+def read_attempt(answer: bytes, stream: bool) -> AttemptMessages:
     if stream:
-        identity, messages = _streamed(said)
+        identity, messages = _streamed(answer)
     else:
-        body = decode_object(said, "an answer")
+        body = decode_object(answer, "an answer")
         identity = text_of(body.get("id"))
         messages = [object_of(choice.get("message")) for choice in _choices(body)]
     messages = messages or [{}]
@@ -42,10 +42,10 @@ def read_attempt(said: bytes, stream: bool) -> AttemptMessages:
     return AttemptMessages(identity, (message,), tuple(calls), is_exact)
 
 
-def _streamed(said: bytes) -> tuple[str, list[Object]]:
+def _streamed(answer: bytes) -> tuple[str, list[Object]]:
     identity = ""
     messages: dict[int, Object] = {}
-    for body in events_of(said):
+    for body in events_of(answer):
         identity = identity or text_of(body.get("id"))
         for choice in _choices(body):
             _add_delta(_message_of(choice, messages), object_of(choice.get("delta")))

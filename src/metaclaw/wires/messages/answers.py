@@ -424,8 +424,8 @@ def whole_facts(body: Object) -> Facts:
     return facts_of(body, finish, usage, missing("content", isinstance(body.get("content"), list)))
 
 
-def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
-    message = object_of(first_event(said).get("message"))
+def streamed_facts(stream: bytes, last: list[Object], failure: str | None) -> Facts:
+    message = object_of(first_event(stream).get("message"))
     final = next((body for body in last if body.get("type") == "message_delta"), {})
     counts = {name: value for name, value in object_of(final.get("usage")).items() if value is not None}
     usage = usage_of({**object_of(message.get("usage")), **counts} or None)

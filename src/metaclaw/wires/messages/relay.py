@@ -28,11 +28,11 @@ _PIECES = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta"
 _UNCACHED = ("thinking", "redacted_thinking")
 
 
-def read_attempt(said: bytes, stream: bool) -> AttemptMessages:
+def read_attempt(answer: bytes, stream: bool) -> AttemptMessages:
     if stream:
-        identity, blocks, is_exact = _streamed(said)
+        identity, blocks, is_exact = _streamed(answer)
     else:
-        body = decode_object(said, "an answer")
+        body = decode_object(answer, "an answer")
         identity, is_exact = text_of(body.get("id")), True
         blocks = [without_empty(block) for block in _blocks(body.get("content"))]
     # Some servers send empty texts, but none accepts them in a history.
@@ -50,11 +50,11 @@ def _call(block: Object) -> HeldCall:
     return HeldCall(text_of(block.get("id")), text_of(block.get("name")), json_text(block.get("input")) or "{}", "tool_use")
 
 
-def _streamed(said: bytes) -> tuple[str, list[Object], bool]:
+def _streamed(answer: bytes) -> tuple[str, list[Object], bool]:
     identity = ""
     blocks: dict[int, Object] = {}
     written: dict[int, str] = {}
-    for body in events_of(said):
+    for body in events_of(answer):
         index = body.get("index")
         place = index if isinstance(index, int) else -1
         match body.get("type"):

@@ -256,7 +256,7 @@ def whole_facts(body: Object) -> Facts:
     return _facts(body, missing("output", isinstance(body.get("output"), list)))
 
 
-def streamed_facts(said: bytes, last: list[Object], failure: str | None) -> Facts:
+def streamed_facts(stream: bytes, last: list[Object], failure: str | None) -> Facts:
     """The facts of a stream, whose last event contains the whole answer."""
     final = next((body for body in last if body.get("type") in _ENDS), None)
     if final is None:

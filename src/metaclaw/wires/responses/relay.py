@@ -251,20 +251,20 @@ CALLS: Final[Mapping[str, str | None]] = {
 _REFUSABLE = frozenset(("function_call", "custom_tool_call"))
 
 
-def read_attempt(said: bytes, stream: bool) -> AttemptMessages:
+def read_attempt(answer: bytes, stream: bool) -> AttemptMessages:
     if stream:
-        identity, items = _streamed(said)
+        identity, items = _streamed(answer)
     else:
-        body = decode_object(said, "an answer")
+        body = decode_object(answer, "an answer")
         identity, items = text_of(body.get("id")), list_of(body.get("output"))
     calls = tuple(_held_calls(items))
     return AttemptMessages(identity, tuple(items), calls, all(call.id and call.kind in _REFUSABLE for call in calls))
 
 
-def _streamed(said: bytes) -> tuple[str, list[Json]]:
+def _streamed(answer: bytes) -> tuple[str, list[Json]]:
     identity = ""
     items: dict[int, Json] = {}
-    for body in events_of(said):
+    for body in events_of(answer):
         kind, index = body.get("type"), body.get("output_index")
         response = object_of(body.get("response"))
         identity = text_of(response.get("id")) or identity
