@@ -196,7 +196,7 @@ class House:
         self.book = Book()
         self.enforcer = Enforcer(HeldRules(lambda: view), judge=judge, announce=self.book.announce)
         self._pipeline = Pipeline(
-            origins=Origins(silence_s=3600, now=lambda: datetime.now(UTC)),
+            origins=Origins(silence_s=3600),
             placer=Placer(lambda: view, Budgets()),
             opener=Opener(Providers([provider])),
             ledger=self.book,

@@ -50,7 +50,7 @@ class Conversation:
     generation: int = 1
 
     def __post_init__(self) -> None:
-        self.origins = Origins(now=lambda: datetime.now(UTC))
+        self.origins = Origins()
         self.open()
 
     def open(self) -> None:

@@ -42,7 +42,7 @@ class House:
     """A placer and the sessions that speak to it."""
 
     view: LibraryView
-    origins: Origins = field(default_factory=lambda: Origins(now=lambda: datetime.now(UTC)))
+    origins: Origins = field(default_factory=Origins)
     placer: Placer = field(init=False)
 
     def opened(self, canary_share: float = 0.5, holdout_share: float = 0.0, budget_tokens: int = 4000) -> "House":
@@ -273,7 +273,7 @@ def test_a_team_gets_its_skills_and_nobody_else_does() -> None:
 def test_what_is_remembered_of_somebody_elses_session_of_the_same_name_is_not_used(scope: str | None) -> None:
     house = House(view(1, [skill("violin", SkillState.LIVE, Authorship.PERSON, scope=scope)])).opened()
     assert Talk(house, "talk", "alice").ask(f"please {TOPICS['violin']}").stamp.skills == ("violin",)
-    house.origins = Origins(now=lambda: datetime.now(UTC))
+    house.origins = Origins()
     assert Talk(house, "talk", "bob").ask("thanks, go on").stamp.skills == ()
 
 

@@ -48,7 +48,7 @@ async def answered(slot: PolicySlot, *models: Model) -> tuple[int, str]:
     incoming = Incoming(
         Wire.CHAT, "/chat/completions", "", {}, [], body, json.loads(body), None, datetime.now(UTC), time.perf_counter()
     )
-    origin = Origins(now=lambda: datetime.now(UTC)).identify(Wire.CHAT, {}, incoming.json)
+    origin = Origins().identify(Wire.CHAT, {}, incoming.json)
     placed = placer.place(incoming, origin)
     draft = TurnBuilder(new_turn_id(), incoming, origin, placed.stamp, placed.placements, placed.splices)
     opened = await Opener(Providers(models, policy=slot)).open(draft)

@@ -178,12 +178,10 @@ class Application:
         """Placement of skills in prompts, and enforcement of rules on answers."""
         config = self.config
         self.metrics = Metrics()
-        self.origins = Origins(silence_s=config.sessions.silence_minutes * 60, now=lambda: datetime.now(UTC))
-        self.reminders = Reminders(
-            SqlCompliance(self.database), lambda: self.library.view, lambda: self.budget.day_of(datetime.now(UTC))
-        )
+        self.origins = Origins(silence_s=config.sessions.silence_minutes * 60)
+        self.reminders = Reminders(SqlCompliance(self.database), self.library.follow, lambda: self.budget.day_of(datetime.now(UTC)))
         self.placer = Placer(
-            lambda: self.library.view,
+            self.library.follow,
             Budgets.configured(config.skills),
             enabled=config.skills.enabled,
             canary_share=config.skills.canary_share,
@@ -196,9 +194,9 @@ class Application:
         )
         self.search = SkillSearch(config, self._home)
         meaning = self.search.meaning
-        self.similarity = None if meaning is None else LibrarySimilarity(meaning, lambda: self.library.view, self.teams)
+        self.similarity = None if meaning is None else LibrarySimilarity(meaning, self.library.follow, self.teams)
         self.enforcer = Enforcer(
-            HeldRules(lambda: self.library.view, self.teams, port=self._port),
+            HeldRules(self.library.follow, self.teams, port=self._port),
             TrueAnswers(SqlTrueAnswers(self.database)),
             judge=CallJudge(redaction(config)),
             may_opt_out=config.proxy.enforce_opt_out,
@@ -395,7 +393,7 @@ def build_api_parts(app: Application) -> ApiParts:
             feed=EventFeed(app.reader, max_subscribers=config.proxy.max_subscribers),
             candidates=SqlCandidates(app.database),
             history=app.generations.history,
-            skills=lambda: app.library.view,
+            skills=app.library.follow,
             owner=app.learning.owner,
             rulebook=app.rulebook,
             compliance=SqlCompliance(app.database),
@@ -445,7 +443,7 @@ def build_status(app: Application) -> Status:
         store_health=lambda: app.ledger.health,
         store_size=app.upkeep.size,
         counts=app.reader.counts,
-        library=lambda: app.library.view,
+        library=app.library.follow,
         library_trouble=lambda: app.library.trouble,
         failed_checks=SqlCompliance(app.database).failed_checks,
         providers=[provider_facts(provider, embedded, app.provider_health) for provider in app.providers],

@@ -14,7 +14,7 @@ All state is in memory and bounded. Everything runs on the event loop; nothing b
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
@@ -83,7 +83,9 @@ class _Assigned:
 class Origins:
     """Keeps the sessions of all clients, and assigns every request to one of them."""
 
-    def __init__(self, *, silence_s: float = 1800.0, max_sessions: int = 4096, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, *, silence_s: float = 1800.0, max_sessions: int = 4096, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._silence = timedelta(seconds=silence_s)
         self._sessions = SessionRegistry(max_sessions)
         self._digests = DigestCache()
