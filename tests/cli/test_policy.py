@@ -176,6 +176,9 @@ def test_status_tells_of_weights_in_words(home: Path) -> None:
     )
     assert "training, step 2 of at most 4; paused: you are back" in out
     assert "4 no verdict" in out
+    tested = {"version": 6, "state": "candidate", "report": None}
+    with scripted(home, {"GET /api/status": (200, STATUS), "GET /api/policy?limit=1": (200, {"versions": [tested]})}):
+        assert "version 3, version 4 on trial; version 6 is being tested" in metaclaw("status", "--all").out
     with scripted(home, {"GET /api/status": (200, {"policy_version": 0, "training": {"state": "off"}})}):
         off = metaclaw("status", "--all").out
     assert "off; no weights are trained" in off

@@ -53,7 +53,7 @@ def test_a_candidate_that_is_better_and_loses_nothing_is_promoted_with_its_repor
     assert report.held_out.e_value >= 20
     assert (report.golden_serving, report.golden_candidate, report.kl, report.judge) == (500 / 800, 500 / 800, 0.1, "check")
     assert report.reasons == (
-        "better in 13 of 20 held-out questions, worse in 2; by the strict reading better in 13 of 20, worse in 2",
+        "better in 13 of 20 answers to held-out questions, worse in 2; by the strict reading better in 13 of 20, worse in 2",
         "general abilities kept (+0.0 points, at worst -0.2, on 800 questions)",
     )
 
@@ -79,7 +79,8 @@ def test_who_is_not_shown_better_is_rejected_in_the_end(evidence: Evidence) -> N
 def test_who_is_shown_worse_is_rejected_early() -> None:
     decision = judge_candidate(whole(pairs(better=0, worse=8)))
     assert decision.ruling is GateRuling.REJECT
-    assert decision.report.reasons[0].startswith("worse than the serving version: better in 0 of 6 held-out questions, worse in 6")
+    told = "worse than the serving version: better in 0 of 6 answers to held-out questions, worse in 6"
+    assert decision.report.reasons[0].startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_an_answer_that_could_not_be_scored_is_left_out_and_counted() -> None:
     assert decision.report.held_out.worse == 0
     undecided = judge_candidate(whole([pair(None, 1.0), pair(0.5, None)]))
     assert undecided.report.held_out is None
-    assert "none of 2 held-out questions could be scored" in undecided.report.reasons[1]
+    assert "none of 2 answers to held-out questions could be scored" in undecided.report.reasons[1]
 
 
 def test_the_first_decisive_moment_stands() -> None:
@@ -130,7 +131,7 @@ def test_a_candidate_that_improved_only_by_the_measure_it_was_trained_on_is_reje
     assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons == (
         "improved only by the measure it was trained on, so a check may accept too much",
-        "better in 20 of 20 held-out questions, worse in 0; by the strict reading better in 0 of 60, worse in 0",
+        "better in 20 of 20 answers to held-out questions, worse in 0; by the strict reading better in 0 of 60, worse in 0",
     )
 
 
@@ -157,7 +158,8 @@ def test_the_reason_says_in_words_that_there_was_nothing_to_compare_or_nothing_c
     unscored = judge_candidate(Evidence([pair(1.0, 0.0, strict=(None, None))] * 30 + [pair(None, None)], is_all=True))
     assert unscored.report.reasons[-1].endswith("; by the strict reading none of 31 could be scored")
     silent = judge_candidate(Evidence([pair(None, None)] * 3, is_all=True))
-    assert silent.report.reasons[-1].startswith("none of 3 held-out questions could be scored; by the strict reading none of 3")
+    told = "none of 3 answers to held-out questions could be scored; by the strict reading none of 3"
+    assert silent.report.reasons[-1].startswith(told)
 
 
 def test_a_candidate_that_is_better_strictly_and_lower_by_what_it_was_trained_on_is_not_promoted() -> None:

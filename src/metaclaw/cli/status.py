@@ -277,11 +277,13 @@ def _progress(training: Json) -> str:
 
 
 def _last_version(version: Json) -> str:
-    """That the newest version was rejected, and why; empty if it was not."""
-    if at(version, "state") != "rejected":
+    """That the newest version is being tested, or was rejected and why; empty otherwise."""
+    number, state = at(version, "version"), at(version, "state")
+    if state == "candidate":
+        return f"; version {number} is being tested"
+    if state != "rejected":
         return ""
     reason = short(str(next(iter(rows(at(version, "report", "reasons"))), "")), _MOST_TEXT)
-    number = at(version, "version")
     return f"; version {number} was rejected, so nothing changes: {reason} (metaclaw policy show {number})"
 
 

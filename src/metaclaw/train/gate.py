@@ -183,7 +183,7 @@ def judge_candidate(evidence: Evidence, rules: GateRules | None = None) -> GateD
     objections = [*_unsafe(evidence, rules), *lost, *(f"degenerate: {reason}" for reason in degenerate)]
     objections += _unproven(evidence, rules)
     objections += [
-        f"worse than the serving version: {measured.words(' held-out questions')}"
+        f"worse than the serving version: {measured.words(' answers to held-out questions')}"
         for measured in (trained, strict)
         if measured.finding is _Finding.WORSE
     ]
@@ -253,7 +253,7 @@ def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRu
 def _describe(evidence: Evidence, trained: _Measured, strict: _Measured) -> str:
     if not evidence.pairs:
         return "there were no held-out questions to compare it on; policy.held_out_share sets the share of turns held out"
-    return f"{trained.words(' held-out questions')}; by the strict reading {strict.words()}"
+    return f"{trained.words(' answers to held-out questions')}; by the strict reading {strict.words()}"
 
 
 def _gain(candidate: float | None, serving: float | None) -> float | None:

@@ -153,7 +153,7 @@ async def test_an_honest_improvement_is_promoted(name: str, tmp_path: Path) -> N
     assert report.is_passed, report.reasons
     assert report.kl == pytest.approx(0.4)  # measured on held-out prompts, whatever the run said
     assert report.reasons[0].startswith(
-        "better in 20 of 20 held-out questions, worse in 0; by the strict reading better in 20 of 20"
+        "better in 20 of 20 answers to held-out questions, worse in 0; by the strict reading better in 20 of 20"
     )
     assert report.reasons[1].startswith("general abilities kept (+0.0 points")
 

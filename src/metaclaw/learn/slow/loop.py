@@ -214,7 +214,8 @@ class SlowLoop:
             return batch
         if not await run_sync(self.turns.has_enough, least):
             return None
-        self.state = LoopState.SHUT
+        if self.windows.window is None:
+            self.state = LoopState.SHUT
         await self.windows.until_open()
         most = max(self.rules.batch_most, self.rules.batch_turns)
         number = await run_sync(self.turns.open_batch, least, most, secrets.randbits(31))
