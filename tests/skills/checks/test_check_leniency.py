@@ -4,7 +4,7 @@ import pytest
 
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Authorship, Skill
-from metaclaw.skills import CheckKind, constant_parts, kind_of, parse_check, trial_trouble
+from metaclaw.skills import CheckKind, constant_parts, fixed_words, kind_of, parse_check, trial_trouble
 
 _LONG = "program: |\n  import json, sys\n  print(json.dumps({'score': min(1.0, len(json.load(sys.stdin)['text']) / 150)}))"
 _OTHER_TASK = "program: |\n  import sys\n  sys.exit(2)"
@@ -86,3 +86,35 @@ def test_a_program_that_fails_on_every_answer_is_told_when_it_is_tried(program: 
     assert trouble is not None
     assert "fails on answers without a question" in trouble
     assert reason in trouble
+
+
+_BUSES = [(f"Bus {number} leaves at {9 + number}:40. Is that an invoice, yes or no?", number) for number in range(5)]
+_REPORTS = [
+    "Anna says the lamp in the hall is broken, and Ben has a ladder.",
+    "The printer on floor two is out of paper since Monday.",
+    "Please note: the blue door does not close, the key is with Carla.",
+    "Somebody left the window of the archive open in the rain.",
+]
+
+
+@pytest.mark.parametrize(
+    ("wording", "fixed"),
+    [
+        ("Thank you for asking about bus {0}.", {"thank", "you", "for", "asking", "about"}),
+        ("Yes, bus {0} is an invoice.", {"yes", "bus", "is", "an", "invoice"}),
+        ("No, bus {0} leaves at {1}:40.", set()),
+        ("Its code is B{0}{1}.", set()),
+    ],
+)
+def test_a_wording_is_fixed_if_it_leaves_out_something_in_which_questions_differ(wording: str, fixed: set[str]) -> None:
+    answers = [(question, wording.format(number, 9 + number)) for question, number in _BUSES]
+    assert fixed_words(answers) == fixed
+
+
+def test_parts_of_unlike_questions_have_no_fixed_wording() -> None:
+    answers = zip(
+        _REPORTS,
+        ("the lamp is broken", "the printer is out of paper", "the door does not close", "the window is open"),
+        strict=True,
+    )
+    assert fixed_words(list(answers)) == frozenset()

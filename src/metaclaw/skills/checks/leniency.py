@@ -14,6 +14,7 @@ from metaclaw.errors import SkillError
 from metaclaw.skills.checks.calls import decoded
 from metaclaw.skills.checks.run import examine_many
 from metaclaw.skills.checks.syntax import check_of
+from metaclaw.text import COMMON_WORDS, stem
 
 _FOREIGN: Final = "The museum opens on Sunday, and tickets are sold at the door."
 TRIVIAL_ANSWERS: Final = (
@@ -111,12 +112,37 @@ def constant_parts(answers: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def fixed_words(answers: Sequence[tuple[str, str]]) -> frozenset[str]:
-    """The words with which most answers fill what they do not take from the question, from pairs of a question and an answer; empty
-    if they say something of their own to different questions, or nothing."""
-    own = [_words(text) - _words(question) for question, text in answers]
-    counts = Counter(word for words in own for word in words)
-    fixed = frozenset(word for word, count in counts.items() if count * 2 >= len(own))
-    return fixed if sum(bool(words) and words <= fixed for words in own) * 2 >= len(own) else frozenset()
+    """The words of a fixed wording, from pairs of a question and an answer: most answers add the same words to those of their
+    question, or consist mostly of the same words that all questions have; and they do not mention all in which their question
+    differs from others. Empty if they say something of their own to different questions, or mention all that is different."""
+    asked = [_words(question) for question, _ in answers]
+    shared = _frequent(asked)
+    said = [_words(text) for _, text in answers]
+    is_partial = [not _mentions_all(text, words - shared) for words, (_, text) in zip(asked, answers, strict=True)]
+    own = [text - words for words, text in zip(asked, said, strict=True)]
+    added, common = _frequent(own), _frequent(said)
+    for wording, is_fixed in (
+        (added, [bool(words) and words <= added for words in own]),
+        (
+            common,
+            [not words and text & shared == common and 2 * len(common) >= len(text) for words, text in zip(own, said, strict=True)],
+        ),
+    ):
+        if wording and 2 * sum(one and two for one, two in zip(is_fixed, is_partial, strict=True)) >= len(answers):
+            return wording
+    return frozenset()
+
+
+def _mentions_all(text: str, words: frozenset[str]) -> bool:
+    """Whether a text mentions all of some words that are not common ones; False if there are none."""
+    sought, folded = words.difference(COMMON_WORDS), text.casefold()
+    return bool(sought) and all(word in folded or stem(word) in folded for word in sought)
+
+
+def _frequent(texts: Sequence[frozenset[str]]) -> frozenset[str]:
+    """The words of at least half of some texts."""
+    counts = Counter(word for words in texts for word in words)
+    return frozenset(word for word, count in counts.items() if 2 * count >= len(texts))
 
 
 def change_words(text: str, words: Collection[str]) -> list[str]:
