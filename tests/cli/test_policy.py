@@ -73,12 +73,16 @@ def test_a_version_is_shown_with_what_taught_it_and_what_it_proved() -> None:
         "absorbed      a",
         "gate          passed",
         "the paired test favours it",
-        "12 better and 3 worse of 40 pairs, gain +0.200, evidence 25 : 1",
+        "12 better and 3 worse of 40 pairs, gain +0.200, evidence against chance 25 : 1",
         "90.0% → 95.0%",
         "0.01 nats a token",
     ):
         assert words in out
-    assert "1 turn, 4 steps, skills of generation 2" in metaclaw("policy", "show", "1").out
+    assert out.count("the paired test favours it") == 1
+    first = metaclaw("policy", "show", "1").out
+    assert "1 turn, with skills of generation 2" in first
+    assert "changed by    4 steps" in first
+    assert "gate          not finished yet" in metaclaw("policy", "show", "3").out
     facts = metaclaw("policy", "show", "1", "--json").facts
     assert (facts["state"], facts["parent"], facts["batch"], len(facts["turns"]), facts["report"]) == ("retired", 0, 1, 1, None)
     assert "there is no version 9; metaclaw policy list" in metaclaw("policy", "show", "9").err
@@ -122,6 +126,29 @@ def test_training_waits_for_verdicts_only_while_their_number_falls(home: Path, m
     lines = [one.line.rpartition("/")[2] for one in asked]
     assert len(lines) > 3
     assert lines == ["status"] * (len(lines) - 1) + ["train"]
+
+
+class _Course(dict[str, tuple[int, dict[str, Any]]]):
+    """Answers of a proxy that makes and tests a version: each question about the policy finds the run further on."""
+
+    def __init__(self) -> None:
+        super().__init__({"POST /api/policy/train": (200, {"started": True, "turns": 12, "batch_turns": 32, "rejections": {}})})
+        states = ["preparing a run", "training", "testing the new version", "checking which skills the new weights have absorbed"]
+        self._left = [
+            (state, None if number < 2 else "candidate" if number == 2 else "serving") for number, state in enumerate(states)
+        ]
+
+    def get(self, line: str, default: Any = None) -> Any:
+        if line != "GET /api/policy":
+            return super().get(line, default)
+        state, version = self._left.pop(0) if len(self._left) > 1 else self._left[0]
+        return 200, {"training": {"state": state}, "versions": [] if version is None else [{"version": 1, "state": version}]}
+
+
+def test_waiting_for_training_outlasts_its_preparation_and_its_test(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "_LOOK_S", 0.01)
+    with scripted(home, _Course()):
+        assert "Version 1 is serving; metaclaw policy show 1" in metaclaw("policy", "train", "--wait").out
 
 
 def test_a_running_proxy_is_asked_and_its_answer_told(home: Path) -> None:

@@ -53,7 +53,8 @@ def test_a_candidate_that_is_better_and_loses_nothing_is_promoted_with_its_repor
     assert report.held_out.e_value >= 20
     assert (report.golden_serving, report.golden_candidate, report.kl, report.judge) == (500 / 800, 500 / 800, 0.1, "check")
     assert report.reasons == (
-        "better in 13 of 20 answers to held-out questions, worse in 2; by the strict reading better in 13 of 20, worse in 2",
+        "better in 13 of 20 answers to held-out questions, worse in 2; by the strict reading better in 13 of 20, worse in 2 "
+        "(23 of 25 wholly right, 7 before)",
         "general abilities kept (+0.0 points, at worst -0.2, on 800 questions)",
     )
 
@@ -131,7 +132,8 @@ def test_a_candidate_that_improved_only_by_the_measure_it_was_trained_on_is_reje
     assert decision.ruling is GateRuling.REJECT
     assert decision.report.reasons == (
         "improved only by the measure it was trained on, so a check may accept too much",
-        "better in 20 of 20 answers to held-out questions, worse in 0; by the strict reading better in 0 of 60, worse in 0",
+        "better in 20 of 20 answers to held-out questions, worse in 0; by the strict reading better in 0 of 60, worse in 0 "
+        "(0 of 60 wholly right, 0 before)",
     )
 
 

@@ -135,13 +135,19 @@ def test_validation_prompts_end_a_run_of_small_steps_that_noise_would_keep_going
     assert checkpoint_steps(records, SMALL_STEPS) == [16]
 
 
-def test_a_run_whose_validation_prompts_get_no_better_settles_and_ends() -> None:
-    records = played(ON_TWO_CORES, SMALL_STEPS, lambda done: 0.9)
+def test_a_run_whose_rewards_and_validation_prompts_get_no_better_settles_and_ends() -> None:
+    level = [*ON_TWO_CORES[:16], *[0.75] * 60]
+    records = played(level, SMALL_STEPS, lambda done: 0.9)
     end = learning_end(records, SMALL_STEPS)
     assert end is not None
-    assert (end.step, end.settles, end.reason) == (28, True, "no better on the validation prompts in 3 looks")
-    assert len(records) == 36
-    assert checkpoint_steps(records, SMALL_STEPS) == [24, 28, 36]
+    assert (end.step, end.settles, end.reason) == (44, True, "no better on the validation prompts in 3 looks")
+    assert len(records) == 52
+    assert checkpoint_steps(records, SMALL_STEPS) == [32, 44, 52]
+
+
+def test_a_run_goes_on_while_its_rewards_or_its_validation_prompts_get_better() -> None:
+    level = played(ON_TWO_CORES, SMALL_STEPS, lambda done: 0.9)
+    assert len(level) == 45, "few validation prompts stay as they are while most others are learned"
     rising_still = played(ON_TWO_CORES, SMALL_STEPS, lambda done: 0.5 + done / 100)
     assert len(rising_still) == 45, "while they get better the run goes on, here until its rewards end it"
 

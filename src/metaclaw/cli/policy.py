@@ -38,7 +38,10 @@ _VERSION = click.IntRange(0, 2**31 - 1)
 _MOST_WHY = 120
 _LOOK_S = 1.0
 _JUDGING_S = 20.0
-_AT_WORK = ("training", "comparing checkpoints", "testing the new version")
+_AT_WORK = (
+    *("preparing a run", "training", "comparing checkpoints", "testing the new version"),
+    "checking which skills the new weights have absorbed",
+)
 _OPEN_SESSIONS = (
     "The last turn of a session gets its verdict when the session ends: metaclaw sessions end --all, or after a while of silence."
 )
@@ -208,11 +211,11 @@ def _wait(api: ApiClient) -> str:
         )
         paused = f"  paused: {plain(at(training, 'paused_reason'))}" if at(training, "paused_reason") else ""
         show_progress(f"{state}, {duration(time.monotonic() - began)}{share}{paused}")
-        if state not in _AT_WORK:
+        found = _newest(api)
+        if state not in _AT_WORK or (found not in (None, newest) and found[1] != "candidate"):
             break
         time.sleep(_LOOK_S)
     show_progress("")
-    found = _newest(api)
     if found is None or found == newest:
         return (
             f"The run made no version: {plain(at(training, 'paused_reason') or state)}. metaclaw watch --all --since 0 shows more."
@@ -251,10 +254,14 @@ def _words(version: "PolicyVersion", turns: int) -> list[tuple[str, object]]:
         ("trained from", f"version {version.parent}" if version.parent else "the untrained model"),
         ("base", version.base),
         ("weights", f"{version.weights.adapter} ({version.weights.backend})" + ("" if version.is_kept else ", no longer kept")),
-        ("taught by", f"{counted(turns, 'turn')}, {counted(version.steps, 'step')}, skills of generation {version.generation}"),
+        ("taught by", f"{counted(turns, 'turn')}, with skills of generation {version.generation}"),
+        ("changed by", counted(version.steps, "step")),
         ("made", moment(version.made)),
-        ("note", version.note),
     ]
+    if version.state.value == "candidate":
+        pairs.append(("gate", "not finished yet"))
+    if version.note and (version.report is None or version.note != "; ".join(version.report.reasons)):
+        pairs.append(("note", version.note))
     if version.absorbed:
         pairs.append(("absorbed", ", ".join(sorted(version.absorbed))))
     return pairs if version.report is None else [*pairs, *_proof(version.report)]
@@ -266,7 +273,7 @@ def _proof(report: "GateReport") -> list[tuple[str, object]]:
     if report.held_out is not None:
         held = report.held_out
         words = f"{held.better} better and {held.worse} worse of {held.pairs} pairs, gain {held.mean_gain:+.3f}, "
-        words += f"evidence {held.e_value:.3g} : 1"
+        words += f"evidence against chance {held.e_value:.3g} : 1"
         pairs.append(("held out", words))
     if report.golden_serving is not None and report.golden_candidate is not None:
         pairs.append(("golden set", f"{report.golden_serving:.1%} → {report.golden_candidate:.1%}"))

@@ -273,7 +273,9 @@ def _progress(training: Json) -> str:
         return f" ({test})" if (test := at(training, "test")) else ""
     step, steps, reward = at(training, "step"), at(training, "steps"), at(training, "mean_reward")
     made = "" if step is None else f", step {step}" + (f" of at most {steps}" if steps is not None else "")
-    return made + (f", mean reward {reward:.2f}" if isinstance(reward, float) else "")
+    looked = at(training, "validated")
+    made += f", mean reward {reward:.2f}" if isinstance(reward, float) else ""
+    return made + (f" (likeliest answers to validation prompts: {looked:.2f})" if isinstance(looked, float) else "")
 
 
 def _last_version(version: Json) -> str:

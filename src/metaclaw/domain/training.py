@@ -57,7 +57,7 @@ class Rejection(StrEnum):
     OLD_POLICY = "policy too far behind"
     NO_VERDICT = "no verdict"
     UNKNOWN = "verdict unknown"
-    TAUGHT = "in a run, or has trained a version"
+    TAUGHT = "already used in a run"
     HELD_OUT = "kept for the gate"
 
 

@@ -143,11 +143,13 @@ class SqlBatches:
         *,
         held_out: HeldOut = _nothing,
         policy_provider: str | None = None,
+        is_fresh: bool = False,
     ) -> dict[Rejection, int]:
-        """The number of newest turns that may not train now, by reason. Cached for half a minute for the same arguments."""
+        """The number of newest turns that may not train now, by reason. Unless `is_fresh`, they may have been counted up to half a
+        minute ago."""
         key = (generation, policy_version, max_lag, policy_provider)
         now, known = self._clock(), self._counted
-        if known is not None and known[0] == key and now - known[1] < _FRESH:
+        if not is_fresh and known is not None and known[0] == key and now - known[1] < _FRESH:
             return known[2]
         found = self.eligible(*key[:3], _COUNTED, _COUNTED, held_out=held_out, policy_provider=policy_provider).rejections
         self._counted = (key, now, found)

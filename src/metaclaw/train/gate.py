@@ -253,7 +253,10 @@ def _weigh(skill: SkillName, gains: Sequence[float], skills: int, rules: SkillRu
 def _describe(evidence: Evidence, trained: _Measured, strict: _Measured) -> str:
     if not evidence.pairs:
         return "there were no held-out questions to compare it on; policy.held_out_share sets the share of turns held out"
-    return f"{trained.words(' answers to held-out questions')}; by the strict reading {strict.words()}"
+    read = [pair for pair in evidence.pairs if pair.strict_gain is not None]
+    new, old = sum(pair.strict_candidate == 1.0 for pair in read), sum(pair.strict_serving == 1.0 for pair in read)
+    right = f" ({new} of {len(read)} wholly right, {old} before)" if read else ""
+    return f"{trained.words(' answers to held-out questions')}; by the strict reading {strict.words()}{right}"
 
 
 def _gain(candidate: float | None, serving: float | None) -> float | None:

@@ -110,7 +110,7 @@ def learning_end(records: Sequence[StepRecord], rules: ScheduleRules) -> Learnin
             return LearningEnd(done, reason, settles=False)
         if done >= rules.enough_steps and _is_enough(records[done - rules.enough_steps : done], rules):
             return LearningEnd(done, f"learned: the mean reward was {rules.enough:g} or more over {rules.enough_steps} steps")
-        if (validated := _validation_end(records[:done], rules)) is not None:
+        if (validated := _validation_end(records[:done], rules, step - best_at)) is not None:
             return validated
         has_learned = best > averages[0] + _LEARNED
         if step - best_at >= rules.patience * (1 if has_learned else 2):
@@ -129,15 +129,17 @@ def is_validation_due(records: Sequence[StepRecord], rules: ScheduleRules) -> bo
     return bool(rewards) and sum(rewards) / len(rewards) >= rules.worth_validating
 
 
-def _validation_end(records: Sequence[StepRecord], rules: ScheduleRules) -> LearningEnd | None:
-    """The end of learning by the last step's look at the validation prompts."""
+def _validation_end(records: Sequence[StepRecord], rules: ScheduleRules, steps_without_gain: int) -> LearningEnd | None:
+    """The end of learning by the last step's look at the validation prompts. These are few, so a run goes on while the rewards of
+    its steps still rise."""
     if not records or records[-1].validated is None:
         return None
     looks = [record.validated for record in records if record.validated is not None]
     if looks[-1] >= rules.enough:
         reason = f"learned: the likeliest answers to the validation prompts earn {looks[-1]:.2f}"
         return LearningEnd(len(records), reason, settles=False, is_validated=True)
-    if len(looks) > rules.validations and max(looks[-rules.validations :]) <= max(looks[: -rules.validations]) + _BETTER:
+    is_no_better = len(looks) > rules.validations and max(looks[-rules.validations :]) <= max(looks[: -rules.validations]) + _BETTER
+    if is_no_better and steps_without_gain >= rules.validations * rules.validate_every:
         return LearningEnd(len(records), f"no better on the validation prompts in {rules.validations} looks")
     return None
 

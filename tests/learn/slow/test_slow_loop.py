@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from metaclaw.domain.ids import SkillName, TurnId
@@ -63,6 +64,25 @@ async def test_turns_kept_for_the_gate_never_teach(stage: Stage) -> None:
     taught = {turn for batch in range(1, 8) for turn in stage.batches.turns_of(batch)}
     assert held
     assert not taught & held
+
+
+async def test_a_run_that_a_person_asks_for_is_said_to_be_prepared_until_it_trains(stage: Stage) -> None:
+    stage.talk(60)
+    stage.slow.demand()
+    assert stage.slow.state is LoopState.PREPARING
+    states = []
+    async with anyio.create_task_group() as group:
+
+        async def train() -> None:
+            await stage.slow.once(LeastTurns(8))
+            group.cancel_scope.cancel()
+
+        group.start_soon(train)
+        while True:
+            states.append(stage.slow.state)
+            await anyio.lowlevel.checkpoint()
+    assert list(dict.fromkeys(states))[:2] == [LoopState.PREPARING, LoopState.TRAINING]
+    assert stage.slow.state is LoopState.WAITING
 
 
 async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted(stage: Stage) -> None:

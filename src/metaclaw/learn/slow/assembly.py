@@ -4,6 +4,7 @@ import logging
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -237,7 +238,7 @@ class SlowLearning:
         continues = await run_sync(self.slow.has_unfinished_run)
         waiting = await run_sync(self.turns.waiting, max(self._policy.batch_most, self._policy.batch_turns))
         turns = waiting.turns
-        rejections = await run_sync(self.turns.rejections)
+        rejections = await run_sync(partial(self.turns.rejections, is_fresh=True))
         reasons: dict[str, Json] = {reason.value: count for reason, count in rejections.items()}
         if unscorable := await run_sync(self.turns.unscorable):
             reasons[NOTHING_SCORES] = unscorable
@@ -284,6 +285,7 @@ class SlowLearning:
             "test": self.slow.parts.proof.abilities.progress if state is LoopState.PROVING else None,
             "drawn": None if tally is None else tally.drawn,
             "mean_reward": None if tally is None else tally.mean_reward,
+            "validated": None if tally is None else tally.validated,
             "skipped": {} if tally is None else {reason.value: count for reason, count in tally.skipped.rollouts.items()},
             "version": self._slot.serving.version,
             "canary": self._slot.serving.canary,

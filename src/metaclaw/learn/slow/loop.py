@@ -58,6 +58,7 @@ class LoopState(StrEnum):
     MISSING = "waiting for a missing package"
     UNPAID = "waiting for the learning budget"
     MEMORY = "waiting for memory"
+    PREPARING = "preparing a run"
     TRAINING = "training"
     CHOOSING = "comparing checkpoints"
     PROVING = "testing the new version"
@@ -161,6 +162,8 @@ class SlowLoop:
     def demand(self) -> None:
         """Do not wait for a whole batch: whatever may train now is to be trained on."""
         self._is_demanded = True
+        if self.state is LoopState.WAITING:
+            self.state = LoopState.PREPARING
         self.wakeup.notify()
 
     async def drop(self, batches: Collection[int], within_s: float) -> bool:
@@ -214,8 +217,7 @@ class SlowLoop:
             return batch
         if not await run_sync(self.turns.has_enough, least):
             return None
-        if self.windows.window is None:
-            self.state = LoopState.SHUT
+        self.state = LoopState.SHUT if self.windows.window is None else LoopState.PREPARING
         await self.windows.until_open()
         most = max(self.rules.batch_most, self.rules.batch_turns)
         number = await run_sync(self.turns.open_batch, least, most, secrets.randbits(31))

@@ -95,13 +95,15 @@ async def _no_demonstrations(turns: Sequence[TrainingTurn]) -> list[Demonstratio
 
 @dataclass(slots=True)
 class RunTally:
-    """How far a run is, for people. `phase` is what it does; `reason` why it stopped learning."""
+    """How far a run is, for people. `validated` is what the likeliest answers to the validation prompts earned when they were last
+    asked, `phase` what the run does, and `reason` why it stopped learning."""
 
     steps: int = 0
     of_steps: int = 0
     moved: int = 0
     drawn: int = 0
     mean_reward: float | None = None
+    validated: float | None = None
     kl: float | None = None
     skipped: Skipped = field(default_factory=Skipped)
     phase: str = Phase.LEARN.value
@@ -207,6 +209,7 @@ class TrainingRun:
             return
         reward = await self._mean_reward(self.backend.sample)
         self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
+        self.tally.validated = reward
         await run_sync(self.journal.keep_record, len(self._records) - 1, self._records[-1])
         log.info("run_validated run=%s steps=%d mean_reward=%.3f", self.plan.name, len(self._records), reward)
 

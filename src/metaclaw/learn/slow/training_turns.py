@@ -138,11 +138,16 @@ class QueryTurns:
             self._outdated = batch.number, generation, found is None or found.stale == len(found.turns)
         return self._outdated[2]
 
-    def rejections(self) -> dict[Rejection, int]:
-        """Why how many of the newest turns may not train now."""
+    def rejections(self, *, is_fresh: bool = False) -> dict[Rejection, int]:
+        """Why how many of the newest turns may not train now; unless `is_fresh`, as of the last half minute."""
         clocks = self.clocks()
         return self.batches.rejections(
-            clocks.generation, clocks.version, self.max_lag, held_out=self.is_held_out, policy_provider=self.provider
+            clocks.generation,
+            clocks.version,
+            self.max_lag,
+            held_out=self.is_held_out,
+            policy_provider=self.provider,
+            is_fresh=is_fresh,
         )
 
     def _trainable(self, clocks: Clocks, limit: int, *, again: bool = False) -> tuple[TurnId, ...]:
