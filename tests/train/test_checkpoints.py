@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from metaclaw.train.checkpoints import Checkpoint, choose_checkpoint, set_aside, split_golden, to_measure
+from metaclaw.train.checkpoints import Checkpoint, add_varied, choose_checkpoint, set_aside, split_golden, to_measure
 from metaclaw.train.curriculum import TrainingPrompt
 from metaclaw.train.golden import golden_items
 
@@ -43,6 +43,24 @@ def test_a_small_batch_is_drawn_from_whole_and_validates_by_the_same_prompts() -
     drawn, validating = set_aside(PROMPTS[:30], 24)
     assert drawn == PROMPTS[:30]
     assert len(validating) == 24
+
+
+def test_a_small_batch_validates_by_varied_prompts_too_which_are_never_drawn() -> None:
+    varied = [TrainingPrompt(f"{prompt.turn}~{number}", prompt.key) for prompt in PROMPTS[:30] for number in range(6)]
+    drawn, validating = add_varied(*set_aside(PROMPTS[:30], 24), varied, 24)
+    apart = [prompt for prompt in validating if prompt in varied]
+    assert (len(validating), len(apart)) == (24, 12)
+    assert not set(apart) & set(drawn)
+    assert set(drawn) >= set(PROMPTS[:30])
+    assert len(drawn) == 30 + 150
+    few = add_varied(*set_aside(PROMPTS[:30], 24), varied[:20], 24)
+    assert few == ([*PROMPTS[:30], *varied[:20]], set_aside(PROMPTS[:30], 24)[1]), "too few to set any aside"
+
+
+def test_a_large_batch_draws_all_varied_prompts() -> None:
+    drawn, validating = set_aside(PROMPTS, 128)
+    varied = [TrainingPrompt(f"{prompt.turn}~1", prompt.key) for prompt in drawn]
+    assert add_varied(drawn, validating, varied, 128) == ([*drawn, *varied], validating)
 
 
 def test_items_that_choose_a_checkpoint_do_not_prove_it() -> None:

@@ -71,6 +71,20 @@ def set_aside(prompts: Sequence[TrainingPrompt], most: int) -> tuple[list[Traini
     return [prompt for prompt in prompts if prompt.turn not in names], sorted(apart, key=_hash_of)[:most]
 
 
+def add_varied(
+    pool: Sequence[TrainingPrompt], validation: Sequence[TrainingPrompt], varied: Sequence[TrainingPrompt], most: int
+) -> tuple[list[TrainingPrompt], list[TrainingPrompt]]:
+    """The two parts of `set_aside` with varied prompts, which train. Where all prompts for validation train as well, up to half of
+    `most` become varied ones that do not: the others show only what was learned by heart."""
+    training = {prompt.turn for prompt in pool}
+    if any(prompt.turn not in training for prompt in validation):
+        return [*pool, *varied], list(validation)
+    others, apart = set_aside(varied, most // 2)
+    if len(others) == len(varied):
+        return [*pool, *varied], list(validation)
+    return [*pool, *others], [*apart, *validation[: most - len(apart)]]
+
+
 def split_golden(items: Sequence[GoldenItem], most: int) -> tuple[tuple[GoldenItem, ...], tuple[GoldenItem, ...]]:
     """Items for choosing checkpoints, at most `most` of every fourth item, and the other items, for the gate: items that chose
     weights do not prove them. Both parts have the same share of every kind of question and of every answer, so that a model which

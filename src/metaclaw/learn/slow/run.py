@@ -39,6 +39,7 @@ from metaclaw.train import (
     StepRecord,
     TrainingData,
     TrainingPrompt,
+    add_varied,
     best_answers,
     better_answers,
     choose_prompts,
@@ -141,9 +142,11 @@ class TrainingRun:
 
     def __post_init__(self) -> None:
         self._turns = {turn.id: turn for turn in (*self.turns, *self.varied)}
-        self._pool, self._validation = set_aside([TrainingPrompt(one.id, one.key) for one in self.turns], self.recipe.validation)
-        drawn_from = {prompt.turn for prompt in self._pool}
-        self._pool += [TrainingPrompt(one.id, one.key) for one in self.varied if base_turn(one.id) in drawn_from]
+        most = self.recipe.validation
+        pool, validation = set_aside([TrainingPrompt(one.id, one.key) for one in self.turns], most)
+        drawn_from = {prompt.turn for prompt in pool}
+        varied = [TrainingPrompt(one.id, one.key) for one in self.varied if base_turn(one.id) in drawn_from]
+        self._pool, self._validation = add_varied(pool, validation, varied, most)
         self._demonstrations: list[Demonstration] = []
         self._done = 0
         self._records: list[StepRecord] = []
