@@ -69,8 +69,7 @@ async def test_turns_kept_for_the_gate_never_teach(stage: Stage) -> None:
 async def test_a_run_that_a_person_asks_for_is_said_to_be_prepared_until_it_trains(stage: Stage) -> None:
     stage.talk(60)
     stage.slow.demand()
-    assert stage.slow.state is LoopState.PREPARING
-    states = []
+    states = [stage.slow.state]
     async with anyio.create_task_group() as group:
 
         async def train() -> None:
@@ -81,8 +80,7 @@ async def test_a_run_that_a_person_asks_for_is_said_to_be_prepared_until_it_trai
         while True:
             states.append(stage.slow.state)
             await anyio.lowlevel.checkpoint()
-    assert list(dict.fromkeys(states))[:2] == [LoopState.PREPARING, LoopState.TRAINING]
-    assert stage.slow.state is LoopState.WAITING
+    assert [*list(dict.fromkeys(states))[:2], stage.slow.state] == [LoopState.PREPARING, LoopState.TRAINING, LoopState.WAITING]
 
 
 async def test_with_too_few_turns_nothing_is_trained_and_the_reasons_are_counted(stage: Stage) -> None:
