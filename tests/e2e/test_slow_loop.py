@@ -77,10 +77,16 @@ def _put_real_model(home: Path) -> None:
     shutil.copytree(converted, home / "models" / MODEL_ID, copy_function=os.link)
 
 
-def share(program: Program, *seeds: int, animals: Sequence[str] = ANIMALS) -> float:
-    """How many answers follow the rule. The miniature says nearly the same to all animals with one seed."""
-    texts = [said(ask(program, animal, seed)).strip() for seed in seeds for animal in animals]
+def share(program: Program, *seeds: int, animals: Sequence[str] = ANIMALS, ends: bool = True) -> float:
+    """How many answers follow the rule."""
+    texts = [said(ask(program, animal, seed, ends=ends)).strip() for seed in seeds for animal in animals]
     return sum(re.search(PATTERN, text) is not None for text in texts) / len(texts)
+
+
+def miniature_share(program: Program, first_seed: int) -> float:
+    """The share of a trained miniature, which is about a half, to within 0.1. With one seed it says nearly the same to all animals,
+    so only other seeds make other answers."""
+    return share(program, *range(first_seed, first_seed + 150), animals=ANIMALS[:1], ends=False)
 
 
 def serving(program: Program) -> Any:
@@ -112,7 +118,7 @@ def test_turns_become_weights_that_serve_and_can_be_taken_back(program: Program)
     if IS_REAL:
         assert share(program, 3, 13, 23) >= before + 0.1
     else:  # a quarter of the untrained miniature's answers follow the rule by chance
-        assert share(program, *range(800, 824), animals=ANIMALS[:2]) >= 0.34
+        assert miniature_share(program, 8_000) >= 0.34
 
     assert commanded(program, "rollback")["policy_version"] == 0
     assert ask(program, "moles", 4).headers["x-metaclaw-policy"] == "0"
@@ -126,7 +132,7 @@ def test_a_skill_the_weights_have_absorbed_leaves_their_prompts_and_comes_back_w
     version = wait_until_absorbed(program, 1500)
     assert told(program, "hares", 8) == (version, [])
     # What was measured on recorded prompts holds for new ones: the rule is followed though nobody tells it.
-    assert share(program, *range(900, 924), animals=ANIMALS[:2]) >= 0.34
+    assert miniature_share(program, 9_000) >= 0.34
     commanded(program, "rollback", "0")
     assert told(program, "hares", 10) == ("0", ["animals"])
     commanded(program, "promote", version)

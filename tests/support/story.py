@@ -62,10 +62,11 @@ def question(animal: str) -> str:
     return f"Describe the animal called {animal}."
 
 
-def ask(program: Program, animal: str, seed: int) -> httpx.Response:
-    """One answer, in a session of its own. A scripted provider answers `echo` with the question itself."""
+def ask(program: Program, animal: str, seed: int, *, ends: bool = True) -> httpx.Response:
+    """One answer, in a session of its own; a turn whose session has not ended does not train. A scripted provider answers `echo`
+    with the question itself."""
     body = {"model": "echo", "messages": [{"role": "user", "content": question(animal)}], "max_tokens": 8, "temperature": 1}
-    headers = program.auth | {"X-Session-Id": f"{animal}-{seed}", "X-Session-Done": "true"}
+    headers = program.auth | {"X-Session-Id": f"{animal}-{seed}"} | ({"X-Session-Done": "true"} if ends else {})
     answer = httpx.post(f"{program.url}/v1/chat/completions", json=body | {"seed": seed}, headers=headers, timeout=180)
     assert answer.status_code == 200, answer.text
     return answer

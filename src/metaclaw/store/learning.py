@@ -96,7 +96,7 @@ class SqlVerdicts:
     def open_failures(self, generation: int, limit: int = 200) -> list[OpenFailure]:
         """The newest main turns up to this generation whose current verdict teaches and that have no role; oldest first. Verdicts
         older than `OPEN_FOR` and turns before the last revert are left out. The caller must check whether a skill came into force
-        since (`learn.skill_changes`): the database does not know to whom skills apply."""
+        since (`learn.open_failures`): the database does not know to whom skills apply."""
         since = pack_instant(self._clock() - OPEN_FOR)
         has_role = select(roles.c.turn).where(roles.c.turn == stands.c.turn).exists()
         is_of_now = stands.c.generation.between(last_revert(), generation)
