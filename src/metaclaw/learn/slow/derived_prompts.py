@@ -8,7 +8,7 @@ example's answer. Only examples that the skill's own check confirms are used.
 that the person wanted to an earlier turn that asked the same; never what they said about this turn's own answer. Answers that
 are better with the hint are taught without it.
 
-**Variations.** Where a check can score the answers, a request is also asked with other numbers and names (`train.variations`).
+**Variations.** Where a check can score the answers, a request is also asked with other numbers and names (`train.extra_prompts`).
 """
 
 import logging

@@ -117,11 +117,10 @@ class Recipe:
     are then.
 
     A piece, drawn or learned from, is what is done between two looks at the window. `rehearsal` weighs what is rehearsed
-    (`train.rehearsal`) against what is drawn; without a tokeniser nothing is. Of the checkpoints at the end of a run one is taken
-    by `validation` prompts and by the `golden` items, of which it may lose `golden_margin` points; with `validate_every`, the
-    validation prompts also end a run that has learned enough. With `hindsight`, what
-    the policy answers with a hint also teaches what it answers without; with a teacher, what the teacher finds likelier. A rate
-    that is not fixed is lowered for small steps.
+    (`train.extra_prompts`) against what is drawn; without a tokeniser nothing is. Of the checkpoints at the end of a run one is
+    taken by `validation` prompts and by the `golden` items, of which it may lose `golden_margin` points; with `validate_every`, the
+    validation prompts also end a run that has learned enough. With `hindsight`, what the policy answers with a hint also teaches
+    what it answers without; with a teacher, what the teacher finds likelier. A rate that is not fixed is lowered for small steps.
     """
 
     prompts_per_step: int = 32
