@@ -85,9 +85,16 @@ def is_ours(program: Program, answer: httpx.Response) -> bool:
     return bool(recorded(program, answer)["provider"] == "policy")
 
 
-def share(program: Program, seed: int) -> float:
-    """How many of the policy's answers follow the rule. While its server compiles it answers nobody, and somebody else does."""
+def ask_about_all(program: Program, seed: int) -> None:
+    """A turn about each animal. While the policy's server compiles it answers nobody, and somebody else does."""
     answers = [ask(program, animal, seed) for animal in ANIMALS]
+    assert sum(is_ours(program, answer) for answer in answers) > len(answers) / 2
+
+
+def share(program: Program, first_seed: int) -> float:
+    """The share of the policy's answers that follow the rule, to within 0.1. With one seed a miniature says nearly the same to all
+    animals, so only other seeds make other answers."""
+    answers = [ask(program, ANIMALS[0], seed, ends=False) for seed in range(first_seed, first_seed + 100)]
     ours = [answer for answer in answers if is_ours(program, answer)]
     assert len(ours) > len(answers) / 2
     return sum(re.search(PATTERN, said(answer)) is not None for answer in ours) / len(ours)
@@ -115,7 +122,7 @@ def wait_until_served(program: Program) -> int:
     def is_served() -> bool:
         if new := set(judged(program)) - refused - {serving(program)}:
             refused.update(new)
-            share(program, next(seeds))
+            ask_about_all(program, next(seeds))
         return serving(program) > 0
 
     wait_until(is_served, program)

@@ -18,7 +18,7 @@ from metaclaw.upstream import HttpEndpoint
 from tests.support import tiny, vllm
 from tests.support.contract import PROMPTS, datum, draw_one, step
 from tests.support.program import Program
-from tests.support.story import NOBODY_WRITES, POLICY, ask, commanded, is_ours, prepare, share, wait_until_served
+from tests.support.story import NOBODY_WRITES, POLICY, ask, ask_about_all, commanded, is_ours, prepare, share, wait_until_served
 
 pytestmark = [
     pytest.mark.anyio,
@@ -163,9 +163,10 @@ def test_a_program_trains_weights_here_and_vllm_serves_them(tmp_path: Path) -> N
         provider = f'[[providers]]\nname = "gpu"\nkind = "openai"\nbase_url = "{server.url}/v1"\nmodels = ["tiny"]\n'
         policy = f'[policy]\nbase_model = "{model}"\nserve = "vllm"\nprovider = "gpu"\n'
         program = prepare(Program(tmp_path / "home", NOBODY_WRITES + provider + policy + POLICY)).start(wait_s=300)
-        before = (share(program, 1) + share(program, 7)) / 2
+        ask_about_all(program, 1)
+        ask_about_all(program, 7)
         version = wait_until_served(program)
-        assert share(program, 3) >= before + 0.2
+        assert share(program, 8_000) >= 0.34, "one answer in four before"
         assert ask(program, "mice", 2).headers["x-metaclaw-policy"] == str(version)
         assert commanded(program, "rollback")["policy_version"] == 0
         assert ask(program, "moles", 4).headers["x-metaclaw-policy"] == "0"
