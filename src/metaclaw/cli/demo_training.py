@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 from metaclaw.cli.client import at, rows
 from metaclaw.cli.demo import DemoHome, DemoReply, Stage, running, show_reply
 from metaclaw.cli.output import bar, duration, one_line, plain, show_progress
+from metaclaw.domain.status import LoopState
 
 if TYPE_CHECKING:
     from metaclaw.domain.chat import Json
 
-_TRAINING = ("training", "comparing checkpoints")
+_TRAINING = (LoopState.TRAINING, LoopState.CHOOSING)
 _NAME = "document-metadata"
 _SAYS = "Write about, by and rev in braces, and nothing else."
 SKILL = r"""---
@@ -192,12 +193,12 @@ def _follow(stage: Stage, proxy: DemoHome, training: "Json", run: _Run) -> None:
     state, step = at(training, "state"), at(training, "step")
     window = proxy.api.facts("/api/windows") if state not in _TRAINING or not run.has_opened else None
     stage.progress(f"{duration(time.monotonic() - run.began)}: {state_in_words(training, window)}")
-    if state == "training" and not run.has_opened:
+    if state == LoopState.TRAINING and not run.has_opened:
         run.has_opened = True
         stage.claim(f"a window opened after {duration(time.monotonic() - run.began)}: {plain(at(window, 'reason'))}", True)
     if isinstance(step, int) and step > run.steps_seen:
         run.steps_seen = step
-    if run.steps_seen >= 1 and state == "training" and not run.has_come_back:
+    if run.steps_seen >= 1 and state == LoopState.TRAINING and not run.has_come_back:
         run.has_come_back = True
         _ask_while_training(stage, proxy)
 

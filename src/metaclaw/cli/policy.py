@@ -27,6 +27,7 @@ from metaclaw.cli.output import (
     show_progress,
     timeout_option,
 )
+from metaclaw.domain.status import RUN_STATES
 from metaclaw.errors import MetaClawError
 
 if TYPE_CHECKING:
@@ -38,10 +39,6 @@ _VERSION = click.IntRange(0, 2**31 - 1)
 _MOST_WHY = 120
 _LOOK_S = 1.0
 _JUDGING_S = 20.0
-_AT_WORK = (
-    *("preparing a run", "training", "comparing checkpoints", "testing the new version"),
-    "checking which skills the new weights have absorbed",
-)
 _OPEN_SESSIONS = (
     "The last turn of a session gets its verdict when the session ends: metaclaw sessions end --all, or after a while of silence."
 )
@@ -212,7 +209,7 @@ def _wait(api: ApiClient) -> str:
         paused = f"  paused: {plain(at(training, 'paused_reason'))}" if at(training, "paused_reason") else ""
         show_progress(f"{state}, {duration(time.monotonic() - began)}{share}{paused}")
         found = _newest(api)
-        if state not in _AT_WORK or (found not in (None, newest) and found[1] != "candidate"):
+        if state not in RUN_STATES or (found not in (None, newest) and found[1] != "candidate"):
             break
         time.sleep(_LOOK_S)
     show_progress("")

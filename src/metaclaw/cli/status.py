@@ -19,7 +19,7 @@ from metaclaw.cli.output import (
     timeout_option,
 )
 from metaclaw.domain.chat import Json
-from metaclaw.domain.status import outcome_word, reason_words
+from metaclaw.domain.status import LoopState, outcome_word, reason_words
 from metaclaw.instance import find
 
 _NOTED_SHOWN = 3
@@ -269,7 +269,7 @@ def _policy(facts: Json) -> Iterator[tuple[str, object]]:
 
 def _progress(training: Json) -> str:
     """How far a run is, or the test of its version."""
-    if at(training, "state") != "training":
+    if at(training, "state") != LoopState.TRAINING:
         return f" ({test})" if (test := at(training, "test")) else ""
     step, steps, reward = at(training, "step"), at(training, "steps"), at(training, "mean_reward")
     made = "" if step is None else f", step {step}" + (f" of at most {steps}" if steps is not None else "")

@@ -19,6 +19,27 @@ class Health(StrEnum):
     DEGRADED = "degraded"
 
 
+class LoopState(StrEnum):
+    """What the slow loop is doing, for people."""
+
+    WAITING = "waiting for turns"
+    SHUT = "waiting for a window"
+    TRYING = "waiting for the end of a trial"
+    DOWN = "training service unreachable"
+    MISSING = "waiting for a missing package"
+    UNPAID = "waiting for the learning budget"
+    MEMORY = "waiting for memory"
+    PREPARING = "preparing a run"
+    TRAINING = "training"
+    CHOOSING = "comparing checkpoints"
+    PROVING = "testing the new version"
+    ABSORBING = "checking which skills the new weights have absorbed"
+
+
+RUN_STATES: Final = (LoopState.PREPARING, LoopState.TRAINING, LoopState.CHOOSING, LoopState.PROVING, LoopState.ABSORBING)
+"""A run is made, or its version is tested."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoreHealth:
     """Whether turns are stored; if not, why, and how many were lost or wait in memory."""

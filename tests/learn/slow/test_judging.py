@@ -11,8 +11,8 @@ import pytest
 
 from metaclaw.domain.chat import ChatRequest, Completion, Finish, Text, Usage
 from metaclaw.domain.policy import PolicyState
+from metaclaw.domain.status import LoopState
 from metaclaw.learn.budget import Budget
-from metaclaw.learn.slow.loop import LoopState
 from metaclaw.learn.slow.recipe import Recipe
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.ports import Purpose

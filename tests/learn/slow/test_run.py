@@ -10,7 +10,7 @@ from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, Piece
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.store import BatchState
 from metaclaw.train.progress import Phase
-from tests.learn.slow.stage import Stage
+from tests.learn.slow.stage import CutError, Stage
 
 pytestmark = pytest.mark.anyio
 
@@ -141,3 +141,25 @@ async def test_small_steps_end_with_the_validation_prompts_and_that_checkpoint_i
     assert seen.phases == {Phase.LEARN.value}
     assert looks, "the validation prompts were answered"
     assert await stage.share_with_stars(version.weights) > 0.8
+
+
+async def test_a_run_that_goes_on_still_says_what_its_validation_prompts_earned(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, {"steps": 40}, {"validate_every": 2})
+    stage.talk(40)
+
+    async def cut_after_a_look(label: str) -> Weights:
+        assert stage.slow.tally is not None
+        if not looks and stage.slow.tally.validated is None:
+            return await keep(label)
+        looks.append(stage.slow.tally.validated)
+        raise CutError
+
+    looks: list[float | None] = []
+    for _ in range(2):
+        keep = stage.backend._backend.keep
+        stage.backend._backend.keep = cut_after_a_look  # type: ignore[method-assign]
+        with pytest.raises(CutError):
+            await stage.slow.once(LeastTurns(8))
+        stage.build()
+    before, after = looks
+    assert after == before

@@ -13,11 +13,12 @@ import pytest
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import GateReport, PolicyState, Weights
 from metaclaw.domain.skill import Authorship, Skill
+from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Adam, Datum, Loss, LossKind, Rejection
 from metaclaw.domain.turn import Scope
 from metaclaw.domain.verdict import Outcome
 from metaclaw.errors import BackendDownError, TrainerMemoryError
-from metaclaw.learn.slow.loop import LoopState, Starvation
+from metaclaw.learn.slow.loop import Starvation
 from metaclaw.learn.slow.training_turns import LeastTurns
 from metaclaw.ports import RunPlan
 from metaclaw.schedule import ManualWindows

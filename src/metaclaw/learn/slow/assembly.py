@@ -17,6 +17,7 @@ from metaclaw.domain.chat import ChatRequest, Json
 from metaclaw.domain.ids import SkillName, TurnId
 from metaclaw.domain.policy import PolicyVersion, Weights
 from metaclaw.domain.skill import Skill
+from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Adam, Loss, LossKind
 from metaclaw.domain.verdict import Outcome
 from metaclaw.learn.assembly import Learning
@@ -24,7 +25,7 @@ from metaclaw.learn.budget import TokenRoom
 from metaclaw.learn.replay import UnplayableError, sent_request
 from metaclaw.learn.slow.absorption import AbsorptionTest, SkillPrompts
 from metaclaw.learn.slow.derived_prompts import Examples, HintPrompts, Variations
-from metaclaw.learn.slow.loop import LoopRules, LoopState, SlowLoop, Starvation, TrainingParts
+from metaclaw.learn.slow.loop import LoopRules, SlowLoop, Starvation, TrainingParts
 from metaclaw.learn.slow.proof import GeneralAbilities, Proof, ProofRules
 from metaclaw.learn.slow.recipe import AdvantageRule, JudgingBudget, Recipe, StatelessAdvantage, TrackedAdvantage
 from metaclaw.learn.slow.rewards import References, Rewards

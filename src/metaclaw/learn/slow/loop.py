@@ -9,7 +9,6 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.domain.policy import BASE_POLICY, GateReport, PolicyState, PolicyVersion, Weights
 from metaclaw.domain.skill import Skill, SkillKind
+from metaclaw.domain.status import LoopState
 from metaclaw.domain.training import Window
 from metaclaw.errors import BackendDownError, MissingPackageError, TrainerMemoryError, TrainingBudgetError, TrainingError
 from metaclaw.learn.slow.absorption import AbsorbedSkills, AbsorptionTest
@@ -46,23 +46,6 @@ _STARVES_AFTER_S: Final = 86_400.0
 
 _SMALLER: Final = (0.8, 0.64)
 """The sizes in which a candidate that lost general abilities is tried again."""
-
-
-class LoopState(StrEnum):
-    """What the slow loop is doing, for people."""
-
-    WAITING = "waiting for turns"
-    SHUT = "waiting for a window"
-    TRYING = "waiting for the end of a trial"
-    DOWN = "training service unreachable"
-    MISSING = "waiting for a missing package"
-    UNPAID = "waiting for the learning budget"
-    MEMORY = "waiting for memory"
-    PREPARING = "preparing a run"
-    TRAINING = "training"
-    CHOOSING = "comparing checkpoints"
-    PROVING = "testing the new version"
-    ABSORBING = "checking which skills the new weights have absorbed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,7 +212,7 @@ class TrainingRun:
             return
         reward = await self._mean_reward(self.backend.sample)
         self._records[-1] = msgspec.structs.replace(self._records[-1], validated=reward)
-        self.tally.validated = reward
+        self._tell(self.tally.moved)
         await run_sync(self.journal.keep_record, len(self._records) - 1, self._records[-1])
         log.info("run_validated run=%s steps=%d mean_reward=%.3f", self.plan.name, len(self._records), reward)
 
@@ -321,6 +321,7 @@ class TrainingRun:
     def _tell(self, moved: int) -> None:
         self.tally.steps, self.tally.moved = len(self._records), moved
         self.tally.mean_reward = self._records[-1].reward if self._records else None
+        self.tally.validated = next((record.validated for record in reversed(self._records) if record.validated is not None), None)
         self.tally.kl = next((record.kl for record in reversed(self._records) if record.kl is not None), None)
 
     async def _drawn(
