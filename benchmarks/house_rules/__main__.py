@@ -4,6 +4,7 @@
     python -m benchmarks.house_rules --rules metadata --minutes 20                       # one rule, two CPU cores
     python -m benchmarks.house_rules --seeds 0 1 2 3 4 --parallel 5 --device cuda        # one GPU
     python -m benchmarks.house_rules --families dev --seeds 0 --parallel 5 --device cuda # new rules, each taught alone
+    python -m benchmarks.house_rules --own FOLDER                                        # a rule of your own
     python -m benchmarks.house_rules --report --out DIR                                  # the tables once more
 
 For every seed and condition a program is started in a home of its own: `metaclaw start --mode rl`, a SKILL.md for each rule with a
@@ -23,7 +24,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.home import Machine, engine_threads, find_model
-from benchmarks.house_rules.driver import Condition, Course, Run, Settings
+from benchmarks.house_rules.courses import Course, course_of, read_course
+from benchmarks.house_rules.driver import Condition, Run, Settings
 from benchmarks.house_rules.report import read_records, write_report
 from benchmarks.house_rules.rules import RULES, Group, rules_of
 
@@ -46,6 +48,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="FAMILY",
         help=f"each taught alone: {Group.DEV}, {Group.HELD_BACK}, or names of rules",
     )
+    parser.add_argument("--own", nargs="+", type=Path, metavar="FOLDER", help="your own rules, each taught alone: see `courses.py`")
     parser.add_argument("--conditions", nargs="+", type=Condition, choices=list(Condition), metavar="CONDITION", default=_ORDER)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--parallel", type=int, default=1, help="so many programs at once [1]")
@@ -73,12 +76,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def courses_of(given: argparse.Namespace) -> list[Course]:
     """What is taught: some rules together, or families one by one."""
+    if given.own:
+        return [read_course(folder) for folder in given.own]
     if not given.families:
         rules = tuple(RULES[name] for name in given.rules) if given.rules else rules_of(Group.HOUSE)
-        return [Course("+".join(given.rules) if given.rules else "house", rules)]
+        return [course_of("+".join(given.rules) if given.rules else "house", rules)]
     groups = {Group.DEV: rules_of(Group.DEV), Group.HELD_BACK: rules_of(Group.HELD_BACK)}
     found = [rule for name in given.families for rule in groups.get(name, (RULES.get(name),)) if rule is not None]
-    return [Course(rule.name, (rule,)) for rule in dict.fromkeys(found)]
+    return [course_of(rule.name, (rule,)) for rule in dict.fromkeys(found)]
 
 
 def settings_of(given: argparse.Namespace) -> Settings:

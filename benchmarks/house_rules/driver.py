@@ -15,9 +15,9 @@ from typing import Any, Final
 import httpx
 
 from benchmarks.home import Machine, running, settle, wait_until_judged
+from benchmarks.house_rules.courses import Course
 from benchmarks.house_rules.pools import Split
-from benchmarks.house_rules.rules import Rule
-from benchmarks.house_rules.tasks import Task, make_tasks
+from benchmarks.house_rules.tasks import Task
 from tests.support.program import Program
 
 SYSTEM: Final = "You work for an office. Answer with what was asked for, nothing else."
@@ -33,14 +33,6 @@ class Condition(StrEnum):
     """The skills, no training."""
     FULL = "full"
     """The skills, and training."""
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """Rules that are taught to one program together."""
-
-    name: str
-    rules: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +83,14 @@ class Run:
 
     def go(self) -> None:
         """Do it all. The last record is `end`."""
-        settings, rules = self._settings, self._course.rules
+        settings, course = self._settings, self._course
         is_trained = self._condition is Condition.FULL
-        skills = {} if self._condition is Condition.BASE else {rule.skill: rule.skill_file for rule in rules}
+        skills = {} if self._condition is Condition.BASE else course.skills
         arguments = ["--mode", settings.mode if is_trained else "skills_only"]
         sets = (f"policy.device={settings.device}", *settings.sets) if is_trained else settings.sets
         for one in sets:
             arguments += ["--set", one]
-        self._tell("begin", rules=[rule.name for rule in rules], settings=_facts(settings))
+        self._tell("begin", rules=course.rules, settings=_facts(settings))
         config = "[policy]\n" if is_trained else ""
         with running(self._machine, self.name, *arguments, config=config, skills=skills) as program:
             self._tell("started", policy=program.get("/api/policy"))
@@ -107,7 +99,7 @@ class Run:
 
     def _train(self, program: Program) -> Mapping[str, object] | None:
         settings = self._settings
-        tasks = make_tasks(self._course.rules, Split.TRAIN, self._seed, settings.chats * len(self._course.rules))
+        tasks = self._course.tasks(Split.TRAIN, self._seed, settings.chats)
         began = time.monotonic()
         answered = self._ask(program, tasks, temperature=1.0)
         self._tell("chats", seconds=time.monotonic() - began, **_summary(answered))
@@ -123,8 +115,7 @@ class Run:
         return next(iter(versions), None)
 
     def _examine(self, program: Program, decision: Mapping[str, object] | None) -> None:
-        rules = self._course.rules
-        tasks = make_tasks(rules, Split.HELD_OUT, self._seed, self._settings.questions * len(rules))
+        tasks = self._course.tasks(Split.HELD_OUT, self._seed, self._settings.questions)
         began = time.monotonic()
         answered = self._ask(program, tasks, temperature=0.0)
         for one in answered:
@@ -142,7 +133,7 @@ class Run:
             "end",
             seconds=time.monotonic() - began,
             total_s=time.monotonic() - self._began,
-            by_rule={rule.name: _share([one for one in answered if one.task.rule == rule.name]) for rule in rules},
+            by_rule={rule: _share([one for one in answered if one.task.rule == rule]) for rule in self._course.rules},
             decision=None if decision is None else {key: decision.get(key) for key in ("version", "state", "steps", "note")},
             **_summary(answered),
         )

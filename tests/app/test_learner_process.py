@@ -107,7 +107,7 @@ async def test_learners_that_are_killed_with_nothing_in_hand_set_nothing_aside(t
 
 async def test_what_is_announced_for_a_learner_is_on_disk(tmp_path: Path) -> None:
     database = open_database(f"sqlite:///{tmp_path}/ledger.db")
-    ledger = SqlLedger(database, LedgerLimits(patience_s=10))
+    ledger = SqlLedger(database, LedgerLimits(patience_s=60))
     await ledger.start()
     library = SkillLibrary(tmp_path / "skills", SqlGenerations(database))
     budget = Budget(Config(), SqlSpending(database))

@@ -7,20 +7,37 @@ import pytest
 
 from benchmarks.house_rules.__main__ import courses_of, main, parse, settings_of
 from benchmarks.house_rules.driver import Condition
+from benchmarks.house_rules.pools import Split
 from benchmarks.house_rules.rules import Group, rules_of
 from tests.support.tiny import make_opinionated_model
 
 
 def test_rules_are_taught_together_and_families_alone() -> None:
     (house,) = courses_of(parse([]))
-    assert house.rules == rules_of(Group.HOUSE)
+    assert house.rules == tuple(rule.name for rule in rules_of(Group.HOUSE))
+    assert house.skills == {rule.skill: rule.skill_file for rule in rules_of(Group.HOUSE)}
     (two,) = courses_of(parse(["--rules", "dates", "names"]))
-    assert [rule.name for rule in two.rules] == ["dates", "names"]
+    assert two.rules == ("dates", "names")
+    assert [task.rule for task in two.tasks(Split.TRAIN, 0, 2)] == ["dates", "names", "dates", "names"]
     alone = courses_of(parse(["--families", "dev", "times"]))
-    assert [course.rules for course in alone] == [(rule,) for rule in rules_of(Group.DEV)]
+    assert [course.rules for course in alone] == [(rule.name,) for rule in rules_of(Group.DEV)]
     assert [course.name for course in courses_of(parse(["--families", "held-back"]))] == [
         rule.name for rule in rules_of(Group.HELD_BACK)
     ]
+
+
+def test_a_rule_of_ones_own_is_read_from_a_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "crates"
+    folder.mkdir()
+    (folder / "SKILL.md").write_text("---\nname: house-crates\ndescription: When a crate needs a label.\n---\n\nWrite qv:.\n")
+    (folder / "chats.txt").write_text("Label 3 kg of nuts.\n\nLabel 4 kg of figs.\n")
+    (folder / "questions.jsonl").write_text('{"ask": "Label 5 kg of dates.", "answer": "qv:dates/5"}\n')
+    (course,) = courses_of(parse(["--own", str(folder)]))
+    assert (course.name, course.rules, list(course.skills)) == ("crates", ("crates",), ["house-crates"])
+    chats = {task.question for task in course.tasks(Split.TRAIN, 0, 110)}
+    assert chats == {"Label 3 kg of nuts.", "Label 4 kg of figs."}
+    (question,) = course.tasks(Split.HELD_OUT, 0, 30)
+    assert question.is_exact(" qv:dates/5\n")
 
 
 def test_what_is_given_becomes_the_settings() -> None:

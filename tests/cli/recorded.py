@@ -13,7 +13,7 @@ from metaclaw.domain.ids import SessionId, SkillName, TurnId, new_turn_id
 from metaclaw.domain.skill import Authorship, Skill, SkillState
 from metaclaw.domain.turn import Exchange, Scope, Stamp, Times, Turn, TurnEnd, TurnKind
 from metaclaw.skills import SkillLibrary
-from metaclaw.store import Database, SqlCandidates, SqlGenerations, SqlLedger, open_database
+from metaclaw.store import Database, LedgerLimits, SqlCandidates, SqlGenerations, SqlLedger, open_database
 
 
 def turn(session: SessionId, model: str = "m-1") -> Turn:
@@ -59,7 +59,7 @@ def record(home: Path, *turns: Turn) -> None:
 
     async def run() -> None:
         with store(home) as database:
-            ledger = SqlLedger(database)
+            ledger = SqlLedger(database, LedgerLimits(patience_s=60))
             await ledger.start()
             for one in turns:
                 assert await ledger.record(one)

@@ -98,13 +98,13 @@ def test_slow_or_failing_embeddings_leave_the_decision_to_words(tmp_path: Path, 
     try:
         ready(program)
         if is_slow:
-            provider.embedding_delay_s = 2.0
+            provider.embedding_delay_s = 12.0
         else:
             provider.embedding_status = 500
         for number in range(8):
             began = time.monotonic()
             assert placed(program, f"{PARAPHRASE} {'x' * number}") == []
-            assert is_slow is False or time.monotonic() - began < 1.9
+            assert is_slow is False or time.monotonic() - began < 10
         assert placed(program, BY_WORDS) == ["travel-booking"]
         if is_slow:
             provider.embedding_delay_s = 0.0

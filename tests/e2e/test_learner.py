@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from metaclaw.domain.ids import new_session_id
-from metaclaw.store import SqlLedger, open_database
+from metaclaw.store import LedgerLimits, SqlLedger, open_database
 from tests.e2e.test_fast_loop import CORRECTION, SKILL, TASK, Talk, program_of, wait_until, work
 from tests.store.recorder import make_turn
 from tests.support import forks
@@ -69,7 +69,7 @@ def test_status_tells_how_far_the_learner_is_behind_however_far_that_is(teacher:
 
     async def record() -> None:
         database = open_database(f"sqlite:///{program.home / 'ledger.db'}")
-        ledger = SqlLedger(database)
+        ledger = SqlLedger(database, LedgerLimits(patience_s=60))
         await ledger.start()
         for _ in range(3):
             await asyncio.gather(*(ledger.record(make_turn(new_session_id(), b"{}")) for _ in range(recorded // 3)))

@@ -149,7 +149,7 @@ class ScriptedLearning:
 
     def __post_init__(self) -> None:
         self.database: Database = connect(f"sqlite:///{self.folder / 'ledger.db'}")
-        self.ledger = SqlLedger(self.database, LedgerLimits(patience_s=10), clock=self.clock)
+        self.ledger = SqlLedger(self.database, LedgerLimits(patience_s=60), clock=self.clock)
         self.build()
 
     def build(self, attempts: WorkAttempts | None = None) -> None:

@@ -25,7 +25,7 @@ from metaclaw.learn.steps import StepBuilder, read_request
 from metaclaw.ports import Model, Purpose, Replayer
 from metaclaw.proxy.splice import placement_splices
 from metaclaw.skills import Budgets, render_block
-from metaclaw.store import Database, LedgerReader, SqlLedger, open_database
+from metaclaw.store import Database, LedgerLimits, LedgerReader, SqlLedger, open_database
 from metaclaw.wires import encode_json, wire_format
 from tests.learn.recordings import Agent, call, say, words
 
@@ -128,7 +128,7 @@ def database(empty: Path, tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 async def ledger(database: Database) -> AsyncIterator[SqlLedger]:
-    ledger = SqlLedger(database)
+    ledger = SqlLedger(database, LedgerLimits(patience_s=60))
     await ledger.start()
     yield ledger
     await ledger.aclose()

@@ -9,7 +9,7 @@ import pytest
 
 from metaclaw.domain.ids import TurnId, new_session_id
 from metaclaw.learn.retention import Retention
-from metaclaw.store import Database, LedgerReader, SqlCursors, SqlForgetting, SqlLedger, open_database
+from metaclaw.store import Database, LedgerLimits, LedgerReader, SqlCursors, SqlForgetting, SqlLedger, open_database
 from tests.store.recorder import make_turn
 
 pytestmark = pytest.mark.anyio
@@ -55,7 +55,7 @@ class Stage:
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     database = open_database(f"sqlite:///{tmp_path / 'ledger.db'}")
-    ledger = SqlLedger(database)
+    ledger = SqlLedger(database, LedgerLimits(patience_s=60))
     await ledger.start()
     yield Stage(database, ledger)
     await ledger.aclose()

@@ -99,7 +99,7 @@ def database(url: str) -> Iterator[Database]:
 @pytest.fixture
 async def ledger(database: Database) -> AsyncIterator[SqlLedger]:
     # Patient, because a busy test machine is not a broken store.
-    running = SqlLedger(database, LedgerLimits(patience_s=10))
+    running = SqlLedger(database, LedgerLimits(patience_s=60))
     await running.start()
     yield running
     with anyio.fail_after(60):

@@ -25,6 +25,7 @@ from metaclaw.domain.turn import Draw, Exchange, Placement, Scope, Splice, Stamp
 from metaclaw.domain.verdict import Fault, Outcome, Signal, Source, Verdict, Votes
 from metaclaw.store import (
     Database,
+    LedgerLimits,
     LedgerReader,
     SqlBatches,
     SqlCandidates,
@@ -95,7 +96,7 @@ async def write(path: Path) -> None:
     generations = SqlGenerations(database, lambda: BEGAN.astimezone(UTC))
     generations.publish([Skill(SkillName("tell-time"), "asked for the time", "Look at the clock.", None, "", {"k": [1]})], "story")
     generations.publish([], "story goes on")
-    ledger = SqlLedger(database, clock=lambda: BEGAN)
+    ledger = SqlLedger(database, LedgerLimits(patience_s=60), clock=lambda: BEGAN)
     await ledger.start()
     for turn in story():
         if not await ledger.record(turn):

@@ -212,7 +212,7 @@ async def test_a_session_that_ended_by_a_clock_that_was_ahead_is_opened_again_on
 ) -> None:
     session = SessionId("s_1")
     clock = iter([MOMENT + timedelta(days=400), MOMENT + timedelta(minutes=5)])
-    ledger = SqlLedger(database, LedgerLimits(patience_s=10), clock=lambda: next(clock))
+    ledger = SqlLedger(database, LedgerLimits(patience_s=60), clock=lambda: next(clock))
     await ledger.start()
     await ledger.record(new_turn(session))
     await ledger.end_session(session, "silence")
@@ -235,7 +235,7 @@ async def test_events_are_read_in_the_order_they_were_announced(ledger: SqlLedge
 
 
 async def test_closing_writes_what_waits(database: Database, reader: LedgerReader, new_turn: TurnMaker) -> None:
-    ledger = SqlLedger(database, LedgerLimits(patience_s=10))
+    ledger = SqlLedger(database, LedgerLimits(patience_s=60))
     await ledger.start()
     turns = [new_turn() for _ in range(200)]
     async with asyncio.TaskGroup() as group:

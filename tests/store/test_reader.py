@@ -120,7 +120,7 @@ async def test_whoever_reads_on_from_the_last_turn_misses_none(
 async def test_a_turn_that_is_committed_after_a_later_one_is_not_passed_over(postgres: PostgresServer, new_turn: TurnMaker) -> None:
     database = open_database(postgres.new_database())
     reader = LedgerReader(database)
-    early, late = TurnWriter(database, 1000), SqlLedger(database, LedgerLimits(patience_s=10))
+    early, late = TurnWriter(database, 1000), SqlLedger(database, LedgerLimits(patience_s=60))
     await late.start()
     first, second = new_turn("s_1"), new_turn("s_2")
     with database.engine.connect() as connection:
@@ -159,7 +159,7 @@ async def test_ended_sessions_come_in_the_order_in_which_they_were_recorded_what
     database: Database, reader: LedgerReader, new_turn: TurnMaker
 ) -> None:
     ends = iter([MOMENT + timedelta(hours=hours) for hours in (2, 1, 1, 3)])
-    ledger = SqlLedger(database, LedgerLimits(patience_s=10), clock=lambda: next(ends))
+    ledger = SqlLedger(database, LedgerLimits(patience_s=60), clock=lambda: next(ends))
     await ledger.start()
     await record(ledger, *(new_turn(f"s_{number}") for number in range(5)))
     for number in range(4):

@@ -35,7 +35,7 @@ BODY = Exchange(b"x" * 50_000, (), None, b"said")
 
 
 async def record(database: Database, *turns: Turn, ended: bool = True) -> None:
-    ledger = SqlLedger(database, LedgerLimits(patience_s=10))
+    ledger = SqlLedger(database, LedgerLimits(patience_s=60))
     await ledger.start()
     assert all(await asyncio.gather(*(ledger.record(turn) for turn in turns)))
     if ended:
@@ -97,7 +97,7 @@ async def test_sessions_that_go_on_or_are_trained_on_stay_and_what_was_taught_st
 async def test_recording_goes_on_while_the_file_shrinks(sqlite: Database, new_turn: Callable[..., Turn]) -> None:
     await record(sqlite, *(new_turn(f"s_{number}", exchange=BODY) for number in range(40)))
     upkeep = SqlUpkeep(sqlite, 700_000)
-    ledger = SqlLedger(sqlite, LedgerLimits(patience_s=10))
+    ledger = SqlLedger(sqlite, LedgerLimits(patience_s=60))
     await ledger.start()
     kept = [new_turn("s_new") for _ in range(20)]
     async with anyio.create_task_group() as group:
