@@ -40,8 +40,9 @@ def test_learning_waits_when_the_budget_is_used_up_and_goes_on_when_it_is_raised
     judged, corrected = Talk(program), Talk(program)
     for number, talk in enumerate((judged, corrected)):
         talk.say(TASK.format(number))
+    say_fails(corrected)  # before it ends: of what a person has judged no judge is asked
+    for talk in (judged, corrected):
         talk.end()
-    say_fails(corrected)
     waiting = [{"purpose": purpose, "count": 1} for purpose in ("evolve", "judge")]
     status = program.wait_for(
         "/api/status",

@@ -24,10 +24,10 @@ class Clock:
     """A clock far enough ahead that every file is settled, unless it is told otherwise."""
 
     def __init__(self) -> None:
-        self.ahead_s = 100.0
+        self.stopped_at: float | None = None
 
     def __call__(self) -> float:
-        return time.time() + self.ahead_s
+        return time.time() + 100.0 if self.stopped_at is None else self.stopped_at
 
 
 @pytest.fixture
@@ -200,17 +200,17 @@ def test_a_file_that_is_being_written_keeps_its_last_good_version_for_a_moment(
     write_skill(folder, ESPRESSO)
     library.sync()
     spoil(folder, "espresso")
-    clock.ahead_s = 0.01
+    clock.stopped_at = (folder / "espresso" / "SKILL.md").stat().st_mtime + 0.01
     assert (library.sync().generation, library.view.skipped) == (1, ())
-    clock.ahead_s = 10
+    clock.stopped_at += 10
     assert (library.sync().generation, len(library.view.skipped)) == (2, 1)
 
 
 def test_two_edits_within_one_tick_of_the_file_systems_clock_are_both_seen(
     library: SkillLibrary, folder: Path, clock: Clock
 ) -> None:
-    clock.ahead_s = 0.0
     path = write_skill(folder, ESPRESSO)
+    clock.stopped_at = path.stat().st_mtime + 0.01
     library.sync()
     facts = path.stat()
     with path.open("r+") as file:

@@ -40,7 +40,8 @@ FLAT = 1e-4
 MAX_ADVANTAGE = 3.0
 """Advantages are clipped to this many standard deviations."""
 MOST_KEYS = 4_096
-_LEAST_SPREAD: Final = 0.1
+LEAST_SPREAD: Final = 0.1
+"""Rewards of a group with a smaller standard deviation are not stretched to 1."""
 
 
 class Skip(StrEnum):
@@ -128,7 +129,7 @@ def _group_data(group: ScoredGroup) -> TrainingData:
     if len(known) == 1 or deviation < FLAT:
         reason = Skip.ALONE if len(known) == 1 else Skip.FLAT
         return TrainingData((), skips([*unscored, *[reason] * len(known)], [reason]))
-    least = min(_LEAST_SPREAD, max(reward for _, reward in known) / 4.0)
+    least = min(LEAST_SPREAD, max(reward for _, reward in known) / 4.0)
     data = tuple(datum(group, rollout, (reward - mean) / max(deviation, least)) for rollout, reward in known)
     return TrainingData(data, skips(unscored))
 
