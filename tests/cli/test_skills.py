@@ -178,6 +178,40 @@ def test_a_skill_is_shown_with_its_check(home: Path) -> None:
     assert metaclaw("skills", "show", "backup-first").out.endswith("\nIts check:\npattern: bak\n")
 
 
+GRADED = """---
+name: roster-times
+description: When a time is to be written for the roster.
+check: |
+  program: |
+    import json, sys
+    given = json.load(sys.stdin)
+    if "roster" not in given["task"]: sys.exit(2)
+    said, asked = given["text"].strip(), given["messages"][-1]["content"]
+    print(json.dumps({"score": 1 if said == "14:17+05:30" else 0.3 if "14" in said else 0, "reason": asked}))
+---
+
+Write the hour of 24 and the minutes, then +05:30.
+"""
+
+
+@pytest.mark.parametrize("is_added", [True, False])
+def test_the_check_of_a_skill_is_tried_on_an_answer(home: Path, is_added: bool) -> None:
+    path = put(home, GRADED, "roster-times")
+    which, task = "roster-times" if is_added else str(path), "Write 2:17 pm for the roster."
+    right = metaclaw("skills", "test", which, task, "14:17+05:30", "--json")
+    assert (right.code, right.facts["outcome"], right.facts["score"]) == (0, "pass", 1)
+    assert right.facts["reason"].startswith(task)
+    assert metaclaw("skills", "test", which, task, "14:17").out.startswith("fail, score 0.3")
+    assert metaclaw("skills", "test", which, "Write a poem.", "14:17").out.startswith("unknown, no score")
+
+
+def test_a_skill_without_a_check_has_nothing_to_try(home: Path) -> None:
+    put(home, "---\nname: plain\ndescription: When asked.\n---\n\nAnswer.\n", "plain")
+    tried = metaclaw("skills", "test", "plain", "a", "b")
+    assert tried.code != 0
+    assert "has no check" in tried.err
+
+
 def test_a_skill_is_retired_and_comes_back_by_going_back_without_a_proxy(home: Path) -> None:
     put(home, SKILL)
     put(home, SKILL, "other")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,8 @@ def program(tmp_path: Path) -> Iterator[Program]:
 
 @pytest.mark.slow
 def test_the_commands_of_the_page_train_and_show_a_version(program: Program) -> None:
+    tried, says = re.search(r"`metaclaw (skills test [^`]*)` says .*? `([^`]*)`", PAGE).groups()  # type: ignore[union-attr]
+    assert program.command(*shlex.split(tried)).stdout.startswith(says)
     for number in range(24):
         words = f"Write {1 + number % 12}:{10 + number} pm for the roster."
         body = {"model": "any", "messages": [{"role": "user", "content": words}], "max_tokens": 8, "temperature": 1}

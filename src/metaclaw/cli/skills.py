@@ -38,7 +38,7 @@ _FILE = "SKILL.md"
 
 @click.group()
 def skills() -> None:
-    """List, show, add, edit, keep, pin, retire, restore, import and export skills; go back to earlier ones."""
+    """List, show, test, add, edit, keep, pin, retire, restore, import and export skills; go back to earlier ones."""
 
 
 @skills.command(name="list")
@@ -92,6 +92,34 @@ def show(home: Path, name: str, as_json: bool) -> None:
     click.echo(f"\n{plain_block(skill.body)}")
     if check := skill.extra.get("check"):
         click.echo(f"\nIts check:\n{plain_block(str(check))}")
+
+
+@skills.command()
+@click.argument("name")
+@click.argument("task")
+@click.argument("answer")
+@home_and_json
+def test(home: Path, name: str, task: str, answer: str, as_json: bool) -> None:
+    """Run the check of a skill on an answer: what it would earn in training.
+
+    NAME is a skill of this home, or the path of a SKILL.md; TASK is what the person asked.
+    """
+    from metaclaw.domain.chat import Message, Role, Text
+    from metaclaw.domain.check import Conversation
+    from metaclaw.skills import check_of, examine, read_skill
+
+    path = Path(name)
+    is_file = path.name == _FILE and path.is_file()
+    check = check_of(_read_anywhere(path) if is_file else read_skill(_existing(_folder(home), name)))
+    if check is None:
+        raise SkillError(f"{plain(name)} has no check: write one into its SKILL.md (docs/training.md shows all kinds)")
+    asked = Conversation((Message(Role.USER, (Text(task),)),), task)
+    finding = examine(check, [Text(answer)], conversation=asked)
+    if as_json:
+        print_json({"outcome": finding.outcome, "score": finding.score, "reason": finding.reason})
+        return
+    score = "no score" if finding.score is None else f"score {finding.score:.4g}"
+    click.echo(f"{finding.outcome}, {score}" + (f": {plain(finding.reason)}" if finding.reason else ""))
 
 
 @skills.command()
