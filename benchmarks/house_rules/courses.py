@@ -22,6 +22,8 @@ class Course:
     """The text of each SKILL.md, by the name of its skill."""
     tasks: Callable[[Split, int, int], list[Task]]
     """Chats or held-out questions, for a seed; so many for each rule."""
+    knows_chats: bool = True
+    """Whether the chats, too, have their right answers."""
 
 
 def course_of(name: str, rules: Sequence[Rule]) -> Course:
@@ -48,4 +50,4 @@ def read_course(folder: Path) -> Course:
         given = chats if split is Split.TRAIN else questions
         return random.Random(seed).sample(given, min(count, len(given)))
 
-    return Course(name, (name,), {stated[1]: skill}, tasks)
+    return Course(name, (name,), {stated[1]: skill}, tasks, knows_chats=False)

@@ -102,7 +102,7 @@ class Run:
         tasks = self._course.tasks(Split.TRAIN, self._seed, settings.chats)
         began = time.monotonic()
         answered = self._ask(program, tasks, temperature=1.0)
-        self._tell("chats", seconds=time.monotonic() - began, **_summary(answered))
+        self._tell("chats", seconds=time.monotonic() - began, **_summary(answered), exact=self._exact(answered))
         settle(program, 60 * settings.minutes)
         done = program.command("policy", "train", "--json")
         self._tell("train", status=done.returncode, said=_json(done.stdout), errors=done.stderr[-2000:])
@@ -136,7 +136,12 @@ class Run:
             by_rule={rule: _share([one for one in answered if one.task.rule == rule]) for rule in self._course.rules},
             decision=None if decision is None else {key: decision.get(key) for key in ("version", "state", "steps", "note")},
             **_summary(answered),
+            exact=_share(answered),
         )
+
+    def _exact(self, chats: Sequence[Answered]) -> float | None:
+        """The share of chats that are right, or None if nobody knows their right answers."""
+        return _share(chats) if self._course.knows_chats else None
 
     def _ask(self, program: Program, tasks: Sequence[Task], *, temperature: float) -> list[Answered]:
         """Every task in a session of its own, some at once, as agents do."""
@@ -165,7 +170,7 @@ class Run:
 def _summary(answered: Sequence[Answered]) -> dict[str, object]:
     placed = [one for one in answered if one.skills]
     versions = sorted({one.version for one in answered})
-    return {"asked": len(answered), "exact": _share(answered), "with_skill": len(placed), "versions": versions}
+    return {"asked": len(answered), "with_skill": len(placed), "versions": versions}
 
 
 def _share(answered: Sequence[Answered]) -> float:

@@ -15,6 +15,7 @@ from tests.support.tiny import make_opinionated_model
 def test_rules_are_taught_together_and_families_alone() -> None:
     (house,) = courses_of(parse([]))
     assert house.rules == tuple(rule.name for rule in rules_of(Group.HOUSE))
+    assert house.knows_chats
     assert house.skills == {rule.skill: rule.skill_file for rule in rules_of(Group.HOUSE)}
     (two,) = courses_of(parse(["--rules", "dates", "names"]))
     assert two.rules == ("dates", "names")
@@ -34,6 +35,7 @@ def test_a_rule_of_ones_own_is_read_from_a_folder(tmp_path: Path) -> None:
     (folder / "questions.jsonl").write_text('{"ask": "Label 5 kg of dates.", "answer": "qv:dates/5"}\n')
     (course,) = courses_of(parse(["--own", str(folder)]))
     assert (course.name, course.rules, list(course.skills)) == ("crates", ("crates",), ["house-crates"])
+    assert not course.knows_chats
     chats = {task.question for task in course.tasks(Split.TRAIN, 0, 110)}
     assert chats == {"Label 3 kg of nuts.", "Label 4 kg of figs."}
     (question,) = course.tasks(Split.HELD_OUT, 0, 30)
