@@ -4,7 +4,6 @@ A run's file is replaced after every piece and every step, so a run goes on exac
 """
 
 import asyncio
-import os
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -165,10 +164,7 @@ def _write(path: Path, policy: Softmax) -> None:
     draft = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with draft.open("wb") as file:
-            file.write(msgspec.json.encode(policy))
-            file.flush()
-            os.fsync(file.fileno())
+        draft.write_bytes(msgspec.json.encode(policy))
         draft.replace(path)
     except OSError as error:
         raise TrainingError(f"cannot write {path}: {error}") from error
