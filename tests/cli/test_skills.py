@@ -205,6 +205,26 @@ def test_the_check_of_a_skill_is_tried_on_an_answer(home: Path, is_added: bool) 
     assert metaclaw("skills", "test", which, "Write a poem.", "14:17").out.startswith("unknown, no score")
 
 
+@pytest.mark.parametrize("answer", ["", " \n", "14:17+05:30 " * 8])
+def test_an_answer_that_training_gives_nothing_is_tried_to_nothing(home: Path, answer: str) -> None:
+    put(home, GRADED.replace("else 0,", "else 0.1,"), "roster-times")
+    tried = metaclaw("skills", "test", "roster-times", "Write 2:17 pm for the roster.", answer)
+    assert tried.out.startswith("fail, score 0: an empty answer")
+
+
+def test_a_check_that_breaks_is_told_by_the_exit_status(home: Path) -> None:
+    put(home, GRADED.replace("said, asked =", "said, asked = None,"), "roster-times")
+    tried = metaclaw("skills", "test", "roster-times", "Write 2:17 pm for the roster.", "14:17")
+    assert tried.code == 1
+    assert "the check of roster-times itself fails: the program broke" in tried.err
+
+
+def test_a_skill_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    tried = metaclaw("skills", "test", str(tmp_path / "SKILL.md"), "a", "b")
+    assert tried.code == 1
+    assert "cannot be read" in tried.err
+
+
 def test_a_skill_without_a_check_has_nothing_to_try(home: Path) -> None:
     put(home, "---\nname: plain\ndescription: When asked.\n---\n\nAnswer.\n", "plain")
     tried = metaclaw("skills", "test", "plain", "a", "b")

@@ -204,7 +204,9 @@ def _wait(api: ApiClient) -> str:
         state = str(at(training, "state"))
         step, steps = at(training, "step"), at(training, "steps")
         share = (
-            f"  {bar(step / steps)} step {step} of {steps}" if isinstance(step, int) and isinstance(steps, int) and steps else ""
+            f"  {bar(step / steps)} step {step} of at most {steps}"
+            if isinstance(step, int) and isinstance(steps, int) and steps
+            else ""
         )
         paused = f"  paused: {plain(at(training, 'paused_reason'))}" if at(training, "paused_reason") else ""
         show_progress(f"{state}, {duration(time.monotonic() - began)}{share}{paused}")

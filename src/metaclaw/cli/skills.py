@@ -102,19 +102,25 @@ def show(home: Path, name: str, as_json: bool) -> None:
 def test(home: Path, name: str, task: str, answer: str, as_json: bool) -> None:
     """Run the check of a skill on an answer: what it would earn in training.
 
-    NAME is a skill of this home, or the path of a SKILL.md; TASK is what the person asked.
+    NAME is a skill of this home, or the path of a SKILL.md; TASK is what the person asked. Exits with 1 if the check itself
+    breaks or takes too long.
     """
     from metaclaw.domain.chat import Message, Role, Text
-    from metaclaw.domain.check import Conversation
+    from metaclaw.domain.check import Conversation, Finding
+    from metaclaw.domain.verdict import Outcome
     from metaclaw.skills import check_of, examine, read_skill
+    from metaclaw.train import is_degenerate
 
     path = Path(name)
-    is_file = path.name == _FILE and path.is_file()
-    check = check_of(_read_anywhere(path) if is_file else read_skill(_existing(_folder(home), name)))
+    check = check_of(_read_anywhere(path) if path.name == _FILE else read_skill(_existing(_folder(home), name)))
     if check is None:
         raise SkillError(f"{plain(name)} has no check: write one into its SKILL.md (docs/training.md shows all kinds)")
     asked = Conversation((Message(Role.USER, (Text(task),)),), task)
     finding = examine(check, [Text(answer)], conversation=asked)
+    if finding.has_failed:
+        raise SkillError(f"the check of {plain(name)} itself fails: {plain(finding.reason)}")
+    if not answer.strip() or is_degenerate(answer):
+        finding = Finding(Outcome.FAIL, "an empty answer, or one that repeats itself, earns nothing whatever the check says", 0.0)
     if as_json:
         print_json({"outcome": finding.outcome, "score": finding.score, "reason": finding.reason})
         return

@@ -203,6 +203,23 @@ async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_r
     assert stage.slot.serving.version == 0
 
 
+async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serves_and_the_loop_goes_on(stage: Stage) -> None:
+    weigh = stage.slow.parts.proof.weigh
+
+    async def promoted_meanwhile(*given: object, **named: object) -> GateReport:
+        report = await weigh(*given, **named)  # type: ignore[arg-type]
+        (candidate,) = stage.policies.versions()
+        await stage.slow.versions.promote(candidate.number, "a person promoted it")
+        return report
+
+    stage.slow.parts.proof.weigh = promoted_meanwhile  # type: ignore[method-assign]
+    stage.talk(60)
+    await stage.slow.once(LeastTurns(8))
+    (version,) = stage.policies.versions()
+    assert (version.state, version.note) == (PolicyState.SERVING, "a person promoted it")
+    assert stage.slot.serving.version == version.number
+
+
 class Strict:
     """A gate that says of the first tries of a candidate that general abilities were lost, and then weighs it."""
 

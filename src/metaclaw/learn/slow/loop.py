@@ -301,7 +301,10 @@ class SlowLoop:
                 report, reasons=(*report.reasons, f"with {scale:.0%} of its change: more of it cost general abilities")
             )
         reason = "; ".join(report.reasons)
-        if not report.is_passed:
+        now = await run_sync(self.policies.version, candidate.number)
+        if now is None or now.state is not PolicyState.CANDIDATE:
+            log.info("a_person_decided version=%d the_gate_says=%s", candidate.number, reason)
+        elif not report.is_passed:
             await run_sync(self.policies.reject, candidate.number, report, reason)
         elif self.rules.canary_share > 0.0:
             await self.versions.canary(candidate.number, report, reason)
