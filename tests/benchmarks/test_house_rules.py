@@ -5,6 +5,7 @@ import json
 import sys
 from contextlib import redirect_stdout
 from functools import cache
+from pathlib import Path
 from types import CodeType
 
 import pytest
@@ -12,13 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.house_rules import pools
+from benchmarks.house_rules.courses import read_course
 from benchmarks.house_rules.pools import Pool, Split
 from benchmarks.house_rules.rules import RULES, Group, Rule, rules_of
 from benchmarks.house_rules.tasks import Task, make_tasks
-from metaclaw.domain.check import ProgramCheck
-from metaclaw.skills import parse_check
+from metaclaw.domain.chat import Text
+from metaclaw.domain.check import Conversation, ProgramCheck
+from metaclaw.skills import check_of, examine, parse_check
 from metaclaw.skills.files import parse_skill
 
+BLIND = Path(pools.__file__).parent / "blind"
 EVERY_RULE = pytest.mark.parametrize("rule", RULES.values(), ids=list(RULES))
 
 
@@ -48,6 +52,21 @@ def test_a_check_gives_one_to_the_right_answer_of_every_question(rule: Rule) -> 
     for split in Split:
         for task in make_tasks([rule], split, 3, 60):
             assert grade(rule, task.question, task.answer) == 1.0, task
+
+
+@pytest.mark.parametrize("folder", sorted(BLIND.iterdir()), ids=lambda folder: folder.name)
+def test_a_blind_check_gives_one_to_right_answers_and_less_than_half_to_others(folder: Path) -> None:
+    course = read_course(folder)
+    (skill,) = course.skills.values()
+    check = check_of(parse_skill(skill, "SKILL.md"))
+    assert check is not None
+    one, other, *_ = course.tasks(Split.HELD_OUT, 0, 30)
+    for said, is_right in ((one.answer, True), (other.answer, False), (one.answer + " or so", False)):
+        found = examine(check, [Text(said)], conversation=Conversation(task=one.question))
+        assert found.score is not None
+        assert found.score == 1.0 if is_right else found.score < 0.5
+    assert len(course.tasks(Split.TRAIN, 0, 110)) == 110
+    assert len(course.tasks(Split.HELD_OUT, 0, 30)) == 30
 
 
 @EVERY_RULE

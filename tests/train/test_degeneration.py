@@ -123,10 +123,14 @@ def test_an_answer_that_says_the_same_again_and_again_is_degenerate(text: str) -
     assert is_degenerate(text)
 
 
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_answer_that_says_nothing_is_degenerate(text: str) -> None:
+    assert is_degenerate(text)
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        "",
         "14:17+05:30",
         "14:17+05:30+05:30",
         "From 14:17+05:30 to 18:00+05:30, then 09:00+05:30.",

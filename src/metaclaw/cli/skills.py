@@ -119,7 +119,7 @@ def test(home: Path, name: str, task: str, answer: str, as_json: bool) -> None:
     finding = examine(check, [Text(answer)], conversation=asked)
     if finding.has_failed:
         raise SkillError(f"the check of {plain(name)} itself fails: {plain(finding.reason)}")
-    if not answer.strip() or is_degenerate(answer):
+    if is_degenerate(answer):
         finding = Finding(Outcome.FAIL, "an empty answer, or one that repeats itself, earns nothing whatever the check says", 0.0)
     if as_json:
         print_json({"outcome": finding.outcome, "score": finding.score, "reason": finding.reason})

@@ -89,11 +89,14 @@ def find_degeneration(
 
 
 def is_degenerate(text: str) -> bool:
-    """Whether an answer mostly repeats itself.
+    """Whether an answer says nothing or mostly repeats itself.
 
-    Either one piece occurs three or more times in a row (ten for a very short piece) and this fills much of the end of the answer,
-    or few of its sequences of four words are distinct. Lines, dots, blanks and zeros that fill a table do not count.
+    It repeats itself if one piece occurs three or more times in a row (ten for a very short piece) and this fills much of the end
+    of the answer, or if few of its sequences of four words are distinct. Lines, dots, blanks and zeros that fill a table do not
+    count.
     """
+    if not text.strip():
+        return True
     end = (" ".join(text.split()) + " ")[-_WINDOW_CHARS:]
     for pattern in (_LONG_UNIT, _SHORT_UNIT):
         for match in pattern.finditer(end):

@@ -203,14 +203,18 @@ async def test_a_candidate_that_is_not_shown_to_be_better_is_rejected_with_its_r
     assert stage.slot.serving.version == 0
 
 
-async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serves_and_the_loop_goes_on(stage: Stage) -> None:
-    weigh = stage.slow.parts.proof.weigh
+@pytest.mark.parametrize("lost_abilities", [False, True])
+async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serves_as_it_was(
+    stage: Stage, lost_abilities: bool
+) -> None:
+    weigh, seen = stage.slow.parts.proof.weigh, list[str]()
 
     async def promoted_meanwhile(*given: object, **named: object) -> GateReport:
         report = await weigh(*given, **named)  # type: ignore[arg-type]
         (candidate,) = stage.policies.versions()
+        seen.append(Path(candidate.weights.adapter).read_text(encoding="utf-8"))
         await stage.slow.versions.promote(candidate.number, "a person promoted it")
-        return report
+        return replace(report, is_passed=not lost_abilities, lost_abilities=lost_abilities)
 
     stage.slow.parts.proof.weigh = promoted_meanwhile  # type: ignore[method-assign]
     stage.talk(60)
@@ -218,6 +222,7 @@ async def test_a_candidate_that_a_person_promotes_while_the_gate_weighs_it_serve
     (version,) = stage.policies.versions()
     assert (version.state, version.note) == (PolicyState.SERVING, "a person promoted it")
     assert stage.slot.serving.version == version.number
+    assert [Path(version.weights.adapter).read_text(encoding="utf-8")] == seen
 
 
 class Strict:

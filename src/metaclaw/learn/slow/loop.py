@@ -290,7 +290,11 @@ class SlowLoop:
         kept = CandidateScale(self.parts.folder / "scales" / f"{candidate.number:06d}")
         scale = await run_sync(kept.read)
         report = await self._weigh(candidate, scale)
-        while report.lost_abilities and (smaller := self._smaller_than(scale)) is not None:
+        while (
+            report.lost_abilities
+            and (smaller := self._smaller_than(scale)) is not None
+            and await self._is_undecided(candidate)  # weights that a person promoted meanwhile stay as they are
+        ):
             log.info("candidate_made_smaller version=%d scale=%g reason=%s", candidate.number, smaller, report.reasons[0])
             await run_sync(kept.write, smaller)  # before it is done: what is tried once more than needed is judged more strictly
             await self.parts.backend.shrink(candidate.weights, smaller / scale, Path(candidate.weights.adapter).stem)
@@ -301,8 +305,7 @@ class SlowLoop:
                 report, reasons=(*report.reasons, f"with {scale:.0%} of its change: more of it cost general abilities")
             )
         reason = "; ".join(report.reasons)
-        now = await run_sync(self.policies.version, candidate.number)
-        if now is None or now.state is not PolicyState.CANDIDATE:
+        if not await self._is_undecided(candidate):
             log.info("a_person_decided version=%d the_gate_says=%s", candidate.number, reason)
         elif not report.is_passed:
             await run_sync(self.policies.reject, candidate.number, report, reason)
@@ -311,6 +314,11 @@ class SlowLoop:
         else:
             await self.versions.promote(candidate.number, reason, report)
         await run_sync(kept.forget)  # after the ruling: a program killed before it must not weigh smaller weights as the first try
+
+    async def _is_undecided(self, candidate: PolicyVersion) -> bool:
+        """Whether it is still a candidate: a person may promote it while the gate weighs it."""
+        now = await run_sync(self.policies.version, candidate.number)
+        return now is not None and now.state is PolicyState.CANDIDATE
 
     async def _weigh(self, candidate: PolicyVersion, scale: float) -> GateReport:
         """What the gate says of a candidate of which so much of its change is left. Raises TrainingError."""

@@ -252,7 +252,7 @@ def _paid_now() -> Iterator[None]:
 
 def is_usable(answer: Rollout) -> bool:
     """Whether an answer may be worth anything: it has an end, says something and does not repeat itself."""
-    return answer.is_whole and bool(answer.text.strip()) and not is_degenerate(answer.text)
+    return answer.is_whole and not is_degenerate(answer.text)
 
 
 def parts_of(text: str, tools: Sequence[Tool]) -> tuple[Part, ...]:
