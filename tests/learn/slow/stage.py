@@ -4,6 +4,8 @@ import json
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +230,7 @@ class Stage:
                 recipe=replace(settings.recipe, **{**RECIPE, **self.run}),
                 gate=replace(settings.gate, **{**GATE, **self.gate}),
                 golden=golden_items()[:4],
+                draw_seed=partial(next, count(7)),
                 retry_s=0.0,
             ),
         )

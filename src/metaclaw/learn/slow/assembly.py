@@ -1,6 +1,7 @@
 """The slow loop put together from the configuration, with the commands a person may give it."""
 
 import logging
+import secrets
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -58,14 +59,19 @@ _TIDY_EVERY: Final = 120
 _STOP_WITHIN_S: Final = 15.0
 
 
+def _random_seed() -> int:
+    return secrets.randbits(31)
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
     """How runs are done and what comes of them is proven. The gate asks `golden` to see whether general abilities were lost.
-    `retry_s` is how long the loop waits for what it lacks before it tries again."""
+    `draw_seed` gives each run its seed. `retry_s` is how long the loop waits for what it lacks before it tries again."""
 
     recipe: Recipe
     gate: GateRules
     golden: Sequence[GoldenItem]
+    draw_seed: Callable[[], int] = _random_seed
     retry_s: float = 30.0
 
 
@@ -207,6 +213,7 @@ class SlowLearning:
             judge=lambda: self._learning.models.shown(self._config.judge),
             skills=lambda: self._library.view.skills,
             tell=lambda text: self._learning.announce("notice", {"text": text}),
+            draw_seed=self.settings.draw_seed,
             retry_s=self.settings.retry_s,
         )
 

@@ -4,7 +4,6 @@ One batch at a time, and it is finished or dropped before the next begins: what 
 """
 
 import logging
-import secrets
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -105,7 +104,8 @@ class CandidateScale:
 
 @dataclass(eq=False, kw_only=True)
 class SlowLoop:
-    """Trains. `judge` names who scores where no check does, for the report; `tell` publishes what a person should know."""
+    """Trains. `judge` names who scores where no check does, for the report; `tell` publishes what a person should know; `draw_seed`
+    gives each run its seed."""
 
     turns: QueryTurns
     batches: SqlBatches
@@ -117,6 +117,7 @@ class SlowLoop:
     judge: Callable[[], str | None]
     skills: Callable[[], Sequence[Skill]]
     tell: Callable[[str], Awaitable[None]]
+    draw_seed: Callable[[], int]
     retry_s: float
 
     def __post_init__(self) -> None:
@@ -203,7 +204,7 @@ class SlowLoop:
         self.state = LoopState.SHUT if self.windows.window is None else LoopState.PREPARING
         await self.windows.until_open()
         most = max(self.rules.batch_most, self.rules.batch_turns)
-        number = await run_sync(self.turns.open_batch, least, most, secrets.randbits(31))
+        number = await run_sync(self.turns.open_batch, least, most, self.draw_seed())
         return None if number is None else await run_sync(self.batches.batch, number)
 
     async def _train(self, batch: TrainingBatch) -> PolicyVersion | None:
