@@ -113,12 +113,13 @@ class Finding:
     """What a check found in an answer, and why. The outcome is unknown if the answer has nothing to check or the check could not
     run. `score` is the reward in training: 1 for a pass, below 0.5 for a failure, None if nothing is known. A program may also give
     a score from 0.5 up to 1: the outcome is unknown then. `has_failed`: the check itself broke, took too long, or could
-    not be started."""
+    not be started. `is_undecided`: the answer has something to check, but the check cannot read it."""
 
     outcome: Outcome
     reason: str
     score: float | None = None
     has_failed: bool = False
+    is_undecided: bool = False
 
     def __post_init__(self) -> None:
         if self.score is not None and not 0.0 <= self.score <= 1.0:
