@@ -237,8 +237,8 @@ def tool_class(name: str, arguments: object = None) -> ToolClass | None:
     """The class of a tool, or None. Case, separators and the server or namespace before the name do not matter.
 
     An editor that is called to show a file is READ. A tool of unknown name is SHELL if its arguments have a command and its name
-    has a word such as `run` or the command has several words; it is EDIT if its arguments have a path and a text and its name has
-    a word such as `write`."""
+    has a word such as `run`, the command has several words, or there is an input for it; it is EDIT if its arguments have a path
+    and a text and its name has a word such as `write`."""
     arguments = arguments if isinstance(arguments, dict) else {}
     bare = _plain(_NAMESPACE.sub("", name))
     if bare in _EDITORS and arguments.get("command") in _VIEWING:
@@ -272,7 +272,11 @@ def _takes_command(name: str, arguments: Mapping[str, object]) -> bool:
     if not commands:
         return False
     words = {word.lower() for word in _NAME_WORDS.findall(name)}
-    return not words.isdisjoint(_RUNNING) or any(isinstance(command, str) and " " in command.strip() for command in commands)
+    return (
+        not words.isdisjoint(_RUNNING)
+        or "stdin" in arguments
+        or any(isinstance(command, str) and " " in command.strip() for command in commands)
+    )
 
 
 def _changes_file(name: str, arguments: Mapping[str, object]) -> bool:

@@ -27,8 +27,9 @@ def size_of(answer: Sequence[Part]) -> int:
     )
 
 
-def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[str, Json]:
-    """The input of a program: the answer and the conversation before it, of a very long conversation only the end."""
+def program_input(answer: Sequence[Part], conversation: Conversation, *, has_consent: bool = True) -> dict[str, Json]:
+    """The input of a program: the answer and the conversation before it, of a very long conversation only the end. With
+    `has_consent`, also what the person agreed to delete, which takes a while to read."""
     messages: list[Json] = []
     room = _MOST_CONVERSATION_CHARS
     for entry in reversed([entry for message in conversation.messages for entry in _entries(message)]):
@@ -43,7 +44,7 @@ def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[st
     return {
         "messages": messages,
         "task": conversation.task,
-        "consent": _consent(conversation),
+        **({"consent": _consent(conversation)} if has_consent else {}),
         "text": text_of(answer),
         "calls": _calls_json(answer),
         "tools": tools,

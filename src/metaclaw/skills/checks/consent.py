@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.resources import files
 from typing import Final
 
@@ -94,25 +95,37 @@ def deletion_consent(messages: Sequence[Message]) -> Consent:
     for message in messages[-_MOST_MESSAGES:]:
         text = text_of(message.parts)
         if message.role is Role.ASSISTANT:
-            asked = text or asked
-        elif message.role is Role.USER and (said := _own_words(text)):
-            _read_message(found, said, asked)
+            asked = text[-_MOST_CHARS:] or asked
+        elif message.role is Role.USER and (said := _read_message(text, asked)) is not None:
+            for step in said:
+                if isinstance(step, str):
+                    found.refuse(step)
+                else:
+                    found.allow(step)
             asked = ""
     return found
 
 
-def _read_message(found: Consent, said: str, asked: str) -> None:
+@lru_cache(512)  # a request repeats the messages of the one before
+def _read_message(text: str, asked: str) -> tuple[tuple[str, ...] | str, ...] | None:
+    """What a message says, in order: the names that it allows to delete, and the clauses that forbid something; None if no words
+    are the person's own."""
+    said = _own_words(text)
+    if not said:
+        return None
+    steps: list[tuple[str, ...] | str] = []
     clauses = _clauses(said)
     agrees = bool(clauses) and _is_agreement(clauses[0])
     for clause in clauses:
         if _NEGATION.search(clause):
-            found.refuse(clause)
+            steps.append(clause)
             agrees = agrees and (not _ABOUT.search(clause) or _has_name(clause))
         elif _is_order(clause):
-            found.allow(names := _ordered(clause))
+            steps.append(names := tuple(_ordered(clause)))
             agrees = agrees or not names
     if agrees and asked:
-        found.allow(_answered(_asked_for(asked), clauses))
+        steps.append(tuple(_answered(_asked_for(asked), clauses)))
+    return tuple(steps)
 
 
 def _answered(names: list[str], clauses: Sequence[str]) -> list[str]:
@@ -173,7 +186,7 @@ def _ordered(clause: str) -> list[str]:
 
 def _asked_for(text: str) -> list[str]:
     """The names of what an agent asks to delete, and the commands that it asks to run."""
-    text = _LISTED.sub(r" and \1", _CODE_BLOCK.sub("", text[-_MOST_CHARS:]))
+    text = _LISTED.sub(r" and \1", _CODE_BLOCK.sub("", text))
     names: list[str] = []
     before = ""
     for sentence in _SENTENCE_END.split(text):

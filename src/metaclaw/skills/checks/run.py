@@ -217,7 +217,8 @@ def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation
         return _undecided("the program waits for a person to agree to it")
     if sys.platform != "linux":
         return _failed("programs are run on Linux only, where there is a sandbox for them")
-    result = run_program(check.source, program_input(answer, conversation), limit_s)
+    given = program_input(answer, conversation, has_consent="consent" in check.source)
+    result = run_program(check.source, given, limit_s)
     layers, _, said = result.output.partition("\n")
     if result.status in (program_server.PASSED, program_server.FAILED) and layers:
         return _judged(result, layers, said)
