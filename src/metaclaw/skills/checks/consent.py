@@ -21,6 +21,7 @@ from metaclaw.domain.chat import Message, Role, text_of
 
 _MOST_CHARS: Final = 8_000
 _MOST_MESSAGES: Final = 200
+_MOST_REFUSED: Final = 100
 _MOST_UNKNOWN: Final = 2
 _WORDS: Final = {
     name: text.replace("\n", "")
@@ -81,7 +82,7 @@ class Consent:
         self.refused = [clause for clause in self.refused if not any(name in clause for name in names)]
 
     def refuse(self, clause: str) -> None:
-        self.refused.append(clause)
+        self.refused = [*(one for one in self.refused if one != clause), clause][-_MOST_REFUSED:]
         tokens = {token.name for token in _tokens(clause)}
         if not tokens.isdisjoint(self.to_delete):
             self.to_delete = [name for name in self.to_delete if name not in tokens]
