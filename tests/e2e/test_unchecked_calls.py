@@ -9,13 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.depth import tries
 from tests.support.holding import write_rule
 from tests.support.program import NOT_LEARNING, Program, providers_toml
 from tests.support.strict_provider import BAD, GOOD, StrictProvider
 
 SLOW = "|\n  program: |\n    import time\n    time.sleep(0.3)"
 BROKEN = "|\n  program: |\n    raise RuntimeError('no such thing')"
-TOGETHER = 40
+TOGETHER = tries(40, nightly=400)
 """More calls at once than the checks of all held rules together can see within seconds."""
 
 
