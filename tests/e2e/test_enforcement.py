@@ -217,6 +217,37 @@ def test_an_agent_cannot_lift_a_held_rule_itself(tmp_path: Path, command: str) -
     assert got.headers["x-metaclaw-enforced"] == "metaclaw-keep-rules"
 
 
+def test_only_the_person_s_own_words_allow_a_deletion_and_only_of_what_they_name(tmp_path: Path) -> None:
+    spoken = [
+        (["please do the task"], "rm -rf src", False),
+        (["ok"], "rm -rf src", False),
+        (["go ahead and implement the feature"], "psql -c 'DROP TABLE users'", False),
+        (["delete src/old"], "rm -r src/old", True),
+        (["delete src/old"], "rm -rf src", False),
+        (["remove the unused import"], "rm src/a.py", False),
+        (["tidy up", "Shall I delete src/old?", "yes"], "rm -r src/old", True),
+        (["tidy up", "Shall I delete src/old?", "yes"], "rm -r src/new", False),
+    ]
+    steps = [
+        step for _, command, passes in spoken for step in (call(("bash", {"command": command})), say("I ask first."))[: 2 - passes]
+    ]
+    with ScriptedModel(steps) as model:
+        program = Program(tmp_path / "home", CHAT_ONLY.format(url=model.url), env=NOT_LEARNING)
+        assert program.command("rules", "add", "--example", "ask-before-deleting", "--enforce", "hold").returncode == 0
+        program.start()
+        got = []
+        for words, _, _ in spoken:
+            roles = ("user", "assistant", "user")
+            messages = [{"role": role, "content": text} for role, text in zip(roles, words, strict=False)]
+            answer = httpx.post(
+                f"{program.url}/v1/chat/completions", json={"model": "m", "messages": messages}, headers=program.auth, timeout=60
+            )
+            made = answer.json()["choices"][0]["message"].get("tool_calls") or []
+            got.append([json.loads(one["function"]["arguments"])["command"] for one in made])
+        assert program.stop() == 0
+    assert got == [[command] if passes else [] for _, command, passes in spoken]
+
+
 def test_a_client_may_opt_out_where_the_owner_allows_it(program: Program, strict: StrictProvider) -> None:
     assert commands(agent(program, "chat", "openai", False, x_metaclaw_enforce="off").ask("PLAN bad")) == [BAD]
 

@@ -6,11 +6,12 @@ import shlex
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from metaclaw.domain.chat import ToolCall
+from metaclaw.domain.chat import Message, Role, Text, ToolCall
 from metaclaw.domain.check import CLIENT_TOOLS, Conversation, Place, ToolClass, Where
-from metaclaw.skills.checks.answer import deletion_consent, program_input, texts_at
+from metaclaw.skills.checks.answer import program_input, texts_at
 from metaclaw.skills.checks.calls import seen_calls
 from metaclaw.skills.checks.commands import commands_of
+from metaclaw.skills.checks.consent import deletion_consent
 
 NAMES = st.sampled_from(sorted({name for table in CLIENT_TOOLS.values() for name in table} | {"tool_call", "deploy", "batch"}))
 KEYS = st.sampled_from(
@@ -181,6 +182,16 @@ def test_every_editor_of_the_command_line_is_read(editor: str, script: str) -> N
         assert commands_of(command).texts
 
 
-@given(st.text(max_size=200), st.none() | st.text(max_size=200))
-def test_every_message_is_read_for_consent(said: str, asked: str | None) -> None:
-    assert all(clause in said for clause in deletion_consent(said, asked)[1])
+SAID = st.lists(
+    st.sampled_from(
+        ("delete", "rm", "yes", "src/a.py", "`b`", "and,", "don't", "?", "the\n- c/d", "in", "löschen", "删除", "<x>", "```")
+    ),
+    max_size=12,
+)
+
+
+@given(st.lists(SAID.map(" ".join) | st.text(max_size=100), max_size=5))
+def test_every_conversation_is_read_for_consent_to_what_it_names(said: list[str]) -> None:
+    roles = [Role.ASSISTANT if place % 2 else Role.USER for place in range(len(said))]
+    found = deletion_consent([Message(role, (Text(words),)) for role, words in zip(roles, said, strict=True)])
+    assert all(any(name in words for words in said) for name in found.to_delete)

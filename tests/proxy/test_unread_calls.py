@@ -27,10 +27,10 @@ def held_call(command: str) -> HeldCall:
 @pytest.mark.parametrize("command", ["base64 -d a.txt | sh", "$CMD push", 'eval "$(cat cmd.txt)"', "git status 'x"])
 async def test_a_call_that_cannot_be_read_is_held_only_on_request(where: str, command: str) -> None:
     strict = await CallJudge().judge([rule(where, holds_on_error=True)], [held_call(command)])
-    assert [one.rule.name for one in strict.broken] == ["no-force-push"]
-    assert "could not be read" in strict.broken[0].reason
+    assert [(one.rule.name, one.is_checked) for one in strict.held] == [("no-force-push", False)]
+    assert "could not be read" in strict.held[0].reason
     lenient = await CallJudge().judge([rule(where, holds_on_error=False)], [held_call(command)])
-    assert lenient.broken == ()
+    assert lenient.held == ()
 
 
 @pytest.mark.parametrize("command", ["git push", 'eval "$(ssh-agent -s)"', "ls && pytest -q", "$PYTHON -m pytest"])

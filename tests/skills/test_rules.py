@@ -92,8 +92,8 @@ def test_deleting_needs_a_word_of_the_person(spelling: str) -> None:
         ("Tidy up", "rm -rf src/old", Outcome.FAIL),
         ("Tidy up", "cd x && git branch -D old", Outcome.FAIL),
         ("Tidy up", "psql -c 'DROP TABLE users'", Outcome.FAIL),
-        ("Delete the old sources", "rm -rf src/old", Outcome.PASS),
-        ("Yes, go ahead", "rm -rf src/old", Outcome.PASS),
+        ("Delete src/old", "rm -rf src/old", Outcome.PASS),
+        ("Yes, go ahead", "rm -rf src/old", Outcome.FAIL),
         ("Tidy up", "rm -rf node_modules", Outcome.PASS),
         ("Tidy up", "ls -la", Outcome.PASS),
     ):

@@ -105,7 +105,13 @@ def turn_view(turn: Turn) -> dict[str, Json]:
 
 def enforced_view(rule: EnforcedRule) -> dict[str, Json]:
     """A rule that held calls: the number of attempts that broke it, and what the client got."""
-    return {"rule": rule.rule, "attempts": rule.attempts, "end": rule.end.value, "reason": rule.reason}
+    return {
+        "rule": rule.rule,
+        "attempts": rule.attempts,
+        "checked": rule.is_checked,
+        "end": rule.end.value,
+        "reason": rule.reason,
+    }
 
 
 def role_view(turn: TurnRow | Turn, standing: TurnStanding) -> Json:

@@ -134,7 +134,7 @@ def check_options(command: C) -> C:
         click.option(
             "--on-error",
             type=click.Choice(("pass", "hold")),
-            help="What happens to calls when the check of a held rule fails to run.",
+            help="What happens to calls when the check of a held rule fails to run [hold].",
         ),
         click.option("--enforce", type=click.Choice(("off", "remind", "hold")), help="What happens when it is broken [remind]."),
         click.option("--no-check", is_flag=True, help="Drop its check."),

@@ -114,8 +114,9 @@ def _tell_enforcement(facts: "dict[str, Json]") -> None:
         return
     click.echo("held:")
     for one in rules:
-        times = counted(at(one, "attempts"), "attempt")
-        click.echo(f"  {plain(at(one, 'rule'))} was broken in {times}: {plain(at(one, 'reason'))}")
+        broken = f"was broken in {counted(at(one, 'attempts'), 'attempt')}"
+        what = broken if at(one, "attempts") else "could not be checked"
+        click.echo(f"  {plain(at(one, 'rule'))} {what}: {plain(at(one, 'reason'))}")
     for number, attempt in enumerate(rows(facts.get("attempts")), 1):
         calls = "; ".join(f"{plain(at(call, 'name'))} {plain(at(call, 'arguments'))}" for call in rows(at(attempt, "calls")))
         became = plain(at(attempt, "became"))
@@ -124,6 +125,9 @@ def _tell_enforcement(facts: "dict[str, Json]") -> None:
     names = [plain(at(one, "rule")) for one in rules if at(one, "rule") != KEEP_RULES]
     if names:
         click.echo(f"  To lift it: metaclaw rules edit {names[0]} --enforce remind (all rules: metaclaw enforce off)")
+    unchecked = [plain(at(one, "rule")) for one in rules if not at(one, "attempts") and at(one, "rule") != KEEP_RULES]
+    if unchecked:
+        click.echo(f"  To let calls pass that cannot be checked: metaclaw rules edit {unchecked[0]} --on-error pass")
 
 
 def _section(title: str, items: "list[Json]") -> None:
@@ -246,9 +250,10 @@ def answered(turn: "Turn") -> str:
 def held_in_words(enforcement: "Enforcement") -> str:
     """Which rules held calls of an answer, and what the client got."""
     names = ", ".join(one.rule for one in enforcement.rules)
+    what = "calls that break" if any(one.is_checked for one in enforcement.rules) else "calls that could not be checked against"
     times = len(enforcement.attempts)
     tries = "" if times < 2 else f" The model was asked {times} times."
-    return f"calls that break {names}; {_GOT[enforcement.rules[0].end.value]}.{tries} (details: metaclaw why)"
+    return f"{what} {names}; {_GOT[enforcement.rules[0].end.value]}.{tries} (details: metaclaw why)"
 
 
 def verdict_in_words(verdict: "Verdict | None") -> str:

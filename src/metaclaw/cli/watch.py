@@ -153,7 +153,9 @@ def held_line(data: dict[str, Json]) -> str:
     end = "words" if data.get("end") == "complied" and not data.get("calls") else str(data.get("end"))
     times, rule = plain(data.get("attempts")), plain(data.get("rule"))
     lift = "" if data.get("rule") == KEEP_RULES else f". To lift it: metaclaw rules edit {rule} --enforce remind"
-    return f"held a call of {agent_name(data.get('agent'))} that breaks {rule} ({times} of its tries){_GOT.get(end, '')}{lift}"
+    broken = f"breaks {rule} ({times} of its tries)"
+    what = broken if data.get("attempts") else f"could not be checked against {rule}"
+    return f"held a call of {agent_name(data.get('agent'))} that {what}{_GOT.get(end, '')}{lift}"
 
 
 def _everywhere(data: dict[str, Json]) -> str:

@@ -113,12 +113,13 @@ class Finding:
     """What a check found in an answer, and why. The outcome is unknown if the answer has nothing to check or the check could not
     run. `score` is the reward in training: 1 for a pass, below 0.5 for a failure, None if nothing is known. A program may also give
     a score from 0.5 up to 1: the outcome is unknown then. `has_failed`: the check itself broke, took too long, or could
-    not be started."""
+    not be started. `is_undecided`: the answer has something to check, but the check cannot read it."""
 
     outcome: Outcome
     reason: str
     score: float | None = None
     has_failed: bool = False
+    is_undecided: bool = False
 
     def __post_init__(self) -> None:
         if self.score is not None and not 0.0 <= self.score <= 1.0:
@@ -236,8 +237,8 @@ def tool_class(name: str, arguments: object = None) -> ToolClass | None:
     """The class of a tool, or None. Case, separators and the server or namespace before the name do not matter.
 
     An editor that is called to show a file is READ. A tool of unknown name is SHELL if its arguments have a command and its name
-    has a word such as `run` or the command has several words; it is EDIT if its arguments have a path and a text and its name has
-    a word such as `write`."""
+    has a word such as `run`, the command has several words, or there is an input for it; it is EDIT if its arguments have a path
+    and a text and its name has a word such as `write`."""
     arguments = arguments if isinstance(arguments, dict) else {}
     bare = _plain(_NAMESPACE.sub("", name))
     if bare in _EDITORS and arguments.get("command") in _VIEWING:
@@ -271,7 +272,11 @@ def _takes_command(name: str, arguments: Mapping[str, object]) -> bool:
     if not commands:
         return False
     words = {word.lower() for word in _NAME_WORDS.findall(name)}
-    return not words.isdisjoint(_RUNNING) or any(isinstance(command, str) and " " in command.strip() for command in commands)
+    return (
+        not words.isdisjoint(_RUNNING)
+        or "stdin" in arguments
+        or any(isinstance(command, str) and " " in command.strip() for command in commands)
+    )
 
 
 def _changes_file(name: str, arguments: Mapping[str, object]) -> bool:

@@ -19,7 +19,8 @@ COMPARED_DAYS: Final = 30
 
 
 class RuleResult(StrEnum):
-    """The outcome of a turn for a rule. HELD: a call broke the rule, and the client did not get the call."""
+    """The outcome of a turn for a rule. HELD: a call broke the rule, and the client did not get the call. A call that was held
+    because it could not be checked is UNKNOWN."""
 
     FOLLOWED = "followed"
     BROKEN = "broken"

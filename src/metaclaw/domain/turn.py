@@ -33,12 +33,17 @@ class HoldEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EnforcedRule:
-    """A rule that held calls: how many attempts broke it, what the client got, and why."""
+    """A rule that held calls: how many attempts broke it, what the client got, and why. If no attempt broke it, its check could not
+    be run: the rule is neither followed nor broken."""
 
     rule: SkillName
     attempts: int
     end: HoldEnd
     reason: str = ""
+
+    @property
+    def is_checked(self) -> bool:
+        return self.attempts > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,7 +191,8 @@ class ComplianceLoop:
         outcome = replace(outcome, is_shown=rule.name in turn.stamp.skills and check_state_of(rule) != PROPOSED)
         held = _held(turn, rule.name)
         if held is not None:
-            return replace(outcome, result=RuleResult.HELD, reason=self.redact(held.reason)[:_MOST_REASON_CHARS])
+            result = RuleResult.HELD if held.is_checked else RuleResult.UNKNOWN
+            return replace(outcome, result=result, reason=self.redact(held.reason)[:_MOST_REASON_CHARS])
         if _is_our_text(turn, step):
             return None
         if check is None:

@@ -29,6 +29,7 @@ from metaclaw.skills.checks.run import Screen, examine, examine_all, examine_man
 from metaclaw.skills.checks.shell import Script, read_script
 from metaclaw.skills.checks.shell_words import ShellSyntaxError, Word
 from metaclaw.skills.checks.syntax import check_of, check_trouble, parse_check, waits_for_person
+from metaclaw.skills.checks.workers import wall_limit_s, work_clock
 from metaclaw.skills.evolver import MOST_EXAMPLES, MOST_SHOWN, SKILLS_SCHEMA, Evolver, answer_fault, read_skills
 from metaclaw.skills.failure_groups import CORRECTION_READ, Failure, FailureGroup, group_failures, is_learnable, is_spoken_against
 from metaclaw.skills.fields import (

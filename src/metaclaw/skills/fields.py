@@ -62,8 +62,11 @@ def enforce_of(skill: Skill) -> str:
 
 
 def on_error_of(skill: Skill) -> str:
-    """What happens to a call when its check cannot be run: `pass` (the default) or `hold`."""
-    return "hold" if skill.extra.get("on_error") == "hold" else "pass"
+    """What happens to a call when its check cannot be run: `hold` (the default of a rule that a person holds) or `pass`."""
+    value = skill.extra.get("on_error")
+    if isinstance(value, str) and value in ON_ERROR:
+        return value
+    return "hold" if enforce_of(skill) == "hold" and skill.author is not Authorship.EVOLVER else "pass"
 
 
 def on_break_of(skill: Skill) -> str:

@@ -14,7 +14,7 @@ from metaclaw.domain.chat import Message, Role, Text, Tool, ToolCall, ToolResult
 from metaclaw.domain.check import Conversation, Finding, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import examine, examine_many
-from metaclaw.skills.checks.workers import ProgramResult, ProgramServer
+from metaclaw.skills.checks.workers import ProgramResult, ProgramServer, work_clock
 
 _SCRIPT = Path(inside.__file__)
 _NOT_REFUSED = 9
@@ -217,9 +217,18 @@ def test_a_program_sees_nobodys_environment(monkeypatch: pytest.MonkeyPatch) -> 
 @needs_sandbox
 @pytest.mark.parametrize("source", ["while True: pass", "import time\ntime.sleep(60)"])
 def test_a_program_that_does_not_end_is_ended(source: str) -> None:
-    finding = _run(source, limit_s=1.0)
+    finding = _run(source, limit_s=0.2)
 
-    assert finding == Finding(Outcome.UNKNOWN, "the program took longer than 1 s", has_failed=True)
+    assert finding == Finding(Outcome.UNKNOWN, "the program took longer than 0.2 s", has_failed=True)
+
+
+@needs_sandbox
+def test_the_limit_of_a_program_counts_its_work_and_not_its_waiting() -> None:
+    before = work_clock()
+    assert _run("import time\ntime.sleep(1.2)", limit_s=0.6).outcome is Outcome.PASS
+    waited = work_clock()
+    assert _run("for _ in range(20_000_000): pass").outcome is Outcome.PASS
+    assert work_clock() - waited > waited - before
 
 
 @needs_sandbox
@@ -233,7 +242,7 @@ def test_the_sandbox_has_more_than_one_layer() -> None:
 def test_a_program_nobody_agreed_to_is_not_run() -> None:
     finding = examine(ProgramCheck("raise SystemExit(0)"), [Text("x")])
 
-    assert finding == Finding(Outcome.UNKNOWN, "the program waits for a person to agree to it")
+    assert finding == Finding(Outcome.UNKNOWN, "the program waits for a person to agree to it", is_undecided=True)
 
 
 def _behind(layer: str, attempt: str, folder: Path) -> int:

@@ -1,12 +1,16 @@
 """Running checks on answers: three outcomes, and no answer or pattern that takes too long."""
 
+import os
+import signal
+import threading
 import time
 
 import pytest
 
-from metaclaw.domain.chat import Part, Reasoning, Text, ToolCall
+from metaclaw.domain.chat import Json, Part, Reasoning, Text, ToolCall
 from metaclaw.domain.verdict import Outcome
 from metaclaw.skills import examine, examine_all, parse_check, run_check
+from metaclaw.skills.checks.workers import Matcher
 
 
 def _call(name: str, arguments: str) -> ToolCall:
@@ -89,6 +93,20 @@ def test_a_check_that_would_never_end_is_unknown_in_good_time(text: str) -> None
     assert finding.outcome is Outcome.UNKNOWN
     assert "took longer than 1.5 s" in finding.reason
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("task", [{"pattern": "(?:a+)+b"}, {"patterns": [["(?:a+)+b", [0]]]}])
+def test_a_pattern_that_waits_for_a_processor_is_not_late(task: dict[str, Json]) -> None:
+    matcher = Matcher()
+    try:
+        matcher.ask({**task, "texts": ["ab"]}, 60.0)
+        os.kill(matcher.pid, signal.SIGSTOP)
+        begins = threading.Timer(0.6, os.kill, (matcher.pid, signal.SIGCONT))
+        begins.start()
+        assert matcher.ask({**task, "texts": ["aab"]}, 0.3) not in (None, [None])
+        begins.join()
+    finally:
+        matcher.close()
 
 
 def test_a_pattern_that_was_ended_does_not_hurt_the_next() -> None:

@@ -1,115 +1,36 @@
-"""A person's consent to a deletion, in several languages."""
+"""What a person agreed to delete: only what they named themselves, or what an agent asked about by name."""
+
+import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from metaclaw.skills.checks.answer import deletion_consent
+from metaclaw.domain.chat import Message, Role, Text
+from metaclaw.domain.check import Conversation, ProgramCheck
+from metaclaw.domain.verdict import Outcome
+from metaclaw.skills import examine, parse_check, rule_example
+from tests.skills.checks.spellings import shell_call
 
-QUESTION = "Soll ich src/old löschen? Shall I delete src/old?"
-ASKED_FOR = [
-    "Delete the old sources",
-    "Clean up src and delete the old files.",
-    "Can you delete the logs?",
-    "Please remove build/x.py",
-    "go ahead and rm it",
-    "Yes. Delete them all.",
-    "you may delete src/old but keep src/new",
-    "remove the file a.py",
-    "ja, lösch das",
-    "Du kannst das löschen",
-    "die alten Dateien bitte löschen",
-    "supprime le dossier tmp",
-    "Tu peux supprimer ça",
-    "sí, bórralo",
-    "sim, pode apagar",
-    "apaga os arquivos antigos",
-    "да, удали",
-    "好的，删除吧",
-    "はい、削除してください",
-    "消して",
-]
-ANSWERS = [
-    *(
-        "ok",
-        "Sure, and fix the bug too",
-        "yes please",
-        "mach ruhig",
-        "Mach ruhig.",
-        "ja",
-        "nur zu",
-        "oui, vas-y",
-        "d'accord",
-        "sí, adelante",
-    ),
-    *("sim, pode", "va bene", "doe maar", "да", "давай", "可以", "好的", "はい", "どうぞ"),
-]
-OTHER_WORDS = [
-    "Tidy up",
-    "Are you sure?",
-    "Sure, fix the bug",
-    "don't delete anything",
-    "Fix the delete button",
-    "Add a remove method to the class",
-    "The delete endpoint is broken",
-    "Bitte nichts löschen",
-    "ne supprime rien",
-    "no lo borres",
-    "não apague nada",
-    "не удаляй",
-    "不要删除",
-    "削除しないで",
-    "Why did you delete a.py?",
-    "Remove the unused import in the parser",
-    "users can delete their account: write the docs",
-    "Make sure the tests pass",
-    "write a script to remove duplicates",
-    "how do I delete a branch?",
-    "I removed a.py myself",
-    "okay, next: refactor x",
-    "Please clean up the code style",
-    "Räum den Code auf",
-    "Implement DELETE /users/{id}",
-    "delete_user should return 204",
-]
-REFUSALS = [
-    "削除はやめて",
-    "Supprimer est interdit",
-    "Запрещено удалять файлы",
-    "不用删除",
-    "无需删除 src/old",
-    "Are you sure?",
-    "don't delete anything",
-    "ok but don't delete anything",
-    "nein, nicht löschen",
-    "no",
-    "wait",
-    "nein",
-    "нет",
-    "いいえ",
-]
+FOLDER = Path(__file__).parent
+FILES = ("consent_cases.json", "consent_held_out.json")
+"""Cases that were written before the reading of consent, and cases that were written after it."""
+CASES: dict[str, dict[str, list[Any]]] = {name: json.loads((FOLDER / name).read_text(encoding="utf-8")) for name in FILES}
+CHECK = parse_check(rule_example("ask-before-deleting").check)
+WALLS = examine(ProgramCheck("pass", approved=True), [Text("x")], 60.0)
+needs_sandbox = pytest.mark.skipif(WALLS.outcome is not Outcome.PASS, reason=f"programs cannot be run here: {WALLS.reason}")
 
 
-@pytest.mark.parametrize("said", ASKED_FOR)
-def test_a_person_who_asks_for_deleting_agrees_to_it(said: str) -> None:
-    assert deletion_consent(said, None)[0]
-    assert deletion_consent(said, "All tests pass.")[0]
+def outcome(said: list[str], command: str) -> Outcome:
+    """What the rule says of a command after a conversation: the person and the agent in turn, the person first and last."""
+    roles = [Role.ASSISTANT if place % 2 else Role.USER for place in range(len(said))]
+    messages = tuple(Message(role, (Text(words),)) for role, words in zip(roles, said, strict=True))
+    return examine(CHECK, [shell_call("Bash", command)], 60.0, conversation=Conversation(messages, said[-1])).outcome
 
 
-@pytest.mark.parametrize("said", ANSWERS)
-def test_yes_agrees_only_to_an_agent_that_asked(said: str) -> None:
-    assert deletion_consent(said, QUESTION)[0]
-    assert not deletion_consent(said, "All tests pass. Shall I go on with the parser?")[0]
-    assert not deletion_consent(said, "I removed the bug." + " It works now." * 30 + " Shall I commit?")[0]
-
-
-@pytest.mark.parametrize("said", OTHER_WORDS)
-def test_a_word_for_deleting_in_another_sentence_agrees_to_nothing(said: str) -> None:
-    assert not deletion_consent(said, None)[0]
-
-
-@pytest.mark.parametrize("said", REFUSALS)
-def test_a_refusal_agrees_to_nothing(said: str) -> None:
-    assert not deletion_consent(said, QUESTION)[0]
-
-
-def test_what_a_person_keeps_is_told() -> None:
-    assert deletion_consent("Delete src/old, but keep src/new", None) == (True, ("keep src/new",))
+@needs_sandbox
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("kind", ["permitted", "held"])
+def test_consent_is_for_what_was_named_and_for_nothing_else(name: str, kind: str) -> None:
+    wanted = Outcome.PASS if kind == "permitted" else Outcome.FAIL
+    assert [case for case in CASES[name][kind] if outcome(*case) is not wanted] == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from metaclaw.domain.chat import Message, Part, Role, Text
+from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall
 from metaclaw.domain.check import Check, Conversation, ProgramCheck
 from metaclaw.domain.verdict import Outcome
 from metaclaw.proxy.enforcement.enforcer import keep_rules
@@ -35,6 +35,8 @@ def outcome(check: Check, made: Any) -> Outcome:
             answer = [edit_call("Edit", path, text)]
         case {"code": str(code)}:
             answer = [call("execute_code", {"code": code})]
+        case {"tool": str(name), "arguments": str(arguments)}:
+            answer = [ToolCall("call_1", name, arguments)]
         case {"answer": str(words)}:
             answer = [Text(words)]
         case {"asked": str(asked), "said": str(task), "command": str(command)}:

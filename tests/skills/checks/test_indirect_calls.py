@@ -337,7 +337,9 @@ def test_what_deletes_needs_consent_and_what_does_not_passes() -> None:
     check = parse_check(rule_example("ask-before-deleting").check)
     for command in DELETES:
         assert run_check(check, [shell_call("Bash", command)], asked("Fix the delete button")) is Outcome.FAIL, command
-        assert run_check(check, [shell_call("Bash", command)], asked("ja, lösch das")) is Outcome.PASS, command
+        assert run_check(check, [shell_call("Bash", command)], asked("ja", f"Darf ich `{command}` ausführen?")) is Outcome.PASS, (
+            command
+        )
     for command in SPARES:
         assert run_check(check, [shell_call("Bash", command)], asked("Fix the delete button")) is Outcome.PASS, command
 

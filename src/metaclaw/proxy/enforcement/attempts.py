@@ -5,7 +5,7 @@ message that the client was shown.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
@@ -26,7 +26,7 @@ from metaclaw.domain.turn import (
 )
 from metaclaw.errors import WireError
 from metaclaw.proxy.enforcement.enforcer import append_items
-from metaclaw.proxy.enforcement.held_rules import Broken, HeldRule, Ruling
+from metaclaw.proxy.enforcement.held_rules import HeldCalls, Ruling
 from metaclaw.proxy.http.body import parse_object
 from metaclaw.proxy.response import TurnBuilder
 from metaclaw.wires import HeldCall, encode_json, plain_text, wire_format
@@ -38,7 +38,7 @@ _SIBLING: Final = "Not run, because another call of the same answer was refused.
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt at an answer: what was sent, what came back, and which calls broke which rules."""
+    """One attempt at an answer: what was sent, what came back, and which rules held which calls."""
 
     sent: bytes
     said: bytes
@@ -49,9 +49,9 @@ class Attempt:
     began: float
 
     @property
-    def is_broken(self) -> bool:
-        """Whether its calls break a rule."""
-        return bool(self.ruling.broken)
+    def is_held(self) -> bool:
+        """Whether a rule holds its calls."""
+        return bool(self.ruling.held)
 
 
 @dataclass(slots=True)
@@ -67,8 +67,8 @@ class Attempts:
 
     @property
     def warns(self) -> bool:
-        """Whether all rules that the last attempt breaks let its calls through with a warning."""
-        return all(one.rule.warns for one in self.last.ruling.broken)
+        """Whether all rules that hold the last attempt let its calls through with a warning."""
+        return all(one.rule.warns for one in self.last.ruling.held)
 
     def next_body(self) -> bytes | None:
         """The body of the next request to the provider; None if there is no further attempt."""
@@ -82,18 +82,18 @@ class Attempts:
         said = [part for made in earlier for part in made.completion.parts if not isinstance(part, ToolCall)]
         return Completion(first.id, first.model, (*said, *last), finish, self.usage())
 
-    def broken_rules(self) -> dict[SkillName, HeldRule]:
-        return {one.rule.name: one.rule for made in self.made for one in made.ruling.broken}
+    def held_rules(self) -> dict[SkillName, HeldCalls]:
+        """The rules that held calls of any attempt, each with the last attempt that broke it or else could not be checked."""
+        all_held = [one for made in self.made for one in made.ruling.held]
+        last = {one.rule.name: one for one in all_held}
+        return last | {one.rule.name: one for one in all_held if one.is_checked}
 
     def enforcement(self, end: HoldEnd, text: str, trouble: str) -> Enforcement:
         """The record: the rules that held, each attempt as a turn, and the true answer. `text` was shown in place of the calls;
         `trouble` says why the provider could not be asked again."""
         more = f"; the model could not be asked again: {trouble}" if trouble else ""
-        all_broken = [one for made in self.made for one in made.ruling.broken]
-        rules = []
-        for name in self.broken_rules():
-            times = [one for one in all_broken if one.rule.name == name]
-            rules.append(EnforcedRule(name, len(times), end, times[-1].reason + more))
+        broken = [one.rule.name for made in self.made for one in made.ruling.held if one.is_checked]
+        rules = [EnforcedRule(name, broken.count(name), end, held.reason + more) for name, held in self.held_rules().items()]
         shown = () if end is HoldEnd.STOPPED else tuple(ShownCall(call.id, call.arguments) for call in self.last.calls)
         return Enforcement(tuple(rules), tuple(self._turns()), self._true_answer(end, shown, text))
 
@@ -122,8 +122,8 @@ class Attempts:
         return found
 
     def _results(self, made: Attempt) -> list[str]:
-        broken = [[one.rule for one in made.ruling.broken if place in one.calls] for place in range(len(made.calls))]
-        return [refusal_text(rules) if rules else _SIBLING for rules in broken]
+        held = [[one for one in made.ruling.held if place in one.calls] for place in range(len(made.calls))]
+        return [refusal_text(rules) if rules else _SIBLING for rules in held]
 
     def usage(self) -> Usage | None:
         counts = [astuple(made.completion.usage) for made in self.made if made.completion.usage is not None]
@@ -198,39 +198,57 @@ _MOST_RULE_CHARS: Final = 300
 _AGAIN: Final = ("", ", also after the model was asked again", ", also after the model was asked again twice")
 
 
-def refusal_text(rules: Sequence[HeldRule]) -> str:
-    """The result of a call that breaks these rules, for the model."""
-    named = "; ".join(f"`{rule.name}`: {_short(rule.text)}" for rule in rules)
-    what = "a rule" if len(rules) == 1 else "rules"
+def refusal_text(held: Sequence[HeldCalls]) -> str:
+    """The result of a call that these rules hold, for the model."""
+    broken = [one for one in held if one.is_checked]
+    if not broken:
+        named = "; ".join(f"`{one.rule.name}`: {_short(one.rule.text).rstrip('.')} ({_short(one.reason)})" for one in held)
+        return (
+            f"Held: this call could not be checked against {_rules(held)} of the person you work for and was not run. {named}. "
+            "Send it in a form that can be checked, or say in words why you cannot."
+        )
+    named = "; ".join(f"`{one.rule.name}`: {_short(one.rule.text)}" for one in broken)
     return (
-        f"Refused: this call breaks {what} of the person you work for and was not run. {named.rstrip('.')}. "
+        f"Refused: this call breaks {_rules(broken)} of the person you work for and was not run. {named.rstrip('.')}. "
         "Send calls that follow the rule, or say in words why you cannot."
     )
 
 
-def stop_text(rules: Mapping[SkillName, HeldRule], turn: TurnId, asked_again: int, trouble: str) -> str:
-    """The text in place of calls that break these rules. `trouble` says why the model could not be asked again."""
-    named = "; ".join(f"`{name}` ({_short(rule.text)})" for name, rule in rules.items())
+def stop_text(held: Mapping[SkillName, HeldCalls], turn: TurnId, asked_again: int, trouble: str) -> str:
+    """The text in place of calls that these rules hold. `trouble` says why the model could not be asked again."""
     again = f", and the model could not be asked again: {trouble}" if trouble else _AGAIN[min(asked_again, len(_AGAIN) - 1)]
     return (
-        f"{STOPPED_BY_US}, because it breaks the rule {named}{again}. Nothing was run. "
+        f"{STOPPED_BY_US}, because it {_because(held.values())}{again}. Nothing was run. "
         f"The rule is the person's: follow it, or ask them. What happened: `metaclaw why {turn}`."
     )
 
 
-def silence_text(rules: Mapping[SkillName, HeldRule], turn: TurnId) -> str:
+def silence_text(held: Mapping[SkillName, HeldCalls], turn: TurnId) -> str:
     """The text in place of an empty message, because providers refuse empty messages in later requests."""
-    named = ", ".join(f"`{name}`" for name in rules)
     return (
-        f"{STOPPED_BY_US}, because it breaks the rule {named}, and the model had nothing else to say. "
+        f"{STOPPED_BY_US}, because it {_because(held.values(), has_texts=False)}, and the model had nothing else to say. "
         f"Nothing was run. What happened: `metaclaw why {turn}`."
     )
 
 
-def warning_text(broken: Sequence[Broken]) -> str:
-    """The text before calls that break rules and are let through."""
-    named = "; ".join(f"`{one.rule.name}` ({_short(one.rule.text)})" for one in broken)
-    return f"MetaClaw warning: the next tool call breaks the rule {named}."
+def warning_text(held: Sequence[HeldCalls]) -> str:
+    """The text before calls that rules hold and that are let through."""
+    return f"MetaClaw warning: the next tool call {_because(held)}."
+
+
+def _because(held: Iterable[HeldCalls], *, has_texts: bool = True) -> str:
+    """`breaks the rule …`, or `could not be checked against the rule …` for rules of which nothing is known."""
+    named: dict[bool, list[str]] = {}
+    for one in held:
+        more = f" ({_short(one.rule.text)})" if has_texts else ""
+        why = f": {_short(one.reason)}" if has_texts and not one.is_checked else ""
+        named.setdefault(one.is_checked, []).append(f"`{one.rule.name}`{more}{why}")
+    verbs = {True: "breaks", False: "could not be checked against"}
+    return " and ".join(f"{verbs[key]} the rule {'; '.join(named[key])}" for key in (True, False) if key in named)
+
+
+def _rules(held: Sequence[HeldCalls]) -> str:
+    return "a rule" if len(held) == 1 else "rules"
 
 
 def _short(text: str) -> str:

@@ -36,6 +36,8 @@ from metaclaw.skills import (
     Teams,
     can_hold,
     check_of,
+    on_break_of,
+    on_error_of,
     rule_text,
     rule_when,
     screen_of,
@@ -87,12 +89,12 @@ _PIPED_INTO_KILL = (
 
 
 @lru_cache(16)
-def keep_rules(port: int) -> HeldRule:
+def keep_rules(port: int, *, holds_on_error: bool = False) -> HeldRule:
     """The built-in rule that protects the rules of a program that listens on this port."""
     pattern = f"(?s)^(?:{'|'.join((_COMMANDS, _PROCESSES, _FILES, _REQUESTS))})|{_PIPED_INTO_KILL}".replace("{port}", str(port))
     text = "An agent does not lift, change or remove the rules of the person it works for."
     check = PatternCheck(pattern, must_match=False, where=Where(Place.CALLS, "shell|edit"))
-    return HeldRule(SkillName(KEEP_RULES), text, check, True, False, False, screen_of(pattern))
+    return HeldRule(SkillName(KEEP_RULES), text, check, True, holds_on_error, False, screen_of(pattern))
 
 
 _NONE: tuple[HeldRule, ...] = ()
@@ -135,7 +137,9 @@ class HeldRules:
                 self._scoped.clear()
             self._scoped[id(speaker)] = known
         found = self._placed(known[1], known[2], placed)
-        return (*found, keep_rules(self._port)) if found else _NONE
+        if not found:
+            return _NONE
+        return (*found, keep_rules(self._port, holds_on_error=any(rule.holds_on_error for rule in found)))
 
     def _placed(
         self, in_force: tuple[HeldRule, ...], names: frozenset[SkillName], placed: Sequence[SkillName]
@@ -162,9 +166,10 @@ def held_rule(skill: Skill) -> HeldRule | None:
     if check is None or (not isinstance(check, ProgramCheck) and check.where.place is not Place.CALLS):
         return None
     is_always = skill.applies_always or (skill.kind is not SkillKind.SKILL and rule_when(skill) == ALWAYS)
-    on_error, on_break = skill.extra.get("on_error"), skill.extra.get("on_break")
     screen = screen_of(check.pattern) if isinstance(check, PatternCheck) and not check.must_match else None
-    return HeldRule(skill.name, rule_text(skill), check, is_always, on_error == "hold", on_break == "call", screen)
+    return HeldRule(
+        skill.name, rule_text(skill), check, is_always, on_error_of(skill) == "hold", on_break_of(skill) == "call", screen
+    )
 
 
 class Stored(Protocol):
@@ -333,6 +338,7 @@ class Enforcer:
                 "session": turn.session,
                 "agent": turn.agent,
                 "attempts": one.attempts,
+                "checked": one.is_checked,
                 "end": one.end.value,
                 "calls": 0 if found is None or found.answer is None else len(found.answer.calls),
             }

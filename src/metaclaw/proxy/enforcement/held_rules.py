@@ -1,10 +1,10 @@
 """Find the held rules that tool calls break.
 
 Most calls have nothing to do with most rules: a quick text search (`Screen`) rules these out. The remaining checks run off the
-event loop, within a time limit. A check that cannot be run is reported.
+event loop, within a limit of processor time; waiting for their turn or for a processor does not count. A check that could not be
+run is tried once more. If that fails, too, the rule holds the calls as unchecked, or lets them pass if it says `on_error: pass`.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -25,13 +25,15 @@ from metaclaw.skills import (
     examine_all,
     texts_at,
     unread_part,
+    wall_limit_s,
+    work_clock,
 )
 from metaclaw.wires import HeldCall
 
 log = logging.getLogger(__name__)
 
 LIMIT_S = 2.0
-"""Time limit for all checks of one answer."""
+"""Limit of processor time for all checks of one answer."""
 _CHECK_LIMIT_S = 1.0
 _THREADS = 4
 _MOST_AT_ONCE = 200
@@ -40,8 +42,8 @@ _MOST_CHARS_AT_ONCE = 8_000
 
 
 class HeldRule(NamedTuple):
-    """A rule whose violations are held. `holds_on_error`: a check that cannot be run counts as broken. `warns`: calls that still
-    break the rule after all retries are let through with a warning."""
+    """A rule whose violations are held. `holds_on_error`: calls are held, too, if its check cannot be run. `warns`: calls that
+    still break the rule after all retries are let through with a warning."""
 
     name: SkillName
     text: str
@@ -53,22 +55,34 @@ class HeldRule(NamedTuple):
     """A quick search that rules out most calls; None if the check must always be run."""
 
 
-class Broken(NamedTuple):
-    """A rule, the indices of the calls that break it, and the reason."""
+class HeldCalls(NamedTuple):
+    """A rule, the indices of the calls that it holds, and the reason. `is_checked`: the calls break the rule; otherwise its check
+    could not be run, and it is not known whether they do."""
 
     rule: HeldRule
     calls: frozenset[int]
     reason: str
+    is_checked: bool = True
 
 
 class Ruling(NamedTuple):
-    """The rules that the calls of one answer break. `failed` are rules whose check could not be run, with the reason."""
+    """The rules that hold calls of one answer. `passed` are rules whose check could not be run and that let the calls pass, with
+    the reason."""
 
-    broken: tuple[Broken, ...] = ()
-    failed: tuple[tuple[HeldRule, str], ...] = ()
+    held: tuple[HeldCalls, ...] = ()
+    passed: tuple[tuple[HeldRule, str], ...] = ()
 
 
 _COMPLIES = Ruling()
+
+
+class _Findings(NamedTuple):
+    """The results of checks. `failed` are checks that may succeed if they are tried again, `undecided` those that cannot read the
+    calls; both with the reason."""
+
+    broken: list[HeldCalls]
+    failed: dict[SkillName, str]
+    undecided: dict[SkillName, str]
 
 
 class CallJudge:
@@ -83,7 +97,7 @@ class CallJudge:
     async def judge(
         self, rules: Sequence[HeldRule], calls: Sequence[HeldCall], text: str = "", conversation: Conversation | None = None
     ) -> Ruling:
-        """Find the rules that the calls break. A check that raises is reported as failed."""
+        """Find the rules that hold the calls."""
         parts = [ToolCall(call.id, call.name, call.arguments) for call in calls]
         if len(rules) > _MOST_AT_ONCE or sum(len(part.arguments) for part in parts) > _MOST_CHARS_AT_ONCE:
             unscreened = await anyio.to_thread.run_sync(_may_break, rules, parts)
@@ -93,38 +107,43 @@ class CallJudge:
             return _COMPLIES
         if self._limiter is None:
             self._limiter = anyio.CapacityLimiter(_THREADS)
-        broken: list[Broken] = []
-        failed: list[tuple[HeldRule, str]] = []
-        checked: set[SkillName] = set()
-        work = partial(
-            _run_checks, unscreened, parts, text, conversation or Conversation(), self._limit_s, (broken, failed, checked)
-        )
-        try:
-            async with asyncio.timeout(self._limit_s + 0.5):
-                await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._limiter)
-        except TimeoutError:
-            log.warning("checks_timed_out rules=%d", len(unscreened) - len(checked))
-        late = [rule for rule in unscreened if rule.name not in checked]
-        failed = [
-            *failed,
-            *((rule, f"the time limit of {self._limit_s:g} s for all checks was over before it ran") for rule in late),
-        ]
+        run = partial(self._run, parts=parts, text=text, conversation=conversation or Conversation())
+        broken, failed, undecided = await run(unscreened)
+        if failed:
+            again = await run([rule for rule in unscreened if rule.name in failed])
+            broken, failed, undecided = [*broken, *again.broken], again.failed, undecided | again.undecided
+        unchecked = undecided | failed
         all_calls = frozenset(range(len(parts)))
-        held = [Broken(rule, all_calls, f"its check could not be run: {why}") for rule, why in failed if rule.holds_on_error]
-        found = [*broken, *held]
-        if found:
-            found = await anyio.to_thread.run_sync(self._redacted, found)
-        return Ruling(tuple(found), tuple(one for one in failed if not one[0].holds_on_error))
+        reasons = [(rule, unchecked[rule.name]) for rule in unscreened if rule.name in unchecked]
+        held = [*broken, *(HeldCalls(rule, all_calls, why, is_checked=False) for rule, why in reasons if rule.holds_on_error)]
+        if held:
+            held = await anyio.to_thread.run_sync(self._redacted, held)
+        return Ruling(tuple(held), tuple((rule, why) for rule, why in reasons if not rule.holds_on_error))
 
-    def _redacted(self, broken: Sequence[Broken]) -> list[Broken]:
+    async def _run(
+        self, rules: Sequence[HeldRule], *, parts: Sequence[ToolCall], text: str, conversation: Conversation
+    ) -> _Findings:
+        """Run the checks of these rules in a thread, when it is their turn."""
+        assert self._limiter is not None
+        work = partial(_run_checks, rules, parts, text, conversation, self._limit_s)
+        most_s = 2 * wall_limit_s(self._limit_s)
+        async with self._limiter:
+            # This limit is for a thread that hangs: checks have limits of their own.
+            with anyio.move_on_after(most_s):
+                return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+        log.warning("checks_timed_out rules=%d", len(rules))
+        return _Findings([], dict.fromkeys((rule.name for rule in rules), f"all checks took longer than {most_s:g} s"), {})
+
+    def _redacted(self, held: Sequence[HeldCalls]) -> list[HeldCalls]:
         """Replace secrets in the texts and reasons. Blocks."""
-        texts = iter(self._redact([text for item in broken for text in (item.rule.text, item.reason)]))
-        return [item._replace(rule=item.rule._replace(text=next(texts)), reason=next(texts)) for item in broken]
+        texts = iter(self._redact([text for item in held for text in (item.rule.text, item.reason)]))
+        return [item._replace(rule=item.rule._replace(text=next(texts)), reason=next(texts)) for item in held]
 
 
 def _may_break(rules: Sequence[HeldRule], parts: Sequence[ToolCall]) -> list[HeldRule]:
     """The rules that these calls may break, by a quick search."""
     texts_of: dict[tuple[str, ...], str] = {}
+    unread_of: dict[tuple[str, ...], str] = {}
     found = []
     for rule in rules:
         check = rule.check
@@ -135,66 +154,62 @@ def _may_break(rules: Sequence[HeldRule], parts: Sequence[ToolCall]) -> list[Hel
         text = texts_of.get(tools)
         if text is None:
             text = texts_of[tools] = "\n".join(texts_at(parts, check.where))
-        may_match = bool(text) and (rule.screen is None or rule.screen.may_match((text,)))
-        if may_match or (rule.holds_on_error and unread_part(parts, check.where)):
+        if bool(text) and (rule.screen is None or rule.screen.may_match((text,))):
             found.append(rule)
+        elif rule.holds_on_error:
+            if tools not in unread_of:
+                unread_of[tools] = unread_part(parts, check.where)
+            if unread_of[tools]:
+                found.append(rule)
     return found
 
 
-_Findings = tuple[list[Broken], list[tuple[HeldRule, str]], set[SkillName]]
-
-
 def _run_checks(
-    rules: Sequence[HeldRule], parts: Sequence[ToolCall], text: str, conversation: Conversation, limit_s: float, findings: _Findings
-) -> None:
-    """Run the checks until the time is over: all patterns at once, then the others one by one with equal shares. Blocks."""
-    broken, failed, checked = findings
-    until = time.monotonic() + limit_s
+    rules: Sequence[HeldRule], parts: Sequence[ToolCall], text: str, conversation: Conversation, limit_s: float
+) -> _Findings:
+    """Run the checks until their processor time is over: all patterns at once, then the others one by one with equal shares.
+    Blocks."""
+    findings = _Findings([], {}, {})
+    until, stuck_at = work_clock() + limit_s, time.monotonic() + wall_limit_s(limit_s)
 
-    def note(rule: HeldRule, outcome: Outcome | None, reason: str) -> None:
-        if outcome is Outcome.FAIL:
-            broken.append(Broken(rule, _breaking_calls(rule.check, parts, until), reason))
-        elif outcome is None:
-            failed.append((rule, reason))
-        checked.add(rule.name)
+    def note(rule: HeldRule, finding: Finding) -> None:
+        if finding.outcome is Outcome.FAIL:
+            findings.broken.append(HeldCalls(rule, _breaking_calls(rule.check, parts, until), finding.reason))
+        elif finding.has_failed:
+            findings.failed[rule.name] = finding.reason
+        elif finding.is_undecided:
+            findings.undecided[rule.name] = finding.reason
 
     patterns = [rule for rule in rules if isinstance(rule.check, PatternCheck)]
     others = [rule for rule in rules if not isinstance(rule.check, PatternCheck)]
     try:
         found = examine_all([rule.check for rule in patterns], parts, limit_s / 2 if others else limit_s)
         for rule, finding in zip(patterns, found, strict=True):
-            note(rule, *_outcome(finding))
+            note(rule, finding)
     except Exception as error:  # noqa: BLE001 - an unexpected error in a check must not lose the answer
-        failed += [(rule, f"{type(error).__name__}: {error}") for rule in patterns if rule.name not in checked]
-        checked.update(rule.name for rule in patterns)
+        seen = {one.rule.name for one in findings.broken}
+        findings.failed.update((rule.name, f"{type(error).__name__}: {error}") for rule in patterns if rule.name not in seen)
     for index, rule in enumerate(others):
-        left = (until - time.monotonic()) / (len(others) - index)
-        if left <= 0:
-            return
+        left = (until - work_clock()) / (len(others) - index)
+        if left <= 0 or time.monotonic() > stuck_at:
+            findings.failed[rule.name] = f"the time limit of {limit_s:g} s for all checks was over before it ran"
+            continue
         try:
-            note(rule, *_run_check(rule.check, parts, text, conversation, min(left, _CHECK_LIMIT_S)))
+            note(rule, _run_check(rule.check, parts, text, conversation, min(left, _CHECK_LIMIT_S)))
         except Exception as error:  # noqa: BLE001 - as above
-            failed.append((rule, f"{type(error).__name__}: {error}"))
-            checked.add(rule.name)
+            findings.failed[rule.name] = f"{type(error).__name__}: {error}"
+    return findings
 
 
-def _run_check(
-    check: Check, parts: Sequence[ToolCall], text: str, conversation: Conversation, limit_s: float
-) -> tuple[Outcome | None, str]:
-    """Run a check. Returns its outcome, None if it could not be run, and the reason."""
+def _run_check(check: Check, parts: Sequence[ToolCall], text: str, conversation: Conversation, limit_s: float) -> Finding:
     match check:
         case SchemaCheck() if documents_at(parts, check.where) is None:
-            return Outcome.PASS, ""
+            return Finding(Outcome.PASS, "")
         case ProgramCheck():
             answer = (*((Text(text),) if text else ()), *parts)
         case _:
             answer = tuple(parts)
-    return _outcome(examine(check, answer, limit_s, conversation=conversation))
-
-
-def _outcome(finding: Finding) -> tuple[Outcome | None, str]:
-    is_not_run = finding.outcome is Outcome.UNKNOWN and finding.score is None
-    return (None if is_not_run else finding.outcome), finding.reason
+    return examine(check, answer, limit_s, conversation=conversation)
 
 
 def _breaking_calls(check: Check, parts: Sequence[ToolCall], until: float) -> frozenset[int]:
@@ -204,7 +219,7 @@ def _breaking_calls(check: Check, parts: Sequence[ToolCall], until: float) -> fr
         return all_calls
     found = []
     for index, part in enumerate(parts):
-        left = until - time.monotonic()
+        left = until - work_clock()
         if left <= 0:
             return all_calls
         if texts_at([part], check.where) and examine(check, [part], min(left, _CHECK_LIMIT_S)).outcome is Outcome.FAIL:

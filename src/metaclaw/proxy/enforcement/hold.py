@@ -169,7 +169,7 @@ class Hold:
         self._sender = ResponseSender(builder, client, self._attempts)
         self._retries = Retries(builder, opener, self._sender, self._attempts, self._judge)
         self.failed: list[tuple[HeldRule, str]] = []
-        """Rules whose check could not be run, and why."""
+        """Rules whose check could not be run and that let the calls pass, and why."""
 
     async def answer(self, opened: OpenedAnswer) -> bytes:
         """Send the answer except its tail, and return the tail."""
@@ -200,7 +200,7 @@ class Hold:
             facts = stream.facts()
             calls = stream.hold.calls
             ruling = await self._judge(calls, self._text_for_programs(calls))
-            if ruling.broken:
+            if ruling.held:
                 return await self._retry_stream(stream, calls, ruling)
             stream.release_held()
         return stream.finish(facts)
@@ -223,7 +223,7 @@ class Hold:
         body = builder.provider_bytes
         calls = whole_calls(wire, body) if has_call_mark(wire, body) else []
         ruling = await self._judge(calls, self._text_for_programs(calls)) if calls else Ruling()
-        if not ruling.broken:
+        if not ruling.held:
             return await relay(builder, opened, self._client)
         builder.streamed = False
         self._sender.headers = raw_headers(opened.headers)
@@ -241,7 +241,7 @@ class Hold:
         if not request.stream:
             completion = collect([delta async for delta in deltas])
             attempt = await self._retries.judge_rendered(opened, sent, completion, began)
-            return await self._retries.whole(request) if attempt.is_broken else self._sender.finish_whole(completion, request)
+            return await self._retries.whole(request) if attempt.is_held else self._sender.finish_whole(completion, request)
         self._sender.headers = [*SSE_HEADERS]
         writer = wire_format(builder.incoming.wire).writer(request)
         received = ReceivedDeltas()
@@ -250,15 +250,15 @@ class Hold:
             await linger(opened.reply.chunks())
         completion = collect(received.all)
         attempt = await self._retries.judge_rendered(opened, sent, completion, began)
-        if attempt.is_broken:
+        if attempt.is_held:
             return await self._retries.streaming(writer)
         return await self._sender.finish_stream(writer, received.waiting, end_of(completion))
 
     async def _judge(self, calls: Sequence[HeldCall], text: str) -> Ruling:
         ruling = await self._enforcer.judge.judge(self._rules, calls, text, self._conversation() if self._has_programs() else None)
-        for rule, reason in ruling.failed:
+        for rule, reason in (*ruling.passed, *((one.rule, one.reason) for one in ruling.held if not one.is_checked)):
             log.warning("check_failed rule=%s turn=%s reason=%s", rule.name, self._builder.id, reason)
-        self.failed += ruling.failed
+        self.failed += ruling.passed
         return ruling
 
     def _text_for_programs(self, calls: Sequence[HeldCall]) -> str:

@@ -160,22 +160,22 @@ class Retries:
 
         while (body := self.attempts.next_body()) is not None:
             received = ReceivedDeltas()
-            self.builder.enforced = tuple(self.attempts.broken_rules())  # before the head is sent with the next text
+            self.builder.enforced = tuple(self.attempts.held_rules())  # before the head is sent with the next text
             try:
                 await self._attempt(body, receive)
             except (UpstreamError, WireError) as error:
                 return await self._stop_stream(writer, str(error))
-            if not self.attempts.last.is_broken:
+            if not self.attempts.last.is_held:
                 self._settle(HoldEnd.COMPLIED)
                 if self.attempts.is_empty():
-                    await self.sender.say(writer, TextDelta(silence_text(self.attempts.broken_rules(), self.builder.id)))
+                    await self.sender.say(writer, TextDelta(silence_text(self.attempts.held_rules(), self.builder.id)))
                 return await self._release(writer, received.waiting)
         if not self.attempts.warns:
             return await self._stop_stream(writer, "")
         last = deltas_of(self.attempts.last.completion)
         waiting = received.waiting or [delta for delta in last if isinstance(delta, ToolCallDelta)]
         self._settle(HoldEnd.WARNED)
-        await self.sender.say(writer, TextDelta(self._break() + warning_text(self.attempts.last.ruling.broken) + _BREAK))
+        await self.sender.say(writer, TextDelta(self._break() + warning_text(self.attempts.last.ruling.held) + _BREAK))
         return await self._release(writer, waiting)
 
     async def whole(self, request: ChatRequest) -> bytes:
@@ -186,11 +186,9 @@ class Retries:
             except (UpstreamError, WireError) as error:
                 return self._stop_whole(request, str(error))
             last = self.attempts.last.completion
-            if not self.attempts.last.is_broken:
+            if not self.attempts.last.is_held:
                 self._settle(HoldEnd.COMPLIED)
-                said = (
-                    [Text(silence_text(self.attempts.broken_rules(), self.builder.id))] if self.attempts.is_empty() else last.parts
-                )
+                said = [Text(silence_text(self.attempts.held_rules(), self.builder.id))] if self.attempts.is_empty() else last.parts
                 return self.sender.finish_whole(self.attempts.merged(said, last.finish), request)
         if not self.attempts.warns:
             return self._stop_whole(request, "")
@@ -198,7 +196,7 @@ class Retries:
         last = self.attempts.last.completion
         words = [part for part in last.parts if not isinstance(part, ToolCall)]
         calls = [part for part in last.parts if isinstance(part, ToolCall)]
-        warning = Text(warning_text(self.attempts.last.ruling.broken))
+        warning = Text(warning_text(self.attempts.last.ruling.held))
         return self.sender.finish_whole(self.attempts.merged([*words, warning, *calls], last.finish), request)
 
     def deltas(self, opened: OpenedAnswer) -> AsyncIterator[Delta]:
@@ -267,7 +265,7 @@ class Retries:
         else:
             said, stream = self.builder.provider_bytes, opened.opening is not None
         attempt = Attempt(sent, said, stream, completion, calls, ruling, began)
-        if self.attempts.made or attempt.is_broken:
+        if self.attempts.made or attempt.is_held:
             self.attempts.made.append(attempt)
         return attempt
 
@@ -285,13 +283,13 @@ class Retries:
         return self.sender.finish_whole(merged, request)
 
     def _stop(self, trouble: str) -> str:
-        text = stop_text(self.attempts.broken_rules(), self.builder.id, len(self.attempts.made) - 1, trouble)
+        text = stop_text(self.attempts.held_rules(), self.builder.id, len(self.attempts.made) - 1, trouble)
         self._settle(HoldEnd.STOPPED, text, trouble)
         return text
 
     def _settle(self, end: HoldEnd, text: str = "", trouble: str = "") -> None:
         """Record the rules that held: for the ledger, for later requests, and for the response's header fields."""
-        self.builder.enforced = tuple(self.attempts.broken_rules())
+        self.builder.enforced = tuple(self.attempts.held_rules())
         self.builder.enforcement = self.attempts.enforcement(end, text, trouble)
 
     def _break(self) -> str:

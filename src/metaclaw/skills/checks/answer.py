@@ -1,20 +1,14 @@
-"""The input of checks: an answer's text, the JSON in it, its tool calls, and whether the person agreed to a deletion.
-
-Agreement is read in English, German, French, Spanish, Portuguese, Italian, Dutch, Russian, Chinese and Japanese, clause by clause.
-A clause that negates, asks, or only mentions deleting ("the delete button") is no agreement.
-"""
+"""The input of checks: an answer's text, the JSON in it, its tool calls, and what the person agreed to delete."""
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
-from typing import Final
 
 from metaclaw.domain.chat import Json, Message, Part, Role, Text, ToolCall, ToolResult, text_of
 from metaclaw.domain.check import Conversation, PatternCheck, Place, ToolClass, Where
 from metaclaw.skills.checks.calls import SeenCall, seen_calls, strings_in
 from metaclaw.skills.checks.commands import SeenText, code_texts, commands_of, names_operator
+from metaclaw.skills.checks.consent import deletion_consent
 from metaclaw.text import json_documents
 
 MAX_ANSWER_CHARS = 200_000
@@ -33,8 +27,9 @@ def size_of(answer: Sequence[Part]) -> int:
     )
 
 
-def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[str, Json]:
-    """The input of a program: the answer and the conversation before it, of a very long conversation only the end."""
+def program_input(answer: Sequence[Part], conversation: Conversation, *, has_consent: bool = True) -> dict[str, Json]:
+    """The input of a program: the answer and the conversation before it, of a very long conversation only the end. With
+    `has_consent`, also what the person agreed to delete, which takes a while to read."""
     messages: list[Json] = []
     room = _MOST_CONVERSATION_CHARS
     for entry in reversed([entry for message in conversation.messages for entry in _entries(message)]):
@@ -49,7 +44,7 @@ def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[st
     return {
         "messages": messages,
         "task": conversation.task,
-        "consent": _consent(conversation),
+        **({"consent": _consent(conversation)} if has_consent else {}),
         "text": text_of(answer),
         "calls": _calls_json(answer),
         "tools": tools,
@@ -58,12 +53,9 @@ def program_input(answer: Sequence[Part], conversation: Conversation) -> dict[st
 
 
 def _consent(conversation: Conversation) -> dict[str, Json]:
-    """Whether the person's last message agrees to a deletion, given the agent's message before it."""
-    places = [at for at, message in enumerate(conversation.messages) if message.role is Role.USER and text_of(message.parts)]
-    before = conversation.messages[: places[-1]] if places else ()
-    answers = (text_of(message.parts) for message in reversed(before) if message.role is Role.ASSISTANT)
-    is_given, refused = deletion_consent(conversation.task, next(filter(None, answers), None))
-    return {"to_delete": is_given, "refused": list[Json](refused)}
+    """What the person agreed to delete, and the clauses that forbid something."""
+    found = deletion_consent(conversation.messages or (Message(Role.USER, (Text(conversation.task),)),))
+    return {"to_delete": list[Json](found.to_delete), "refused": list[Json](found.refused)}
 
 
 def _entries(message: Message) -> Iterator[dict[str, Json]]:
@@ -169,63 +161,3 @@ def _texts_of(call: SeenCall, tools: Sequence[str], *, is_whole: bool, is_writte
 def _as_it_reads(call: SeenCall) -> str:
     """The arguments as written, and the texts in them without JSON's escapes."""
     return "\n".join((call.written, *strings_in(call.arguments), *call.texts))
-
-
-_MOST_CONSENT_CHARS: Final = 4_000
-_MOST_QUESTION_CHARS: Final = 300
-_QUESTION_MARK: Final = re.compile(r"[?？か]")
-
-_WORDS: Final = {
-    name: text.replace("\n", "")
-    for name, text in tomllib.loads((files("metaclaw.skills.checks") / "consent.toml").read_text(encoding="utf-8")).items()
-}
-_ABOUT: Final = re.compile(rf"(?i)\b(?:{_WORDS['about']})|{_WORDS['unspaced_verbs']}|удал|стере|消し|消さ")
-_VERB: Final = rf"(?:{_WORDS['verbs']})\b(?!\s*(?:{_WORDS['thing_behind']}))"
-_ASKED_FOR: Final = re.compile(
-    rf"(?i)\W*(?:(?:{_WORDS['before_verbs']})\W+)*{_VERB}"
-    rf"|.*\b(?:and|then|und|dann|et|puis|y|e|poi|en|please|bitte|you can|you may|du kannst|du darfst) (?:also |auch )?{_VERB}"
-    rf"|.*\b(?:{_WORDS['final_verbs']})\W*$|.*(?:{_WORDS['unspaced_verbs']})"
-)
-_NEGATION: Final = re.compile(rf"(?i)\b(?:{_WORDS['negation']})\b|{_WORDS['unspaced_negation']}")
-_WANTING: Final = re.compile(rf"(?i)\W*(?:{_WORDS['wanting']})")
-_AGREEMENT: Final = re.compile(rf"(?i)\W*(?:{_WORDS['agreement']})(?![^\W_]{{1}})")
-_UNSPACED_AGREEMENT: Final = re.compile(rf"\W*(?:{_WORDS['unspaced_agreement']})")
-_CODE_THINGS: Final = re.compile(rf"(?i)\b(?:{_WORDS['code_things']})\b")
-_STORED_THINGS: Final = re.compile(rf"(?i)\b(?:{_WORDS['stored_things']})\b|[\w-]+/|\w\.\w|\brm\b")
-_CLAUSE_END: Final = re.compile(
-    r"(?<=[.!?;:])\s+|(?<=[。！？])|[\n,;、，]|\s[-–—]\s|\b(?:but|aber|sondern|mais|pero|mas|(?<!doe )maar|но)\b|但"
-)
-
-
-def deletion_consent(text: str, asked: str | None) -> tuple[bool, tuple[str, ...]]:
-    """Whether the person's last message wants or allows a deletion, and its clauses that negate something. `asked` is the agent's
-    message before it, or None if it is not known."""
-    clauses = [clause.strip() for clause in _CLAUSE_END.split(text[-_MOST_CONSENT_CHARS:]) if clause.strip()]
-    refused = tuple(clause for clause in clauses if _NEGATION.search(clause))
-    if any(map(_asks_for_deleting, clauses)):
-        return True, refused
-    if not clauses or not _is_agreement(clauses[0]) or any(_ABOUT.search(clause) for clause in refused):
-        return False, refused
-    is_answer = asked is None or _asked_to_delete(asked[-_MOST_CONSENT_CHARS:])
-    if asked is None or not _QUESTION_MARK.search(asked):
-        is_answer = is_answer and all(map(_is_agreement, clauses))
-    return is_answer, refused
-
-
-def _asks_for_deleting(clause: str) -> bool:
-    if _NEGATION.search(clause) or (clause.endswith(("?", "？")) and not _WANTING.match(clause)):
-        return False
-    if _CODE_THINGS.search(clause) and not _STORED_THINGS.search(clause):
-        return False
-    return _ASKED_FOR.match(clause) is not None
-
-
-def _is_agreement(clause: str) -> bool:
-    is_question = clause.endswith(("?", "？"))
-    return not is_question and not _NEGATION.search(clause) and bool(_AGREEMENT.match(clause) or _UNSPACED_AGREEMENT.match(clause))
-
-
-def _asked_to_delete(text: str) -> bool:
-    """Whether a question in the text, with the words just before it, is about deleting; without a question, the end of the text."""
-    ends = [match.end() for match in _QUESTION_MARK.finditer(text)] or [len(text)]
-    return any(_ABOUT.search(text, max(0, end - _MOST_QUESTION_CHARS), end) for end in ends)

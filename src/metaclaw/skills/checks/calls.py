@@ -29,6 +29,8 @@ _ARGUMENT_KEYS: Final = ("args", "arguments", "parameters", "params", "input", "
 _BATCH_KEYS: Final = ("tool_uses", "tool_calls", "calls", "invocations", "steps", "actions", "tasks", "operations", "requests")
 _COMMAND_KEYS: Final = ("command", "cmd", "commands", "shellcommand", "commandline", "cmdline", "argv")
 _INPUT_KEYS: Final = ("script", "code", "chars", "input", "data", "text")
+_STDIN_KEYS: Final = ("stdin", "input", "standardinput")
+_STDIN_END: Final = "END-OF-STDIN"
 _ENVIRONMENT_KEYS: Final = ("env", "environment", "envvars", "environmentvariables")
 _PATH_KEYS: Final = (
     *("file_path", "path", "filePath", "filepath", "file", "filename", "target_file", "absolute_path", "notebook_path", "uri"),
@@ -87,14 +89,34 @@ def seen_calls(call: ToolCall) -> tuple[SeenCall, ...]:
 
 
 def decoded(arguments: str) -> Json:
-    """A call's arguments, encoded once or twice; if they are not JSON, repaired as a client may do, else as written."""
+    """A call's arguments, encoded once or twice; if they are not JSON, repaired as a client may do, else as written. Of a key that
+    occurs twice, both values count, because it is not known which one the client takes."""
     try:
-        found: Json = json.loads(arguments, strict=False)
+        found: Json = json.loads(arguments, strict=False, object_pairs_hook=_merged)
     except RecursionError:
         return arguments
     except ValueError:
         return _repaired(arguments)
     return decoded(found) if isinstance(found, str) and found.lstrip().startswith("{") else found
+
+
+def _merged(pairs: list[tuple[str, Json]]) -> Json:
+    found: dict[str, Json] = {}
+    for key, value in pairs:
+        found[key] = _both(found[key], value) if key in found else value
+    return found
+
+
+def _both(first: Json, second: Json) -> Json:
+    match first, second:
+        case str(), str():
+            return f"{first}\n{second}"
+        case dict(), dict():
+            return _merged([*first.items(), *second.items()])
+        case list(), list():
+            return [*first, *second]
+        case _:
+            return "\n".join([*strings_in(first), *strings_in(second)]) or second
 
 
 def _repaired(arguments: str) -> Json:
@@ -145,8 +167,26 @@ def _walk(name: str, written: str, arguments: Json, depth: int) -> Iterator[Seen
     elif kind is ToolClass.EDIT and (cells := tuple(text for text in call.texts if _NOTEBOOK_CELL.match(text))):
         yield SeenCall("python", "", None, ToolClass.SHELL, tuple(cell.partition("\n")[2] for cell in cells))
     if kind is None and isinstance(arguments, dict) and depth < _MOST_DEPTH:
-        for inner_name, inner in _wrapped(arguments):
+        wrapped = [*_wrapped(arguments)]
+        known = [inner for _, inner in wrapped]
+        nested = [(_NAMES_OF[kind], inner) for inner in _nested(arguments) if (kind := tool_class(name, inner)) in _NAMES_OF]
+        for inner_name, inner in (*wrapped, *((inner_name, inner) for inner_name, inner in nested if inner not in known)):
             yield from _walk(inner_name, json.dumps(inner, ensure_ascii=False), inner, depth + 1)
+
+
+_NAMES_OF: Final = {ToolClass.SHELL: "shell", ToolClass.EDIT: "edit"}
+
+
+def _nested(value: Json, depth: int = 0) -> Iterator[dict[str, Json]]:
+    """The objects inside a value, also those that are written as text."""
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = decoded(value)
+        value = [value] if isinstance(value, dict) else None
+    inner = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    for one in inner if depth < _MOST_DEPTH else ():
+        if isinstance(one, dict):
+            yield one
+        yield from _nested(one, depth + 1)
 
 
 def _wrapped(arguments: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
@@ -208,6 +248,9 @@ def _commands(arguments: Json) -> list[str]:
     if values and isinstance(values[0], str) and isinstance(more, list):
         values[0] = [values[0], *more]
     commands = [line for value in values for line in _lines(value)] or _lines(list(strings_in(arguments)), is_argv=False)
+    fed = next((text for key in _STDIN_KEYS if key in by_key and isinstance(text := by_key[key], str)), "") if values else ""
+    if fed and fed not in values:
+        commands[-1] += f" <<'{_STDIN_END}'\n{fed}\n{_STDIN_END}"
     variables = next((value for key in _ENVIRONMENT_KEYS if isinstance(value := by_key.get(key), dict)), {})
     return [
         *(f"{key}={shlex.quote(value)}" for key, value in variables.items() if isinstance(value, str) and key.isidentifier()),
@@ -223,8 +266,10 @@ def plain_key(key: str) -> str:
 
 def _lines(value: Json, *, is_argv: bool = True) -> list[str]:
     if isinstance(value, str):
-        listed = decoded(value) if value.lstrip().startswith("[") else None
-        return _lines(listed) if isinstance(listed, list) and listed else [_unwrapped(value)]
+        inner = decoded(value) if value.lstrip().startswith(("[", '{"')) else None
+        if isinstance(inner, dict):
+            return _commands(inner) or [value]
+        return _lines(inner) if isinstance(inner, list) and inner else [_unwrapped(value)]
     words = [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
     if not words:
         return []

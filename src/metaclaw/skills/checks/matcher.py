@@ -3,7 +3,8 @@
 This file is the script of that process and imports nothing else of MetaClaw. It reads one JSON object per line and answers with
 one. For a pattern it answers with the places where it is found and the number of its parts that are found; for documents with the
 first fault of each. Several patterns in one task share a list of texts, by number. Each pattern gets a short time first; those that
-need more share the rest, so that a slow pattern does not delay the others.
+need more share the rest, so that a slow pattern does not delay the others. All limits are processor time of this process: a task
+that waits for a processor loses nothing.
 """
 
 import json
@@ -11,6 +12,7 @@ import re
 import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -23,21 +25,30 @@ _GROUP = "(?P<"
 def main() -> int:
     """Answer until standard input ends."""
     _limit(int(sys.argv[1]))
+    signal.signal(signal.SIGPROF, _interrupt)
     for line in sys.stdin:
+        began = time.process_time()
         task = json.loads(line)
+        reply: dict[str, object]
         try:
             reply = {"found": _answer(task)}
+        except _LateError:
+            reply = {"found": None}
         except Exception as error:  # noqa: BLE001 - libraries raise various classes for a reference that cannot be resolved
             reply = {"error": f"{type(error).__name__}: {error}"[:300]}
+        reply["work_s"] = time.process_time() - began
         sys.stdout.write(json.dumps(reply) + "\n")
         sys.stdout.flush()
     return 0
 
 
 def _answer(task: dict[str, Any]) -> object:
+    limit_s = task["limit_s"]
     if "patterns" in task:
-        return _match_all(task["patterns"], task["texts"], time.monotonic() + task["limit_s"])
-    return match(task["pattern"], task["texts"]) if "pattern" in task else validate(task["schema"], task["documents"])
+        return _match_all(task["patterns"], task["texts"], time.process_time() + limit_s)
+    if "pattern" in task:
+        return _limited(limit_s, lambda: match(task["pattern"], task["texts"]))
+    return _limited(limit_s, lambda: validate(task["schema"], task["documents"]))
 
 
 class _LateError(Exception):
@@ -46,14 +57,13 @@ class _LateError(Exception):
 
 def _match_all(patterns: list[Any], texts: list[str], until: float) -> list[object]:
     """The result of each pattern, or its error; None for a pattern that took too long."""
-    signal.signal(signal.SIGALRM, _interrupt)
     found: list[object] = [None] * len(patterns)
     waiting = list(range(len(patterns)))
     for is_last in (False, True):
         late: list[int] = []
         for turn, place in enumerate(waiting):
             pattern, places = patterns[place]
-            share = (until - time.monotonic()) / (len(waiting) - turn) if is_last else _FIRST_S
+            share = (until - time.process_time()) / (len(waiting) - turn) if is_last else _FIRST_S
             try:
                 found[place] = _match_or_error(pattern, [texts[at] for at in places], share)
             except _LateError:
@@ -66,16 +76,21 @@ def _interrupt(number: int, frame: object) -> None:
     raise _LateError
 
 
-def _match_or_error(pattern: str, texts: list[str], limit_s: float) -> object:
-    """The result of one pattern. Raises _LateError after `limit_s`, because `re` handles signals during a search."""
+def _limited(limit_s: float, task: Callable[[], object]) -> object:
+    """The result of a task. Raises _LateError after `limit_s` of processor time; `re` handles signals during a search."""
     if limit_s <= 0:
         raise _LateError
+    signal.setitimer(signal.ITIMER_PROF, limit_s)
     try:
-        signal.setitimer(signal.ITIMER_REAL, limit_s)
-        try:
-            return match(pattern, texts)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        return task()
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _match_or_error(pattern: str, texts: list[str], limit_s: float) -> object:
+    """The result of one pattern, or its error. Raises _LateError after `limit_s`."""
+    try:
+        return _limited(limit_s, lambda: match(pattern, texts))
     except _LateError:
         raise
     except Exception as error:  # noqa: BLE001 - the other patterns must get their answer

@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any
 
 PASSED, FAILED, NOT_CONCERNED, CRASHED, NO_SANDBOX, TIMED_OUT = 0, 1, 2, 70, 71, 1_000
-REQUEST = struct.Struct("=dI")
-"""Seconds a run may take, MiB of memory it may use."""
-REPLY = struct.Struct("=i")
-"""Exit status, negative for a signal; `TIMED_OUT` if the run was killed after its time."""
+REQUEST = struct.Struct("=ddI")
+"""Processor seconds and seconds that a run may take, MiB of memory it may use."""
+REPLY = struct.Struct("=id")
+"""Exit status, negative for a signal; `TIMED_OUT` if the run was ended after its time. The processor seconds it took."""
 
 _MIB = 1024 * 1024
 _PRELOADED = (
@@ -81,42 +81,46 @@ def main() -> int:
             request, files, _, _ = socket.recv_fds(control, REQUEST.size, 3)
             if len(request) < REQUEST.size or len(files) < 3:
                 return 0
-            seconds, memory_mib = REQUEST.unpack(request)
+            work_s, wall_s, memory_mib = REQUEST.unpack(request)
             child = os.fork()
             if child == 0:
                 control.close()
-                os._exit(_run(libc, files, seconds, memory_mib))
+                os._exit(_run(libc, files, work_s, memory_mib))
             for file in files:
                 os.close(file)
-            status = _wait(child, seconds, control)
-            if status is None:
+            reply = _wait(child, wall_s, control)
+            if reply is None:
                 return 0
-            control.sendall(REPLY.pack(status))
+            control.sendall(reply)
 
 
-def _wait(child: int, seconds: float, control: socket.socket) -> int | None:
-    """The exit status of a run, which is killed after its time; None if the client is gone."""
+def _wait(child: int, wall_s: float, control: socket.socket) -> bytes | None:
+    """The reply about a run, which is killed after `wall_s`; None if the client is gone."""
     ended = os.pidfd_open(child)
     try:
-        ready, _, _ = select.select([ended, control.fileno()], [], [], seconds)
+        ready, _, _ = select.select([ended, control.fileno()], [], [], wall_s)
         if ended not in ready:
             os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
-        if ended in ready:
-            return os.waitstatus_to_exitcode(status)
-        return None if ready else TIMED_OUT
+        _, status, usage = os.wait4(child, 0)
+        if ready and ended not in ready:
+            return None
+        code = os.waitstatus_to_exitcode(status) if ready else TIMED_OUT
+        is_late = code in (-signal.SIGPROF, -signal.SIGXCPU)
+        return REPLY.pack(TIMED_OUT if is_late else code, usage.ru_utime + usage.ru_stime)
     finally:
         os.close(ended)
 
 
-def _run(libc: ctypes.CDLL, files: list[int], seconds: float, memory_mib: int) -> int:
+def _run(libc: ctypes.CDLL, files: list[int], work_s: float, memory_mib: int) -> int:
     """Run the task in the first file, in a fork, and return its exit status."""
     libc.prctl(_SET_DEATH_SIGNAL, ctypes.c_ulong(signal.SIGKILL))
     os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)
     os.closerange(3, 64)
-    _limit(int(seconds) + 2, memory_mib)
+    # The timer ends the run after its processor time. RLIMIT_CPU counts whole seconds; it is for a program that ignores the signal.
+    signal.setitimer(signal.ITIMER_PROF, work_s)
+    _limit(int(work_s) + 2, memory_mib)
     with open(0, "rb") as given:
         task = json.loads(given.read())
     try:

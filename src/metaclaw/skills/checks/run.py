@@ -30,7 +30,6 @@ from metaclaw.skills.checks.workers import WORKERS, ProgramResult, WorkerError, 
 LIMIT_S = 5.0
 _NO_CONVERSATION: Final = Conversation()
 _MOST_REASON_CHARS: Final = 300
-_GRACE_S: Final = 0.3
 # A pattern without groups, alternatives, and repetitions except of one character a fixed number of times: it takes linear time.
 _PLAIN = re.compile(
     r"(?:\(\?i\))?(?:(?:[^\\()\[\]{}*+?|^$]|\\[^0-9A-Za-z]|\\[dDwWsS]|\[\^?[^\[\]\\]+\])(?:\{\d{1,2}\})?|\\[bBAZ]|[\^$])+"
@@ -38,7 +37,7 @@ _PLAIN = re.compile(
 
 
 def run_check(check: Check, answer: Sequence[Part], conversation: Conversation = _NO_CONVERSATION) -> Outcome:
-    """Whether an answer passes a check. Blocks for up to `LIMIT_S`: call it from a thread."""
+    """Whether an answer passes a check, which may take `LIMIT_S` of processor time. Blocks: call it from a thread."""
     return examine(check, answer, conversation=conversation).outcome
 
 
@@ -54,7 +53,7 @@ def examine(
     ordinary words, and a score below 1 becomes 0."""
     is_of_calls = isinstance(check, PatternCheck) and check.where.place is Place.CALLS
     if (most := MAX_CALL_CHARS if is_of_calls else MAX_ANSWER_CHARS) < _size_for(check, answer):
-        return _unknown(f"the answer has more than {most} characters")
+        return _undecided(f"the answer has more than {most} characters")
     try:
         match check:
             case PatternCheck():
@@ -124,8 +123,8 @@ def _match_together(checks: Sequence[Check], answer: Sequence[Part], limit_s: fl
     patterns: list[Json] = [[check.pattern, [texts[text.text] for text in seen]] for _, check, seen in wanted]
     found: Any
     try:
-        task: dict[str, Json] = {"texts": list[Json](texts), "patterns": patterns, "limit_s": limit_s}
-        found = ask_matcher(task, limit_s + _GRACE_S) or [None] * len(wanted)
+        task: dict[str, Json] = {"texts": list[Json](texts), "patterns": patterns}
+        found = ask_matcher(task, limit_s) or [None] * len(wanted)
     except (OSError, ValueError, WorkerError):
         return {}
     return {
@@ -139,7 +138,7 @@ def _if_read(check: PatternCheck, answer: Sequence[Part], finding: Finding) -> F
     if finding.outcome is not Outcome.PASS or check.must_match:
         return finding
     unread = unread_part(answer, check.where)
-    return _unknown(f"a command could not be read: {unread}") if unread else finding
+    return _undecided(f"a command could not be read: {unread}") if unread else finding
 
 
 def _of_together(check: PatternCheck, seen: Sequence[SeenText], matches: Any, limit_s: float) -> Finding:
@@ -151,10 +150,9 @@ def _of_together(check: PatternCheck, seen: Sequence[SeenText], matches: Any, li
 def _match(check: PatternCheck, answer: Sequence[Part], limit_s: float, *, is_strict: bool) -> Finding:
     seen = pattern_texts(answer, check)
     if not seen:
-        unread = unread_part(answer, check.where)
-        return _unknown(
-            f"a command could not be read: {unread}" if unread else f"there is nothing to look at in the {check.where.place}"
-        )
+        if unread := unread_part(answer, check.where):
+            return _undecided(f"a command could not be read: {unread}")
+        return _unknown(f"there is nothing to look at in the {check.where.place}")
     texts = [text.text for text in seen]
     found: Any
     try:
@@ -216,10 +214,11 @@ def _partly(earned: dict[str, int]) -> float:
 
 def _run(check: ProgramCheck, answer: Sequence[Part], conversation: Conversation, limit_s: float) -> Finding:
     if not check.approved:
-        return _unknown("the program waits for a person to agree to it")
+        return _undecided("the program waits for a person to agree to it")
     if sys.platform != "linux":
         return _failed("programs are run on Linux only, where there is a sandbox for them")
-    result = run_program(check.source, program_input(answer, conversation), limit_s)
+    given = program_input(answer, conversation, has_consent="consent" in check.source)
+    result = run_program(check.source, given, limit_s)
     layers, _, said = result.output.partition("\n")
     if result.status in (program_server.PASSED, program_server.FAILED) and layers:
         return _judged(result, layers, said)
@@ -259,6 +258,10 @@ def _last_object(output: str) -> dict[str, object] | None:
 
 def _unknown(reason: str) -> Finding:
     return Finding(Outcome.UNKNOWN, reason)
+
+
+def _undecided(reason: str) -> Finding:
+    return Finding(Outcome.UNKNOWN, reason, is_undecided=True)
 
 
 def _failed(reason: str) -> Finding:

@@ -308,6 +308,8 @@ def scripts_in(texts: Sequence[str]) -> Iterator[str]:
     for at, text in enumerate(texts):
         if (text in options or ("-c" in options and _SHORT_SCRIPT_OPTION.fullmatch(text))) and at + 1 < len(texts):
             yield texts[at + 1]
+        elif text.startswith("--") and "=" in text and text.partition("=")[0] in options:
+            yield text.partition("=")[2]
         elif program_name(text) in SHELLS:
             option = next((i for i in range(at + 1, min(at + 8, len(texts))) if _SCRIPT_OPTION.fullmatch(texts[i])), None)
             if option is not None and option + 1 < len(texts):

@@ -1,4 +1,8 @@
-"""Worker processes that run checks: started when needed, reused, and replaced when they end; at most one of a kind per core."""
+"""Worker processes that run checks: started when needed, reused, and replaced when they end; at most one of a kind per core.
+
+The limit of a check counts its processor time, not the time for which it waits for a worker or a processor. `wall_limit_s` ends
+checks that do nothing.
+"""
 
 import atexit
 import contextlib
@@ -26,6 +30,21 @@ _MAX_OUTPUT_BYTES: Final = 64 * 1024
 _MEMORY_MIB: Final = 512
 _GRACE_S: Final = 5.0
 WORKERS: Final = os.cpu_count() or 1
+_spent = threading.local()
+
+
+def work_clock() -> float:
+    """The processor time of this thread and of what workers did for it, in seconds."""
+    return time.thread_time() + getattr(_spent, "work_s", 0.0)
+
+
+def _spend(work_s: float) -> None:
+    _spent.work_s = getattr(_spent, "work_s", 0.0) + work_s
+
+
+def wall_limit_s(limit_s: float) -> float:
+    """How long a check with this limit of processor time may take on a busy machine."""
+    return 2.0 + 10.0 * limit_s
 
 
 class WorkerError(Exception):
@@ -34,7 +53,7 @@ class WorkerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """The result of a program: its exit status (negative for a signal; None if it ran out of time), and what it printed."""
+    """The result of a program: its exit status (negative for a signal; None if it took too long), and what it printed."""
 
     status: int | None
     output: str
@@ -61,20 +80,22 @@ class Matcher:
             env={},
             start_new_session=True,
         )
+        self.pid = self._child.pid
 
     def ask(self, task: dict[str, Json], limit_s: float) -> Json:
-        """Return the result of a task. Raises TimeoutError if it takes too long, ValueError if the check is invalid, WorkerError if
-        the process ended. Blocks."""
+        """Return the result of a task; None if it takes too long. Raises TimeoutError if the process is stuck, ValueError if the
+        check is invalid, WorkerError if the process ended. Blocks."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:
-            _write_all(self._child.stdin.fileno(), json.dumps(task).encode() + b"\n")
-            line = _read_line(self._child.stdout.fileno(), time.monotonic() + limit_s)
+            _write_all(self._child.stdin.fileno(), json.dumps({**task, "limit_s": limit_s}).encode() + b"\n")
+            line = _read_line(self._child.stdout.fileno(), time.monotonic() + wall_limit_s(limit_s))
         except OSError as error:
             raise WorkerError(str(error)) from error
         if line is None:
             raise TimeoutError
         reply = json.loads(line)
+        _spend(reply["work_s"])
         if "error" in reply:
             raise ValueError(reply["error"])
         found: Json = reply["found"]
@@ -118,15 +139,17 @@ class ProgramServer:
         content = json.dumps({"source": source, "answer": answer}).encode()
         with _memory_file(content) as task, _memory_file() as output, _memory_file() as errors:
             try:
-                request = program_server.REQUEST.pack(limit_s, _MEMORY_MIB)
+                wall_s = wall_limit_s(limit_s)
+                request = program_server.REQUEST.pack(limit_s, wall_s, _MEMORY_MIB)
                 socket.send_fds(self._control, [request], [task, output, errors])
-                self._control.settimeout(limit_s + _GRACE_S)
+                self._control.settimeout(wall_s + _GRACE_S)
                 reply = self._control.recv(program_server.REPLY.size)
             except OSError as error:
                 raise WorkerError(str(error)) from error
             if len(reply) < program_server.REPLY.size:
                 raise WorkerError("it ended")
-            (status,) = program_server.REPLY.unpack(reply)
+            status, work_s = program_server.REPLY.unpack(reply)
+            _spend(work_s)
             return ProgramResult(None if status == program_server.TIMED_OUT else status, _read(output), _read(errors))
 
     def close(self) -> None:
