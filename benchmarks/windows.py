@@ -91,7 +91,7 @@ class SimClock:
 class Keyboard:
     """A source that the simulator speaks through."""
 
-    name, hears_all, is_screen = "input", True, True
+    name, hears_all, is_screen = "input", True, False
 
     async def follow(self, report: InputReport) -> None:
         """Nothing comes by itself."""
