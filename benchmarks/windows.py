@@ -91,7 +91,7 @@ class SimClock:
 class Keyboard:
     """A source that the simulator speaks through."""
 
-    name, hears_all, tells_after_s = "input", True, 0.0
+    name, hears_all, is_screen = "input", True, False
 
     async def follow(self, report: InputReport) -> None:
         """Nothing comes by itself."""
@@ -131,7 +131,7 @@ class Ours:
         zone = self._zone
         self._traffic = Traffic(clock=self._clock.monotonic)
         self._windows = ScheduledWindows(
-            habits=Habits(idle_s=30 * MINUTE_S, least_s=MINUTE_S, zone=zone, clock=self._clock),
+            habits=Habits(idle_s=30 * MINUTE_S, least_s=MINUTE_S, clock=self._clock),
             traffic=self._traffic,
             sources=[Keyboard()],
             sleep=SleepHours([sleep_range("23:00-07:00")], zone),

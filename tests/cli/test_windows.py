@@ -82,12 +82,13 @@ def test_without_a_proxy_it_says_how_to_start_one() -> None:
     assert "metaclaw start" in done.err
 
 
-def test_consent_needs_a_google_calendar(home: Path) -> None:
+def test_consent_needs_a_calendar_that_asks_for_it(home: Path) -> None:
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text('[[schedule.calendars]]\nkind = "ics"\nurl = "/tmp/me.ics"\n')
-    done = metaclaw("windows", "connect")
-    assert done.code == 2
-    assert "no calendar 1 of kind google" in done.err
+    for number, words in (("1", "is of kind ics, which needs no consent"), ("2", "schedule.calendars has no calendar 2")):
+        done = metaclaw("windows", "connect", number)
+        assert done.code == 2
+        assert words in done.err
 
 
 def test_nobody_who_consents_is_said(home: Path) -> None:

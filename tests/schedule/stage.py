@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from metaclaw.config import sleep_range
-from metaclaw.schedule.forecast import Habits, History, Survival, hour_of_week
+from metaclaw.schedule.forecast import Habits, History
 from metaclaw.schedule.input import Inactivity, InputReport
 from metaclaw.schedule.presence import Presence, Reading, SleepHours, Traffic, WindowRules
 from metaclaw.schedule.training_windows import ScheduledWindows
@@ -16,22 +16,14 @@ NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)  # a Wednesday
 VIENNA = ZoneInfo("Europe/Vienna")
 
 
-def add_spell(history: History, began: datetime, length: timedelta) -> None:
-    history.add_all(began, [length.total_seconds()])
-
-
 def is_empty(history: History) -> bool:
-    return not any(any(row) for row in history.counts)
+    return not any(history.counts)
 
 
-def survival_of(history: History, began: datetime) -> Survival:
-    return history.survival_at(hour_of_week(began))
-
-
-def chance_to_last(survival: Survival, idle_s: float, more_s: float) -> float:
+def chance_to_last(history: History, idle_s: float, more_s: float) -> float:
     """The probability that a spell of `idle_s` lasts `more_s` longer; Lindy's rule counts as one spell."""
     idle_s = max(idle_s, 1.0)
-    here, there = survival.evidence(idle_s), survival.evidence(idle_s + more_s)
+    here, there = history.evidence(idle_s), history.evidence(idle_s + more_s)
     return (there + idle_s / (idle_s + more_s)) / (here + 1.0)
 
 
@@ -62,8 +54,8 @@ class ScriptedSource:
 
     hears_all = True
 
-    def __init__(self, name: str = "input", tells_after_s: float = 0.0) -> None:
-        self.name, self.tells_after_s = name, tells_after_s
+    def __init__(self, name: str = "input", *, is_screen: bool = False) -> None:
+        self.name, self.is_screen = name, is_screen
         self.report: InputReport | None = None
 
     async def follow(self, report: InputReport) -> None:
@@ -107,7 +99,7 @@ class Stage:
         cooldown_minutes: float = 1,
         history: History | None = None,
         has_keyboard: bool = True,
-        tells_after_s: float = 0.0,
+        has_screen: bool = False,
         clock: HandClock | None = None,
     ) -> None:
         self.clock = HandClock() if clock is None else clock
@@ -115,14 +107,15 @@ class Stage:
         self.changes: list[bool] = []
         self.traffic = Traffic(clock=self.clock.monotonic)
         self.calendar, self.neighbour = Saying(), Objector()
-        self.habits = Habits(
-            idle_s=idle_minutes * 60, least_s=least_minutes * 60, zone=lambda: VIENNA, clock=self.clock, history=history
-        )
+        self.habits = Habits(idle_s=idle_minutes * 60, least_s=least_minutes * 60, clock=self.clock, history=history)
         ranges = [sleep_range(text) for text in sleep]
         self.windows = ScheduledWindows(
             habits=self.habits,
             traffic=self.traffic,
-            sources=[ScriptedSource(tells_after_s=tells_after_s)] if has_keyboard else [],
+            sources=[
+                *([ScriptedSource()] if has_keyboard else []),
+                *([ScriptedSource("screen", is_screen=True)] if has_screen else []),
+            ],
             sleep=SleepHours(ranges, lambda: VIENNA) if ranges else None,
             calendars=[self.calendar],
             machine_load=self.neighbour,
@@ -135,6 +128,10 @@ class Stage:
     @property
     def keyboard(self) -> Inactivity:
         return self.windows.inputs[0]
+
+    @property
+    def screen(self) -> Inactivity:
+        return self.windows.inputs[-1]
 
     @property
     def is_open(self) -> bool:

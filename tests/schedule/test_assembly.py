@@ -1,5 +1,6 @@
 """The scheduler put together from the configuration."""
 
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from metaclaw.config import Config, load
 from metaclaw.domain.turn import TurnKind
 from metaclaw.schedule import ManualWindows, ScheduledWindows, Traffic, build_windows, read_calendars
 from metaclaw.schedule.assembly import calendar_query, input_sources, try_inputs
-from metaclaw.schedule.input import FallbackSource, InputReport, NotOfferedError, SignalError
+from metaclaw.schedule.input import InputReport, SignalError
+from metaclaw.schedule.screen import EitherInput
 from tests.schedule.stage import NOON, HandClock
 
 
@@ -90,25 +92,29 @@ def test_secrets_of_calendars_are_read_when_they_are_needed(home: Path, monkeypa
     assert question.begins < NOON < question.ends
 
 
-def test_this_machine_has_ways_to_notice_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISPLAY", ":7")
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    assert {"input (terminals)", "input (X11)"} <= {one.name for one in input_sources()}
-    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/nowhere")
-    monkeypatch.setenv("DBUS_SESSION_BUS_ADDRESS", "unix:path=/nowhere")
-    pytest.importorskip("dbus_fast", reason="D-Bus needs the desktop extra")
-    names = {one.name for one in input_sources()}
-    assert {"input (Wayland)", "input (GNOME)"} <= names
-    assert "input (X11)" not in names
-    monkeypatch.delenv("DBUS_SESSION_BUS_ADDRESS")
-    assert [one.name for one in input_sources()] == ["input (terminals)", "input (Wayland)", "session (logind)"]
+def test_this_machine_has_ways_to_notice_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def names(**variables: str) -> list[str]:
+        for name in ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return [one.name for one in input_sources()]
+
+    everywhere, here = ["input (terminals)", "session (logind)"], {"XDG_RUNTIME_DIR": str(tmp_path)}
+    assert names() == names(**here) == everywhere
+    assert names(DISPLAY=":7") == [*everywhere, "input (X11)"]
+    assert names(DISPLAY=":7", WAYLAND_DISPLAY="wayland-3") == [*everywhere, "input (GNOME)"]
+    with socket.socket(socket.AF_UNIX) as compositor:
+        monkeypatch.chdir(tmp_path)  # a socket's path must be short
+        compositor.bind("wayland-0")
+        assert names(**here) == [*everywhere, "input (GNOME)"]
+        assert names(DISPLAY=":7", **here) == [*everywhere, "input (X11)"]  # what lies there is another's, or left behind
 
 
 def test_each_way_is_tried_and_says_why_it_cannot_be_heard() -> None:
     class InputSource:
         hears_all = True
-        tells_after_s = 0.0
+        is_screen = True
 
         def __init__(self, name: str, error: SignalError | None = None) -> None:
             self.name, self._error = name, error
@@ -119,9 +125,14 @@ def test_each_way_is_tried_and_says_why_it_cannot_be_heard() -> None:
             report.idle(1.0)
             await anyio.sleep_forever()
 
-    missing = InputSource("input (Wayland)", NotOfferedError("it has no ext-idle-notify"))
-    tried = try_inputs([InputSource("input (X11)"), missing, FallbackSource(missing, InputSource("input (screen saver, asked)"))])
-    assert tried == [("input (X11)", None), ("input (Wayland)", "it has no ext-idle-notify"), ("input (screen saver, asked)", None)]
+    missing, gone = (
+        InputSource("input (GNOME)", SignalError("no GNOME")),
+        InputSource("input (Wayland)", SignalError("no swayidle")),
+    )
+    works = InputSource("input (X11)")
+    tried = try_inputs([works, missing, EitherInput(missing, works), EitherInput(missing, gone)])
+    assert tried[:3] == [("input (X11)", None), ("input (GNOME)", "no GNOME"), ("input (X11)", None)]
+    assert tried[3] == ("input (Wayland)", "no GNOME; no swayidle")
 
 
 def test_the_doctor_reads_every_calendar_once_and_hears_what_is_wrong(home: Path, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from metaclaw.config import RuleConfig
-from metaclaw.schedule.calendars import Calendar, CalendarError, CalendarEvent
+from metaclaw.schedule.calendar_plugins import CalendarError, CalendarEvent
+from metaclaw.schedule.calendars import Calendar
 from metaclaw.schedule.presence import Presence
 from tests.schedule.stage import NOON
 

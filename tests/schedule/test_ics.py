@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'")
 
-from metaclaw.schedule.calendars import CalendarError, CalendarQuery, answer_to, read_in_child
+from metaclaw.schedule.calendar_plugins import CalendarError, CalendarQuery, answer_to, read_in_child
 from tests.schedule.stage import VIENNA
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)

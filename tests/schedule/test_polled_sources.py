@@ -1,4 +1,4 @@
-"""Sources that are asked: recorded answers are understood, and input is known within a second, however late a wakeup rings."""
+"""Sources that are asked: recorded answers are understood, and input is known within a second."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from metaclaw.schedule.input import ANSWER_WITHIN_S, ASK_OPEN_S, ASK_SHUT_S, SignalError, poll_input
-from metaclaw.schedule.macos import mac_input, parse_idle_s
+from metaclaw.schedule.screen import MacInput, parse_idle_s
 from tests.schedule.stage import Stage
 from tests.schedule.test_input_sources import Heard
 
@@ -70,94 +70,13 @@ class World:
         return idle_s
 
 
-@dataclass(slots=True)
-class WorldBell:
-    """Rings at these moments. What comes while it is not armed is lost, and it stays armed until it rings."""
-
-    world: World
-    moments: Sequence[float]
-    is_heard: bool = True
-    armed_at: float | None = None
-    fired: int = 0
-
-    async def begin(self) -> None:
-        self.armed_at = None
-
-    async def fires(self, within_s: float) -> bool:
-        if self.armed_at is None:
-            self.armed_at = self.world.at
-        since, until = self.armed_at, self.world.at + within_s
-        first = min((one for one in self.moments if since < one <= until), default=None)
-        await self.world.pass_(max(0.0, (until if first is None else first) - self.world.at))
-        if first is not None:
-            self.armed_at = None
-            self.fired += 1
-        return first is not None
-
-    def disarm(self) -> None:
-        self.armed_at = None
-
-    def end(self) -> None:
-        self.is_heard = False
-
-
-def lived(world: World, wakeup: WorldBell | None = None) -> None:
+def lived(world: World) -> None:
     """Let the world pass from its beginning to its end."""
     with pytest.raises(OverError):
-        asyncio.run(poll_input(world.asked, world.stage.keyboard, wakeup=wakeup, sleep=world.pass_, clock=lambda: world.at))
+        asyncio.run(poll_input(world.asked, world.stage.keyboard, sleep=world.pass_, clock=lambda: world.at))
 
 
 GAPS = st.lists(st.one_of(st.floats(0.05, 3.0), st.floats(25.0, 45.0)), min_size=1, max_size=5)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    gaps=GAPS,
-    answer_s=st.floats(0.0, ANSWER_WITHIN_S),
-    delays=st.lists(st.one_of(st.none(), st.floats(0.0, 3.0)), min_size=5, max_size=5),
-    for_nothing=st.lists(st.floats(0.0, 200.0), max_size=40),
-)
-@example(gaps=[45.0, 29.0, 31.0], answer_s=ANSWER_WITHIN_S, delays=[None] * 5, for_nothing=[])
-@example(gaps=[45.0, 29.0, 31.0], answer_s=ANSWER_WITHIN_S, delays=[0.0] * 5, for_nothing=[44.9, 45.1, 45.2, 100.0])
-def test_with_a_bell_that_is_late_or_silent_or_rings_for_nothing_the_second_is_kept_and_a_window_still_opens(
-    gaps: list[float], answer_s: float, delays: list[float | None], for_nothing: list[float]
-) -> None:
-    touches = [sum(gaps[: place + 1]) for place in range(len(gaps))]
-    world = World(touches, answer_s, ends=touches[-1] + 60.0)
-    told = [touch + delay for touch, delay in zip(touches, delays, strict=False) if delay is not None]
-    lived(world, WorldBell(world, [*told, *for_nothing]))
-    assert world.late == []
-    assert world.opened >= 1  # what rang for nothing keeps no window shut
-
-
-def test_with_a_bell_a_touch_shuts_the_window_sooner_than_any_question_would_come() -> None:
-    """Told 20 ms after each touch, answered within 10 ms; every touch falls between two questions."""
-    touches = [50.12, 100.19, 150.23]
-    with_wakeup = World(touches, 0.01, ends=200.0, within_s=0.05)
-    wakeup = WorldBell(with_wakeup, [touch + 0.02 for touch in touches])
-    lived(with_wakeup, wakeup)
-    assert (with_wakeup.late, wakeup.fired) == ([], 3)
-    without = World(touches, 0.01, ends=200.0, within_s=0.05)
-    lived(without)
-    assert without.late  # only asked, at least one of them was known later
-
-
-def test_a_bell_that_never_stops_ringing_makes_nobody_ask_without_end() -> None:
-    world = World([], 0.0, ends=60.0)
-    wakeup = WorldBell(world, [moment / 100 for moment in range(10_000)])
-    lived(world, wakeup)
-    assert world.opened == 1
-    assert world.stage.is_open
-    assert 100 < wakeup.fired < 250  # in a minute: one for each question that comes anyway
-
-
-def test_nothing_is_armed_while_somebody_types() -> None:
-    touches = [moment / 2 for moment in range(100)]
-    world = World(touches, 0.0, ends=45.0)
-    wakeup = WorldBell(world, touches)
-    world.stage.keyboard.idle(0.0)  # as after the first answer
-    lived(world, wakeup)
-    assert (wakeup.fired, world.opened) == (0, 0)
 
 
 @settings(max_examples=25, deadline=None)
@@ -213,7 +132,7 @@ async def test_macos_tells_nanoseconds() -> None:
 
     heard = Heard()
     with pytest.raises(OverError):
-        await mac_input(run, sleep=once).follow(heard)
+        await MacInput(run, sleep=once).follow(heard)
     assert heard.idles == [pytest.approx(3254.341351)]
     assert commands == [("/usr/sbin/ioreg", "-r", "-c", "IOHIDSystem", "-d", "1")]
 
@@ -223,6 +142,6 @@ async def test_macos_that_does_not_tell_is_said_in_words() -> None:
     with pytest.raises(SignalError, match="does not report"):
         parse_idle_s(b"")
     with pytest.raises(SignalError, match="ioreg cannot be run"):
-        await mac_input().follow(Heard())
+        await MacInput().follow(Heard())
     two = b'    | |   "HIDIdleTime" = 5000000000\n    | |   "HIDIdleTime" = 462824375\n'
     assert parse_idle_s(two) == pytest.approx(0.462824375)

@@ -14,7 +14,6 @@ from enum import StrEnum
 from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 from metaclaw.cli.client import at, connect, rows
 from metaclaw.cli.home import database_file, read_all, reading
@@ -249,9 +248,7 @@ def check_requests(home: Path) -> Iterator[DoctorFinding]:
 
 def check_calendars(home: Path, config: Config) -> Iterator[DoctorFinding]:
     """Check that each calendar can be read. Without it, training relies on other signals."""
-    if missing := missing_for_calendars(config):
-        yield _warn("calendars", f"reading them needs {' and '.join(missing)}, not installed", CALENDAR_REMEDY)
-    elif config.schedule.calendars:
+    if config.schedule.calendars:
         from metaclaw.schedule import read_calendars
 
         for name, trouble in read_calendars(config, home):
@@ -309,17 +306,6 @@ def check_clock(home: Path) -> Iterator[DoctorFinding]:
         yield _warn("clock", "files in home are from the future; the clock went back", "set the clock")
         return
     yield _ok("clock", f"{now:%Y-%m-%d %H:%M} UTC, Python {sys.version.split()[0]}")
-
-
-CALENDAR_REMEDY: Final = "pip install 'metaclaw-proxy[calendar]'"
-_CALENDAR: Final = {"icalendar": "icalendar", "recurring_ical_events": "recurring-ical-events"}
-
-
-def missing_for_calendars(config: "Config") -> list[str]:
-    """The missing packages that the configured calendars need. Google calendars need none."""
-    if all(calendar.kind == "google" for calendar in config.schedule.calendars):
-        return []
-    return [package for module, package in _CALENDAR.items() if find_spec(module) is None]
 
 
 def reach(provider: ProviderConfig, timeout_s: float) -> DoctorFinding:

@@ -48,7 +48,7 @@ def check(home: Path, as_json: bool) -> int:
     path = home / CONFIG_NAME
     try:
         loaded = load(home)
-        problems = (*missing_secrets(loaded), *_missing_packages(loaded), *_impossible_hours(loaded))
+        problems = (*missing_secrets(loaded), *_unreadable_calendars(loaded), *_impossible_hours(loaded))
     except InvalidConfigError as error:
         problems = error.problems
     if as_json:
@@ -88,15 +88,22 @@ def path(home: Path, as_json: bool) -> None:
     print_result({"path": str(file), "home": str(home), "exists": file.exists()}, str(file), as_json=as_json)
 
 
-def _missing_packages(loaded: "Config") -> "list[Problem]":
-    from metaclaw.cli.checks import CALENDAR_REMEDY, missing_for_calendars
-    from metaclaw.config import Problem
-
-    if not (missing := missing_for_calendars(loaded)):
+def _unreadable_calendars(loaded: "Config") -> "list[Problem]":
+    """Calendars of a kind that no installed package reads. The proxy starts without them."""
+    if not loaded.schedule.calendars:
         return []
-    place = str(loaded.where("schedule.calendars"))
-    what = f"needs packages that are not installed: {', '.join(missing)}"
-    return [Problem(place, "schedule.calendars", what, f"install them: {CALENDAR_REMEDY}")]
+    from metaclaw.config import Problem
+    from metaclaw.schedule import CalendarError, find_plugin
+
+    problems = []
+    for number, calendar in enumerate(loaded.schedule.calendars):
+        try:
+            find_plugin(calendar.kind)
+        except CalendarError as error:
+            key = f"schedule.calendars.{number}"
+            trouble, _, remedy = str(error).partition("; ")
+            problems.append(Problem(str(loaded.where(f"{key}.kind")), key, f"is ignored: {trouble}", remedy))
+    return problems
 
 
 def _impossible_hours(loaded: "Config") -> "list[Problem]":

@@ -303,9 +303,11 @@ def windows(context: click.Context, as_json: bool) -> None:
 def connect_(home: Path, number: int, timeout_s: float) -> None:
     """Give MetaClaw access to your busy times: consent, in a browser, to calendar NUMBER of `schedule.calendars`."""
     from metaclaw.config import load
-    from metaclaw.schedule import connect_google
+    from metaclaw.schedule import connect_calendar
 
-    connect_google(load(home), home, number, lambda address: click.echo(f"Open this page and consent:\n\n  {address}\n"), timeout_s)
+    connect_calendar(
+        load(home), home, number, lambda address: click.echo(f"Open this page and consent:\n\n  {address}\n"), timeout_s
+    )
     click.echo("MetaClaw can see when you are busy. A running proxy reads it within a minute.")
 
 

@@ -318,7 +318,12 @@ def _days(text: str | None) -> frozenset[int]:
 class CalendarConfig(Section):
     """One calendar. You count as away while it shows you as busy, unless a rule says otherwise."""
 
-    kind: Literal["ics", "caldav", "google"] = Field(description="An iCalendar file or feed, a CalDAV server, Google Calendar.")
+    kind: str = Field(
+        min_length=1,
+        description="`ics`: an iCalendar file or feed; `caldav`: a CalDAV server; `google`: Google Calendar; or a kind that an "
+        "installed plugin reads.",
+        examples=["ics"],
+    )
     url: Secret | None = Field(
         default=None,
         description="ics: absolute path or address of the file; caldav: address of the calendar; google: none. It is masked, since "
@@ -345,7 +350,8 @@ class CalendarConfig(Section):
         if not isinstance(value, str) or value.startswith(("env:", "file:")):
             return value
         place = value.replace("{home}", str(home_of(known)))
-        if not place.startswith(("http://", "https://")) and (known.data.get("kind") != "ics" or not place.startswith(("/", "~"))):
+        is_path = place.startswith(("/", "~")) and known.data.get("kind") != "caldav"
+        if not is_path and not place.startswith(("http://", "https://")):
             raise PydanticCustomError(
                 "calendar_url", "is neither an http:// or https:// address nor (for ics) the absolute path of a file"
             )
@@ -353,7 +359,7 @@ class CalendarConfig(Section):
 
     @model_validator(mode="after")
     def _check_keys(self) -> "CalendarConfig":
-        needed, foreign = _KEYS_OF_CALENDAR[self.kind]
+        needed, foreign = _KEYS_OF_CALENDAR.get(self.kind, ((), ()))
         facts = {"kind": f'"{self.kind}"'}
         for name in needed:
             if getattr(self, name) is None:

@@ -11,12 +11,15 @@ import anyio
 
 from metaclaw.config import CalendarConfig, Config, ScheduleConfig
 from metaclaw.errors import ConfigError
-from metaclaw.schedule.calendars import Calendar, CalendarError, CalendarEvent, CalendarQuery, read_in_child
+from metaclaw.schedule.calendar_plugins import CalendarError, CalendarEvent, CalendarQuery, find_plugin, read_in_child
+from metaclaw.schedule.calendars import Calendar
 from metaclaw.schedule.clock import Clock, LocalZone, SystemClock, fixed
+from metaclaw.schedule.dbus import GnomeInput, LogindInput, Metered
 from metaclaw.schedule.forecast import Habits, read_history
-from metaclaw.schedule.input import ASK_OPEN_S, FallbackSource, InputSource, SignalError
+from metaclaw.schedule.input import ASK_OPEN_S, InputSource, SignalError, TtyInput
 from metaclaw.schedule.machine_load import MachineLoad
 from metaclaw.schedule.presence import SleepHours, Traffic, WindowRules
+from metaclaw.schedule.screen import EitherInput, MacInput, is_wayland, swayidle_input, x11_input
 from metaclaw.schedule.training_windows import Announce, ManualWindows, ScheduledWindows
 
 _TRY_S: Final = 3.0
@@ -25,62 +28,45 @@ _TRY_S: Final = 3.0
 def input_sources() -> list[InputSource]:
     """All input sources of this system."""
     if sys.platform == "darwin":
-        from metaclaw.schedule.macos import mac_input
-
-        return [mac_input()]
-    return _linux_sources()
-
-
-def _linux_sources() -> list[InputSource]:
-    from metaclaw.schedule.display import WaylandInput, X11Input, socket_path
-    from metaclaw.schedule.input import TtyInput
-
-    found: list[InputSource] = [TtyInput()]
-    wayland = None if socket_path() is None else WaylandInput()
-    if os.environ.get("DISPLAY") and wayland is None:
-        # Under Wayland the X server sees only the input of its own windows.
-        found.append(X11Input())
-    try:
-        from metaclaw.schedule.dbus import GnomeInput, LogindInput, ScreenSaverInput
-    except SignalError:
-        # D-Bus needs the desktop extra.
-        return found if wayland is None else [*found, wayland]
-    has_bus = bool(os.environ.get("DBUS_SESSION_BUS_ADDRESS"))
-    if wayland is not None:
-        found += [FallbackSource(wayland, ScreenSaverInput()), GnomeInput()] if has_bus else [wayland]
-    return [*found, LogindInput(os.getuid())]
+        return [MacInput()]
+    found: list[InputSource] = [TtyInput(), LogindInput()]
+    # Under Wayland the X server sees only the input of its own windows.
+    if is_wayland():
+        found.append(EitherInput(GnomeInput(), swayidle_input()))
+    elif os.environ.get("DISPLAY"):
+        found.append(x11_input())
+    return found
 
 
 def try_inputs(sources: Sequence[InputSource] | None = None) -> list[tuple[str, str | None]]:
     """Try every input source: its name, and its error or None. Blocks."""
-    tried = list(input_sources() if sources is None else sources)
-    names: dict[int, str] = {}
-    troubles: dict[int, str] = {}
 
-    async def listen(place: int, source: InputSource) -> None:
+    async def try_one(source: InputSource, found: dict[InputSource, tuple[str, str | None]]) -> None:
         first = _FirstReport()
         with anyio.move_on_after(_TRY_S):
             async with anyio.create_task_group() as group:
-
-                async def follow() -> None:
-                    try:
-                        await source.follow(first)
-                    except SignalError as error:
-                        troubles[place] = str(error)
-                    first.came.set()
-
-                group.start_soon(follow)
+                group.start_soon(_follow, source, first)
                 await first.came.wait()
-                names[place] = source.name  # read before it is cancelled, because the name says how the source reports
                 group.cancel_scope.cancel()
+        found[source] = source.name, first.trouble
 
-    async def listen_to_all() -> None:
+    async def try_all() -> list[tuple[str, str | None]]:
+        tried = list(input_sources() if sources is None else sources)
+        found: dict[InputSource, tuple[str, str | None]] = {}
         async with anyio.create_task_group() as group:
-            for place, source in enumerate(tried):
-                group.start_soon(listen, place, source)
+            for source in tried:
+                group.start_soon(try_one, source, found)
+        return [found[source] for source in tried]
 
-    anyio.run(listen_to_all)
-    return [(names.get(place, source.name), troubles.get(place)) for place, source in enumerate(tried)]
+    return anyio.run(try_all)
+
+
+async def _follow(source: InputSource, first: "_FirstReport") -> None:
+    try:
+        await source.follow(first)
+    except SignalError as error:
+        first.trouble = str(error)
+    first.came.set()
 
 
 class _FirstReport:
@@ -88,6 +74,7 @@ class _FirstReport:
 
     def __init__(self) -> None:
         self.came = anyio.Event()
+        self.trouble: str | None = None
 
     def input(self) -> None:
         self.came.set()
@@ -99,7 +86,6 @@ class _FirstReport:
         self.came.set()
 
     def ask_again_s(self) -> float:
-        """A short interval, because the first result may need two polls."""
         return ASK_OPEN_S
 
 
@@ -130,8 +116,9 @@ def build_windows(
     zone = LocalZone() if schedule.timezone is None else fixed(schedule.timezone)
     least_s = schedule.min_window_minutes * 60
     history = read_history(folder / _HISTORY)
-    habits = Habits(idle_s=schedule.idle_minutes * 60, least_s=least_s, zone=zone, clock=clock, history=history)
-    machine_load = _machine_load(schedule, trains_here=config.policy is not None and config.policy.backend == "embedded")
+    habits = Habits(idle_s=schedule.idle_minutes * 60, least_s=least_s, clock=clock, history=history)
+    trains_here = config.policy is not None and config.policy.backend == "embedded"
+    machine_load = MachineLoad(schedule, trains_here=trains_here, is_metered=None if trains_here else Metered())
     calendars = build_calendars(schedule, folder, clock.now)
     built = ScheduledWindows(
         habits=habits,
@@ -156,7 +143,7 @@ def build_calendars(schedule: ScheduleConfig, folder: Path, now: Callable[[], da
     return [
         Calendar(
             f"calendar {number} ({one.kind})",
-            _reader(one, schedule, google_token_file(folder, number)),
+            _reader(one, schedule, token_file(folder, one.kind, number)),
             rules=schedule.rules,
             every=timedelta(minutes=one.refresh_minutes),
             now=now,
@@ -179,23 +166,25 @@ def read_calendars(config: Config, home: Path) -> list[tuple[str, str | None]]:
     return [(name, reading.why if reading.is_trouble else None) for name, reading in readings]
 
 
-def connect_google(config: Config, home: Path, number: int, show: Callable[[str], None], timeout_s: float) -> None:
-    """Ask the user to consent to reading Google calendar `number`, and store the tokens. Blocks.
+def connect_calendar(config: Config, home: Path, number: int, show: Callable[[str], None], timeout_s: float) -> None:
+    """Ask the user to consent to reading calendar `number`. Blocks.
 
-    `show` gets the address to open. Raises ConfigError if there is no such calendar, and CalendarError without consent.
+    `show` gets the address to open. Raises ConfigError if no such calendar needs consent, and CalendarError without consent.
     """
-    from metaclaw.schedule.google import ask_consent
-
     schedule = config.schedule
-    if number > len(schedule.calendars) or schedule.calendars[number - 1].kind != "google":
-        raise ConfigError(f"schedule.calendars has no calendar {number} of kind google; add one with client_id and client_secret")
-    tokens = google_token_file(home / _FOLDER, number)
-    ask_consent(calendar_query(schedule.calendars[number - 1], schedule, tokens, SystemClock().now()), show, timeout_s)
+    if number > len(schedule.calendars):
+        raise ConfigError(f"schedule.calendars has no calendar {number}")
+    calendar = schedule.calendars[number - 1]
+    plugin = find_plugin(calendar.kind)
+    if not hasattr(plugin, "connect"):
+        raise ConfigError(f"calendar {number} of schedule.calendars is of kind {calendar.kind}, which needs no consent")
+    query = calendar_query(calendar, schedule, token_file(home / _FOLDER, calendar.kind, number), SystemClock().now())
+    plugin.connect(query, show, timeout_s)
 
 
-def google_token_file(folder: Path, number: int) -> Path:
+def token_file(folder: Path, kind: str, number: int) -> Path:
     """The file with the tokens of a calendar."""
-    return folder / f"google-{number}.json"
+    return folder / f"{kind}-{number}.json"
 
 
 def calendar_query(calendar: CalendarConfig, schedule: ScheduleConfig, tokens: Path, now: datetime) -> CalendarQuery:
@@ -228,11 +217,3 @@ def _reader(
         return await read_in_child(question)
 
     return read
-
-
-def _machine_load(schedule: ScheduleConfig, *, trains_here: bool) -> MachineLoad:
-    try:
-        from metaclaw.schedule.dbus import Metered
-    except SignalError:
-        return MachineLoad(schedule, trains_here=trains_here)
-    return MachineLoad(schedule, trains_here=trains_here, is_metered=None if trains_here else Metered())

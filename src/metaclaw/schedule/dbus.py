@@ -1,6 +1,6 @@
-"""D-Bus sources: GNOME's idle monitor, the screen saver service (KDE), logind's session hints, and NetworkManager's metered flag.
+"""D-Bus sources: GNOME's idle monitor, logind's hints about the session, and NetworkManager's metered flag.
 
-Errors of D-Bus become SignalErrors. Importing this module without the desktop extra raises SignalError as well.
+Errors of D-Bus, and a missing desktop extra, become SignalErrors.
 """
 
 import asyncio
@@ -9,16 +9,16 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-import anyio
-
-from metaclaw.schedule.input import InputReport, SignalError, Sleep, poll_input
+from metaclaw.schedule.input import InputReport, SignalError
 
 try:
     from dbus_fast import BusType, Message, MessageType, Variant
     from dbus_fast.aio import MessageBus
     from dbus_fast.errors import AuthError, DBusError, InvalidAddressError
-except ImportError as error:  # pragma: no cover - the desktop extra is not installed
-    raise SignalError("D-Bus needs the desktop extra: pip install 'metaclaw-proxy[desktop]'") from error
+except ImportError:  # pragma: no cover - the desktop extra is not installed
+    _IS_INSTALLED = False
+else:
+    _IS_INSTALLED = True
 
 _ANSWER_WITHIN_S: Final = 5.0
 _PROPERTIES: Final = "org.freedesktop.DBus.Properties"
@@ -27,7 +27,7 @@ _PROPERTIES: Final = "org.freedesktop.DBus.Properties"
 class Bus:
     """One connection. Received signals are queued in `heard`."""
 
-    def __init__(self, bus: MessageBus) -> None:
+    def __init__(self, bus: "MessageBus") -> None:
         self._bus = bus
         self.heard: asyncio.Queue[Message] = asyncio.Queue(maxsize=1000)
         bus.add_message_handler(self._hear)
@@ -52,7 +52,7 @@ class Bus:
         """Receive signals that match this rule."""
         await self.call("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus", "AddMatch", "s", rule)
 
-    async def next_signal(self, within_s: float) -> Message | None:
+    async def next_signal(self, within_s: float) -> "Message | None":
         """The next signal, or None after `within_s`. Raises SignalError if the bus is closed."""
         try:
             async with asyncio.timeout(within_s):
@@ -62,17 +62,19 @@ class Bus:
                 raise SignalError("the bus has gone") from None
             return None
 
-    def _hear(self, message: Message) -> None:
+    def _hear(self, message: "Message") -> None:
         if message.message_type is MessageType.SIGNAL and not self.heard.full():
             self.heard.put_nowait(message)
 
 
 @asynccontextmanager
-async def connected(kind: BusType, address: str | None = None) -> AsyncIterator[Bus]:
-    """A connection for the time of the block. Raises SignalError if there is no such bus."""
+async def connected(name: str, address: str | None = None) -> AsyncIterator[Bus]:
+    """A connection to the bus SESSION or SYSTEM for the time of the block. Raises SignalError if there is none."""
+    if not _IS_INSTALLED:
+        raise SignalError("D-Bus needs the desktop extra: pip install 'metaclaw-proxy[desktop]'")
     with _translated():
         async with asyncio.timeout(_ANSWER_WITHIN_S):
-            bus = await MessageBus(bus_address=address, bus_type=kind).connect()
+            bus = await MessageBus(bus_address=address, bus_type=BusType[name]).connect()
     try:
         yield Bus(bus)
     finally:
@@ -89,10 +91,7 @@ def _translated() -> Iterator[None]:
 
 _MUTTER: Final = "org.gnome.Mutter.IdleMonitor"
 _CORE: Final = "/org/gnome/Mutter/IdleMonitor/Core"
-_SAVER: Final = "org.freedesktop.ScreenSaver"
-_SAVER_PATH: Final = "/org/freedesktop/ScreenSaver"
 _LOOK_EVERY_S: Final = 5.0
-_LONG_ENOUGH_S: Final = 2.5
 
 
 class GnomeInput:
@@ -100,19 +99,21 @@ class GnomeInput:
 
     name = "input (GNOME)"
     hears_all = True
-    tells_after_s = 0.0
+    is_screen = True
 
     def __init__(self, address: str | None = None) -> None:
         self._address = address
 
     async def follow(self, report: InputReport) -> None:
         """Report input as it happens. Raises SignalError if this is not GNOME."""
-        async with connected(BusType.SESSION, self._address) as bus:
+        async with connected("SESSION", self._address) as bus:
             await bus.listen(f"type='signal',interface='{_MUTTER}',member='WatchFired',path='{_CORE}'")
             watch: object = None
             while True:
                 (idle_ms,) = await bus.call(_MUTTER, _CORE, _MUTTER, "GetIdletime")
-                report.idle(_number(idle_ms) / 1000)
+                if not isinstance(idle_ms, int):
+                    raise SignalError("GNOME's answer is not a length of time")
+                report.idle(idle_ms / 1000)
                 if watch is None:
                     (watch,) = await bus.call(_MUTTER, _CORE, _MUTTER, "AddUserActiveWatch")
                 if await self._fired(bus, watch):
@@ -124,111 +125,40 @@ class GnomeInput:
         return message is not None and message.member == "WatchFired" and message.body == [watch]
 
 
-class ScreenSaverInput:
-    """KDE and other desktops with this service, which must be polled."""
-
-    name = "input (screen saver, asked)"
-    hears_all = True
-    tells_after_s = 0.0
-
-    def __init__(
-        self, address: str | None = None, *, clock: Callable[[], float] = time.monotonic, sleep: Sleep = anyio.sleep
-    ) -> None:
-        self._address = address
-        self._clock = clock
-        self._sleep = sleep
-
-    async def follow(self, report: InputReport) -> None:
-        """Poll for ever. Raises SignalError without the service."""
-        async with connected(BusType.SESSION, self._address) as bus:
-            answers = _Answers()
-
-            async def ask() -> float | None:
-                (answer,) = await bus.call(_SAVER, _SAVER_PATH, _SAVER, "GetSessionIdleTime")
-                return answers.seconds(_number(answer), self._clock())
-
-            await poll_input(ask, report, sleep=self._sleep)
-
-
-class _Answers:
-    """Finds the unit of the answers: some services answer in milliseconds instead of seconds, which shows in how fast they grow."""
-
-    def __init__(self) -> None:
-        self._asked_at, self._before, self._units = 0.0, 0.0, 0.0
-
-    def seconds(self, idle: float, now: float) -> float | None:
-        """An answer in seconds; None while the unit is unknown. A smaller answer than before means input."""
-        was_used = bool(self._asked_at) and idle < self._before
-        grown, passed = idle - self._before, now - self._asked_at
-        if self._asked_at and not self._units and passed >= _LONG_ENOUGH_S and grown > 0:
-            self._units = 1000.0 if grown / passed > 30 else 1.0
-        if not self._asked_at or was_used or passed >= _LONG_ENOUGH_S:
-            self._asked_at, self._before = now, idle
-        if self._units:
-            return idle / self._units
-        return 0.0 if was_used else None
-
-
-def _number(answer: object) -> float:
-    if not isinstance(answer, int):
-        raise SignalError("the desktop's answer is not a length of time")
-    return float(answer)
-
-
 _LOGIND: Final = "org.freedesktop.login1"
-_MANAGER: Final = "org.freedesktop.login1.Manager"
-_SESSION: Final = "org.freedesktop.login1.Session"
 _LOGIND_PATH: Final = "/org/freedesktop/login1"
 _LOGIND_EVERY_S: Final = 20.0
 
 
 class LogindInput:
-    """logind's hints about this user's sessions, which come late: idle or locked means away; not idle means nothing."""
+    """logind's hints, which come late: idle (all sessions of this user) or locked means away; not idle means nothing."""
 
     name = "session (logind)"
     hears_all = False
-    tells_after_s = 0.0
+    is_screen = False
 
-    def __init__(self, uid: int, address: str | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._uid = uid
+    def __init__(self, address: str | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._address = address
         self._clock = clock
 
     async def follow(self, report: InputReport) -> None:
         """Report hints and locks as they change. Raises SignalError if there is no logind, or no session."""
-        async with connected(BusType.SYSTEM, self._address) as bus:
-            await bus.listen(f"type='signal',interface='org.freedesktop.DBus.Properties',path_namespace='{_LOGIND_PATH}/session'")
-            was_idle: bool | None = None
+        async with connected("SYSTEM", self._address) as bus:
+            await bus.listen(f"type='signal',interface='{_PROPERTIES}',path_namespace='{_LOGIND_PATH}'")
+            was_idle = False
             while True:
-                was_idle = await self._look(bus, report, was_idle)
+                is_idle = bool(await self._hint(bus, "user/self", "User", "IdleHint"))
+                report.lock(bool(await self._hint(bus, "session/auto", "Session", "LockedHint")))
+                if is_idle:
+                    since = await self._hint(bus, "user/self", "User", "IdleSinceHintMonotonic")
+                    report.idle(self._clock() - since / 1e6 if isinstance(since, int) else 0.0)
+                elif was_idle:
+                    report.input()
+                was_idle = is_idle
                 await bus.next_signal(_LOGIND_EVERY_S)
 
-    async def _look(self, bus: Bus, report: InputReport, was_idle: bool | None) -> bool:
-        sessions = await self._sessions(bus)
-        idle = [await self._idle_s(bus, path) for path in sessions]
-        report.lock(all([bool(await bus.property(_LOGIND, path, _SESSION, "LockedHint")) for path in sessions]))
-        known = [seconds for seconds in idle if seconds is not None]
-        is_idle = len(known) == len(idle)
-        if is_idle:
-            report.idle(min(known))
-        elif was_idle:
-            report.input()
-        return is_idle
-
-    async def _sessions(self, bus: Bus) -> list[str]:
-        (listed,) = await bus.call(_LOGIND, _LOGIND_PATH, _MANAGER, "ListSessions")
-        paths = [str(session[4]) for session in listed if session[1] == self._uid] if isinstance(listed, list) else []
-        mine = [path for path in paths if await bus.property(_LOGIND, path, _SESSION, "Class") == "user"]
-        if not mine:
-            raise SignalError("logind knows no session of yours")
-        return mine
-
-    async def _idle_s(self, bus: Bus, path: str) -> float | None:
-        """How long a session has been idle; None if it is not."""
-        if not await bus.property(_LOGIND, path, _SESSION, "IdleHint"):
-            return None
-        since = await bus.property(_LOGIND, path, _SESSION, "IdleSinceHintMonotonic")
-        return max(0.0, self._clock() - since / 1e6) if isinstance(since, int) else 0.0
+    async def _hint(self, bus: Bus, path: str, interface: str, name: str) -> object:
+        return await bus.property(_LOGIND, f"{_LOGIND_PATH}/{path}", f"{_LOGIND}.{interface}", name)
 
 
 _NETWORK: Final = "org.freedesktop.NetworkManager"
@@ -246,7 +176,7 @@ class Metered:
     async def __call__(self) -> bool | None:
         """Whether the network is metered; None without NetworkManager."""
         try:
-            async with connected(BusType.SYSTEM, self._address) as bus:
+            async with connected("SYSTEM", self._address) as bus:
                 return await bus.property(_NETWORK, _NETWORK_PATH, _NETWORK, "Metered") in _METERED
         except SignalError:
             return None

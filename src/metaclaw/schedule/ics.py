@@ -1,33 +1,32 @@
-"""Read iCalendar feeds and files, and CalDAV servers, which answer in iCalendar."""
+"""Read iCalendar feeds and files: the entry point `ics` of `metaclaw.calendars`."""
 
 import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, tzinfo
 from pathlib import Path
-from typing import Final
 from urllib.parse import urlsplit
-from xml.etree import ElementTree
 
 import icalendar
 import recurring_ical_events  # type: ignore[import-untyped]
 
-from metaclaw.schedule.calendars import MOST_BYTES, CalendarError, CalendarEvent, CalendarQuery, expect, fetch
+from metaclaw.schedule.calendar_plugins import MOST_BYTES, CalendarError, CalendarEvent, CalendarQuery, expect, fetch
 
 _MOST_EVENTS = 5_000
 
 
-def read_ics(question: CalendarQuery, zone: tzinfo) -> list[CalendarEvent]:
+def read(question: CalendarQuery) -> list[CalendarEvent]:
     """The events of a feed or a file. Raises CalendarError."""
     if question.url.startswith(("http://", "https://")):
         answer = fetch(question.url, user=question.user, password=question.password, timeout_s=question.timeout_s)
         content = expect(answer, urlsplit(question.url).hostname or "")
     else:
         content = _file(Path(question.url).expanduser())
-    return list(parse(content, question, zone))
+    return list(parse_ics(content, question))
 
 
-def parse(content: bytes, question: CalendarQuery, zone: tzinfo) -> Iterator[CalendarEvent]:
+def parse_ics(content: bytes, question: CalendarQuery) -> Iterator[CalendarEvent]:
     """The busy events in the query's span. Raises CalendarError."""
+    zone = question.local_zone()
     try:
         calendars = icalendar.Calendar.from_ical(content, multiple=True)
         if not calendars:
@@ -101,44 +100,3 @@ def _file(path: Path) -> bytes:
             return file.read(MOST_BYTES)
     except OSError as error:
         raise CalendarError(f"{path} cannot be read ({error.strerror})") from error
-
-
-_DATA: Final = "{urn:ietf:params:xml:ns:caldav}calendar-data"
-_QUERY: Final = """<?xml version="1.0" encoding="utf-8"?>
-<C:calendar-query xmlns:D="DAV:" xmlns:C="urn:ietf:params:xml:ns:caldav">
-  <D:prop><C:calendar-data/></D:prop>
-  <C:filter><C:comp-filter name="VCALENDAR"><C:comp-filter name="VEVENT">
-    <C:time-range start="{begins}" end="{ends}"/>
-  </C:comp-filter></C:comp-filter></C:filter>
-</C:calendar-query>"""
-
-
-def read_caldav(question: CalendarQuery, zone: tzinfo) -> list[CalendarEvent]:
-    """The events of a calendar on a server. Raises CalendarError."""
-    host = urlsplit(question.url).hostname or ""
-    answer = fetch(
-        question.url,
-        method="REPORT",
-        headers={"Depth": "1", "Content-Type": "application/xml; charset=utf-8"},
-        body=_QUERY.format(begins=_stamp(question.begins), ends=_stamp(question.ends)).encode(),
-        user=question.user,
-        password=question.password,
-        timeout_s=question.timeout_s,
-    )
-    if answer.status in (404, 405):
-        raise CalendarError(f"{host} has no calendar at this address ({answer.status})")
-    return [event for text in _texts(expect(answer, host), host) for event in parse(text.encode(), question, zone)]
-
-
-def _texts(body: bytes, host: str) -> list[str]:
-    if b"<!DOCTYPE" in body[:4096]:
-        raise CalendarError(f"{host} does not answer as a calendar server does")
-    try:
-        tree = ElementTree.fromstring(body)
-    except ElementTree.ParseError as error:
-        raise CalendarError(f"{host} does not answer as a calendar server does ({error})") from error
-    return [found.text for found in tree.iter(_DATA) if found.text]
-
-
-def _stamp(when: datetime) -> str:
-    return when.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")

@@ -8,6 +8,7 @@ import asyncio
 import ctypes
 import logging
 import os
+import struct
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import KW_ONLY, dataclass
@@ -38,10 +39,6 @@ class SignalError(MetaClawError):
     """A signal cannot be read; its reading is unknown until the owner solves the problem."""
 
 
-class NotOfferedError(SignalError):
-    """The desktop does not offer this source."""
-
-
 class InputReport(Protocol):
     """The receiver of a source's reports. Used on the event loop."""
 
@@ -61,8 +58,8 @@ class InputReport(Protocol):
 class InputSource(Protocol):
     """A source of input events. `follow` reports until it is cancelled; raises SignalError if it cannot.
 
-    With a source that misses some input (`hears_all` is false), the user is away only while it reports idle. If a source reports
-    input only after a longer silence (`tells_after_s`), the user counts as present until then, because it could not shut a window.
+    With a source that misses some input (`hears_all` is false), the user is away only while it reports idle. A screen's source
+    hears the keyboard and mouse of a desktop.
     """
 
     @property
@@ -70,13 +67,14 @@ class InputSource(Protocol):
     @property
     def hears_all(self) -> bool: ...
     @property
-    def tells_after_s(self) -> float: ...
+    def is_screen(self) -> bool: ...
     async def follow(self, report: InputReport) -> None: ...
 
 
 @dataclass(eq=False)
 class Inactivity:
-    """The signal of one input source. `hear` is called on input, with the seconds since then; `is_open`: a window is open."""
+    """The signal of one input source. `hear` is called on input, with the seconds since then; `is_open`: a window is open;
+    `is_blind`: there is a screen and its input is not heard, so that silent terminals mean nothing."""
 
     source: InputSource
     _: KW_ONLY
@@ -84,6 +82,7 @@ class Inactivity:
     patience: Callable[[], Patience]
     hear: Callable[[float], None]
     is_open: Callable[[], bool] = lambda: True
+    is_blind: Callable[[], bool] = lambda: False
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 
     def __post_init__(self) -> None:
@@ -123,7 +122,7 @@ class Inactivity:
         if self._last is None:
             return ASK_SHUT_S
         silence_s = max(0.0, self.clock.monotonic() - self._last)
-        return min(ASK_FRESH_S, max(ASK_SHUT_S, self._present_s() - silence_s - 1.0))
+        return min(ASK_FRESH_S, max(ASK_SHUT_S, self.patience().present_s - silence_s - 1.0))
 
     def jumped(self) -> None:
         """Restart after a sleep of the machine or a clock change."""
@@ -135,18 +134,17 @@ class Inactivity:
         if self._last is None and not self._is_locked:
             return Reading(Presence.UNKNOWN, self._trouble)
         silence_s = max(0.0, self.clock.monotonic() - (self._last or 0.0))
-        patience, present_s = self.patience(), self._present_s()
+        patience, present_s = self.patience(), self.patience().present_s
         if self._last is not None and silence_s < present_s:
             return Reading(Presence.PRESENT, f"input {ago(silence_s)}", now + timedelta(seconds=present_s - silence_s))
         if self._is_locked:
             return Reading(Presence.AWAY, "the screen is locked")
+        if self.source.hears_all and self.is_blind():
+            return Reading(Presence.UNKNOWN, f"last input {ago(silence_s)}; this desktop does not report keyboard and mouse")
         if silence_s < patience.away_s or not self.knows:
             wait = timedelta(seconds=max(0.0, patience.away_s - silence_s))
             return Reading(Presence.UNKNOWN, f"last input {ago(silence_s)}", now + wait)
         return Reading(Presence.AWAY, f"no input for {ago(silence_s).removesuffix(' ago')}")
-
-    def _present_s(self) -> float:
-        return max(self.patience().present_s, self.source.tells_after_s)
 
     def _note(self, when: float, ago_s: float) -> None:
         last = self._last
@@ -170,143 +168,22 @@ class Inactivity:
             await self.sleep(pause_s)
 
 
-Ask = Callable[[], Awaitable[float | None]]
+Ask = Callable[[], Awaitable[float]]
 Sleep = Callable[[float], Awaitable[None]]
 
 
-class InputWakeup(Protocol):
-    """Notifies that there may have been input; the source is then polled at once. False alarms are harmless."""
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether notifications arrive."""
-
-    async def begin(self) -> None:
-        """Start listening. Raises SignalError if it is not available."""
-
-    async def fires(self, within_s: float) -> bool:
-        """Arm it and wait at most `within_s`; return whether it fired. It stays armed until it fires."""
-
-    def disarm(self) -> None:
-        """Ignore notifications until it is armed again."""
-
-    def end(self) -> None:
-        """Stop listening."""
-
-
-async def has_fired(fired: asyncio.Event, within_s: float) -> bool:
-    """Wait at most `within_s`; return whether the event was set."""
-    try:
-        async with asyncio.timeout(within_s):
-            await fired.wait()
-    except TimeoutError:
-        return False
-    return True
-
-
 async def poll_input(
-    ask: Ask,
-    report: InputReport,
-    *,
-    wakeup: InputWakeup | None = None,
-    sleep: Sleep = anyio.sleep,
-    clock: Callable[[], float] = time.monotonic,
+    ask: Ask, report: InputReport, *, sleep: Sleep = anyio.sleep, clock: Callable[[], float] = time.monotonic
 ) -> None:
-    """Report the seconds since the last input that `ask` returns (None: unknown), for ever. Raises SignalError if it is slow."""
-    was_fired = False
+    """Report the seconds since the last input that `ask` returns, for ever. Raises SignalError if it is slow."""
     while True:
         polled_at = clock()
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                idle_s = await ask()
+                report.idle(await ask())
         except TimeoutError as error:
             raise SignalError(f"the query for the last input was not answered within {ANSWER_WITHIN_S:g} s") from error
-        if idle_s is not None:
-            report.idle(idle_s)
-        again_s = report.ask_again_s()
-        rest_s = max(0.0, again_s - (clock() - polled_at))
-        # One notification, one poll: after a false alarm, wait for the next regular poll.
-        if wakeup is not None and not was_fired and again_s <= ASK_SHUT_S:
-            was_fired = await wakeup.fires(rest_s)
-            continue
-        if wakeup is not None:
-            wakeup.disarm()
-        was_fired = False
-        await sleep(rest_s)
-
-
-class PolledSource:
-    """A source that is polled, and polled at once when its wakeup fires. If the wakeup is not available, its name says that it is
-    only polled. `reports_after_s` is the silence after which the wakeup reports the next input."""
-
-    hears_all = True
-
-    def __init__(
-        self, system: str, ask: Ask, wakeup: InputWakeup, *, reports_after_s: float = 0.0, sleep: Sleep = anyio.sleep
-    ) -> None:
-        self._system = system
-        self._reports_after_s = reports_after_s
-        self._ask = ask
-        self._wakeup = wakeup
-        self._sleep = sleep
-
-    @property
-    def name(self) -> str:
-        """The name shown to people."""
-        return f"input ({self._system}{'' if self._wakeup.is_heard else ', asked'})"
-
-    @property
-    def tells_after_s(self) -> float:
-        """0 without a wakeup."""
-        return self._reports_after_s if self._wakeup.is_heard else 0.0
-
-    async def follow(self, report: InputReport) -> None:
-        """Poll for ever. Raises SignalError without an answer."""
-        try:
-            wakeup = await self._begun()
-            await poll_input(self._ask, report, wakeup=wakeup, sleep=self._sleep)
-        finally:
-            self._wakeup.end()
-
-    async def _begun(self) -> InputWakeup | None:
-        try:
-            await self._wakeup.begin()
-        except SignalError as error:
-            log.info("input_only_asked system=%s reason=%s", self._system, error)
-            return None
-        return self._wakeup
-
-
-class FallbackSource:
-    """A source that reports input, or, if the desktop does not offer it, a polled source."""
-
-    hears_all = True
-
-    def __init__(self, reporting: InputSource, polled: InputSource) -> None:
-        self._reporting, self._polled = reporting, polled
-        self._used = reporting
-
-    @property
-    def name(self) -> str:
-        """The name of the source in use."""
-        return self._used.name
-
-    @property
-    def tells_after_s(self) -> float:
-        """The value of the source in use."""
-        return self._used.tells_after_s
-
-    async def follow(self, report: InputReport) -> None:
-        """Follow the first source, or else the second. Raises SignalError if neither works."""
-        self._used = self._reporting
-        try:
-            await self._reporting.follow(report)
-        except NotOfferedError as missing:
-            self._used = self._polled
-            try:
-                await self._polled.follow(report)
-            except SignalError as error:
-                raise SignalError(f"{missing}; {error}") from error
+        await sleep(max(0.0, report.ask_again_s() - (clock() - polled_at)))
 
 
 _TTY_LOOK_EVERY_S: Final = 10.0
@@ -322,7 +199,7 @@ class TtyInput:
 
     name = "input (terminals)"
     hears_all = True
-    tells_after_s = 0.0
+    is_screen = False
 
     def __init__(self, devices: Path = Path("/dev")) -> None:
         self._devices = devices
@@ -398,12 +275,7 @@ class _Notices:
             content = os.read(self._handle, 65_536)
         except BlockingIOError:
             return False
-        place, seen = 0, False
-        while place + 16 <= len(content):
-            mask = int.from_bytes(content[place + 4 : place + 8], "little")
-            seen = seen or bool(mask & _IN_ACCESS)
-            place += 16 + int.from_bytes(content[place + 12 : place + 16], "little")
-        return seen
+        return any(mask & _IN_ACCESS for _, mask, _, _ in struct.iter_unpack("iIII", content))
 
 
 def _is_console(path: Path, owner: int) -> bool:

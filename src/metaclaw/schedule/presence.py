@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from datetime import time as time_of_day
 from enum import StrEnum
 from typing import Protocol
 
@@ -200,8 +199,8 @@ def ago(seconds: float) -> str:
 class SleepHours:
     """Sleep hours: away in ranges of the local day on given weekdays, unknown outside of them.
 
-    Times are local wall time: the night of a change to summer time is an hour shorter, and a range that begins in the skipped hour
-    begins at its end.
+    Times are local wall time: the night of a change to summer time is an hour shorter, and a time in the skipped hour is read as
+    an hour later.
     """
 
     name = "sleep hours"
@@ -237,9 +236,8 @@ class SleepHours:
             for one in self._ranges:
                 if day.weekday() in one.days:
                     last = day if one.ends > one.begins else day + timedelta(days=1)
-                    begin, end = _instant(day, one.begins, zone), _instant(last, one.ends, zone)
-                    if begin < end:
-                        yield begin, end
+                    begin, end = datetime.combine(day, one.begins, zone), datetime.combine(last, one.ends, zone)
+                    yield begin.astimezone(UTC), end.astimezone(UTC)
 
 
 def _end_of_sleep(now: datetime, stretches: Sequence[tuple[datetime, datetime]]) -> datetime | None:
@@ -249,17 +247,3 @@ def _end_of_sleep(now: datetime, stretches: Sequence[tuple[datetime, datetime]])
         if begin <= (end or now) < until:
             end = until
     return end
-
-
-def _instant(day: date, shown: time_of_day, zone: tzinfo) -> datetime:
-    """The instant of a local time; for a skipped one, the end of the gap."""
-    wanted = datetime.combine(day, shown, zone)
-    instant = wanted.astimezone(UTC)
-    if instant.astimezone(zone).replace(tzinfo=None) == wanted.replace(tzinfo=None):
-        return instant
-    # A time in the skipped hour is read with the offset before the gap (fold 0), which is too late: search for the end of the gap.
-    low, high = instant - timedelta(hours=3), instant
-    while high - low > timedelta(seconds=1):
-        middle = low + (high - low) / 2
-        low, high = (middle, high) if middle.astimezone(zone).replace(tzinfo=None) < wanted.replace(tzinfo=None) else (low, middle)
-    return high.replace(microsecond=0)

@@ -10,7 +10,6 @@ leave and come back.
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
@@ -43,14 +42,14 @@ _KEEP_EVERY_S: Final = 600.0
 _PERIOD_S: Final = 60.0
 
 
-class ManualWindows:
-    """Windows without a scheduler, opened and shut by their owner."""
+class _Gate:
+    """At most one open window, and those who wait for it."""
 
     def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
         self._window: Window | None = None
         self._why = "it has not been opened"
-        self._opened = anyio.Event()
+        self._is_opened = anyio.Event()
         self._hearers: list[Callable[[Window | None], None]] = []
 
     @property
@@ -66,31 +65,41 @@ class ManualWindows:
     async def until_open(self) -> Window:
         """Wait for an open window; at once if one is open."""
         while self._window is None:
-            await self._opened.wait()
+            await self._is_opened.wait()
         return self._window
+
+    def on_change(self, hear: Callable[[Window | None], None]) -> None:
+        """Call `hear` at once whenever the window opens or shuts. It must not block."""
+        self._hearers.append(hear)
+
+    def _set(self, window: Window | None) -> None:
+        was_open, self._window = self._window is not None, window
+        if was_open == (window is not None):
+            return
+        if window is None:
+            self._is_opened = anyio.Event()
+        else:
+            self._is_opened.set()
+        for hear in self._hearers:
+            hear(window)
+
+
+class ManualWindows(_Gate):
+    """Windows without a scheduler, opened and shut by their owner."""
 
     def has_room(self, seconds: float) -> bool:
         """Whether it is open; when it will be shut is unknown."""
         return self._window is not None
 
-    def on_change(self, hear: Callable[[Window | None], None]) -> None:
-        """Call `hear` whenever the window opens or shuts."""
-        self._hearers.append(hear)
-
-    def open(self, reason: str, until: datetime | None = None) -> None:
+    def open(self, reason: str) -> None:
         """Open the window; an open window does not change."""
         if self._window is None:
-            self._window = Window(self._now(), reason, until)
-            self._opened.set()
-            self._tell()
+            self._set(Window(self._now(), reason, None))
 
     def shut(self, why: str) -> None:
         """Shut the window."""
         self._why = why
-        if self._window is not None:
-            self._window = None
-            self._opened = anyio.Event()
-            self._tell()
+        self._set(None)
 
     def facts(self) -> dict[str, object]:
         """The state as JSON."""
@@ -99,10 +108,6 @@ class ManualWindows:
 
     async def run(self) -> None:
         """No-op."""
-
-    def _tell(self) -> None:
-        for hear in self._hearers:
-            hear(self._window)
 
 
 class LoadMonitor(Protocol):
@@ -113,7 +118,7 @@ class LoadMonitor(Protocol):
     async def follow(self) -> None: ...
 
 
-class ScheduledWindows:
+class ScheduledWindows(_Gate):
     """Windows decided by signals. At most one is open. Used on one event loop."""
 
     def __init__(
@@ -130,41 +135,28 @@ class ScheduledWindows:
         announce: Announce,
         keep: Path | None = None,
     ) -> None:
+        super().__init__(clock.now)
         self.habits, self._traffic, self._sleep, self._calendars = habits, traffic, sleep, tuple(calendars)
         self._machine_load, self._rules, self._clock, self._announce, self._keep = machine_load, rules, clock, announce, keep
         self.inputs = tuple(
             Inactivity(
-                source, clock=clock, patience=habits.patience, hear=self._heard_input, is_open=lambda: self.window is not None
+                source,
+                clock=clock,
+                patience=habits.patience,
+                hear=self._heard_input,
+                is_open=lambda: self.window is not None,
+                is_blind=self._is_blind,
             )
             for source in sources
         )
         asleep = () if sleep is None else (sleep,)
         self._signals: tuple[PresenceSignal, ...] = (*self.inputs, traffic, *asleep, *self._calendars)
-        self._gate = ManualWindows(clock.now)
-        self._gate.shut("not looked at yet")
+        self._why = "not looked at yet"
         self._jumps = ClockJumps(clock)
         self._shut_at: float | None = None
         self._by_hand, self._has_left = False, False
         self._wake = anyio.Event()
-        traffic.connect(self._heard_turn, habits.patience, lambda: not any(one.knows for one in self.inputs))
-
-    @property
-    def window(self) -> Window | None:
-        """The open window, or None while it is shut."""
-        return self._gate.window
-
-    @property
-    def shut_because(self) -> str:
-        """Why no window is open; empty while one is."""
-        return self._gate.shut_because
-
-    async def until_open(self) -> Window:
-        """Wait for an open window; at once if one is open."""
-        return await self._gate.until_open()
-
-    def on_change(self, hear: Callable[[Window | None], None]) -> None:
-        """Call `hear` whenever the window opens or shuts. It must not block."""
-        self._gate.on_change(hear)
+        traffic.connect(self._heard_turn, habits.patience, self._is_deaf)
 
     def has_room(self, seconds: float) -> bool:
         """Whether a piece of work of this length will very likely finish before the open window shuts; False while it is shut."""
@@ -247,6 +239,15 @@ class ScheduledWindows:
         ]
         return max([*spans, *([] if habit is None else [habit])], default=None)
 
+    def _is_deaf(self) -> bool:
+        """Whether no input can be heard and there is no screen: then traffic replaces it."""
+        return not any(one.knows or one.source.is_screen for one in self.inputs)
+
+    def _is_blind(self) -> bool:
+        """Whether there is a screen whose input cannot be heard."""
+        screens = [one for one in self.inputs if one.source.is_screen]
+        return bool(screens) and not any(one.knows for one in screens)
+
     async def _look_forever(self) -> None:
         while True:
             wait_s = self.look()
@@ -308,12 +309,12 @@ class ScheduledWindows:
     def _heard_turn(self) -> None:
         """Called from the request path."""
         self.habits.active()
-        if self._gate.window is not None:
+        if self._window is not None:
             self._shut("traffic: a main turn")
 
     def _heard_input(self, ago_s: float) -> None:
         self.habits.active(ago_s)
-        if self._gate.window is None or (self._by_hand and not self._has_left):
+        if self._window is None or (self._by_hand and not self._has_left):
             return
         if ago_s < self.habits.patience().present_s:
             self._shut("input: a key or the mouse")
@@ -334,12 +335,13 @@ class ScheduledWindows:
         self._announce(
             "window.opened", {"reason": reason, "until": None if until is None else until.isoformat(), "by_hand": self._by_hand}
         )
-        self._gate.open(reason, until)
+        self._set(Window(self._now(), reason, until))
 
     def _shut(self, why: str) -> None:
         """Shut at once; running work is stopped before this returns."""
-        window = self._gate.window
-        self._gate.shut(why)
+        window = self._window
+        self._why = why
+        self._set(None)
         if window is not None:
             self._by_hand, self._shut_at = False, self._clock.monotonic()
             self._wake.set()
@@ -413,75 +415,41 @@ def _next(readings: Sequence[NamedReading]) -> tuple[datetime | None, str | None
     return earliest, None if earliest is None else "at the earliest"
 
 
-@dataclass(eq=False)
-class SharedWindows:
+class SharedWindows(_Gate):
     """The scheduled windows and, while none is open, the first `share` of every minute."""
 
-    windows: Windows
-    share: float
-    _: KW_ONLY
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    period_s: float = _PERIOD_S
-
-    def __post_init__(self) -> None:
+    def __init__(self, windows: Windows, share: float, *, period_s: float = _PERIOD_S) -> None:
+        super().__init__()
+        self._windows, self._share, self._period_s = windows, share, period_s
         self._mine: Window | None = None
-        self._was_open = self.windows.window is not None
-        self._opened = anyio.Event()
-        self._hearers: list[Callable[[Window | None], None]] = []
-        self.windows.on_change(lambda window: self._changed())
-
-    @property
-    def window(self) -> Window | None:
-        """The scheduled window, or our share's; None while both are shut."""
-        return self.windows.window or self._mine
+        self._set(windows.window)
+        windows.on_change(lambda window: self._set(window or self._mine))
 
     @property
     def shut_because(self) -> str:
         """Why no window is open; empty while one is."""
         if self.window is not None:
             return ""
-        return f"training has {self.share:.0%} of the time (policy.train_share) while you work; {self.windows.shut_because}"
-
-    async def until_open(self) -> Window:
-        """Wait for an open window; at once if one is open."""
-        while (window := self.window) is None:
-            await self._opened.wait()
-        return window
+        return f"training has {self._share:.0%} of the time (policy.train_share) while you work; {self._windows.shut_because}"
 
     def has_room(self, seconds: float) -> bool:
         """Whether work of this length fits. Within our share of a minute everything does."""
-        return self._mine is not None or self.windows.has_room(seconds)
-
-    def on_change(self, hear: Callable[[Window | None], None]) -> None:
-        """Call `hear` at once whenever a window opens or the last one shuts."""
-        self._hearers.append(hear)
+        return self._mine is not None or self._windows.has_room(seconds)
 
     def open(self) -> None:
         """Begin our share of a minute."""
-        self._mine = Window(self.now(), f"{self.share:.0%} of the time while you work", None)
-        self._changed()
+        self._mine = Window(self._now(), f"{self._share:.0%} of the time while you work", None)
+        self._set(self._windows.window or self._mine)
 
     def shut(self) -> None:
         """End our share of a minute."""
         self._mine = None
-        self._changed()
+        self._set(self._windows.window)
 
     async def run(self) -> None:
         """Open and shut, for ever."""
         while True:
             self.open()
-            await anyio.sleep(math.inf if self.share >= 1.0 else self.period_s * self.share)
+            await anyio.sleep(math.inf if self._share >= 1.0 else self._period_s * self._share)
             self.shut()
-            await anyio.sleep(self.period_s * (1.0 - self.share))
-
-    def _changed(self) -> None:
-        is_open = self.window is not None
-        if is_open == self._was_open:
-            return
-        self._was_open = is_open
-        if is_open:
-            self._opened.set()
-        else:
-            self._opened = anyio.Event()
-        for hear in self._hearers:
-            hear(self.window)
+            await anyio.sleep(self._period_s * (1.0 - self._share))

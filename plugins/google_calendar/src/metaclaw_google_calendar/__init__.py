@@ -1,4 +1,4 @@
-"""Google Calendar: read free/busy times, or the events if a rule needs titles; and refresh the tokens.
+"""Google Calendar, the entry point `google` of `metaclaw.calendars`: free/busy times, or the events if a rule needs titles.
 
 Google does not allow calendars in the device flow, which would be easier on a server. So a person consents in a browser, which is
 redirected to an address on this machine.
@@ -19,7 +19,9 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import msgspec
 
 from metaclaw.durable_files import replace_file
-from metaclaw.schedule.calendars import CalendarError, CalendarEvent, CalendarQuery, Fetched, fetch
+from metaclaw.schedule import CalendarError, CalendarEvent, CalendarQuery, Fetched, fetch
+
+__version__ = "0.1.0"
 
 SCOPES: Final = (
     "https://www.googleapis.com/auth/calendar.freebusy",
@@ -30,6 +32,17 @@ _EARLY_S: Final = 60.0
 _MOST_PAGES: Final = 10
 _NO_TIME: Final = ("workingLocation", "birthday")
 _Shape = TypeVar("_Shape")
+
+
+class GoogleEndpoints(msgspec.Struct, frozen=True):
+    """Addresses of Google's services; tests use their own."""
+
+    api: str = "https://www.googleapis.com/calendar/v3"
+    token: str = "https://oauth2.googleapis.com/token"
+    consent: str = "https://accounts.google.com/o/oauth2/v2/auth"
+
+
+_GOOGLE: Final = GoogleEndpoints()
 
 
 class Tokens(msgspec.Struct, frozen=True):
@@ -87,17 +100,17 @@ class _FreeBusy(msgspec.Struct, frozen=True):
     calendars: dict[str, _Busy]
 
 
-def read_google(question: CalendarQuery, zone: tzinfo) -> list[CalendarEvent]:
+def read(question: CalendarQuery, google: GoogleEndpoints = _GOOGLE) -> list[CalendarEvent]:
     """The events of one of the account's calendars. Raises CalendarError."""
-    access = _access_token(question)
-    return list(_events(question, access, zone) if question.needs_titles else _free_busy(question, access))
+    access = _access_token(question, google)
+    return list(_events(question, access, google) if question.needs_titles else _free_busy(question, access, google))
 
 
-def exchange(question: CalendarQuery, form: Mapping[str, str], kept: str | None) -> Tokens:
+def exchange(question: CalendarQuery, form: Mapping[str, str], kept: str | None, google: GoogleEndpoints) -> Tokens:
     """Request tokens and store them. Raises CalendarError."""
     secret = {"client_id": question.client_id, "client_secret": question.client_secret}
     answer = fetch(
-        question.google.token,
+        google.token,
         method="POST",
         headers={"Content-Type": "application/x-www-form-urlencoded"},
         body=urlencode({**secret, **form}).encode(),
@@ -119,7 +132,7 @@ def exchange(question: CalendarQuery, form: Mapping[str, str], kept: str | None)
     return tokens
 
 
-def _access_token(question: CalendarQuery) -> str:
+def _access_token(question: CalendarQuery, google: GoogleEndpoints) -> str:
     try:
         tokens = msgspec.json.decode(Path(question.token_file).read_bytes(), type=Tokens)
     except FileNotFoundError:
@@ -129,17 +142,17 @@ def _access_token(question: CalendarQuery) -> str:
     if tokens.access_token and time.time() < tokens.expires_at - _EARLY_S:
         return tokens.access_token
     form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
-    return exchange(question, form, tokens.refresh_token).access_token
+    return exchange(question, form, tokens.refresh_token, google).access_token
 
 
-def _free_busy(question: CalendarQuery, access: str) -> Iterator[CalendarEvent]:
+def _free_busy(question: CalendarQuery, access: str, google: GoogleEndpoints) -> Iterator[CalendarEvent]:
     body = {
         "timeMin": question.begins.isoformat(),
         "timeMax": question.ends.isoformat(),
         "items": [{"id": question.calendar}],
     }
     headers = {"Authorization": f"Bearer {access}", "Content-Type": "application/json"}
-    url = f"{question.google.api}/freeBusy"
+    url = f"{google.api}/freeBusy"
     answer = fetch(url, method="POST", headers=headers, body=json.dumps(body).encode(), timeout_s=question.timeout_s)
     found = _decoded(answer, _FreeBusy).calendars.get(question.calendar, _Busy(errors=[{"reason": "notFound"}]))
     if found.errors:
@@ -148,7 +161,8 @@ def _free_busy(question: CalendarQuery, access: str) -> Iterator[CalendarEvent]:
         yield CalendarEvent(span.start, span.end, "")
 
 
-def _events(question: CalendarQuery, access: str, zone: tzinfo) -> Iterator[CalendarEvent]:
+def _events(question: CalendarQuery, access: str, google: GoogleEndpoints) -> Iterator[CalendarEvent]:
+    zone = question.local_zone()
     asked = {
         "singleEvents": "true",
         "maxResults": "2500",
@@ -158,7 +172,7 @@ def _events(question: CalendarQuery, access: str, zone: tzinfo) -> Iterator[Cale
     page: str | None = ""
     for _ in range(_MOST_PAGES):
         query = urlencode({**asked, **({"pageToken": page} if page else {})})
-        url = f"{question.google.api}/calendars/{quote(question.calendar, safe='')}/events?{query}"
+        url = f"{google.api}/calendars/{quote(question.calendar, safe='')}/events?{query}"
         answer = _decoded(fetch(url, headers={"Authorization": f"Bearer {access}"}, timeout_s=question.timeout_s), _Page)
         for item in answer.items:
             if _takes_time(item):
@@ -204,7 +218,7 @@ _DONE: Final = b"<p>Thank you. MetaClaw can see when you are busy; you may close
 _NOT: Final = b"<p>This is not the link that MetaClaw showed you.</p>"
 
 
-def ask_consent(question: CalendarQuery, show: Callable[[str], None], timeout_s: float = 300.0) -> Tokens:
+def connect(question: CalendarQuery, show: Callable[[str], None], timeout_s: float, google: GoogleEndpoints = _GOOGLE) -> Tokens:
     """Show the address to open, wait for the person, and store the tokens. Raises CalendarError. Blocks."""
     state, verifier = secrets.token_urlsafe(24), secrets.token_urlsafe(48)
     came: dict[str, str] = {}
@@ -227,7 +241,7 @@ def ask_consent(question: CalendarQuery, show: Callable[[str], None], timeout_s:
 
     with HTTPServer(("127.0.0.1", 0), Page) as server:
         back = f"http://127.0.0.1:{server.server_port}"
-        show(_address(question, back, state, verifier))
+        show(_address(question, google.consent, back, state, verifier))
         deadline = time.monotonic() + timeout_s
         while not came and (left_s := deadline - time.monotonic()) > 0:
             server.timeout = left_s
@@ -235,10 +249,10 @@ def ask_consent(question: CalendarQuery, show: Callable[[str], None], timeout_s:
     if "code" not in came:
         raise CalendarError(f"consent was not given ({came.get('error', 'no answer in time')})")
     form = {"grant_type": "authorization_code", "code": came["code"], "redirect_uri": back, "code_verifier": verifier}
-    return exchange(question, form, None)
+    return exchange(question, form, None, google)
 
 
-def _address(question: CalendarQuery, back: str, state: str, verifier: str) -> str:
+def _address(question: CalendarQuery, consent: str, back: str, state: str, verifier: str) -> str:
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
     asked = {
         "client_id": question.client_id,
@@ -251,4 +265,4 @@ def _address(question: CalendarQuery, back: str, state: str, verifier: str) -> s
         "code_challenge": challenge,
         "code_challenge_method": "S256",
     }
-    return f"{question.google.consent}?{urlencode(asked)}"
+    return f"{consent}?{urlencode(asked)}"

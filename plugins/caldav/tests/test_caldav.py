@@ -1,4 +1,4 @@
-"""CalDAV against a real server: Radicale, started here."""
+"""CalDAV through the entry point, against a real server: Radicale, started here."""
 
 import shutil
 import socket
@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 pytest.importorskip("radicale", reason="a CalDAV server is needed: pip install radicale")
-pytest.importorskip("icalendar", reason="calendars need the calendar extra: pip install 'metaclaw-proxy[calendar]'")
 
-from metaclaw.schedule.calendars import CalendarQuery, answer_to
+from metaclaw.schedule import CalendarQuery
+from metaclaw.schedule.calendar_plugins import answer_to
 from tests.schedule.test_ics import MEETING, calendar
 
 BEGINS = datetime(2026, 3, 23, tzinfo=UTC)
