@@ -398,7 +398,8 @@ def _find_in(client: AgentClient, texts: Iterable[str]) -> str | None:
                 found = client.directory_line.match(text, text.rfind("\n", 0, at) + 1)
                 if found and (path := _tidy(found[1])):
                     return path
-                at = text.find(name, at + len(name))
+                line_end = text.find("\n", at)
+                at = text.find(name, line_end) if line_end >= 0 else -1
     return None
 
 
