@@ -128,7 +128,8 @@ class Hermes(AgentClient):
 
 
 _BOOTSTRAP: Final = re.compile(
-    r"\A# \S{1,4} (?:BOOTSTRAP MODE ACTIVATED|引导模式已激活).*?(?:\*\*Original user message:\*\*|\*\*用户的原始消息：\*\*)\s*",
+    r"\A# \S{1,4} (?:BOOTSTRAP MODE ACTIVATED|引导模式已激活).*?(?:\*\*Original user message:\*\*|\*\*用户的原始消息：\*\*)\s*"
+    r"|\A# (?:BOOTSTRAP MODE|引导模式)\n.*?\n---\n\s*",
     re.DOTALL,
 )
 _COPAW_SUMMARY: Final = (
