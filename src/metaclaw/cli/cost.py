@@ -32,8 +32,10 @@ def cost(home: Path, days: int, as_json: bool) -> None:
         click.echo("No tokens were used and no turn was served in these days.")
         return
     click.echo()
-    header = ("DAY", "CALLS", "TOKENS", "COST", "ASKED AGAIN", "YOUR TURNS", "THEIR TOKENS", "LEARNING'S SHARE")
-    print_table(header, map(_day, rows(at(facts, "days"))))
+    print_table(
+        ("DAY", "CALLS", "TOKENS", "COST", "ASKED AGAIN", "YOUR TURNS", "THEIR TOKENS", "LEARNING'S SHARE"),
+        map(_day, rows(at(facts, "days"))),
+    )
     if calls := rows(at(facts, "calls")):
         click.echo()
         print_table(

@@ -67,6 +67,7 @@ def test_the_project_of_every_recorded_agent_is_the_directory_that_it_was_starte
     headers = {"user-agent": recorded["user_agent"]}
     origin = origins().identify(WIRES[recorded["path"]], headers, recorded["body"])
     assert (origin.agent, origin.scope.workspace) == (recorded["agent"], recorded["project"])
+    assert origin.task in ("say hello and run one command", "make it print hello")
 
 
 def test_qwen_code_in_several_directories_belongs_to_the_first() -> None:
