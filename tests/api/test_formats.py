@@ -2,12 +2,19 @@
 
 import pytest
 
-from metaclaw.api.web.formats import least_followed, signal
+from metaclaw.api.web.formats import followed, least_followed, signal
 from metaclaw.outcome.detectors import WEIGHTS
 
 
-def counts(followed: int, broken: int) -> dict[str, int]:
-    return {"applied": followed + broken, "followed": followed, "broken": broken, "held": 0, "unknown": 0}
+def counts(followed: int, broken: int, held: int = 0) -> dict[str, int]:
+    return {"applied": followed + broken, "followed": followed, "broken": broken, "held": held, "unknown": 0}
+
+
+def test_held_calls_are_no_failures() -> None:
+    by_agent = {"claude-code": counts(0, 2, 2), "codex": counts(10, 5, 3), "unknown": counts(0, 0)}
+    assert followed(counts(10, 7, 5), by_agent) == "followed in 10 of 12 turns; 5 held back (codex 3, claude-code 2)"
+    assert followed(by_agent["claude-code"]) == "2 held back"
+    assert least_followed({**by_agent, "opencode": counts(3, 0)}) == "codex in 10 of 12"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_what_learning_cost_is_shown_by_day_purpose_and_item(home: Path) -> None
     assert lines[1].startswith(
         "Learning waits because the budget is used up: evolve (2). To go on now, raise learning.daily_tokens"
     )
-    assert "2026-11-16 31 300,000 $1.50 + unpriced 85 3,000,000 10%" in lines
+    assert "2026-11-16 31 300,000 $1.50 + unpriced – 85 3,000,000 10%" in lines
     assert "2026-11-16 judge world/\\x1b[1m 31 0 290,000 0 10,000 unpriced" in lines
     assert "iso-release-dates 9 0 1,200 0 34 $0.0012" in lines
     assert "Built-in prices are of 2025-11" in lines[-1]

@@ -450,6 +450,14 @@ def test_a_rule_of_which_nothing_is_known_says_why(home: Path) -> None:
     assert in_words(checked, counts) == "applied to 515 answers; its check decided none of them"
 
 
+def test_held_calls_are_no_failures_in_the_list(home: Path) -> None:
+    rule = Skill(SkillName("no-sudo"), "always", "No sudo.", extra={"kind": "rule", "check": "not in calls of shell: sudo"})
+    held = {"claude-code": Compliance(0, 2, 2), "codex": Compliance(0, 3, 3)}
+    assert in_words(rule, held) == "5 held back (codex 3, claude-code 2)"
+    mixed = {**held, "opencode": Compliance(4, 1), "codex": Compliance(6, 4, 3)}
+    assert in_words(rule, mixed) == "followed in 10 of 12; opencode 4 of 5; 5 held back (codex 3, claude-code 2)"
+
+
 def test_a_fact_is_not_said_to_wait_for_an_answer_and_is_for_the_one_who_said_it(home: Path) -> None:
     added = metaclaw("rules", "add", "Our staging server is Heron.", "--fact", "--for", "you", "--json").facts
     assert added["scope"] == "owner"

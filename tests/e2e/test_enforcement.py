@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.holding import Agent, Got, ResponsesAgent, new_agent, write_rule
-from tests.support.program import NOT_LEARNING, Program, providers_toml
+from tests.support.program import NOT_LEARNING, PATIENCE_S, Program, providers_toml
 from tests.support.scripted_model import ScriptedModel, Step, call, say
 from tests.support.strict_provider import BAD, GOOD, StrictProvider
 
@@ -284,6 +284,8 @@ def test_requests_that_a_held_rule_makes_again_have_a_purpose_of_their_own(stric
     (turn,) = program.get(f"/api/sessions/{session['id']}")["turns"]
     cost = program.get("/api/cost")
     shown = program.command("cost").stdout
+    page = httpx.get(f"{program.url}/ui/cost", headers={**program.auth, "accept": "text/html"}, timeout=PATIENCE_S).text
+    program.wait_for("/api/cost", lambda facts: facts["budget"]["used"] == sum(map(_tokens, facts["calls"])))
     program.kill()
     (again,) = [one for one in cost["calls"] if one["purpose"] == "enforce"]
     (day,) = cost["days"]
@@ -293,6 +295,32 @@ def test_requests_that_a_held_rule_makes_again_have_a_purpose_of_their_own(stric
         assert day["traffic"][kind] > 0
         assert day["traffic"][kind] + day["enforcement"][kind] == turn["usage"][kind]
     assert "sent again because a call broke a held rule" in " ".join(shown.split())
+    assert f" {_tokens(day['enforcement'])} tokens, " in next(line for line in shown.splitlines() if line.startswith(day["day"]))
+    assert "Asked again" in page
+
+
+def _tokens(spent: dict[str, Any]) -> int:
+    return int(spent["input_tokens"]) + int(spent["output_tokens"])
+
+
+def test_held_calls_are_shown_as_held_for_each_agent_and_not_as_failures(strict: StrictProvider, tmp_path: Path) -> None:
+    program = Program(tmp_path / "home", providers_toml(strict.url))
+    write_rule(program)
+    program.start()
+    agent(program, "chat", "openai", False).ask("PLAN bad good")
+    name, agent_name = program.wait_for("/api/rules", _held_once)["rules"][0]["name"], "openai-sdk"
+    listed, told = program.command("rules").stdout, program.command("rules", "show", name).stdout
+    seen = {**program.auth, "accept": "text/html"}
+    paths = ("/ui/rules", f"/ui/rules/{name}")
+    pages = [httpx.get(f"{program.url}{path}", headers=seen, timeout=PATIENCE_S).text for path in paths]
+    program.kill()
+    for shown in (listed, told, *pages):
+        assert f"1 held back ({agent_name})" in " ".join(shown.split())
+        assert "of 1" not in shown
+
+
+def _held_once(facts: dict[str, Any]) -> bool:
+    return [rule["compliance"]["held"] for rule in facts["rules"]] == [1]
 
 
 def test_a_text_of_ours_is_not_counted_as_an_answer(strict: StrictProvider, tmp_path: Path) -> None:

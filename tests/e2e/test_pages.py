@@ -4,12 +4,13 @@ import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from metaclaw.domain.ids import new_session_id
-from tests.cli.program import metaclaw
+from tests.cli.program import Done, metaclaw
 from tests.support.program import NOT_LEARNING, PATIENCE_S, Program, providers_toml
 from tests.support.provider import Provider
 
@@ -35,6 +36,17 @@ def ask(program: Program, model: str, words: str, session: str) -> httpx.Respons
     body = {"model": model, "messages": [{"role": "user", "content": words}], "tools": TOOLS}
     headers = {**program.auth, "x-session-id": session, "x-turn-type": "main"}
     return httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=headers, timeout=PATIENCE_S)
+
+
+def send(program: Program, messages: list[Any], headers: dict[str, str]) -> httpx.Response:
+    """A request without tools, of which nothing is known but these headers."""
+    body = {"model": "echo", "messages": messages or [{"role": "user", "content": "Hello"}]}
+    sent = {**program.auth, **headers}
+    return httpx.post(f"{program.url}/v1/chat/completions", json=body, headers=sent, timeout=PATIENCE_S)
+
+
+def command(program: Program, *arguments: str) -> Done:
+    return metaclaw("--home", str(program.home), *arguments)
 
 
 def add_rule(program: Program, text: str, **fields: str) -> str:
@@ -107,3 +119,51 @@ def test_turns_without_an_answer_are_failed_on_the_page_and_in_the_terminal(prog
 
 def test_keys_are_offered_for_the_pages_there_are(program: Program) -> None:
     assert "1 – 4go to a page" in page(program, "/")
+
+
+def test_sessions_without_a_main_turn_are_hidden_and_the_last_turn_is_a_main_one(program: Program) -> None:
+    """As `qwen -p` makes them: one session that a person began, and several in which the client asks on the side."""
+    busy, spoken = new_session_id(), new_session_id()
+    ask(program, "echo", "Count the bats.", busy)
+    last = ask(program, "echo", "Count the owls.", spoken).headers["x-metaclaw-turn"]
+    side = [send(program, [{"role": "user", "content": f"You pick memories, {n}."}], {"x-turn-type": "side"}) for n in range(2)]
+    aside = send(program, [{"role": "user", "content": "You write titles."}], {"x-turn-type": "side", "x-session-id": busy})
+    program.wait_for(f"/api/turns/{aside.headers['x-metaclaw-turn']}", lambda facts: facts["kind"] == "side")
+    ids = {one.headers["x-metaclaw-session"] for one in side}
+
+    def listed(*more: str) -> set[str]:
+        return {one["id"] for one in command(program, "sessions", "list", "--json", *more).facts["sessions"]}
+
+    assert ids.isdisjoint(listed())
+    assert listed("--all") >= ids
+    assert "2 sessions with side turns only" in command(program, "sessions", "list").out
+    assert "You pick memories" not in command(program, "sessions", "list", "--all").out
+    assert command(program, "why", "--last", "--json").facts["turn"] == last
+    assert command(program, "sessions", "show", "--last", "--json").facts["id"] == spoken
+    assert last in command(program, "feedback", "--last", "pass").out
+    shown, everything = page(program, "/ui/sessions"), page(program, "/ui/sessions?all=1")
+    assert "Also 2 sessions with side turns only" in shown
+    assert everything.count("Side turns only") == 2
+    assert "You pick memories" not in everything
+
+
+def test_what_a_client_adds_is_not_shown_as_the_persons(program: Program) -> None:
+    environment = "<environment_context>\n  <cwd>/home/ann/shop</cwd>\n</environment_context>"
+    reminder = {"type": "text", "text": "<system-reminder>Be brief.</system-reminder>"}
+    messages = [
+        {"role": "user", "content": environment},
+        {"role": "user", "content": [reminder, {"type": "text", "text": "Hello"}]},
+    ]
+    answer = send(program, messages, {"x-session-id": new_session_id()})
+    turn, session = answer.headers["x-metaclaw-turn"], answer.headers["x-metaclaw-session"]
+    program.wait_for("/api/sessions", lambda facts: any(one["id"] == session for one in facts["sessions"]))
+    assert "environment_context" not in page(program, "/ui/sessions")
+    for path in (f"/ui/sessions/{session}", f"/ui/turns/{turn}"):
+        shown = page(program, path)
+        assert not re.search(r"Person\W+(?:written by the client\W+)?<environment_context>", shown)
+        assert re.search(r"Client (?:added by the client )?<environment_context>", shown)
+    assert "added by the client <system-reminder>Be brief." in page(program, f"/ui/turns/{turn}")
+    aside = send(program, messages, {"x-session-id": session, "x-turn-type": "side"}).headers["x-metaclaw-turn"]
+    program.wait_for(f"/api/turns/{aside}", lambda facts: facts["kind"] == "side")
+    assert "Person" not in page(program, f"/ui/turns/{aside}")
+    assert "client   Hello" in command(program, "sessions", "show", session, "--all").out

@@ -50,6 +50,18 @@ def test_a_rule_of_one_project_is_narrowed_and_widened_over_http(program: Progra
     httpx.delete(f"{program.url}/api/rules/{name}", headers=program.auth).raise_for_status()
 
 
+def test_a_project_rule_reaches_qwen_code_whose_prompt_explains_paths_by_an_example(program: Program, provider: Provider) -> None:
+    recorded = json.loads((Path(__file__).parents[1] / "captures" / "environments.json").read_text())
+    qwen = next(capture for capture in recorded if capture["client"] == "qwen-code-0.15.10")
+    made = {"text": "Use pnpm, not npm.", "workspace": qwen["project"]}
+    name = httpx.post(f"{program.url}/api/rules", json=made, headers=program.auth).json()["name"]
+    sent = {**program.auth, "user-agent": qwen["user_agent"]}
+    answer = httpx.post(f"{program.url}{qwen['path']}", json=qwen["body"], headers=sent, timeout=PATIENCE_S)
+    assert answer.headers["x-metaclaw-skills"] == name
+    assert "Use pnpm, not npm." in provider.requests[-1].body.decode()
+    httpx.delete(f"{program.url}/api/rules/{name}", headers=program.auth).raise_for_status()
+
+
 @contextmanager
 def watching(program: Program, *arguments: str) -> Iterator[IO[str]]:
     command = [sys.executable, "-m", "metaclaw", "watch", *arguments]

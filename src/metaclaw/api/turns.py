@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from anyio.to_thread import run_sync
@@ -14,7 +14,7 @@ from metaclaw.domain.chat import Image, Json, Message, Opaque, Part, Reasoning, 
 from metaclaw.domain.ids import SessionId, TurnId
 from metaclaw.domain.skill import Skill, SkillGeneration
 from metaclaw.domain.status import CAME_LATER, attempt_word, client_got
-from metaclaw.domain.turn import REMINDER, WITHHELD, Turn
+from metaclaw.domain.turn import REMINDER, WITHHELD, Turn, TurnKind
 from metaclaw.errors import UpstreamError, WireError
 from metaclaw.skills import Budgets, Fate, LibraryView, SkillExplanation, Teams, applies, explain
 from metaclaw.store import FirstRequest, LedgerReader, Overview
@@ -25,7 +25,7 @@ _MOST_TITLES: Final = 50_000
 _TITLES_AT_ONCE: Final = 8
 _MOST_CHARS: Final = 60_000
 _MOST_ARGUMENTS: Final = 500
-_WHO: Final = {Role.SYSTEM: "System", Role.USER: "Person", Role.ASSISTANT: "Agent", Role.TOOL: "Tool"}
+_WHO: Final = {Role.SYSTEM: "System", Role.USER: "Client", Role.ASSISTANT: "Agent", Role.TOOL: "Tool"}
 Words = Callable[[str, str], str]
 """A function that returns the user's own words in a text, given the agent and the text."""
 
@@ -116,7 +116,8 @@ class ShownText:
 
 @dataclass(frozen=True, slots=True)
 class ShownPart:
-    """A part of a message. `kind` is text, thinking, call, result, image or other; `title` names a tool."""
+    """A part of a message. `kind` is text, added (a client's text in a message of a person), thinking, call, result, image or
+    other; `title` names a tool."""
 
     kind: str
     segments: tuple[ShownText, ...]
@@ -137,7 +138,8 @@ class ShownPart:
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """One entry of a conversation. `words` are the user's own; the pieces also have what a program added to them."""
+    """One entry of a conversation. `words` are the user's own; the pieces also have what the client added to them. `who` is Person
+    only if there are words."""
 
     who: str
     pieces: tuple[ShownPart, ...]
@@ -154,7 +156,7 @@ class ShownMessage:
         first = next(iter(self.pieces), None)
         if first is None:
             return "nothing"
-        return short(" ".join(filter(None, (first.title, self.words or first.text[:400]))), 100)
+        return short(self.words or " ".join(filter(None, (first.title, first.text[:400]))), 100)
 
     @property
     def size(self) -> int:
@@ -172,7 +174,7 @@ class ShownTurn:
 
 def read_turn(turn: Turn, words: Words, *, whole: bool, most: int = _MOST_CHARS) -> ShownTurn:
     """The messages of a turn for display. `whole`: the prompt as the provider got it, with placed text marked; otherwise only the
-    messages since the agent last spoke. Texts are cut to `most` characters."""
+    messages since the agent last spoke. Texts are cut to `most` characters. In a side turn, nothing is taken for a user's words."""
     body, wire = (turn.exchange.sent, turn.provider_wire) if whole else (turn.exchange.request, turn.wire)
     placed = [block.text for block in turn.placements] if whole else []
     messages = _messages(wire, body)
@@ -181,8 +183,14 @@ def read_turn(turn: Turn, words: Words, *, whole: bool, most: int = _MOST_CHARS)
     if not whole:
         last = max((at for at, message in enumerate(shown) if message.role is Role.ASSISTANT), default=-1)
         shown = tuple(message for message in shown[last + 1 :] if message.role is not Role.SYSTEM)
-    asked = tuple(_shown(message, placed, words_in(words, turn.agent, message), most) for message in shown)
+    if turn.kind is not TurnKind.MAIN:
+        words = _no_words
+    asked = tuple(_shown(message, placed, words, turn.agent, most) for message in shown)
     return ShownTurn(asked, _answer(turn, most), raw)
+
+
+def _no_words(agent: str, text: str) -> str:
+    return ""
 
 
 def last_words(turn: Turn, words: Words) -> str:
@@ -209,12 +217,17 @@ def _answer(turn: Turn, most: int) -> ShownMessage:
     return ShownMessage("Agent", tuple(_piece(part, (), most) for part in parts))
 
 
-def _shown(message: Message, placed: Sequence[str], words: str, most: int) -> ShownMessage:
+def _shown(message: Message, placed: Sequence[str], words: Words, agent: str, most: int) -> ShownMessage:
     who = _WHO[message.role] if isinstance(message.role, Role) else str(message.role)
     pieces = tuple(_piece(part, placed, most) for part in message.parts)
     if message.role is Role.USER and pieces and all(piece.kind == "result" for piece in pieces):
         who = "Tool"
-    return ShownMessage(who, pieces, words)
+    said = words_in(words, agent, message)
+    if not said:
+        return ShownMessage(who, pieces)
+    added = [isinstance(part, Text) and not words(agent, part.text).strip() for part in message.parts]
+    marked = (replace(piece, kind="added") if is_added else piece for piece, is_added in zip(pieces, added, strict=True))
+    return ShownMessage("Person", tuple(marked), said)
 
 
 def _piece(part: Part, placed: Sequence[str], most: int) -> ShownPart:

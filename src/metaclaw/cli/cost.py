@@ -20,7 +20,7 @@ SHORT_TOKENS = 20_000
 @click.option("--days", type=click.IntRange(1, 3660), default=7, show_default=True, help="Number of days, up to today.")
 @home_and_json
 def cost(home: Path, days: int, as_json: bool) -> None:
-    """Show the cost of learning by day, purpose, model and learned item, and the rest of today's budget."""
+    """Show the cost of learning and of held calls by day, purpose, model and learned item, and the rest of today's budget."""
     _, api = connect(home)
     facts = api.facts(f"/api/cost?days={days}")
     if as_json:
@@ -33,7 +33,8 @@ def cost(home: Path, days: int, as_json: bool) -> None:
         return
     click.echo()
     print_table(
-        ("DAY", "CALLS", "TOKENS", "COST", "YOUR TURNS", "THEIR TOKENS", "LEARNING'S SHARE"), map(_day, rows(at(facts, "days")))
+        ("DAY", "CALLS", "TOKENS", "COST", "ASKED AGAIN", "YOUR TURNS", "THEIR TOKENS", "LEARNING'S SHARE"),
+        map(_day, rows(at(facts, "days"))),
     )
     if calls := rows(at(facts, "calls")):
         click.echo()
@@ -43,8 +44,8 @@ def cost(home: Path, days: int, as_json: bool) -> None:
         )
         if any(at(call, "purpose") == ENFORCED for call in calls):
             click.echo(
-                "enforce: requests of your agents that were sent again because a call broke a held rule. They are not in the"
-                " tokens of your turns above, nor in the learning budget."
+                "enforce (asked again): requests of your agents that were sent again because a call broke a held rule. They are"
+                " not in the tokens of your turns above; they count against the budget, but are never refused."
             )
     if items := rows(at(facts, "items")):
         click.echo()
@@ -76,13 +77,14 @@ def budget_lines(budget: Json) -> Iterator[str]:
 
 
 def _day(day: Json) -> list[object]:
-    learning, traffic = at(day, "learning"), at(day, "traffic")
+    learning, traffic, held = at(day, "learning"), at(day, "traffic"), at(day, "enforcement")
     spent, served = _tokens(learning), _tokens(traffic)
     return [
         at(day, "day"),
         _number(at(learning, "calls")),
         f"{spent:,}",
         _money(learning),
+        f"{_tokens(held):,} tokens, {_money(held)}" if at(held, "calls") else "",
         _number(at(traffic, "turns")),
         f"{served:,}",
         f"{spent / served:.0%}" if served else "",

@@ -21,6 +21,7 @@ from metaclaw.cli.output import (
     print_wrapped,
 )
 from metaclaw.domain.skill import SkillKind
+from metaclaw.domain.status import held_words
 from metaclaw.errors import SkillError
 from metaclaw.instance import find
 
@@ -265,7 +266,8 @@ def compliance_of(by_agent: "Mapping[str, Compliance]") -> "dict[str, Json]":
 
 
 def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:
-    """`followed in 41 of 44; codex 11 of 14`: in how many of the checked answers, and the agent that follows it least."""
+    """`followed in 41 of 44; codex 11 of 14; 2 held back (codex)`: in how many of the checked answers of which no call was held,
+    the agent that follows it least, and the held ones."""
     from metaclaw.domain.compliance import Compliance
 
     if rule.kind is SkillKind.FACT:
@@ -275,12 +277,12 @@ def in_words(rule: "Skill", by_agent: "Mapping[str, Compliance]") -> str:
         return "no answer to check yet"
     if not total.checked:
         return f"applied to {counted(total.unknown, 'answer')}; {_unchecked(rule)}"
-    words = f"followed in {share(total)}"
-    known = {agent: compliance for agent, compliance in by_agent.items() if compliance.checked}
-    worst = min(known, key=lambda agent: known[agent].followed / known[agent].checked)
-    if len(known) > 1 and known[worst].broken:
-        words += f"; {agent_name(worst)} {share(known[worst])}"
-    return words
+    words = [f"followed in {share(total)}"] if total.not_held else []
+    known = {agent: compliance for agent, compliance in by_agent.items() if compliance.not_held}
+    worst = min(known, key=lambda agent: known[agent].followed / known[agent].not_held, default="")
+    if len(known) > 1 and known[worst].followed < known[worst].not_held:
+        words.append(f"{agent_name(worst)} {share(known[worst])}")
+    return "; ".join([*words, *_held(by_agent)])
 
 
 def _unchecked(rule: "Skill") -> str:
@@ -289,8 +291,13 @@ def _unchecked(rule: "Skill") -> str:
 
 
 def share(compliance: "Compliance") -> str:
-    """`11 of 14`, and the number of held answers."""
-    return f"{compliance.followed} of {compliance.checked}" + (f" ({compliance.held} held)" if compliance.held else "")
+    """`11 of 14`: in how many of the checked answers of which no call was held."""
+    return f"{compliance.followed} of {compliance.not_held}"
+
+
+def _held(by_agent: "Mapping[str, Compliance]") -> list[str]:
+    held = {agent: one.held for agent, one in by_agent.items()}
+    return [plain(held_words(sum(held.values()), held))] if any(held.values()) else []
 
 
 def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]]:
@@ -301,13 +308,16 @@ def record_facts(rule: "Skill", record: "RuleRecord") -> list[tuple[str, object]
     if not total.applied:
         return [("compliance", "no answer to check yet")]
     unknown = counted(total.unknown, "answer")
-    words = f"followed in {share(total)} answers" if total.checked else f"applied to {unknown}; {_unchecked(rule)}"
-    words += f"; {unknown} more could not be checked" if total.unknown and total.checked else ""
+    words = f"applied to {unknown}; {_unchecked(rule)}"
+    if total.checked:
+        followed = [f"followed in {share(total)} answers"] if total.not_held else []
+        unchecked = [f"{unknown} more could not be checked"] if total.unknown else []
+        words = "; ".join([*followed, *_held(record.by_agent), *unchecked])
     if not total.checked and "check" not in rule.extra:
         words += f" (add one: metaclaw rules edit {rule.name} --check)"
     facts: list[tuple[str, object]] = [("compliance", words)]
     for label, group in (("by agent", record.by_agent), ("by model", record.by_model), ("by day", record.by_day)):
-        known = [f"{agent_name(name)} {share(one)}" for name, one in group.items() if one.checked]
+        known = [f"{agent_name(name)} {share(one)}" for name, one in group.items() if one.not_held]
         facts += [(label, "; ".join(known))] if known else []
     facts += _reminder_facts(rule, record.reminders)
     for one in record.violations[:_VIOLATIONS_SHOWN]:
@@ -323,7 +333,7 @@ def _reminder_facts(rule: "Skill", effect: "ReminderEffect") -> list[tuple[str, 
 
     if enforce_of(rule) == "off":
         return [("reminders", "off")]
-    if not effect.placed.checked and not effect.withheld.checked:
+    if not effect.placed.not_held and not effect.withheld.not_held:
         return []
     words = f"followed in {share(effect.placed)} answers with a reminder, in {share(effect.withheld)} without"
     match effect.state:

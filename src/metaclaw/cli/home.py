@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from metaclaw.config import Config
     from metaclaw.domain.ids import SessionId, TurnId
     from metaclaw.domain.skill import RetiredSkill, Skill
-    from metaclaw.store import Database, LedgerReader
+    from metaclaw.store import Database, LedgerReader, TurnRow
 
 
 @contextmanager
@@ -114,12 +114,9 @@ def check_choice(named: str | None, last: bool, what: str) -> None:
 
 
 def find_session(reader: "LedgerReader | None", named: str | None) -> "SessionId":
-    """The session whose id is or begins with `named`; for None, the most recent one. Raises MetaClawError."""
+    """The session whose id is or begins with `named`; for None, that of the last main turn. Raises MetaClawError."""
     if named is None:
-        newest = [] if reader is None else reader.sessions(1)
-        if not newest:
-            raise MetaClawError("no session is recorded yet")
-        return newest[0].id
+        return _last_main_turn(reader).session
     found = [] if reader is None else reader.find_sessions(named, _MOST_NAMED)
     return _only(found, named, "session", WHERE_SESSIONS)
 
@@ -127,20 +124,17 @@ def find_session(reader: "LedgerReader | None", named: str | None) -> "SessionId
 def find_turn(reader: "LedgerReader | None", named: str | None) -> "TurnId":
     """The turn whose id is or begins with `named`; for None, the last main turn. Raises MetaClawError."""
     if named is None:
-        last = None if reader is None else last_turn(reader)
-        if last is None:
-            raise MetaClawError("no turn is recorded yet")
-        return last
+        return _last_main_turn(reader).id
     found = [] if reader is None else reader.find_turns(named, _MOST_NAMED)
     return _only(found, named, "turn", WHERE_TURNS)
 
 
-def last_turn(reader: "LedgerReader") -> "TurnId | None":
-    """The last main turn of the most recent sessions."""
-    for session in reader.sessions(20):
-        if (turn := reader.last_main_turn(session.id)) is not None:
-            return turn.id
-    return None
+def _last_main_turn(reader: "LedgerReader | None") -> "TurnRow":
+    """The newest main turn of all sessions."""
+    last = None if reader is None else reader.newest_main_turn()
+    if last is None:
+        raise MetaClawError("no main turn is recorded yet; metaclaw sessions list --all lists all sessions")
+    return last
 
 
 def short_session(reader: "LedgerReader", session: "SessionId") -> str:

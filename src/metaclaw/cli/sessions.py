@@ -51,22 +51,29 @@ def sessions() -> None:
 
 @sessions.command(name="list")
 @limit_option(20, "Most sessions to list, newest first.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Also sessions in which the agent asked only on the side (titles, summaries)."
+)
 @home_and_json
-def list_(home: Path, limit: int, as_json: bool) -> None:
+def list_(home: Path, limit: int, show_all: bool, as_json: bool) -> None:
     """List recorded sessions, newest first: the first request, the agent, and the verdicts.
 
     Your feedback, a check, the next turn or a judge decides whether a turn was good or bad; it failed if no answer came.
     """
-    from metaclaw.store import LedgerReader
+    from metaclaw.store import LedgerReader, Overview, SessionFilter
 
+    wanted = SessionFilter(with_side_only=show_all)
     with opened(home) as database:
-        found = [] if database is None else LedgerReader(database).sessions(limit)
-        if database is None or not _print_found(database, found, as_json=as_json):
-            _print_none("No sessions are recorded yet.", as_json=as_json)
-            return
-        total = LedgerReader(database).counts().sessions
+        found = [] if database is None else Overview(database).sessions(wanted, limit)
+        is_printed = database is not None and _print_found(database, found, as_json=as_json)
+        total = 0 if database is None else Overview(database).count(wanted)
+        hidden = 0 if database is None else LedgerReader(database).counts().sessions - total
+    if not is_printed:
+        _print_none("No sessions are recorded yet." if not hidden else "No session has a main turn.", as_json=as_json)
     if total > len(found) and not as_json:
         click.echo(f"… and {total - len(found)} older. More with --limit; find one with: metaclaw sessions search WORDS")
+    if hidden and not as_json:
+        click.echo(f"{counted(hidden, 'session')} with side turns only (titles, summaries) not shown; --all shows them")
 
 
 @sessions.command()
@@ -84,13 +91,15 @@ def search(home: Path, words: tuple[str, ...], limit: int, among: int, as_json: 
     """List the sessions that contain all WORDS in your requests or the answers, newest first."""
     from itertools import islice
 
-    from metaclaw.store import LedgerReader
+    from metaclaw.store import LedgerReader, Overview, SessionFilter
 
     wanted = [word.casefold() for word in " ".join(words).split()]
     with opened(home) as database:
         if database is not None:
             reader = LedgerReader(database)
-            fitting = (session for session in reader.sessions(among) if _holds(reader, session, wanted))
+            fitting = (
+                session for session in Overview(database).sessions(SessionFilter(), among) if _holds(reader, session, wanted)
+            )
             if _print_found(database, list(islice(fitting, limit)), as_json=as_json):
                 return
     _print_none(f"No session of the newest {among} has these words in it.", as_json=as_json)
@@ -135,7 +144,7 @@ def _print_found(database: "Database", sessions: "list[SessionRow]", *, as_json:
                 agent_name(session.agent),
                 session.main_turns,
                 session_words(outcomes.get(session.id, {}), failed.get(session.id, 0)),
-                titles.get(session.id, ""),
+                titles.get(session.id, "") if session.main_turns else "(side turns only)",
             )
             for session in sessions
         ]
@@ -154,7 +163,7 @@ def _titles(database: "Database", sessions: "list[SessionRow]") -> "Mapping[Sess
 
 @sessions.command()
 @click.argument("session", required=False)
-@click.option("--last", is_flag=True, help="The session that spoke last.")
+@click.option("--last", is_flag=True, help="The session of the last main turn.")
 @limit_option(50, "Most turns to show, the newest.")
 @click.option("--all", "show_all", is_flag=True, help="Also side turns (titles, summaries), and every word.")
 @home_and_json
@@ -180,7 +189,7 @@ def show(home: Path, session: str | None, last: bool, limit: int, show_all: bool
             turns = [turn_view(whole.turn) for row in rows_[-limit:] if (whole := reader.turn(row.id))]
             print_json({**session_view(found, title), "turns": turns})
             return
-        click.secho(one_line(title or "(no readable request)", 100), bold=True)
+        click.secho(one_line(title or ("(no readable request)" if found.main_turns else "(side turns only)"), 100), bold=True)
         ended = f"ended ({found.end_reason})" if found.end_reason else "open"
         click.echo(
             f"{plain(found.id)}  {agent_name(found.agent)}  {moment(found.began_at)} to {moment(found.last_at)}  {plain(ended)}"
@@ -212,7 +221,7 @@ def _print_turn(reader: "LedgerReader", row: "TurnRow", *, show_all: bool) -> No
     click.secho(plain(short_turn(reader, row.id)), bold=True, nl=False)
     click.echo(f"  {'  '.join(plain(fact) for fact in facts)}")
     words = "(results of tools)" if is_continued(whole.turn) else last_words(whole.turn, own_words)
-    _print_words("you", words, most_lines=None if show_all else 4)
+    _print_words("you" if row.kind.value == "main" else "client", words, most_lines=None if show_all else 4)
     _print_words("answer", answered(whole.turn), most_lines=None if show_all else 6)
     if whole.turn.enforcement is not None:
         _print_words("held", held_in_words(whole.turn.enforcement), most_lines=None if show_all else 3)
@@ -235,7 +244,7 @@ def _print_words(label: str, text: str, *, most_lines: int | None) -> None:
 
 @sessions.command()
 @click.argument("session", required=False)
-@click.option("--last", is_flag=True, help="The session that spoke last.")
+@click.option("--last", is_flag=True, help="The session of the last main turn.")
 @click.option("--all", "is_all", is_flag=True, help="All of the newest 1000 sessions that are active.")
 @home_and_json
 def end(home: Path, session: str | None, last: bool, is_all: bool, as_json: bool) -> None:
@@ -265,7 +274,7 @@ def _end_all(home: Path, *, as_json: bool) -> None:
 
 @sessions.command()
 @click.argument("session", required=False)
-@click.option("--last", is_flag=True, help="The session that spoke last.")
+@click.option("--last", is_flag=True, help="The session of the last main turn.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @home_and_json
 def forget(home: Path, session: str | None, last: bool, yes: bool, as_json: bool) -> None:

@@ -80,6 +80,11 @@ class Compliance:
         """The number of those turns in which it is known whether the rule was followed."""
         return self.followed + self.broken
 
+    @property
+    def not_held(self) -> int:
+        """The number of checked turns in which no call was held: those in which it was up to the agent to follow the rule."""
+        return self.checked - self.held
+
     def __add__(self, other: "Compliance") -> "Compliance":
         return Compliance(
             self.followed + other.followed, self.broken + other.broken, self.held + other.held, self.unknown + other.unknown

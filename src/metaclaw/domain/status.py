@@ -74,7 +74,7 @@ SERVED: Final = "serve"
 """The purpose under which the main turns of agents are counted, beside the purposes of the program's own calls."""
 ENFORCED: Final = "enforce"
 """The purpose of requests that ask a provider again because a call broke a held rule. They count neither as traffic of agents nor
-as learning."""
+as learning, but against the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +161,13 @@ def session_words(outcomes: "Mapping[Outcome, int]", failed: int) -> str:
 def agent_word(name: object) -> str:
     """The name of an agent, or words for an agent that the proxy does not recognise."""
     return _UNKNOWN_AGENT if name == "unknown" else str(name)
+
+
+def held_words(held: int, by_agent: Mapping[str, int]) -> str:
+    """`5 held back (codex 3, claude-code 2)`: the turns in which calls were held, in all and by agent."""
+    agents = [(agent_word(agent), times) for agent, times in sorted(by_agent.items(), key=lambda one: -one[1]) if times]
+    names = ", ".join(f"{agent} {times}" if len(agents) > 1 else agent for agent, times in agents)
+    return f"{held} held back" + (f" ({names})" if names else "")
 
 
 def audience(scope: object) -> str:

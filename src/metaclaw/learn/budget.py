@@ -7,6 +7,8 @@ used, so a crash loses at most the calls under way, and all processes count into
 Each purpose may spend up to a share of the limit. Verdicts on turns and the training of weights stop first, then new skills and the
 proof of trained weights; the last fifth is only for reading messages of people. With the default limit, messages that may state a
 rule have a reserve beyond it.
+
+Requests that ask a provider again because of a held rule are never refused, but count against the limits.
 """
 
 import logging
@@ -27,7 +29,7 @@ from anyio.to_thread import run_sync
 
 from metaclaw.config import Config, PriceConfig
 from metaclaw.domain.chat import Usage
-from metaclaw.domain.status import ENFORCED, SERVED, Spending, SpendingKey
+from metaclaw.domain.status import SERVED, Spending, SpendingKey
 from metaclaw.errors import BudgetError, MetaClawError, StoreError
 from metaclaw.ports import Purpose
 from metaclaw.store import SqlSpending, Sums
@@ -327,7 +329,7 @@ class Budget:
 
     def _account_of(self, now: datetime, sums: Sums) -> Account:
         day, limits = self._day(now), self._limits
-        own = (spent for key, spent in sums.items() if key.day == day and key.purpose not in (SERVED, ENFORCED))
+        own = (spent for key, spent in sums.items() if key.day == day and key.purpose != SERVED)
         local = now.astimezone(self._zone)
         midnight = datetime.combine(local.date() + timedelta(days=1), time_of_day.min)
         return Account(

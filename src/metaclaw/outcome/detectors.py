@@ -15,7 +15,7 @@ from metaclaw.domain.chat import Finish, ToolCall, ToolResult, text_of
 from metaclaw.domain.turn import Step, TurnEnd
 from metaclaw.domain.verdict import Fault, Signal
 from metaclaw.outcome import phrases
-from metaclaw.outcome.phrases import likeness, programs_of, spoken
+from metaclaw.outcome.phrases import likeness, program_words, spoken
 from metaclaw.outcome.reading import (
     GOOD,
     ResultMeaning,
@@ -164,7 +164,7 @@ def next_sentence(observed: ObservedStep) -> tuple[Signal, ...]:
 
 
 # aider has no tools: it reports in a user message.
-_EDIT_NOTES = programs_of("note_edit")
+_EDIT_NOTES = program_words("note_edit")
 
 
 def tool_errors(observed: ObservedStep) -> tuple[Signal, ...]:
@@ -174,8 +174,7 @@ def tool_errors(observed: ObservedStep) -> tuple[Signal, ...]:
     if found := observed.found(ResultMeaning.UNKNOWN_TOOL):
         return (signal("tool_error.no_such_tool", found.quote),)
     for note in observed.notes:
-        low = note[:600].lower()
-        if any(sign in low for sign in _EDIT_NOTES):
+        if _EDIT_NOTES.find(note[:600].lower()):
             return (signal("tool_error.reported", note),)
     return ()
 
@@ -197,7 +196,7 @@ def exceptions(observed: ObservedStep) -> tuple[Signal, ...]:
 
 
 # Clients without tool results write this in a user message.
-_SCHEMA_NOTES = programs_of("note_schema")
+_SCHEMA_NOTES = program_words("note_schema")
 
 
 def rejected_calls(observed: ObservedStep) -> tuple[Signal, ...]:
@@ -205,8 +204,7 @@ def rejected_calls(observed: ObservedStep) -> tuple[Signal, ...]:
     if found := observed.found(ResultMeaning.SCHEMA):
         return (signal("schema.rejected", found.quote),)
     for note in observed.notes:
-        low = note[:600].lower()
-        if sign := next((sign for sign in _SCHEMA_NOTES if sign in low), None):
+        if sign := _SCHEMA_NOTES.find(note[:600].lower()):
             return (signal("schema.rejected", sign),)
     return ()
 
@@ -297,6 +295,10 @@ def repeated_calls(observed: ObservedStep) -> tuple[Signal, ...]:
     return ()
 
 
+# Not in the name of a file, such as `src/error.py` or `failed_jobs.sql`.
+_FAILED_EDIT = re.compile(r"(?<![\w./-])(?:\w{0,40}error|could not find|failed)(?![\w/-]|\.\w)", re.IGNORECASE)
+
+
 def _earlier_answers(observed: ObservedStep) -> dict[str, list[str]]:
     """The results of each call of this task since the last edit."""
     calls: dict[str, ToolCall] = {}
@@ -307,7 +309,7 @@ def _earlier_answers(observed: ObservedStep) -> dict[str, list[str]]:
                 calls[bare_call_id(part.id)] = part
             elif isinstance(part, ToolResult) and (call := calls.get(bare_call_id(part.call_id))):
                 text = _text(part)
-                has_failed = part.is_error or any(word in text[:200].lower() for word in ("error", "could not find", "failed"))
+                has_failed = part.is_error or _FAILED_EDIT.search(text[:200]) is not None
                 if is_edit(call) and not has_failed:
                     found.clear()
                 found.setdefault(_key(call), []).append(text)

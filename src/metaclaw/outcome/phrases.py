@@ -27,6 +27,50 @@ def _entries(table: str) -> tuple[str, ...]:
     return tuple(entry for entry in map(str.strip, table.split("|")) if entry)
 
 
+_COLOUR = re.compile(r"\x1b\[[\d;]{0,12}m")
+
+
+class ProgramWords:
+    """Words with which programs and tools report something: some tables of `programs.toml`.
+
+    An entry is found only as whole words: no letter, digit or underscore may touch it. So `enotfound` is not found in
+    `ModuleNotFoundError`. A star at the end of an entry matches any ending. Each entry is searched as plain text first, because a
+    regular expression with all of them takes ten times as long.
+    """
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, *entries: str) -> None:
+        self._entries = tuple((entry.rstrip("*"), entry.endswith("*")) for entry in entries)
+
+    def find(self, text: str) -> str | None:
+        """The first entry that occurs in a text in lower case, without its star; None if there is none."""
+        if "\x1b" in text:
+            text = _COLOUR.sub("", text)
+        return next((entry for entry, is_open in self._entries if entry in text and _has_words(text, entry, is_open)), None)
+
+
+def _has_words(text: str, entry: str, is_open: bool) -> bool:
+    at = text.find(entry)
+    while at >= 0:
+        end = at + len(entry)
+        # The letter of an escape such as \n, in JSON within a text, does not touch the entry.
+        is_free = not _is_in_word(text[at - 1 : at]) or text[at - 2 : at - 1] == "\\"
+        if is_free and (is_open or not _is_in_word(text[end : end + 1])):
+            return True
+        at = text.find(entry, end)
+    return False
+
+
+def _is_in_word(character: str) -> bool:
+    return character.isalnum() or character == "_"
+
+
+def program_words(table: str) -> ProgramWords:
+    """The entries of a table of `programs.toml`, as words to be found."""
+    return ProgramWords(*programs_of(table))
+
+
 MAX_CHARS = 800
 _HEAD_CHARS = 600
 _QUOTED = re.compile(

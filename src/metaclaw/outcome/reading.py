@@ -11,7 +11,7 @@ import msgspec
 from metaclaw.domain.chat import Message, Part, Role, Text, ToolCall, ToolResult, text_of
 from metaclaw.domain.turn import Step
 from metaclaw.outcome import phrases
-from metaclaw.outcome.phrases import programs_of
+from metaclaw.outcome.phrases import program_words, programs_of
 from metaclaw.text import keep_ends
 
 _SEPARATORS = re.compile(r"\|\||&&|[;|\n]")
@@ -333,9 +333,8 @@ def is_edit(call: ToolCall) -> bool:
     return kind is ToolKind.EDIT or (kind is ToolKind.SHELL and _EDITS.search(command_of(call)[:_MAX_CHARS]) is not None)
 
 
-# Searched as plain text: a regular expression with all these words takes ten times as long.
 _NETWORK, _SERVICE, _MACHINE, _PROGRAM, _REFUSED = (
-    programs_of(f"fault_{kind}") for kind in ("network", "service", "machine", "program", "refused")
+    program_words(f"fault_{kind}") for kind in ("network", "service", "machine", "program", "refused")
 )
 _INSTALLABLE = frozenset(programs_of("installable"))
 _HTTP_STATUS = re.compile(
@@ -343,28 +342,24 @@ _HTTP_STATUS = re.compile(
 )
 _NOT_FOUND = re.compile(r"(?:^|\n)\S{0,40}sh: (?:\d+: |line \d+: )?\S{1,60}: not found\b")
 _MODULE = re.compile(r"no module named '?(?P<python>[\w.]+)|cannot find (?:module|package) '(?P<node>[^'./][^']*)'")
-_TIMED_OUT = ("timed out", "timeout", "deadline")
+_TIMED_OUT = program_words("timed_out")
 
 
 def environment_fault(ran: ToolRun, *, is_own_server: bool) -> str | None:
     """The words that show that the environment caused a failure, or None. `is_own_server`: the agent itself wrote the server."""
     text = ran.text.lower()
-    if found := _first(text, _MACHINE) or _first(text, _NETWORK):
+    if found := _MACHINE.find(text) or _NETWORK.find(text):
         return None if is_own_server and "timed out" in found else found
     if not is_own_server:
         status = _HTTP_STATUS.search(text)
-        if found := _first(text, _SERVICE) or (f"status {status['code']}" if status else None) or _first(text, _REFUSED):
+        if found := _SERVICE.find(text) or (f"status {status['code']}" if status else None) or _REFUSED.find(text):
             return found
     if ran.exit_code == 127 or _NOT_FOUND.search(text):
         return "command not found"
-    if found := _first(text, _PROGRAM) or _missing_library(text):
+    if found := _PROGRAM.find(text) or _missing_library(text):
         return found
-    has_timed_out = ran.exit_code == 124 or any(word in text for word in _TIMED_OUT)
+    has_timed_out = ran.exit_code == 124 or _TIMED_OUT.find(text) is not None
     return "timed out" if has_timed_out and CommandUse.NETWORK in command_uses(ran.command) else None
-
-
-def _first(text: str, needles: tuple[str, ...]) -> str | None:
-    return next((needle for needle in needles if needle in text), None)
 
 
 def _missing_library(text: str) -> str | None:
@@ -386,13 +381,13 @@ _ERROR_HEAD = re.compile(
     re.IGNORECASE,
 )
 _NO_SUCH_FILE = re.compile(
-    r"enoent|(?:file|path|directory) (?:was )?not found|no such file|(?:file|path|directory)[^\n]{0,200} does not exist"
+    r"\benoent\b|\b(?:file|path|directory) (?:was )?not found|no such file|\b(?:file|path|directory)\b[^\n]{0,200} does not exist"
     r"|^error: |^failed to |request failed|cannot (?:find|read|open)|permission denied|<tool_use_error>"
 )
-_SCHEMA, _HANGS = programs_of("schema"), programs_of("hangs")
+_SCHEMA, _HANGS = program_words("schema"), program_words("hangs")
 _UNKNOWN_TOOL = re.compile(
-    r"no such tool|unknown tool|unsupported call|unavailable tool|tool not found"
-    r"|tool \S{1,60} (?:not found|does not exist|is not available)"
+    r"\b(?:no such tool|unknown tool|unsupported call|unavailable tool|tool not found"
+    r"|tool \S{1,60} (?:not found|does not exist|is not available))\b"
 )
 _SIGNS_OF_EXCEPTION = ("traceback", "panic", "exception", "error", "fault", "core dumped", "unhandled", "\n    at ")
 _EXCEPTION = re.compile(
@@ -424,8 +419,8 @@ def _looks_failed(ran: ToolRun) -> bool:
     if ran.kind is ToolKind.READ:
         # A file may begin with the word error; a failed read is one short line.
         low = ran.text.lower() if len(ran.text) < 400 and ran.text.count("\n") < 4 else ""
-        return _NO_SUCH_FILE.search(low) is not None or _first(low, _SCHEMA) is not None
-    if _first(ran.text[-200:].lower(), _HANGS):
+        return _NO_SUCH_FILE.search(low) is not None or _SCHEMA.find(low) is not None
+    if _HANGS.find(ran.text[-200:].lower()):
         return True
     if _GUARD.search(ran.command[:_MAX_CHARS]) or _only_looks(command_uses(ran.command)):
         return False
@@ -455,7 +450,7 @@ def _meaning_of_failure(ran: ToolRun, reading: StepReading, intent: str) -> Inte
         return InterpretedResult(ResultMeaning.STOPPED, found)
     low = ran.text[:1_000].lower()
     if ran.kind is not ToolKind.SHELL or ran.exit_code is None:
-        if found := _first(low, _SCHEMA):
+        if found := _SCHEMA.find(low):
             return InterpretedResult(ResultMeaning.SCHEMA, found)
         if unknown := _UNKNOWN_TOOL.search(low):
             return InterpretedResult(ResultMeaning.UNKNOWN_TOOL, unknown[0])
@@ -479,7 +474,7 @@ def _meaning_of_exit(ran: ToolRun, reading: StepReading, intent: str) -> Interpr
         return InterpretedResult(ResultMeaning.ANSWER, quote)
     if CommandUse.TEST in kinds and ran.exit_code != 4:
         return InterpretedResult(ResultMeaning.TESTS_FAILED, quote)
-    if _first(ran.text.lower(), _HANGS):
+    if _HANGS.find(ran.text.lower()):
         return InterpretedResult(ResultMeaning.HANGS, quote)
     if ran.kind is ToolKind.SHELL and (raised := _exception(ran.text)):
         return InterpretedResult(ResultMeaning.EXCEPTION, raised)

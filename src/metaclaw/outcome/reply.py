@@ -90,6 +90,7 @@ _NO_CHANGE = re.compile(
 )
 _SENTENCE_END = re.compile(r"[.!?。！？]\s+\S")
 _SHOUT = re.compile(r"\b[A-ZÄÖÜÉÈÑ]{3,}\b")
+_WORD = re.compile(r"\w+")
 _ABBREVIATION = re.compile(
     r"API|ASCII|AWS|CLI|CPU|CSS|CSV|DNS|EOF|FAQ|GPU|HTML|HTTPS?|IDE|ISO|JPG|JSON|JWT|LLM|PDF|PNG|POST|RAM|README|REST|SDK|SQL|SSH|SSL"
     r"|SVG|TCP|TLS|TODO|TSV|TXT|UDP|URL|USB|UTC|UTF|UUID|VPN|XML|YAML|ZIP"
@@ -201,9 +202,10 @@ def _shouted(raw: str, task: str) -> str | None:
     """A word of the task that is in capitals only in the reply, or a reply that is all in capitals."""
     if raw.isupper():
         return raw[:60] if len(raw) > 12 and not task.isupper() else None
-    low = task.lower()
-    loud = (word for word in _SHOUT.findall(raw[:200]) if not _ABBREVIATION.fullmatch(word))
-    return next((word for word in loud if word.lower() in low and word not in task), None)
+    loud = [word for word in _SHOUT.findall(raw[:200]) if not _ABBREVIATION.fullmatch(word)]
+    words = frozenset(_WORD.findall(task)) if loud else frozenset()
+    quiet = {word.lower() for word in words}
+    return next((word for word in loud if word.lower() in quiet and word not in words), None)
 
 
 _CONTENT = re.compile(

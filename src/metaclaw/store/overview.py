@@ -36,12 +36,13 @@ _RECENT_EVENTS = 5000
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
     """A filter for a list of sessions. `text` is searched in ids, agents, projects and users; `titled` are sessions whose titles
-    contain it. One of a session's turns must have the `outcome`."""
+    contain it. One of a session's turns must have the `outcome`. Sessions without a main turn match only `with_side_only`."""
 
     text: str = ""
     agent: str = ""
     outcome: Outcome | None = None
     titled: Collection[SessionId] = ()
+    with_side_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +123,8 @@ class Overview:
         return self._database.read_number("counting sessions", query)
 
     def ids(self) -> list[SessionId]:
-        """All sessions, the one with the newest request first."""
-        query = select(sessions.c.id).order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
+        """All sessions with a main turn, the one with the newest request first."""
+        query = select(sessions.c.id).where(sessions.c.main_turns > 0).order_by(sessions.c.last_us.desc(), sessions.c.id.desc())
         return self._database.read("listing sessions", query, lambda row: SessionId(unpack_text(row.id)))
 
     def agents(self) -> list[str]:
@@ -154,11 +155,9 @@ class Overview:
             return {SessionId(unpack_text(session)): count for session, count in connection.execute(query)}
 
     def openings(self, wanted: Collection[SessionId]) -> list[FirstRequest]:
-        """The first main request of each of these sessions; if there is none, its first request."""
-        stored = [pack_text(one) for one in wanted]
-        is_main = turns.c.kind == TurnKind.MAIN.value
-        first = func.coalesce(func.min(turns.c.seq).filter(is_main), func.min(turns.c.seq)).label("seq")
-        firsts = select(first).where(turns.c.session.in_(stored)).group_by(turns.c.session).subquery()
+        """The first main request of each of these sessions that has one."""
+        mine = and_(turns.c.session.in_([pack_text(one) for one in wanted]), turns.c.kind == TurnKind.MAIN.value)
+        firsts = select(func.min(turns.c.seq).label("seq")).where(mine).group_by(turns.c.session).subquery()
         query = select(turns.c.seq, turns.c.session, turns.c.agent, turns.c.wire).join(firsts, firsts.c.seq == turns.c.seq)
         with self._database.reading("reading how sessions began") as connection:
             return [
@@ -267,7 +266,7 @@ def _newest() -> ScalarSelect[int]:
 
 
 def _conditions(wanted: SessionFilter) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
+    found: list[ColumnElement[bool]] = [] if wanted.with_side_only else [sessions.c.main_turns > 0]
     if wanted.agent:
         found.append(sessions.c.agent == pack_text(wanted.agent))
     if words := wanted.text.split():

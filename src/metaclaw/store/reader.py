@@ -181,6 +181,18 @@ class LedgerReader:
         mine = select(turns).where(turns.c.session == pack_text(session), turns.c.kind == TurnKind.MAIN.value)
         return self._database.read_one("reading the last turn", mine.order_by(turns.c.seq.desc()).limit(1), turn_row_of)
 
+    def newest_main_turn(self) -> TurnRow | None:
+        """The main turn whose request came last, of the hundred sessions that were active last."""
+        recent = select(sessions).where(sessions.c.main_turns > 0).order_by(sessions.c.last_us.desc()).limit(100)
+        newest: TurnRow | None = None
+        for session in self._database.read("listing sessions", recent, session_of):
+            if newest is not None and session.last_at <= newest.times.received_at:
+                break  # its last request came before, and those of all further sessions
+            turn = self.last_main_turn(session.id)
+            if turn is not None and (newest is None or turn.times.received_at > newest.times.received_at):
+                newest = turn
+        return newest
+
     def sessions_ended(self, after: int, limit: int = 100) -> list[EndedSession]:
         """Session ends behind the cursor `after`, in the order they were recorded. One session may end several times."""
         is_open = sessions.c.ended_us.is_(None).label("is_open")

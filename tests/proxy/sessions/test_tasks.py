@@ -87,6 +87,8 @@ class Desk:
             "say hello",
         ),
         ("# AGENTS.md\n\n# SOUL.md", {}, "# 🌟 引导模式已激活\n\n…\n\n**用户的原始消息：**\n你好", "你好"),
+        ("CoPaw", {}, "# BOOTSTRAP MODE\n\n`BOOTSTRAP.md` exists — first-time setup.\n\n---\n\nsay hello", "say hello"),
+        ("CoPaw", {}, "# 引导模式\n\n工作目录中存在 `BOOTSTRAP.md` — 首次设置。\n\n---\n\n你好", "你好"),
         ("You are opencode", {}, '"say hello"', "say hello"),
         ("You are Qwen Code, an interactive CLI agent", {}, "say hello", "say hello"),
         (

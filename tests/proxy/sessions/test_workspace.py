@@ -1,6 +1,8 @@
 """The project of a session: from the header, else from the working directory that agents put into their prompts."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,16 +38,54 @@ def ask(known: Origins, system: str, *users: str, headers: dict[str, str] | None
         ("Current Working Directory (/srv/shop) Files", "/srv/shop"),
         ("Workspace root folder: ~/shop\n", "~/shop"),
         ("Workspace Path: C:\\Users\\ann\\shop\n", "C:\\Users\\ann\\shop"),
-        ('{"cwd": "/home/ann/shop", "os": "linux"}', "/home/ann/shop"),
+        ("I'm currently working in the directory: /home/ann/shop\n", "/home/ann/shop"),
+        ("<env>\r\n  Working directory: /home/ann/shop\r\n</env>", "/home/ann/shop"),
         ("# Environment\n- **Working directory**: `/home/ann/shop`\n", "/home/ann/shop"),
         ("You may change the working directory. Use the current directory for /tmp files.", None),
         ("Paths are relative to the working directory, such as src/main.py.", None),
+        ("For example, if the project root is /path/to/project/ and the file is foo/bar.txt, use the whole path.", None),
+        ("If the project root is: /path/to/project", None),
+        ("Call it with a path, as in Working directory: /tmp/x", None),
+        ('A call looks like {"cwd": "/path/to/project", "command": "ls"}', None),
+        ('{"cwd": "/path/to/project", "command": "ls"}', None),
+        ("The workspace: /path/to/project is an example, not yours.", None),
+        ("Working directory: src/shop\n", None),
         ("x" * 200_000, None),
     ],
 )
 def test_the_working_directory_in_an_agents_system_text_is_the_project(text: str, workspace: str | None) -> None:
     origin = ask(origins(), f"You are a coding agent.\n{text}\nBe brief.", "fix the tests")
     assert origin.scope == Scope(None, workspace)
+
+
+RECORDED: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "captures" / "environments.json").read_text())
+WIRES = {"/v1/chat/completions": Wire.CHAT, "/v1/responses": Wire.RESPONSES, "/v1/messages": Wire.MESSAGES}
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=[recorded["client"] for recorded in RECORDED])
+def test_the_project_of_every_recorded_agent_is_the_directory_that_it_was_started_in(recorded: dict[str, Any]) -> None:
+    headers = {"user-agent": recorded["user_agent"]}
+    origin = origins().identify(WIRES[recorded["path"]], headers, recorded["body"])
+    assert (origin.agent, origin.scope.workspace) == (recorded["agent"], recorded["project"])
+    assert origin.task in ("say hello and run one command", "make it print hello")
+
+
+def test_qwen_code_in_several_directories_belongs_to_the_first() -> None:
+    setup = (
+        "This is the Qwen Code. We are setting up the context for our chat.\nI'm currently working in the following directories:\n"
+    )
+    messages: list[Any] = [{"role": "system", "content": "You are Qwen Code, an agent."}]
+    messages += [
+        {"role": "user", "content": f"{setup}  - /home/ann/shop\n  - /home/ann/lib\n"},
+        {"role": "user", "content": "fix it"},
+    ]
+    assert origins().identify(Wire.CHAT, {}, {"model": "m", "messages": messages}).scope.workspace == "/home/ann/shop"
+
+
+@pytest.mark.parametrize("agent", ["Claude Code", "Codex", "Qwen Code"])
+def test_a_directory_line_of_another_kind_is_no_project_of_a_known_agent(agent: str) -> None:
+    headers = {"user-agent": {"Claude Code": "claude-cli/2.1", "Codex": "codex_exec/1", "Qwen Code": "QwenCode/1"}[agent]}
+    assert ask(origins(), "Project root: /path/to/project\nWorkspace: /tmp\n", "fix it", headers=headers).scope.workspace is None
 
 
 def test_an_environment_that_stands_in_a_message_of_its_own_counts() -> None:

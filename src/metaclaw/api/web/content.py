@@ -1,7 +1,7 @@
 """The values for each page's template, and the problems that the page shows. Store reads run in threads."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -86,7 +86,8 @@ class PageContent:
         text, agent, outcome = query.get("q", "").strip()[:200], query.get("agent", ""), query.get("outcome", "")
         before = SessionId(query["before"]) if query.get("before") else None
         known = Outcome(outcome) if outcome in list(Outcome) else None
-        return await run_sync(self._session_list, SessionFilter(text, agent, known), before)
+        wanted = SessionFilter(text, agent, known, with_side_only=query.get("all") == "1")
+        return await run_sync(self._session_list, wanted, before)
 
     async def read_titles(self) -> None:
         """Read the titles of all sessions, a few at a time, so that a search finds all of them. Raises StoreError."""
@@ -220,7 +221,7 @@ class PageContent:
         if wanted.text:
             titled, unread = titles.search(wanted.text, _SEARCH_S)
             is_cut = len(titled) > _MOST_FOUND
-            wanted = SessionFilter(wanted.text, wanted.agent, wanted.outcome, titled[:_MOST_FOUND])
+            wanted = replace(wanted, titled=titled[:_MOST_FOUND])
         rows = overview.sessions(wanted, _SESSIONS + 1, before)
         shown, more = rows[:_SESSIONS], len(rows) > _SESSIONS
         ids = [row.id for row in shown]
@@ -230,7 +231,8 @@ class PageContent:
                 {"row": row, "title": named.get(row.id, ""), "outcomes": outcomes.get(row.id, {}), "failed": failed.get(row.id, 0)}
                 for row in shown
             ],
-            "count": len(rows) if before is None and not more else overview.count(wanted),
+            "count": (count := len(rows) if before is None and not more else overview.count(wanted)),
+            "hidden": 0 if wanted.with_side_only else overview.count(replace(wanted, with_side_only=True)) - count,
             "unread": unread,
             "is_cut": is_cut,
             "next": shown[-1].id if more else None,
@@ -309,7 +311,7 @@ class PageContent:
 
 
 def _turn_title(turn: Turn, words: Words) -> str:
-    said = last_words(turn, words)
+    said = last_words(turn, words) if turn.kind is TurnKind.MAIN else ""
     return short(said or f"{turn.agent}, {turn.model}", 100)
 
 

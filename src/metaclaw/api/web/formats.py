@@ -113,20 +113,26 @@ def uplift(worth: Mapping[str, Any] | None) -> str:
     return f"no difference shown yet over {plural(tasks, 'task')} in live use"
 
 
-def followed(compliance: Mapping[str, Any] | None) -> str:
-    """How often a rule was followed, in words."""
+def followed(compliance: Mapping[str, Any] | None, by_agent: Mapping[str, Mapping[str, int]] | None = None) -> str:
+    """How often a rule was followed, in words: in the turns of which no call was held, and the number of the others."""
     if not compliance or not compliance.get("applied"):
         return ""
-    known = compliance.get("followed", 0) + compliance.get("broken", 0)
-    if not known:
+    known, held = not_held(compliance), compliance.get("held", 0)
+    if not known and not held:
         return f"applied to {plural(compliance['applied'], 'answer')}, none of which could be checked"
-    held = f", {compliance['held']} held back" if compliance.get("held") else ""
-    return f"followed in {compliance.get('followed', 0)} of {plural(known, 'turn')}{held}"
+    words = [f"followed in {compliance.get('followed', 0)} of {plural(known, 'turn')}"] if known else []
+    agents = {agent: counts["held"] for agent, counts in (by_agent or {}).items()}
+    return "; ".join([*words, *([wording.held_words(held, agents)] if held else [])])
+
+
+def not_held(compliance: Mapping[str, Any]) -> int:
+    """The number of checked turns in which no call was held."""
+    return int(compliance.get("followed", 0) + compliance.get("broken", 0) - compliance.get("held", 0))
 
 
 def least_followed(by_agent: Mapping[str, Mapping[str, int]] | None) -> str:
     """The agent that follows a rule least, in words; empty if all follow it equally."""
-    known = {agent: (counts["followed"], counts["followed"] + counts["broken"]) for agent, counts in (by_agent or {}).items()}
+    known = {agent: (counts["followed"], not_held(counts)) for agent, counts in (by_agent or {}).items()}
     shares = {agent: followed / turns for agent, (followed, turns) in known.items() if turns}
     if len(set(shares.values())) < 2:
         return ""

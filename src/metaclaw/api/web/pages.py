@@ -53,8 +53,8 @@ _BEAT_S: Final = 15.0
 _MOST_STREAMS: Final = 32
 _MOST_NOTICES: Final = 100
 _FORMATS: Final = (
-    *("ago", "audience", "clock", "count", "evidence", "followed", "least_followed", "moment", "money", "plural", "project"),
-    *("seconds", "signal", "tokens", "uplift"),
+    *("ago", "audience", "clock", "count", "evidence", "followed", "least_followed", "moment", "money", "not_held", "plural"),
+    *("project", "seconds", "signal", "tokens", "uplift"),
 )
 _WORDS: Final = {
     "agent": wording.agent_word,

@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from metaclaw.proxy.sessions.conversation import AgentClient, Request, is_heartbeat, reason_of
+from metaclaw.proxy.sessions.conversation import AgentClient, Request, is_heartbeat, line_with_path, reason_of
 
 _SESSION: Final = re.compile(r"\bsessionId=([^\s|]{1,200})")
 _SUBAGENT: Final = re.compile(r"\bsession=agent:[^\s|]{1,200}:subagent:")
@@ -21,6 +21,8 @@ _OPENCLAW_PROMPTS: Final = {
 
 class OpenClaw(AgentClient):
     """No session header, but a Runtime line in the first message; dated and annotated user messages; heartbeats and cron."""
+
+    directory_line = line_with_path(r"(?<=## Workspace\n)(?:Working directory|Your working directory is): ")
 
     def is_system_text(self, text: str) -> bool:
         head = text[:600]
@@ -102,6 +104,8 @@ _NOTES: Final = re.compile(
 class Hermes(AgentClient):
     """No session identifier at all; sub-agents and reviews in the background, titles and judges without tools."""
 
+    directory_line = line_with_path("Current working directory: ")
+
     def is_system_text(self, text: str) -> bool:
         return "You are Hermes Agent" in text[:600] or text.startswith(tuple(_HERMES_SYSTEMS))
 
@@ -124,7 +128,8 @@ class Hermes(AgentClient):
 
 
 _BOOTSTRAP: Final = re.compile(
-    r"\A# \S{1,4} (?:BOOTSTRAP MODE ACTIVATED|引导模式已激活).*?(?:\*\*Original user message:\*\*|\*\*用户的原始消息：\*\*)\s*",
+    r"\A# \S{1,4} (?:BOOTSTRAP MODE ACTIVATED|引导模式已激活).*?(?:\*\*Original user message:\*\*|\*\*用户的原始消息：\*\*)\s*"
+    r"|\A# (?:BOOTSTRAP MODE|引导模式)\n.*?\n---\n\s*",
     re.DOTALL,
 )
 _COPAW_SUMMARY: Final = (

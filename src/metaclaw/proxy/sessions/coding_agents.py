@@ -6,7 +6,15 @@ from typing import Final
 import msgspec
 
 from metaclaw.domain.chat import Json
-from metaclaw.proxy.sessions.conversation import AIDER_FILES, AgentClient, Helper, Request, reason_of, without_reminder
+from metaclaw.proxy.sessions.conversation import (
+    AIDER_FILES,
+    AgentClient,
+    Helper,
+    Request,
+    line_with_path,
+    reason_of,
+    without_reminder,
+)
 
 # Beginnings of the last user text. Compaction requests may offer tools.
 _CLAUDE_PROMPTS: Final = {
@@ -30,6 +38,9 @@ _COMMAND_ARGUMENTS: Final = re.compile(r"<command-args>(.*?)</command-args>", re
 
 class ClaudeCode(AgentClient):
     """Claude Code and programs on its agent SDK: a session header, sub-agents within the session, many side turns."""
+
+    # Older versions have the second.
+    directory_line = line_with_path("- Primary working directory: ", r"(?<=<env>\n)Working directory: ")
 
     def key(self, request: Request) -> str | None:
         return request.header("x-claude-code-session-id") or None
@@ -82,6 +93,8 @@ _CODEX_HOUSEKEEPERS: Final = {"compact": "codex-compaction", "memory_consolidati
 class Codex(AgentClient):
     """Session and thread headers, the kind of each request in its metadata, tools possibly in an input item."""
 
+    directory_line = line_with_path("<cwd>")
+
     def key(self, request: Request) -> str | None:
         return request.header("session-id") or request.header("session_id") or request.header("thread-id") or None
 
@@ -119,6 +132,8 @@ _OPENCODE_COMPACTION: Final = (
 
 class OpenCode(AgentClient):
     """It sends x-session-id (the header we read first), a title request beside the first turn, and prompts in quotes."""
+
+    directory_line = line_with_path(r"(?<=<env>\n  )Working directory: ")
 
     def is_system_text(self, text: str) -> bool:
         return text.startswith(("You are opencode", "You are OpenCode", _OPENCODE_TITLE))
@@ -159,6 +174,11 @@ _QWEN_SUBAGENTS: Final = (
 
 class QwenCode(AgentClient):
     """No session identifier, a first message that sets up the chat, sub-agents, and many side turns with tools."""
+
+    # If there are several directories, the first is the one in which it was started.
+    directory_line = line_with_path(
+        "I'm currently working in the directory: ", r"I'm currently working in the following directories:\n  - "
+    )
 
     def is_system_text(self, text: str) -> bool:
         return text.lstrip().startswith("You are Qwen Code,")

@@ -9,10 +9,11 @@ Additions to the user's words that several clients make are removed here; those 
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from itertools import islice
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -194,6 +195,12 @@ class MessageChain:
         early = [self.items[index] for index in range(self._first, min(most, len(self.items))) if index not in counted]
         spoken = [item for item in early if isinstance(item, dict) and item.get("role") in _SYSTEM_ROLES]
         return [text for item in spoken for text in _plain_texts(item.get("content"))]
+
+    def first_user_texts(self, most: int) -> Iterator[list[str]]:
+        """The texts of each of the first `most` user messages, with their ephemeral parts."""
+        users = (item for item in self.items[self._first :] if isinstance(item, dict) and item.get("role") == "user")
+        for item in islice(users, most):
+            yield _plain_texts(item.get("content"))
 
     def texts_at(self, position: int) -> list[str]:
         """The texts of the entry at this position, without ephemeral parts. Cached, because the newest are needed often."""
@@ -464,6 +471,23 @@ class Helper:
     of: str | None = None
 
 
+def line_with_path(*beginnings: str) -> re.Pattern[str]:
+    """A pattern for a whole line that begins like this, goes on with an absolute path, its group, and has nothing behind it."""
+    path = r"((?:/|~/|[A-Za-z]:[\\/])[^\n\r\"`<>|*?]{0,300}?)"
+    return re.compile(rf"[ \t]*(?:{'|'.join(beginnings)}){path}(?:</cwd>|[`\"'.,;]{{1,2}}|\) Files)?[ \t]*\r?$", re.MULTILINE)
+
+
+_DIRECTORY: Final = r"(?:[- ](?:root|folder|directory|path)){0,2}"
+_DIRECTORY_LINE: Final = line_with_path(
+    r"(?i:(?:[-*•] )?\*{0,2}(?:your )?(?:current |primary )?"
+    rf"(?:working[ _]directory|cwd|current directory|workspace{_DIRECTORY}|project root{_DIRECTORY})"
+    r"(?: is)?\*{0,2}[:=]\*{0,2} {0,4}[`\"']?)",
+    "<cwd>",
+    r"#{0,4} ?Current (?:Working|Workspace) Directory \(",
+    "I'm currently working in the directory: ",
+)
+
+
 @dataclass(frozen=True)
 class AgentClient:
     """A kind of agent, recognised by `headers` or by its system text. Subclasses implement the peculiarities of one agent.
@@ -474,6 +498,8 @@ class AgentClient:
 
     name: str
     headers: tuple[Mapping[str, tuple[str, ...]], ...] = ()
+    directory_line: ClassVar[re.Pattern[str]] = _DIRECTORY_LINE
+    """The line that states the working directory; the shapes of many clients, where this client's own is not known."""
 
     def is_system_text(self, text: str) -> bool:
         """Whether only this client sends such a system text."""

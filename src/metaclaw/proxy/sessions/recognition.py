@@ -363,58 +363,60 @@ _MAX_PATH_CHARS: Final = 200
 # Only the beginning and end of a long text are searched; agents describe the environment in one of them.
 _HEAD_SEARCHED, _TAIL_SEARCHED = 48_000, 48_000
 _MOST_MESSAGES: Final = 3
-# The names that agents use, without the first letter, whose case varies. `_STATED` matches what follows the name, with the path.
+# Every `AgentClient.directory_line` contains one of them. A plain search for these finds the few lines worth matching.
 _NAMES: Final = (
-    *("orking directory", "orking Directory", "cwd", "urrent directory", "working in the directory"),
+    *("orking directory", "orking Directory", "orking in the ", "cwd", "urrent directory"),
     *("orkspace", "roject root", "orking_directory"),
-)
-_STATED: Final = re.compile(
-    r"(?i:[ _](?:root|folder|directory|path)){0,2}(?:\*\*)?[\"']?(?: is:?|[ \t]?(?:is)?[:=(>]\*{0,2})\s{0,4}[`\"']?"
-    r"(?P<path>(?:/|~/|[A-Za-z]:[\\/])[^\n\r\"'`<>|*?]{0,300}?)(?=[`\"'<)]|[.,;]?(?:\s*[\n\r]|\s*\Z)|[.,;] |\s\()"
 )
 
 
 class Workspaces:
-    """Finds the working directory that requests name. Caches it for each system text."""
+    """Finds the working directory that a client states on a line of its own. Caches it for each client and system text."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, str | None] = {}
+        self._known: dict[tuple[str, bytes], str | None] = {}
 
     def find(self, request: Request, client: AgentClient) -> str | None:
-        """The working directory a request names, or None."""
-        root = request.conversation.root
-        if root not in self._known:
+        """The working directory a request states, or None."""
+        known = client.name, request.conversation.root
+        if known not in self._known:
             if len(self._known) >= _MAX_KNOWN:
                 self._known.clear()
-            self._known[root] = _find_in(map(_ends, request.conversation.system))
-        if found := self._known[root]:
+            self._known[known] = _find_in(client, request.conversation.system)
+        if found := self._known[known]:
             return found
-        # Claude Code describes the environment in a system message behind the first user message.
-        later = map(_ends, request.conversation.system_messages(_MOST_MESSAGES))
-        return _find_in(later) or _find_in(_messages_of_programs(request, client))
+        # Claude Code describes the environment in a system message behind the first user message, or in a reminder within it.
+        later = request.conversation.system_messages(_MOST_MESSAGES)
+        return _find_in(client, later) or _find_in(client, _texts_of_programs(request, client))
 
 
-def _find_in(texts: Iterable[str]) -> str | None:
-    for text in texts:
+def _find_in(client: AgentClient, texts: Iterable[str]) -> str | None:
+    for text in map(_ends, texts):
         for name in _NAMES:
             at = text.find(name)
             while at >= 0:
-                found = _STATED.match(text, at + len(name))
-                if found:
-                    return _tidy(found["path"])
-                at = text.find(name, at + len(name))
+                found = client.directory_line.match(text, text.rfind("\n", 0, at) + 1)
+                if found and (path := _tidy(found[1])):
+                    return path
+                line_end = text.find("\n", at)
+                at = text.find(name, line_end) if line_end >= 0 else -1
     return None
 
 
-def _messages_of_programs(request: Request, client: AgentClient) -> Iterator[str]:
-    chain = request.conversation
-    for position in chain.users[:_MOST_MESSAGES]:
-        text = chain.text_at(position)
-        if words(client, text):
-            # The environment may be in a separate part of the message, before the user's words.
-            yield from (_ends(part) for part in chain.texts_at(position) if not words(client, part))
+def _texts_of_programs(request: Request, client: AgentClient) -> Iterator[str]:
+    """What the client itself wrote into the first user messages, up to the person's first words."""
+    for texts in request.conversation.first_user_texts(_MOST_MESSAGES):
+        is_spoken = False
+        for text in texts:
+            own = without_ephemeral(text)
+            if words(client, own):
+                is_spoken = True
+                own_at = text.find(own)
+                yield text[:own_at] if own_at > 0 else ""
+            else:
+                yield text
+        if is_spoken:
             return
-        yield _ends(text)
 
 
 def _ends(text: str) -> str:
