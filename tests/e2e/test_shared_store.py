@@ -130,6 +130,7 @@ def test_a_home_that_is_killed_while_it_joins_retires_nothing(new_home: NewHome)
     httpx.post(f"{first.url}/api/rules", json={"rules": many}, headers=first.auth, timeout=PATIENCE_S).raise_for_status()
     everything = rules(first)
     assert len(everything) == 150
+    wait_for_rules(first, everything)
     second = new_home("b")
     for _ in range(3):
         second.start()
