@@ -290,6 +290,7 @@ def test_a_folder_that_is_emptied_empties_the_view(library: SkillLibrary, folder
 def test_a_folder_that_is_lost_is_written_out_again(
     library: SkillLibrary, folder: Path, generations: Generations, is_running: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     write_skill(folder, ESPRESSO)
     library.sync()
     folder.rename(folder.with_name("elsewhere"))

@@ -234,8 +234,8 @@ def test_nothing_is_retired_that_this_home_did_not_write_and_no_edit_is_lost(
     if written is not None:
         digests = {skill.name: digest_of(skill) for skill in made(written)}
         drafts = {skill.name: frozenset((digest_of(skill),)) for skill in made(begun)}
-        library = generations.kept[at].hash if is_of_this_store else library_hash([MINE])
-        write_record(folder, FileRecord(at, library, digests, drafts), flush=False)
+        state = generations.kept[at].hash if is_of_this_store else library_hash([MINE])
+        write_record(folder, FileRecord(at, state, digests, drafts), flush=False)
     for name, text in found.items():
         if text == BROKEN or text == "":
             (folder / name).mkdir(parents=True)

@@ -181,9 +181,9 @@ class FolderUpkeep:
         if not self._due or self.is_lost:
             return
         # Before the files, so that one that is written when the process is killed is not taken for a person's edit.
-        fault = self._write_record(generation, library, flush=False)
-        if fault is not None:
-            self.trouble = f"skill files are behind their generation: {self._folder} cannot be written: {fault.strerror}"
+        not_recorded = self._write_record(generation, library, flush=False)
+        if not_recorded is not None:
+            self.trouble = f"skill files are behind their generation: {self._folder} cannot be written: {not_recorded.strerror}"
             return
         self._contested -= self._due.keys()
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -191,6 +191,8 @@ class FolderUpkeep:
         for fault in filter(None, faults.values()):
             self.trouble = f"a skill file is behind its generation: {fault}"
         done = sorted(name for name, fault in faults.items() if fault is None)
+        if not done:
+            return
         try:
             flush_skills(self._folder, done)
         except SkillError as error:
@@ -202,7 +204,7 @@ class FolderUpkeep:
                 self.agree(name, None if skill is None else digest_of(skill))
 
     def agree(self, name: str, found: str | None) -> None:
-        """Note that a file agrees with the store, or will when a person's edit is published; None: there is no file."""
+        """Note that a file with this digest agrees with the store; None: there is no file."""
         name = SkillName(name)
         self._due.pop(name, None)
         if self._begun.pop(name, None) is None and self._files.get(name) == found:

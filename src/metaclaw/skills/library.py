@@ -208,7 +208,7 @@ class SkillLibrary:
         if changes.gone and self._upkeep.is_lost:
             return  # the next look writes it out again
         if is_first:
-            gone = [skill.name for skill in self._index.skills() if skill.name not in self._scan]
+            gone: list[str] = [skill.name for skill in self._index.skills() if skill.name not in self._scan]
             changes = FolderChanges(changes.changed, gone)
             if gone and not self._upkeep.has_record:
                 log.info("skills_written_out folder=%s skills=%d; the folder had no record of this store", self.folder, len(gone))
