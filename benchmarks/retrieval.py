@@ -24,7 +24,7 @@ from typing import NamedTuple
 from benchmarks.retrieval_cases import CASES, UNRELATED
 from benchmarks.retrieval_library import TRADES, Planted, make_library
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillGeneration, library_hash
+from metaclaw.domain.skill import ChangesSince, Skill, SkillGeneration, library_hash
 from metaclaw.skills import SkillIndex, SkillLibrary, query_text, render_skill
 
 SIZES = (100, 10_000, 100_000)
@@ -54,17 +54,18 @@ class Generations:
         """The last one, if it is that."""
         return self._latest if self._latest.number == number else None
 
-    def publish(self, skills: Sequence[Skill], reason: str, unwritten: Sequence[SkillName] = ()) -> SkillGeneration:
+    def publish(self, skills: Sequence[Skill], reason: str, *, after: int | None = None) -> SkillGeneration:
         """The next one. The skills are not kept: their memory is the library's."""
         self._latest = SkillGeneration(self._latest.number + 1, "", ())
         return self._latest
 
-    def unwritten(self) -> dict[SkillName, Skill | None]:
-        """Nothing."""
-        return {}
+    def since(self, number: int) -> ChangesSince:
+        """Nothing: there is no other home."""
+        return ChangesSince(number, "", (), ())
 
-    def written(self, names: Iterable[SkillName]) -> None:
-        """Nothing is remembered."""
+    def unwritten(self) -> frozenset[SkillName]:
+        """Nothing."""
+        return frozenset()
 
 
 def timed(work: Callable[[], object]) -> Timed:

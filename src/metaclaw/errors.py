@@ -10,6 +10,7 @@ MetaClawError
 ├─ LearnerError     the learner process has ended           → started again
 ├─ TrainingError    a training step failed                  → tried again in the next window
 └─ StoreError       the database is unusable                → keep serving, report as degraded
+   └─ OvertakenError  another home published first           → tried again on its generation
 """
 
 
@@ -93,3 +94,7 @@ class WeightsLostError(TrainingError):
 
 class StoreError(MetaClawError):
     """The database cannot be read or written now."""
+
+
+class OvertakenError(StoreError):
+    """Another process published a skill generation first; the change is made again on that one."""

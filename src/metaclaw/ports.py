@@ -1,6 +1,6 @@
 """Protocols for what the program needs from its parts and from outside, in domain types."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +13,7 @@ from metaclaw.domain.candidate import Candidate, CandidateId, Probe, ReplayCost,
 from metaclaw.domain.chat import ChatRequest, Completion, Delta, Wire
 from metaclaw.domain.ids import SessionId, SkillName, TurnId
 from metaclaw.domain.policy import BASE_POLICY, Weights
-from metaclaw.domain.skill import GenerationChange, LearnedFrom, RetiredSkill, Skill, SkillGeneration
+from metaclaw.domain.skill import ChangesSince, GenerationChange, LearnedFrom, RetiredSkill, Skill, SkillGeneration
 from metaclaw.domain.status import StoreHealth
 from metaclaw.domain.training import Adam, Datum, Drawing, Loss, LossKind, PieceStats, Rollout, RunProgress, StepStats, Window
 from metaclaw.domain.turn import Turn
@@ -101,25 +101,24 @@ class GenerationStore(Protocol):
         self,
         skills: Sequence[Skill],
         reason: str,
-        unwritten: Sequence[SkillName] = (),
         *,
+        after: int | None = None,
         learned: LearnedFrom | None = None,
         reverted_to: int | None = None,
     ) -> SkillGeneration:
         """Store the next generation, with exactly these skills, in one transaction. Raises StoreError.
 
-        `unwritten` are the skills whose files differ from the generation until `written` is called.
+        `after` is the generation that the change was made on. Raises OvertakenError if it is no longer the newest.
         `learned` is the evidence of a change that no person made. Raises RefusedError if the evidence is older than the last
         revert, if the change brings back a skill that was retired after the evidence, or if a turn of the evidence was forgotten.
         `reverted_to` is set if a person reverts to an earlier generation.
         """
 
-    def unwritten(self) -> dict[SkillName, Skill | None]:
-        """The skills whose files may differ from the latest generation because the program stopped before it wrote them; None for a
-        file to be removed."""
+    def since(self, number: int) -> ChangesSince:
+        """The changes from the generation of that number to the newest."""
 
-    def written(self, names: Iterable[SkillName]) -> None:
-        """Record that these files agree with the latest generation."""
+    def unwritten(self) -> frozenset[SkillName]:
+        """The skills that an earlier version of the program published and did not write to their files."""
 
     def at(self, number: int) -> SkillGeneration | None:
         """The generation of that number, or None."""

@@ -1,10 +1,10 @@
 """A generation store in memory for tests of the library. It can fail, and stop the program at any call."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import LearnedFrom, Skill, SkillGeneration, library_hash
-from metaclaw.errors import StoreError
+from metaclaw.domain.skill import ChangesSince, LearnedFrom, Skill, SkillGeneration, library_hash
+from metaclaw.errors import OvertakenError, StoreError
 
 
 class Stopped(BaseException):
@@ -17,10 +17,9 @@ class Generations:
     def __init__(self) -> None:
         self.kept = [SkillGeneration(0, library_hash(()), ())]
         self.reasons = ["empty"]
-        self.owed: set[SkillName] = set()
+        self.left_unwritten: frozenset[SkillName] = frozenset()
         self.broken = False
         self.stops_after_publishing = False
-        self.stops_before_noting = False
 
     def latest(self) -> SkillGeneration:
         self._refuse_if_broken()
@@ -34,29 +33,30 @@ class Generations:
         self,
         skills: Sequence[Skill],
         reason: str,
-        unwritten: Sequence[SkillName] = (),
         *,
+        after: int | None = None,
         learned: LearnedFrom | None = None,
         reverted_to: int | None = None,
     ) -> SkillGeneration:
         self._refuse_if_broken()
+        if after not in (None, len(self.kept) - 1):
+            raise OvertakenError("somebody was faster")
         self.kept.append(SkillGeneration(len(self.kept), library_hash(skills), tuple(sorted(skills, key=lambda one: one.name))))
         self.reasons.append(reason)
-        self.owed |= set(unwritten)
         if self.stops_after_publishing:
             raise Stopped
         return self.kept[-1]
 
-    def unwritten(self) -> dict[SkillName, Skill | None]:
+    def since(self, number: int) -> ChangesSince:
         self._refuse_if_broken()
-        texts = {skill.name: skill for skill in self.kept[-1].skills}
-        return {name: texts.get(name) for name in self.owed}
+        known = self.kept[min(number, len(self.kept) - 1)]
+        before, now = ({one.name: one for one in generation.skills} for generation in (known, self.kept[-1]))
+        put = tuple(skill for name, skill in now.items() if before.get(name) != skill)
+        return ChangesSince(self.kept[-1].number, self.kept[-1].hash, put, tuple(before.keys() - now.keys()))
 
-    def written(self, names: Iterable[SkillName]) -> None:
+    def unwritten(self) -> frozenset[SkillName]:
         self._refuse_if_broken()
-        if self.stops_before_noting:
-            raise Stopped
-        self.owed -= set(names)
+        return self.left_unwritten
 
     def _refuse_if_broken(self) -> None:
         if self.broken:

@@ -12,7 +12,7 @@ import pytest
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, library_hash
 from metaclaw.domain.turn import Scope
-from metaclaw.skills import LibraryView, SkillLibrary, remove_skill, write_skill
+from metaclaw.skills import LibraryView, SkillLibrary, read_skill, remove_skill, write_skill
 from metaclaw.store import SqlGenerations, open_database
 from tests.skills.generations import Generations
 
@@ -227,7 +227,7 @@ def test_a_broken_store_leaves_the_old_view_in_force_and_is_tried_again(
     generations.broken = True
     write_skill(folder, ORCHIDS)
     assert library.sync() is before
-    assert trouble(library) == "a new skill generation could not be stored: disk full"
+    assert trouble(library) == "the skills folder and the store cannot be brought in line: disk full"
     assert library.sync() is before
     generations.broken = False
     after = library.sync()
@@ -282,8 +282,25 @@ def test_a_file_in_the_folders_place_keeps_the_view_and_says_so(library: SkillLi
 def test_a_folder_that_is_emptied_empties_the_view(library: SkillLibrary, folder: Path) -> None:
     write_skill(folder, ESPRESSO)
     library.sync()
-    folder.rename(folder.with_name("elsewhere"))
+    remove_skill(folder, "espresso")
     assert (library.sync().generation, library.view.count) == (2, 0)
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_folder_that_is_lost_is_written_out_again(
+    library: SkillLibrary, folder: Path, generations: Generations, is_running: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    write_skill(folder, ESPRESSO)
+    library.sync()
+    folder.rename(folder.with_name("elsewhere"))
+    if is_running:
+        folder.mkdir()  # as a mount point without its volume
+    else:
+        library = SkillLibrary(folder, generations)
+    assert (library.sync().generation, names(library.view)) == (1, ["espresso"])
+    assert read_skill(folder / "espresso") == ESPRESSO
+    assert "skills_written_out" in caplog.text
 
 
 def test_retrieval_keeps_to_limit_and_scope(folder: Path, library: SkillLibrary) -> None:

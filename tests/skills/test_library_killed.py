@@ -1,4 +1,4 @@
-"""A library whose process is killed while it publishes."""
+"""A library whose process is killed while it publishes, or while it writes out what the store has."""
 
 import subprocess
 import sys
@@ -10,9 +10,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_of_a_publication_the_next_start_finds_all_of_it_or_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["publish", "join"])
+def test_killed_at_any_moment_of_a_publication_or_of_joining_the_next_start_finds_all_of_it_or_none(
+    tmp_path: Path, what: str
+) -> None:
     (tmp_path / "base").mkdir()
-    command = [sys.executable, "-m", "tests.skills.killing", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.skills.killing", what, str(tmp_path)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 20, "too few moments to have tried them all"

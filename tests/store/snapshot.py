@@ -120,7 +120,7 @@ def learn(database: Database) -> None:
     certificate = Certificate(SkillState.SHADOW, 4, 3, 0, 1, 0, 0, 900, "model", ("note",))
     candidates.save_candidate(Candidate(CandidateId("c_1"), proposal, Standing.ACCEPTED, "proven", 2, BEGAN, certificate))
     batch = SqlBatches(database, lambda: BEGAN).open_batch(0, [TurnId("t_0003")], seed=7)
-    SqlGenerations(database, lambda: BEGAN).publish([skill], "learned", [skill.name])
+    SqlGenerations(database, lambda: BEGAN).publish([skill], "learned")
     SqlCursors(database).move_cursor("sensing", 16)
     SqlUses(database).begin([skill.name], BEGAN)
     seq = LedgerReader(database).turns_of(SessionId("s_growing"))[0].seq

@@ -1,6 +1,8 @@
 """Publishing generations of skills."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -9,10 +11,10 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState, library_hash
-from metaclaw.errors import StoreError
+from metaclaw.domain.skill import Authorship, ChangesSince, LearnedFrom, Skill, SkillGeneration, SkillState, library_hash
+from metaclaw.errors import OvertakenError, StoreError
 from metaclaw.ports import GenerationHistory, GenerationStore
-from metaclaw.store import ChangesSince, Database, LedgerReader, RefusedError, SqlGenerations
+from metaclaw.store import Database, LedgerReader, RefusedError, SqlGenerations
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -52,9 +54,11 @@ def test_whoever_follows_is_told_what_came_and_went_since(store: SqlGenerations)
     store.publish([skill("a"), skill("b"), skill("c")], "first")
     store.publish([skill("a"), skill("b", "Do it twice."), skill("d")], "second")
     store.publish([skill("a"), skill("c")], "third")
-    assert store.since(3) == ChangesSince(3, (), ())
-    assert store.since(2) == ChangesSince(3, (skill("c"),), (SkillName("b"), SkillName("d")))
-    assert store.since(1) == ChangesSince(3, (skill("c"),), (SkillName("b"), SkillName("d")))
+    digest = library_hash([skill("a"), skill("c")])
+    assert store.since(3) == ChangesSince(3, digest, (), ())
+    assert store.since(2) == ChangesSince(3, digest, (skill("c"),), (SkillName("b"), SkillName("d")))
+    assert store.since(1) == ChangesSince(3, digest, (skill("c"),), (SkillName("b"), SkillName("d")))
+    assert store.since(7) == ChangesSince(3, digest, (), ())
     everything = store.since(0)
     assert (everything.number, sorted(one.name for one in everything.put)) == (3, ["a", "c"])
 
@@ -93,18 +97,28 @@ def test_how_far_a_skill_has_come_belongs_to_its_generation(store: SqlGeneration
     assert [(row.added, row.removed) for row in store.history(limit=4)] == [(1, 1), (1, 1), (1, 1), (1, 0)]
 
 
-def test_files_that_lag_behind_are_remembered_until_they_are_written(store: SqlGenerations, database: Database) -> None:
-    a, b, c = (SkillName(name) for name in "abc")
-    store.publish([skill("a"), skill("b"), skill("c")], "by hand")
-    assert store.unwritten() == {}
-    store.publish([skill("a", "Better."), skill("c")], "learned", unwritten=[b, a])
-    restarted = SqlGenerations(database)
-    assert restarted.unwritten() == {a: skill("a", "Better."), b: None}
-    restarted.publish([skill("a", "Best."), skill("c")], "learned again", unwritten=[a, c, a])
-    assert restarted.unwritten() == {a: skill("a", "Best."), b: None, c: skill("c")}
-    restarted.written([b, c, SkillName("d")])
-    restarted.written([])
-    assert SqlGenerations(database).unwritten() == {a: skill("a", "Best.")}
+def test_of_two_publications_on_the_same_generation_the_second_is_refused(store: SqlGenerations, database: Database) -> None:
+    store.publish([skill("a")], "first", after=0)
+    with pytest.raises(OvertakenError, match="the newest is 1, not 0"):
+        SqlGenerations(database).publish([skill("b")], "at the same time", after=0)
+    assert [one.name for one in store.latest().skills] == ["a"]
+    assert store.publish([skill("a"), skill("b")], "on the newest", after=1).number == 2
+
+
+def test_nothing_is_published_twice_where_several_publish_at_once(store: SqlGenerations, database: Database) -> None:
+    """Each counts on from the number that it has read, as homes on one store do."""
+
+    def count(_: int) -> None:
+        mine = SqlGenerations(database)
+        while True:
+            latest = mine.latest()
+            with suppress(OvertakenError):
+                mine.publish([*latest.skills, skill(f"n{latest.number}")], "one more", after=latest.number)
+                return
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(count, range(12)))
+    assert (store.latest().number, len(store.latest().skills)) == (12, 12)
 
 
 def test_two_skills_of_one_name_are_no_generation(store: SqlGenerations) -> None:

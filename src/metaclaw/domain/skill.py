@@ -192,6 +192,17 @@ class SkillGeneration:
             raise ValueError("two skills of one generation have the same name")
 
 
+@dataclass(frozen=True, slots=True)
+class ChangesSince:
+    """The number and hash of the newest generation, the skills that were added or changed since an earlier one, and those
+    removed, except those that were forgotten with a session."""
+
+    number: int
+    hash: str
+    put: tuple[Skill, ...]
+    gone: tuple[SkillName, ...]
+
+
 _OWNER = "owner"
 _SCOPE_KINDS = ("team:", "workspace:", "user:")
 _BARE = "id:"

@@ -265,14 +265,19 @@ class RemoteLibrary:
             changes = self._generations.since(self._view.generation)
             if changes.number != self._view.generation:
                 self._view = LibraryView(changes.number, self._view.index.changed(changes.put, changes.gone))
+                if self._view.hash != changes.hash:  # another home has forgotten a session
+                    self._view = self._read_anew()
             return self._view
 
     def follow_anew(self) -> LibraryView:
         """Read all skills again, because forgetting a session edits earlier generations. Blocks."""
         with self._following:
-            changes = self._generations.since(0)
-            self._view = LibraryView.of(changes.number, changes.put)
+            self._view = self._read_anew()
             return self._view
+
+    def _read_anew(self) -> LibraryView:
+        changes = self._generations.since(0)
+        return LibraryView.of(changes.number, changes.put)
 
     def publish(
         self,

@@ -1,33 +1,32 @@
 """The skills folder: find the files that changed since the last poll, and write the files of a published generation.
 
-Names, times, sizes and inodes tell whether a file changed; no file is opened. A file is written only while it still has the text of
-the generation before, so that a person's edit is never lost. Interrupted writes are done later.
+Names, times, sizes and inodes tell whether a file changed; no file is opened. A file is written only while it still has a text that
+this program wrote or read before (`file_record`), so that a person's edit is never lost. Interrupted writes are done later.
 """
 
+import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from enum import Enum, auto
 from pathlib import Path
 from typing import NamedTuple
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import Skill, SkillGeneration
+from metaclaw.domain.skill import Skill
 from metaclaw.errors import SkillError
-from metaclaw.ports import GenerationStore
-from metaclaw.skills.fields import meaning_of
+from metaclaw.skills.file_record import RECORD_FILE, FileFate, FileRecord, NoText, digest_of, fate_of, write_record
 from metaclaw.skills.files import AT_ONCE, SKILL_FILE, flush_skills, read_skill, sweep, withdraw_skill, write_skill
+
+log = logging.getLogger(__name__)
 
 # A file changed this recently may change again with the same time, because the clock of a file system is coarse.
 _UNSETTLED_S = 0.1
 
 Signature = tuple[int, int, int]
 
-# Files that could not be written for a while may be several generations behind; at most 8 generations are compared.
-_GENERATIONS_BACK = 8
 _MANY = 100
 
 
@@ -56,10 +55,12 @@ class FolderScan:
         """The changes since the last poll. Checks at most `most` files, others at the next call, and those of `also`; new and
         removed folders are always noticed. Raises OSError if the folder cannot be listed; a missing folder is empty."""
         new, gone = self._list() if self._folder_changed() else ([], [])
+        self._seen.update(dict.fromkeys(new))
+        due = set(self._next(most)).union(new, also).difference(gone)
+        if self._listed_at is None:
+            gone = []  # told at the next poll: the whole folder may be on its way out
         for name in gone:
             del self._seen[name]
-        self._seen.update(dict.fromkeys(new))
-        due = set(self._next(most)).union(new, also)
         return FolderChanges(sorted(name for name in due if name in self._seen and self._file_changed(name)), sorted(gone))
 
     def mark_changed(self, name: str) -> None:
@@ -124,116 +125,157 @@ def modified_at(path: Path) -> float | None:
     return facts.st_mtime if stat.S_ISREG(facts.st_mode) else None
 
 
-class NoText(Enum):
-    """A file without a readable skill. An empty file may be the result of a power loss, and does not count as an edit."""
-
-    EMPTY = auto()
-    UNREADABLE = auto()
-
-
-class OwedChange(NamedTuple):
-    """The wanted and the previous text of a file; None is no file."""
-
-    desired: Skill | None
-    before: Skill | None
-
-
 class FolderUpkeep:
-    """Writes the files of the generation in force. One writer at a time."""
+    """Writes the files of the generation in force, and keeps the record of them. One writer at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._owed: dict[SkillName, OwedChange] = {}
-        self._settled: set[SkillName] = set()
-        self._contested: dict[SkillName, Skill] = {}
+        self._files: dict[SkillName, str] = {}
+        self._begun: dict[SkillName, frozenset[str]] = {}
+        self._due: dict[SkillName, Skill | None] = {}
+        self._contested: set[SkillName] = set()
+        self._recorded: tuple[int, str] | None = None
+        self._is_up_to_date = False
         self._has_removed = True  # an earlier process may have removed files
+        self._may_record = True
         self.trouble: str | None = None
 
     @property
     def is_behind(self) -> bool:
         """Whether there are too many files to write to wait for them."""
-        return len(self._owed) > _MANY
+        return len(self._due) > _MANY
 
-    def owe(self, changes: Mapping[SkillName, OwedChange]) -> None:
-        """Add published changes that must be written to files."""
-        for name, change in changes.items():
-            # If the last change was not written, the file still has the text before that.
-            earlier = self._owed.get(name)
-            self._owed[name] = OwedChange(change.desired, change.before if earlier is None else earlier.before)
-        self._settled -= changes.keys()
+    @property
+    def has_record(self) -> bool:
+        """Whether the record of this folder and store is known."""
+        return self._recorded is not None
 
-    def recall(self, generations: GenerationStore, latest: SkillGeneration) -> None:
-        """Find in the store the changes that an earlier process published but did not write."""
-        unwritten = generations.unwritten()
-        doubtful, changes = set(unwritten), dict[SkillName, OwedChange]()
-        for number in range(latest.number - 1, max(-1, latest.number - 1 - _GENERATIONS_BACK), -1):
-            earlier = generations.at(number) if doubtful else None
-            texts = {} if earlier is None else {skill.name: skill for skill in earlier.skills}
-            for name in sorted(doubtful):
-                owed = OwedChange(unwritten[name], texts.get(name))
-                changes.setdefault(name, owed)
-                if _is_same_text(self._read(name), owed.before):
-                    changes[name] = owed
-                    doubtful.remove(name)
-        self.owe(changes)
+    @property
+    def is_lost(self) -> bool:
+        """Whether the folder no longer has the record: it was removed, or is another one."""
+        return self._recorded is not None and not (self._folder / RECORD_FILE).exists()
 
-    def settle(self, generations: GenerationStore) -> None:
-        """Write and remove the files that are due. A failure is reported in `trouble`, and tried again at the next call. Raises
-        StoreError."""
+    def begin(self, record: FileRecord | None, due: Mapping[SkillName, Skill | None]) -> None:
+        """Start from the record of the folder. `due` are the skills that the store has changed since, None for a retired one."""
+        self._recorded = None if record is None else (record.generation, record.hash)
+        self._files, self._begun = ({}, {}) if record is None else (dict(record.files), dict(record.begun))
+        self._is_up_to_date = record is not None
+        self._due = {}
+        self._contested.clear()
+        self.owe(due)
+
+    def owe(self, changes: Mapping[SkillName, Skill | None]) -> None:
+        """Add published changes that must be written to files; None for a file to remove."""
+        self._due |= changes
+        self.allow({name: () if skill is None else (skill,) for name, skill in changes.items()})
+
+    def allow(self, texts: Mapping[SkillName, Collection[Skill]]) -> None:
+        """Do not take a file with one of these texts for a person's edit while it is due."""
+        for name, skills in texts.items():
+            self._begun[name] = self._begun.get(name, frozenset()).union(map(digest_of, skills))
+            self._is_up_to_date = False
+
+    def settle(self, generation: int, library: str) -> None:
+        """Write and remove the files that are due. A failure is reported in `trouble`, and tried again at the next call."""
         self.trouble = None
-        owed = list(self._owed.items())
-        with ThreadPoolExecutor(AT_ONCE) as pool:  # starts no thread if there is nothing to do
-            for (name, _), fault in zip(owed, pool.map(self._bring_in_line, owed), strict=True):
-                if fault is not None:
-                    self.trouble = f"a skill file is behind its generation: {fault}"
-                else:
-                    del self._owed[name]
-                    self._settled.add(name)
-        if self._settled:
-            self._note(generations)
+        if not self._due or self.is_lost:
+            return
+        # Before the files, so that one that is written when the process is killed is not taken for a person's edit.
+        not_recorded = self._write_record(generation, library, flush=False)
+        if not_recorded is not None:
+            self.trouble = f"skill files are behind their generation: {self._folder} cannot be written: {not_recorded.strerror}"
+            return
+        self._contested -= self._due.keys()
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            faults = dict(zip(self._due, pool.map(self._bring_in_line, self._due.items()), strict=True))
+        for fault in filter(None, faults.values()):
+            self.trouble = f"a skill file is behind its generation: {fault}"
+        done = sorted(name for name, fault in faults.items() if fault is None)
+        if not done:
+            return
+        try:
+            flush_skills(self._folder, done)
+        except SkillError as error:
+            self.trouble = f"skill files are written but may not outlive a loss of power: {error}"
+            return
+        for name in done:
+            skill = self._due.pop(name)
+            if name not in self._contested:
+                self.agree(name, None if skill is None else digest_of(skill))
+
+    def agree(self, name: str, found: str | None) -> None:
+        """Note that a file with this digest agrees with the store; None: there is no file."""
+        name = SkillName(name)
+        self._due.pop(name, None)
+        if self._begun.pop(name, None) is None and self._files.get(name) == found:
+            return
+        self._is_up_to_date = False
+        if found is None:
+            self._files.pop(name, None)
+        else:
+            self._files[name] = found
+
+    def record(self, generation: int, library: str) -> None:
+        """Bring the record up to date, where it is not."""
+        if self.is_lost or (self._recorded is None and not self._files):
+            return
+        fault = self._write_record(generation, library, flush=True)
+        if fault is not None and self._may_record:
+            log.warning("skills_not_recorded folder=%s reason=%s; files removed while stopped will not count", self._folder, fault)
+        self._may_record = fault is None
 
     def tidy(self) -> None:
         """Delete hidden files, which may take a while."""
         if self._has_removed:
             sweep(self._folder)
+            for draft in self._folder.glob(f".{RECORD_FILE}.*.tmp"):
+                draft.unlink(missing_ok=True)
             self._has_removed = False
 
-    def _note(self, generations: GenerationStore) -> None:
+    def fate(self, name: str, read: Skill | None) -> FileFate:
+        """What becomes of a file, if it differs from the store. `read` is the skill in it; None if it cannot be read."""
+        name = SkillName(name)
+        found = self._look(name) if read is None else read
+        text = digest_of(found) if isinstance(found, Skill) else found
+        return fate_of(text, self._files.get(name), self._begun.get(name, frozenset()), is_due=name in self._due)
+
+    def contested(self, name: str) -> bool:
+        """Whether a person edited this file while the store changed its skill; told once."""
+        is_contested = name in self._contested or name in self._due
+        self._contested.discard(SkillName(name))
+        return is_contested
+
+    def _write_record(self, generation: int, library: str, *, flush: bool) -> OSError | None:
+        """Write the record unless it is up to date. All skills that are due are among those begun, so that they stay due."""
+        if self._is_up_to_date and self._recorded == (generation, library):
+            return None
         try:
-            flush_skills(self._folder, sorted(self._settled))
-        except SkillError as error:
-            self.trouble = f"skill files are written but may not outlive a loss of power: {error}"
-        else:
-            generations.written(sorted(self._settled))
-            self._settled.clear()
+            write_record(self._folder, FileRecord(generation, library, self._files, self._begun), flush=flush)
+        except OSError as error:
+            return error
+        self._recorded, self._is_up_to_date = (generation, library), True
+        return None
 
-    def awaits(self, name: str, read: Skill | None) -> bool:
-        """Whether this file waits for a write and still has its old text, so that it does not count as an edit."""
-        owed = self._owed.get(SkillName(name))
-        return owed is not None and _is_same_text(read, owed.before)
-
-    def contested(self, name: str) -> Skill | None:
-        """The skill before a person edited its file while a write was due; returned once."""
-        return self._contested.pop(SkillName(name), None)
-
-    def _bring_in_line(self, change: tuple[SkillName, OwedChange]) -> SkillError | None:
-        name, owed = change
+    def _bring_in_line(self, change: tuple[SkillName, Skill | None]) -> SkillError | None:
+        name, desired = change
         try:
-            read = self._read(name)
-            if read == owed.desired:
+            read = self._look(name)
+            if isinstance(read, Skill) and read == desired:
                 return None
-            if not _is_same_text(read, owed.before):
-                self._contested |= {} if owed.before is None else {name: owed.before}
-            elif owed.desired is None:
+            if self.fate(name, read if isinstance(read, Skill) else None) is not FileFate.WRITE:
+                self._contested.add(name)
+                self._files.pop(name, None)
+                self._is_up_to_date = False
+            elif desired is None:
                 withdraw_skill(self._folder, name)
                 self._has_removed = True
             else:
-                write_skill(self._folder, owed.desired, flush=False)
+                write_skill(self._folder, desired, flush=False)
         except SkillError as error:
             return error
         return None
 
-    def _read(self, name: SkillName) -> "Skill | NoText | None":
+    def _look(self, name: SkillName) -> Skill | NoText | None:
         """The skill in a file; None if there is no file, `NoText` if it cannot be read."""
         path = self._folder / name / SKILL_FILE
         try:
@@ -242,12 +284,3 @@ class FolderUpkeep:
             with suppress(OSError):
                 return NoText.EMPTY if path.stat().st_size == 0 else NoText.UNREADABLE
             return NoText.UNREADABLE
-
-
-def _is_same_text(read: Skill | NoText | None, before: Skill | None) -> bool:
-    """Whether a file still has its previous meaning; pinning counts."""
-    if isinstance(read, NoText):
-        return read is NoText.EMPTY
-    if read is None or before is None:
-        return read is before
-    return (meaning_of(read), read.pinned) == (meaning_of(before), before.pinned)

@@ -4,9 +4,14 @@
 
 - A person edits files. `sync` (called directly or by `watch`) reads the changed files, makes the next index, stores the generation,
   which gives it a number, and then swaps the view.
-- The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store saves the new generation, with the
-  names of the files to write, in one transaction; then the files are written; then the view is swapped. If the program stops in
-  between, the next `load` writes the files. If there are many files, the view is swapped at once, and the next `sync` writes them.
+- The program, or a person by a command, calls `publish`, `retire` or `revert`. First the store saves the new generation in one
+  transaction; then the files are written; then the view is swapped. If the program stops in between, the next `sync` writes the
+  files. If there are many files, the view is swapped at once, and the next `sync` writes them.
+- Another home on the same store publishes. `sync` takes its generation over: the files are written, then the view is swapped.
+
+The store has the library, the folder is a view of it: what the folder lacks is written out, unless this home wrote it before
+(`file_record`), so that a person must have removed it. A generation is published only on the newest one: if another home was
+faster, its changes are taken over first.
 
 A skill that becomes unreadable is withdrawn and shown among `skipped`, unless its file was written less than 0.3 s ago: an editor
 may still be writing it.
@@ -19,30 +24,39 @@ checks half of the files every 0.4 s, at most 5,000. With up to 10,000 skills, e
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 
 from metaclaw.domain.ids import SkillName
-from metaclaw.domain.skill import LearnedFrom, Skill, SkillState
+from metaclaw.domain.skill import Authorship, LearnedFrom, Skill, SkillGeneration, SkillState
 from metaclaw.domain.status import SkippedSkill
-from metaclaw.errors import SkillError, StoreError
+from metaclaw.errors import OvertakenError, SkillError, StoreError
 from metaclaw.ports import GenerationStore
 from metaclaw.skills.fields import is_stated, is_untouchable, meaning_of, owned
+from metaclaw.skills.file_record import FileFate, digest_of, names_due, read_record
 from metaclaw.skills.files import SKILL_FILE, parse_skill, read_skill, render_skill
-from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, OwedChange, modified_at
+from metaclaw.skills.folder import FolderChanges, FolderScan, FolderUpkeep, modified_at
 from metaclaw.skills.index import SkillIndex
 from metaclaw.skills.library_view import LibraryView
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 _FILES_A_TICK = 5_000
 _FEW_FILES = 100
 _STILL_WRITING_S = 0.3
 _NAMES_IN_REASON = 5
+_MOST_TRIES = 20
+# Before there was a record, files that could not be written for a while could be several generations behind.
+_GENERATIONS_BACK = 8
+_REMOVED = "removed"
 FILES = "files"
 """The reason of a generation that comes from changed files begins with this word."""
 
@@ -61,6 +75,7 @@ class SkillLibrary:
         self._skipped: dict[str, SkippedSkill] = {}
         self._half_written: set[str] = set()
         self._edits: dict[str, str] = {}
+        self._read_files: dict[str, str | None] = {}
         self._number = 0
         self._began = self._shown = False
         self._trouble: str | None = None
@@ -91,11 +106,13 @@ class SkillLibrary:
         return self._sync(None)
 
     async def watch(self, interval_s: float = 0.4) -> None:
-        """Keep the view up to date with the folder until cancelled."""
+        """Keep the view up to date with the folder, and at every second look with the store, until cancelled."""
+        follows = True
         while True:
             half = max(_FEW_FILES, (len(self._index) + 1) // 2)
-            await anyio.to_thread.run_sync(self._sync, min(half, _FILES_A_TICK))
+            await anyio.to_thread.run_sync(self._sync, min(half, _FILES_A_TICK), follows)
             await anyio.sleep(interval_s)
+            follows = not follows
 
     def publish(
         self,
@@ -115,7 +132,8 @@ class SkillLibrary:
         names = [*(skill.name for skill in wanted), *gone]
         if len(set(names)) != len(names):
             raise SkillError("one publication names a skill twice: put or retire each once")
-        with self._writing:
+
+        def change() -> LibraryView:
             self._take_in_first(_FILES_A_TICK, names)
             for name in names:
                 self._check(name, expected or {}, by_person=by_person)
@@ -126,6 +144,9 @@ class SkillLibrary:
                     raise SkillError(f"there is no skill named {name} in force")
             return self._replace(wanted, gone, reason, learned=learned)
 
+        with self._writing:
+            return _on_newest(change)
+
     def retire(self, name: SkillName, reason: str | None = None) -> LibraryView:
         """Retire any skill, for a person. Its text stays in the store."""
         return self.publish((), (name,), reason or f"retired {name}", by_person=True)
@@ -133,7 +154,8 @@ class SkillLibrary:
     def revert(self, number: int) -> LibraryView:
         """Put the skills of an earlier generation in force again, as a new generation. It is made even if no skill changes, because
         evidence from before it is refused afterwards. Raises SkillError."""
-        with self._writing:
+
+        def change() -> LibraryView:
             self._take_in_first(None, ())
             target = self._generations.at(number)
             if target is None:
@@ -145,15 +167,19 @@ class SkillLibrary:
             gone = [skill.name for skill in self._index.skills() if skill.name not in texts]
             return self._replace(put, gone, f"reverted to generation {number}", reverted_to=number)
 
-    def _sync(self, most: int | None) -> LibraryView:
+        with self._writing:
+            return _on_newest(change)
+
+    def _sync(self, most: int | None, follows: bool = True) -> LibraryView:
         with self._writing:
             try:
-                self._catch_up(most)
+                self._catch_up(most, follows=follows)
             except OSError as error:
                 self._report(f"{self.folder} cannot be read: {error.strerror}")
             except StoreError as error:
-                self._report(f"a new skill generation could not be stored: {error}")
+                self._report(f"the skills folder and the store cannot be brought in line: {error}")
             else:
+                self._upkeep.record(self._number, self._stored.hash)
                 self._report(self._upkeep.trouble)
                 self._upkeep.tidy()
             return self._view
@@ -165,41 +191,121 @@ class SkillLibrary:
         except OSError as error:
             raise SkillError(f"{self.folder} cannot be read: {error.strerror}: make it a folder that you may read") from error
 
-    def _catch_up(self, most: int | None, also: Iterable[str] = (), *, is_waited_for: bool = False) -> None:
-        """Write the files that are due, read the changed files, and publish the edits. Raises OSError and StoreError."""
-        if not self._began:
-            latest = self._generations.latest()
-            self._upkeep.recall(self._generations, latest)
-            self._index = self._stored = SkillIndex().changed(latest.skills)
-            self._number = latest.number
-            self._began = True
-        if not (is_waited_for and self._upkeep.is_behind):
-            self._upkeep.settle(self._generations)
+    def _catch_up(self, most: int | None, also: Iterable[str] = (), *, is_waited_for: bool = False, follows: bool = True) -> None:
+        """Take over newer generations, write the files that are due, read the changed files, and publish the edits. Raises OSError
+        and StoreError."""
+        index, skipped = self._index, self._skipped
+        if self._upkeep.is_lost:
+            self._began = False
+        elif self._began and follows:
+            self._follow()
+        is_first = not self._began
+        if is_first:
+            self._begin()
+        is_waited_for = is_waited_for or is_first
+        self._settle(is_waited_for=is_waited_for)
         changes = self._scan.poll(most, also)
-        index, skipped = self._index, self._skipped.copy() if changes.changed or changes.gone else self._skipped
-        if not self._shown:
-            # Skills of the last generation whose files were deleted since the program last ran.
-            gone = (skill.name for skill in self._index.skills() if skill.name not in self._scan)
-            changes = FolderChanges(changes.changed, [name for name in gone if not self._upkeep.awaits(name, None)])
-        self._take_in(changes)
+        if changes.gone and self._upkeep.is_lost:
+            return  # the next look writes it out again
+        if is_first:
+            gone: list[str] = [skill.name for skill in self._index.skills() if skill.name not in self._scan]
+            changes = FolderChanges(changes.changed, gone)
+            if gone and not self._upkeep.has_record:
+                log.info("skills_written_out folder=%s skills=%d; the folder had no record of this store", self.folder, len(gone))
+        if changes.changed or changes.gone:
+            self._skipped = self._skipped.copy()
+            self._take_in(changes)
+            self._settle(is_waited_for=is_waited_for)
         if not self._shown or self._edits or self._index is not index or self._skipped != skipped:
             self._publish_edits()
+        for name, found in self._read_files.items():
+            self._upkeep.agree(name, found)
+        self._read_files.clear()
+
+    def _begin(self) -> None:
+        """Start from the newest generation, and the record of the folder if it belongs to this store."""
+        latest, record = self._generations.latest(), read_record(self.folder)
+        base = None if record is None else latest if record.generation == latest.number else self._generations.at(record.generation)
+        if base is None or record is None or base.hash != record.hash:
+            record = None
+        self._scan = FolderScan(self.folder, self._clock)
+        self._skipped = {}
+        self._edits.clear()
+        self._read_files.clear()
+        self._index = self._stored = SkillIndex().changed(latest.skills)
+        self._number = latest.number
+        if record is not None and base is not None:
+            texts = {skill.name: skill for skill in base.skills}
+            changed = {skill.name for skill in latest.skills if texts.get(skill.name) != skill}
+            due = names_due(record, {skill.name for skill in latest.skills}, changed)
+            self._upkeep.begin(record, {name: self._index.get(name) for name in due})
+        else:
+            unwritten = self._generations.unwritten()
+            self._upkeep.begin(None, {name: self._index.get(name) for name in unwritten})
+            self._upkeep.allow(self._earlier_texts(unwritten, latest))
+        self._began = True
+
+    def _earlier_texts(self, names: Collection[SkillName], latest: SkillGeneration) -> dict[SkillName, list[Skill]]:
+        """The texts that these skills had in the generations before the latest."""
+        found: dict[SkillName, list[Skill]] = {name: [] for name in names}
+        for number in range(max(0, latest.number - _GENERATIONS_BACK), latest.number if names else 0):
+            earlier = self._generations.at(number)
+            for skill in () if earlier is None else earlier.skills:
+                if skill.name in found:
+                    found[skill.name].append(skill)
+        return found
+
+    def _follow(self) -> None:
+        """Take over the generations that other homes published. An edit that is not published yet stays, but a file that was
+        removed comes back if its skill has changed."""
+        changes = self._generations.since(self._number)
+        if changes.number == self._number:
+            return
+        stored = self._stored.changed(changes.put, changes.gone)
+        if changes.number < self._number or stored.hash != changes.hash:
+            # The store was replaced by an older one, or a session was forgotten, which leaves no trace of what it taught.
+            self._began = False
+            return
+        self._stored = stored
+        edited = {name for name, what in self._edits.items() if what != _REMOVED}
+        put = [skill for skill in changes.put if skill.name not in edited]
+        gone = [name for name in changes.gone if name not in edited]
+        for name in (*(skill.name for skill in put), *gone):
+            self._edits.pop(name, None)
+            self._read_files.pop(name, None)
+        self._index = self._index.changed(put, gone)
+        self._number = changes.number
+        self._upkeep.owe({skill.name: skill for skill in put} | dict.fromkeys(gone))
+
+    def _settle(self, *, is_waited_for: bool) -> None:
+        """Write the files that are due, unless there are too many to wait for."""
+        if not (is_waited_for and self._upkeep.is_behind):
+            self._upkeep.settle(self._number, self._stored.hash)
 
     def _take_in(self, changes: FolderChanges) -> None:
         """Read the changed files and update the index and the skipped files, without changing the view."""
         put: list[Skill] = []
-        removed = [name for name in changes.gone if self._index.get(name) is not None]
+        removed: list[str] = []
         for name in changes.gone:
             self._skipped.pop(name, None)
-        for name in changes.changed:
-            known, skill, contested = self._index.get(name), self._read(name), self._upkeep.contested(name)
-            if self._upkeep.awaits(name, skill):
+            self._half_written.discard(name)
+        for name in (*changes.changed, *changes.gone):
+            known, skill = self._index.get(name), self._read(name) if name in self._scan else None
+            if name in self._half_written:
                 continue
-            if skill is None:
+            fate = self._upkeep.fate(name, skill)
+            if fate is FileFate.REMOVED:
+                self._read_files[name] = None
                 removed.extend([name] if known is not None else [])
-            elif (mine := owned(skill, known or contested)) != known:
-                put.append(mine)
-        self._edits |= dict.fromkeys(removed, "removed")
+            elif fate is FileFate.WRITE:
+                self._upkeep.owe({SkillName(name): known} if known is not None else {})
+            elif skill is not None:
+                self._read_files[name] = digest_of(skill)
+                mine = owned(skill, known)
+                if self._upkeep.contested(name) and known is None:
+                    mine = replace(skill, author=Authorship.PERSON, state=SkillState.LIVE)
+                put.extend([mine] if mine != known else [])
+        self._edits |= dict.fromkeys(removed, _REMOVED)
         self._edits |= {skill.name: "changed" if self._index.get(skill.name) else "added" for skill in put}
         self._index = self._index.changed(put, removed)
 
@@ -228,11 +334,20 @@ class SkillLibrary:
 
     def _publish_edits(self) -> None:
         """Store the skills as a new generation if their meaning changed, and swap the view."""
-        index = self._index
-        if any(_standing(self._stored.get(name)) != _standing(index.get(name)) for name in self._edits):
-            reason = _edits_in_words(self._edits) if self._shown else f"{FILES} changed while stopped"
-            self._number = self._generations.publish(index.skills(), reason).number
-        self._stored = index
+
+        def publish() -> None:
+            if any(_standing(self._stored.get(name)) != _standing(self._index.get(name)) for name in self._edits):
+                reason = _edits_in_words(self._edits) if self._shown else f"{FILES} changed while stopped"
+                try:
+                    self._number = self._generations.publish(self._index.skills(), reason, after=self._number).number
+                except OvertakenError:
+                    self._follow()
+                    if not self._began:
+                        raise StoreError("the store was replaced meanwhile; it is read again") from None
+                    raise
+
+        _on_newest(publish)
+        self._stored = self._index
         self._edits.clear()
         self._show()
 
@@ -251,16 +366,11 @@ class SkillLibrary:
         index = before.changed(put, removed)
         if index is before and reverted_to is None:
             return self._view
-        changes = {name: OwedChange(index.get(name), before.get(name)) for name in (*removed, *(skill.name for skill in put))}
-        published = self._generations.publish(index.skills(), reason, sorted(changes), learned=learned, reverted_to=reverted_to)
+        published = self._generations.publish(index.skills(), reason, after=self._number, learned=learned, reverted_to=reverted_to)
         self._number = published.number
         self._index = self._stored = index
-        self._upkeep.owe(changes)
-        if not self._upkeep.is_behind:
-            try:
-                self._upkeep.settle(self._generations)
-            except StoreError as error:
-                log.warning("skill files are written but not noted: %s; noted with the next look", error)
+        self._upkeep.owe({name: index.get(name) for name in (*removed, *(skill.name for skill in put))})
+        self._settle(is_waited_for=True)
         self._report(self._upkeep.trouble)
         self._show()
         return self._view
@@ -303,6 +413,14 @@ class SkillLibrary:
         self._trouble = trouble
 
 
+def _on_newest(change: Callable[[], _T]) -> _T:
+    """Make a change, and again if another home has published meanwhile."""
+    for _ in range(_MOST_TRIES):
+        with suppress(OvertakenError):
+            return change()
+    return change()
+
+
 def _as_read(skill: Skill) -> Skill:
     """The skill as it will be read from its file, so that the written file does not count as an edit."""
     return parse_skill(render_skill(skill), f"skill {skill.name}")
@@ -315,7 +433,7 @@ def _standing(skill: Skill | None) -> tuple[object, ...]:
 
 def _edits_in_words(edits: Mapping[str, str]) -> str:
     parts = []
-    for what in ("added", "changed", "removed"):
+    for what in ("added", "changed", _REMOVED):
         names = sorted(name for name, happened in edits.items() if happened == what)
         if names:
             more = f" and {len(names) - _NAMES_IN_REASON} more" if len(names) > _NAMES_IN_REASON else ""

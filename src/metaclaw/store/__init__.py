@@ -6,7 +6,7 @@ from metaclaw.store.compliance import SqlCompliance, SqlTrueAnswers
 from metaclaw.store.database import Database, RefusedError, connect, open_database
 from metaclaw.store.derived_data import DerivedData
 from metaclaw.store.forgetting import ForgetResult, SqlForgetting
-from metaclaw.store.generations import ChangesSince, GenerationRow, SqlGenerations, SqlTeams
+from metaclaw.store.generations import GenerationRow, SqlGenerations, SqlTeams
 from metaclaw.store.learning import SkillAttempt, SqlCandidates, SqlVerdicts
 from metaclaw.store.ledger import SqlLedger
 from metaclaw.store.overview import FirstRequest, Overview, ProviderCall, SessionFilter, SkillVersion

@@ -12,6 +12,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import (
     Audience,
     Authorship,
+    ChangesSince,
     GenerationChange,
     LearnedFrom,
     RetiredSkill,
@@ -24,6 +25,7 @@ from metaclaw.domain.skill import (
     library_hash,
     placed_hash,
 )
+from metaclaw.errors import OvertakenError
 from metaclaw.store.database import Database, RefusedError, utc_now
 from metaclaw.store.deduplication import content_id
 from metaclaw.store.rows import (
@@ -56,15 +58,6 @@ from metaclaw.store.turn_writer import Insertion, once
 _TEXTS_AT_ONCE = 64
 _MOST_TOLD = 50
 _BY_HAND = (SkillState.LIVE, Authorship.PERSON, "")
-
-
-@dataclass(frozen=True, slots=True)
-class ChangesSince:
-    """The number of the newest generation, the skills that were added or changed since an earlier one, and those removed."""
-
-    number: int
-    put: tuple[Skill, ...]
-    gone: tuple[SkillName, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +116,16 @@ class SqlGenerations:
         self,
         skills: Sequence[Skill],
         reason: str,
-        unwritten: Sequence[SkillName] = (),
         *,
+        after: int | None = None,
         learned: LearnedFrom | None = None,
         reverted_to: int | None = None,
     ) -> SkillGeneration:
         """Publish the next generation with exactly these skills, in one transaction. Raises StoreError.
 
-        `unwritten` are the skills whose files do not match the generation yet; they are recorded until `written`. With `learned`,
-        triggers of the database refuse evidence that is older than the last revert, or than the removal of a skill it would bring
-        back. Evidence from a forgotten session is refused here.
+        Raises OvertakenError if `after` is given and no longer the newest generation. With `learned`, triggers of the database
+        refuse evidence that is older than the last revert, or than the removal of a skill it would bring back. Evidence from a
+        forgotten session is refused here.
         """
         # First, because it refuses two skills of the same name before anything is written.
         draft = SkillGeneration(0, library_hash(skills), tuple(sorted(skills, key=lambda skill: skill.name)))
@@ -141,9 +134,11 @@ class SqlGenerations:
         self._keep_texts({skill.name: skill for skill in draft.skills}, hashes)
         with self._database.writing("publishing a generation") as connection:
             lock_generations(connection)
+            number = _latest_number(connection) + 1
+            if after is not None and number != after + 1:
+                raise OvertakenError(f"publishing a generation: the newest is {number - 1}, not {after}")
             if learned is not None:
                 _refuse_forgotten(connection, learned)
-            number = _latest_number(connection) + 1
             now = pack_instant(self._clock())
             row: dict[str, Value] = {"number": number, "hash": draft.hash, "reason": pack_text(reason), "published_us": now}
             row |= {"reverted_to": reverted_to}
@@ -153,26 +148,15 @@ class SqlGenerations:
                 _drop_learning_in_flight(connection, now)
             put, gone = _change_members(connection, number, hashes)
             _change_libraries(connection, number, libraries)
-            _note_unwritten(connection, number, unwritten)
             data = {"generation": number, "hash": draft.hash, "reason": reason, "put": put, "gone": gone}
             connection.execute(insert(events), {"at_us": now, "kind": "generation", "data": pack_json(data)})
         return SkillGeneration(number, draft.hash, draft.skills)
 
-    def unwritten(self) -> dict[SkillName, Skill | None]:
-        """Skills whose files may be out of date because the program stopped before it wrote them; None for a file to delete."""
-        is_live = and_(memberships.c.name == owed.c.name, memberships.c.until.is_(None))
-        texts = select(memberships.c.name.label("live"), skill_texts).join(skill_texts, skill_texts.c.hash == memberships.c.skill)
-        with self._database.reading("reading what files should say") as connection:
-            found: dict[str, Skill | None] = dict.fromkeys(connection.execute(select(owed.c.name)).scalars())
-            live = {row.live: skill_of(row) for row in connection.execute(texts.join(owed, is_live))}
-        return {SkillName(unpack_text(name)): skill for name, skill in sorted((found | live).items())}
-
-    def written(self, names: Iterable[SkillName]) -> None:
-        """Record that these files match the latest generation."""
-        done = [{"done": pack_text(name)} for name in names]
-        if done:
-            with self._database.writing("noting what was written") as connection:
-                connection.execute(delete(owed).where(owed.c.name == bindparam("done")), done)
+    def unwritten(self) -> frozenset[SkillName]:
+        """Skills that an earlier version of the program published and did not write to their files. Now each skills folder has a
+        record of its own."""
+        rows = self._database.rows("reading which files are out of date", select(owed.c.name))
+        return frozenset(SkillName(unpack_text(row.name)) for row in rows)
 
     def in_force(self, name: SkillName) -> InForce | None:
         """Since when a skill has its present text and state; None if it is not in force."""
@@ -197,16 +181,20 @@ class SqlGenerations:
 
     def since(self, number: int) -> ChangesSince:
         """The changes from the generation of this number to the newest."""
-        newer = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
+        texts = select(skill_texts).join(memberships, memberships.c.skill == skill_texts.c.hash)
         with self._database.reading("reading what changed since a generation") as connection:
-            newest = _latest_number(connection)
+            latest = select(generations.c.number, generations.c.hash).order_by(generations.c.number.desc()).limit(1)
+            newest, digest = connection.execute(latest).one()
             if newest == number:
-                return ChangesSince(newest, (), ())
-            came = connection.execute(newer.where(memberships.c.since > number, memberships.c.until.is_(None)))
+                return ChangesSince(newest, digest, (), ())
+            # Up to `newest` only: PostgreSQL shows each query what another process has published meanwhile.
+            is_member = or_(memberships.c.until.is_(None), memberships.c.until > newest)
+            came = connection.execute(texts.where(memberships.c.since > number, memberships.c.since <= newest, is_member))
             put = tuple(skill_of(row) for row in came)
-            went = connection.execute(select(memberships.c.name).where(memberships.c.until > number)).scalars()
+            is_over = and_(memberships.c.until > number, memberships.c.until <= newest)
+            went = connection.execute(select(memberships.c.name).where(is_over)).scalars()
             gone = {SkillName(unpack_text(name)) for name in went} - {skill.name for skill in put}
-            return ChangesSince(newest, put, tuple(sorted(gone)))
+            return ChangesSince(newest, digest, put, tuple(sorted(gone)))
 
     def history(self, limit: int = 50) -> list[GenerationRow]:
         """Generations, newest first."""
@@ -417,13 +405,6 @@ def _change_libraries(connection: Connection, number: int, libraries: dict[Audie
         connection.execute(update(scope_libraries).where(mine).values(until=number), gone)
     if came:
         connection.execute(insert(scope_libraries), came)
-
-
-def _note_unwritten(connection: Connection, number: int, names: Sequence[SkillName]) -> None:
-    stored = [pack_text(name) for name in dict.fromkeys(names)]
-    if stored:
-        connection.execute(delete(owed).where(owed.c.name == bindparam("again")), [{"again": name} for name in stored])
-        connection.execute(insert(owed), [{"name": name, "generation": number} for name in stored])
 
 
 def _text_id(skill: Skill) -> bytes:

@@ -407,7 +407,7 @@ def _of_store(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _of_skills(skills: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if skills["trouble"]:
-        yield _problem("The skills folder cannot be read", skills["trouble"])
+        yield _problem("The skill library is not up to date", skills["trouble"])
     for one in skills["skipped"]:
         yield _problem("A skill file is left out", f"{one['path']}: {one['reason']}")
     for one in skills["broken_checks"] or ():
