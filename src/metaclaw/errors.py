@@ -12,6 +12,11 @@ MetaClawError
 └─ StoreError       the database is unusable                → keep serving, report as degraded
 """
 
+from typing import Final
+
+OUT_OF_RESOURCES: Final = (OSError, MemoryError, RuntimeError)
+"""What Python raises when the system has no more files, memory, disk space or threads (RuntimeError)."""
+
 
 class MetaClawError(Exception):
     """Root of every error this program raises on purpose."""
