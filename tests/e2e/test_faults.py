@@ -40,6 +40,9 @@ class OpenConnection:
     def get(self, path: str) -> Any:
         return self._send("GET", path, None)
 
+    def post(self, path: str) -> Any:
+        return self._send("POST", path, {})
+
     def ask(self, word: str = "hello", model: str = "echo") -> str:
         """The id of a turn that was answered."""
         self._send("POST", "/v1/chat/completions", {"model": model, "messages": [{"role": "user", "content": word}]})
@@ -124,6 +127,8 @@ def test_a_start_on_a_full_disk_serves_and_records_once_there_is_space(
     disk: SmallDisk, provider: Provider, parts: ExitStack, free_bytes: int
 ) -> None:
     program = program_on(disk, provider, parts).start()
+    connection = connect(program, parts)
+    session = connection.get(f"/api/turns/{connection.ask()}")["session"]
     assert program.stop() == 0
     disk.fill(free_bytes)
     program.start()
@@ -140,6 +145,7 @@ def test_a_start_on_a_full_disk_serves_and_records_once_there_is_space(
     answer_at_once(program)
     for turn in turns:
         assert connection.get(f"/api/turns/{turn}")["id"] == turn
+    assert connection.post(f"/api/sessions/{session}/end")["ended"], "the session of the last run was not taken up"
     disk.fill()
     assert program.stop() == 0
 
@@ -193,13 +199,12 @@ def test_more_connections_than_files_in_the_first_seconds_do_not_end_the_proxy(
     parts.callback(program.kill)
     connection = begin(program, parts)
     flood: list[socket.socket] = []
-    parts.callback(lambda: [one.close() for one in flood])
     host, _, port = program.url.removeprefix("http://").partition(":")
     for _ in range(2 * most):
         one = socket.socket()
         one.setblocking(False)
         one.connect_ex((host, int(port)))
-        flood.append(one)
+        flood.append(parts.enter_context(one))
     for _ in range(20):
         assert connection.get("/api/status")["version"]
     while flood:

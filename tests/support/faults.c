@@ -56,7 +56,9 @@ static int is_config(int file) {
     return size > 5 && !memcmp(path + size - 5, ".toml", 5);
 }
 static int fails_read(int file) { return control->files == EIO && !is_config(file) && fails(file); }
-static int fails_open(const char *path, int flags) { return flags & O_CREAT && access(path, F_OK) && fails_path(path); }
+/* A full disk takes names, but no content. */
+static int fails_name(const char *path) { return control->files == EIO && fails_path(path); }
+static int fails_open(const char *path, int flags) { return flags & O_CREAT && access(path, F_OK) && fails_name(path); }
 
 #define OPEN(name, before, given) \
     int name before { \
@@ -70,11 +72,23 @@ OPEN(open64, (const char *path, int flags, ...), (path, flags, mode))
 OPEN(openat, (int at, const char *path, int flags, ...), (at, path, flags, mode))
 OPEN(openat64, (int at, const char *path, int flags, ...), (at, path, flags, mode))
 
+/* A file that has its one block needs no other on a full disk. */
+static int fails_pwrite(int file, size_t end) {
+    struct stat found;
+    return !(control->files == ENOSPC && !fstat(file, &found) && found.st_size <= 4096 && end <= (size_t)found.st_size) && fails(file);
+}
+
 #define ON_FILE(type, name, test, parameters, given) \
     type name parameters { REAL(name); return test(file) ? -1 : real given; }
 ON_FILE(ssize_t, write, fails, (int file, const void *from, size_t size), (file, from, size))
-ON_FILE(ssize_t, pwrite, fails, (int file, const void *from, size_t size, off_t at), (file, from, size, at))
-ON_FILE(ssize_t, pwrite64, fails, (int file, const void *from, size_t size, off64_t at), (file, from, size, at))
+ssize_t pwrite(int file, const void *from, size_t size, off_t at) {
+    REAL(pwrite);
+    return fails_pwrite(file, at + size) ? -1 : real(file, from, size, at);
+}
+ssize_t pwrite64(int file, const void *from, size_t size, off64_t at) {
+    REAL(pwrite64);
+    return fails_pwrite(file, at + size) ? -1 : real(file, from, size, at);
+}
 ON_FILE(ssize_t, read, fails_read, (int file, void *to, size_t size), (file, to, size))
 ON_FILE(ssize_t, pread, fails_read, (int file, void *to, size_t size, off_t at), (file, to, size, at))
 ON_FILE(ssize_t, pread64, fails_read, (int file, void *to, size_t size, off64_t at), (file, to, size, at))
@@ -83,9 +97,9 @@ ON_FILE(int, fdatasync, fails, (int file), (file))
 ON_FILE(int, ftruncate, fails_read, (int file, off_t size), (file, size))
 ON_FILE(int, ftruncate64, fails_read, (int file, off64_t size), (file, size))
 
-int mkdir(const char *path, mode_t mode) { REAL(mkdir); return access(path, F_OK) && fails_path(path) ? -1 : real(path, mode); }
-int rename(const char *from, const char *to) { REAL(rename); return fails_path(to) ? -1 : real(from, to); }
-int unlink(const char *path) { REAL(unlink); return control->files == EIO && fails_path(path) ? -1 : real(path); }
+int mkdir(const char *path, mode_t mode) { REAL(mkdir); return access(path, F_OK) && fails_name(path) ? -1 : real(path, mode); }
+int rename(const char *from, const char *to) { REAL(rename); return fails_name(to) ? -1 : real(from, to); }
+int unlink(const char *path) { REAL(unlink); return fails_name(path) ? -1 : real(path); }
 
 pid_t fork(void) {
     REAL(fork);
