@@ -87,6 +87,7 @@ def test_a_run_folder_that_cannot_be_used_is_said_so(home: Path) -> None:
         pass
 
 
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs the system's list of locks")
 def test_the_holder_is_found_although_it_could_write_nothing(home: Path) -> None:
     with hold(home) as process:
         for name in ("metaclaw.pid", "serving.json"):
@@ -97,6 +98,7 @@ def test_the_holder_is_found_although_it_could_write_nothing(home: Path) -> None
         process.communicate(b"")
 
 
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs the system's list of locks")
 def test_what_a_dead_proxy_has_written_is_not_believed(home: Path) -> None:
     with hold(home) as process:
         (home / "run" / "metaclaw.pid").write_text("1\n")

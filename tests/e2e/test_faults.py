@@ -135,7 +135,7 @@ def test_a_start_on_a_full_disk_serves_and_records_once_there_is_space(
     connection = connect(program, parts)
     turns = {connection.ask(f"word {number}") for number in range(20)}
     status = connection.wait_for("/api/status", lambda facts: facts["degraded"])
-    assert status["store"]["reason"]
+    assert "the disk is full" in status["store"]["reason"]
     found = find(program.home)
     assert found is not None
     assert program.process is not None
