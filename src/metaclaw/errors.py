@@ -13,6 +13,11 @@ MetaClawError
    └─ OvertakenError  another home published first           → tried again on its generation
 """
 
+from typing import Final
+
+OUT_OF_RESOURCES: Final = (OSError, MemoryError, RuntimeError)
+"""What Python raises when the system has no more files, memory, disk space or threads (RuntimeError)."""
+
 
 class MetaClawError(Exception):
     """Root of every error this program raises on purpose."""

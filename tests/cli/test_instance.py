@@ -1,5 +1,6 @@
 """One proxy per home: the lock, and what is known about who holds it."""
 
+import errno
 import json
 import os
 import signal
@@ -48,7 +49,7 @@ def test_the_holder_is_found_with_its_address_until_it_lets_go(home: Path) -> No
         assert stat.S_IMODE((home / "run" / "metaclaw.pid").stat().st_mode) == 0o600
         instance.retract()
     assert find(home) is None
-    assert not (home / "run" / "serving.json").exists()
+    assert not (home / "run" / "serving.json").read_text().strip()
 
 
 def test_a_second_one_is_refused_with_the_first_ones_number(home: Path) -> None:
@@ -84,3 +85,40 @@ def test_a_run_folder_that_cannot_be_used_is_said_so(home: Path) -> None:
     (home / "run").write_text("")
     with pytest.raises(MetaClawError, match="cannot be used"), acquire(home):
         pass
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs the system's list of locks")
+def test_the_holder_is_found_although_it_could_write_nothing(home: Path) -> None:
+    with hold(home) as process:
+        for name in ("metaclaw.pid", "serving.json"):
+            (home / "run" / name).write_text("")
+        running = find(home)
+        assert running is not None
+        assert (running.pid, running.url) == (process.pid, None)
+        process.communicate(b"")
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs the system's list of locks")
+def test_what_a_dead_proxy_has_written_is_not_believed(home: Path) -> None:
+    with hold(home) as process:
+        (home / "run" / "metaclaw.pid").write_text("1\n")
+        running = find(home)
+        assert running is not None
+        assert running.pid == process.pid
+        process.communicate(b"")
+
+
+def test_a_disk_that_cannot_be_written_to_can_be_locked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with acquire(home):
+        pass
+    opened = os.open
+
+    def read_only(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return opened(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with acquire(home):
+        assert find(home) is not None
+    assert find(home) is None

@@ -210,7 +210,10 @@ async def test_the_engine_dies_with_a_program_that_is_killed(folder: Path) -> No
     await _until_gone(pid)
 
 
-async def test_an_engine_that_cannot_start_says_why_and_is_not_tried_again(tmp_path: Path) -> None:
+async def test_an_engine_that_cannot_start_says_why_and_is_tried_again(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("metaclaw.engine.client._BROKEN_PAUSE_S", 0.2)
     model = EmbeddedModel(tmp_path / "nothing", convert=False)
     await model.start()
     try:
@@ -219,6 +222,11 @@ async def test_an_engine_that_cannot_start_says_why_and_is_not_tried_again(tmp_p
         assert caught.value.status == 503
         assert model.state.startswith("failed: ")
         assert model.models == ("nothing",)
+        (tmp_path / "nothing").symlink_to(folder)
+        with anyio.fail_after(_PATIENCE_S):
+            while model.state != "ready":
+                await anyio.sleep(0.02)
+        assert await _answer(model, _ask("Anyone?"))
     finally:
         await model.aclose()
 

@@ -195,7 +195,7 @@ def test_the_process_ends_with_its_program(folder: Path) -> None:
         time.sleep(0.02)
 
 
-def test_a_package_that_is_not_there_is_told_and_not_tried_again(tmp_path: Path) -> None:
+def test_a_package_that_is_not_there_is_told(tmp_path: Path) -> None:
     async def story() -> None:
         search = MeaningSearch(tmp_path, package="no_such_model")
         search.follow(LIBRARY)

@@ -5,7 +5,7 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,9 @@ from sqlalchemy import event, text
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health
 from metaclaw.domain.turn import Exchange, Times, Turn
+from metaclaw.errors import StoreError
 from metaclaw.store import Database, LedgerLimits, LedgerReader, SqlLedger, open_database
+from metaclaw.store.turn_writer import Item, TurnWriter
 
 pytestmark = pytest.mark.anyio
 TurnMaker = Callable[..., Turn]
@@ -379,3 +381,61 @@ async def test_a_store_that_hangs_without_an_error_is_not_waited_for(url: str, n
     assert LedgerReader(database).turn(turn.id) is not None
     assert LedgerReader(database).counts().turns == 3
     database.close()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread"), AttributeError("a mistake")])
+async def test_no_error_ends_recording(
+    database: Database, new_turn: TurnMaker, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Whatever goes wrong while turns are written, they wait and are written when it is over."""
+    is_over = threading.Event()
+    real = TurnWriter.write
+
+    def write_or_fail(writer: TurnWriter, items: Sequence[Item]) -> None:
+        if not is_over.is_set():
+            raise error
+        real(writer, items)
+
+    monkeypatch.setattr(TurnWriter, "write", write_or_fail)
+    async with running(database) as ledger:
+        turns = [new_turn() for _ in range(3)]
+        for turn in turns:
+            assert not await ledger.record(turn)
+        await until_reason(ledger, "recording: ")
+        is_over.set()
+        await until_healthy(ledger)
+        assert ledger.health.lost_turns == 0
+    reader = LedgerReader(database)
+    assert all(reader.turn(turn.id) is not None for turn in turns)
+
+
+async def test_a_ledger_whose_thread_cannot_be_started_keeps_turns_until_it_can(
+    database: Database, new_turn: TurnMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ledger, turn = SqlLedger(database, QUICK), new_turn()
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(StoreError, match="can't start new thread"):
+            await ledger.start()
+    assert not await ledger.record(turn)
+    assert ledger.health.health is Health.DEGRADED
+    await ledger.start()
+    await until_healthy(ledger)
+    await ledger.aclose()
+    assert LedgerReader(database).turn(turn.id) is not None
+
+
+async def test_a_ledger_that_never_ran_can_be_closed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ledger = SqlLedger(database, QUICK)
+    with monkeypatch.context() as without_threads:
+        without_threads.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(StoreError):
+            await ledger.start()
+    with anyio.fail_after(60):
+        await ledger.aclose()

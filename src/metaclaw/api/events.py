@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeVar
 import anyio
 import anyio.to_thread
 
-from metaclaw.errors import StoreError
+from metaclaw.errors import OUT_OF_RESOURCES, StoreError
 from metaclaw.store import LedgerEvent, LedgerReader
 from metaclaw.wires import encode_json
 
@@ -52,6 +52,8 @@ class EventFeed:
         self._since = _UNKNOWN
         """Every event behind this cursor is in `_recent`."""
         self._threads = anyio.CapacityLimiter(2)
+        self.trouble: str | None = None
+        """Why no events are sent now, or None."""
 
     @property
     def is_full(self) -> bool:
@@ -134,7 +136,7 @@ class EventFeed:
     def _stop_polling(self) -> None:
         if self._polling is not None:
             self._polling.cancel()
-            self._polling = None
+            self._polling = self.trouble = None
         self._recent.clear()
         self._since = _UNKNOWN
 
@@ -143,12 +145,15 @@ class EventFeed:
         return None if events is None else [(event.seq, _as_sent(event)) for event in events]
 
     async def _try(self, read: Callable[[], _T]) -> _T | None:
-        """Read in a thread; None if the store cannot be read now."""
+        """Read in a thread; None if the store cannot be read now, which `trouble` then says."""
         try:
-            return await anyio.to_thread.run_sync(read, limiter=self._threads)
-        except StoreError as error:
+            value = await anyio.to_thread.run_sync(read, limiter=self._threads)
+        except (StoreError, *OUT_OF_RESOURCES) as error:
+            self.trouble = f"failed: {error}; trying again"
             log.debug("events_unread reason=%s", error)
             return None
+        self.trouble = None
+        return value
 
 
 def _as_sent(event: LedgerEvent) -> bytes:

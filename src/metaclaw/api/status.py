@@ -16,7 +16,7 @@ from metaclaw.domain.compliance import measured_hash
 from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Skill, SkillKind
 from metaclaw.domain.status import ENFORCED, SERVED, Health, Spending, StoreHealth, StoreSize
-from metaclaw.errors import StoreError
+from metaclaw.errors import OUT_OF_RESOURCES, StoreError
 from metaclaw.learn import PRICES_AS_OF, Budget
 from metaclaw.skills import LibraryView, can_hold, check_trouble, question_of, rule_text
 from metaclaw.store import LearningCounts, LedgerCounts, SqlSpending
@@ -202,10 +202,10 @@ def _held_rules(skills: Sequence[Skill]) -> list[str]:
 
 
 async def _asked(read: Callable[[], T]) -> T | None:
-    """Read in a thread; None if the store cannot be read now."""
+    """Read in a thread; None if the store cannot be read now, or no thread can be started."""
     try:
         return await anyio.to_thread.run_sync(read)
-    except StoreError:
+    except (StoreError, *OUT_OF_RESOURCES):
         return None
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -48,6 +48,7 @@ from metaclaw.learn import (
     Retention,
     StoreUpkeep,
     Supervisor,
+    attempt,
     rejected_proposals,
     senses,
 )
@@ -118,6 +119,8 @@ class Application:
         self._home = home
         self.api_key = config.proxy.api_key.resolve() if config.proxy.api_key is not None else ""
         self.supervisor: Supervisor | None = None
+        self._unfinished: dict[str, Callable[[], Awaitable[None]]] = {}
+        """Steps of the start that failed; they are tried again beside serving."""
         self._build_store()
         self._build_providers(providers or ConfiguredProviders(config, home))
         self._build_placement()
@@ -256,6 +259,7 @@ class Application:
 
     def _build_api(self) -> None:
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting_for_budget)
+        self.events = EventFeed(self.reader, max_subscribers=self.config.proxy.max_subscribers)
         self.sign_in = SignIn(self.api_key, is_loopback=is_loopback(self.config.proxy.host))
         self.status = build_status(self)
         self.api_parts = build_api_parts(self)
@@ -284,33 +288,34 @@ class Application:
         )
 
     async def open(self, parts: AsyncExitStack) -> None:
-        """Start what must run before the first request; `parts` closes it again, last opened first."""
-        parts.callback(self.database.close)
+        """Start what must run before the first request; `parts` closes it again, last opened first. What cannot be started is tried
+        again by `begin_loops`; what cannot be closed does not keep the others from it."""
+        self._close_with(parts, "store", self._close_database)
         for provider in self.providers:
-            parts.push_async_callback(provider.aclose)
+            self._close_with(parts, f"provider {provider.name}", provider.aclose)
         if self.policy is not None:
-            parts.push_async_callback(self.policy.aclose)
+            self._close_with(parts, "policy", self.policy.aclose)
         if self.embedded is not None and self.policy is None:
             await self.embedded.start()
-        try:
-            await anyio.to_thread.run_sync(self.database.prepare)
-            await anyio.to_thread.run_sync(self._restore)
-        except StoreError as error:
-            log.error("store_unusable reason=%s; serving goes on, turns wait in memory", error)
+        if not await attempt("opening the store", self._open_store):
+            self._unfinished["restore"] = self._restore
         if self.embedded is not None and self.policy is not None:
             await self.embedded.start()
         await self._load_skills(parts)
         if self.search.endpoint is not None:
-            parts.push_async_callback(self.search.endpoint.aclose)
+            self._close_with(parts, "embeddings provider", self.search.endpoint.aclose)
         if self.search.meaning is not None and self.similarity is not None:
-            parts.push_async_callback(self.search.meaning.aclose)
+            self._close_with(parts, "search by meaning", self.search.meaning.aclose)
             self.similarity.follow()
-        await self.ledger.start()
-        parts.push_async_callback(self.ledger.aclose)
+        if not await attempt("starting the ledger", self.ledger.start):
+            self._unfinished["ledger"] = self.ledger.start
+        self._close_with(parts, "ledger", self.ledger.aclose)
 
     def begin_loops(self, supervisor: Supervisor) -> None:
         """Start everything that runs beside serving."""
         self.supervisor = supervisor
+        for name, step in self._unfinished.items():
+            supervisor.run(name, step)
         supervisor.run("skills", self.library.watch)
         supervisor.run("sessions", self._end_silent_sessions)
         if self.config.skills.enabled:
@@ -322,6 +327,7 @@ class Application:
         supervisor.run("upkeep", StoreUpkeep(self.upkeep).run)
         if self.policy is not None:
             supervisor.run("learning", partial(self._run_training, self.policy, supervisor))
+        supervisor.run("page", self.api.prepare)
 
     def loop_states(self) -> Mapping[str, str]:
         """The states of the background loops by name, for `status`."""
@@ -330,6 +336,8 @@ class Application:
         states = {**self.supervisor.states, **self.learner.loops}
         if self._retention is not None and self._retention.trouble is not None:
             states["retention"] = self._retention.trouble
+        if self.events.trouble is not None:
+            states["events"] = self.events.trouble
         return states
 
     async def switch_enforcement(self, is_on: bool) -> None:
@@ -341,21 +349,33 @@ class Application:
 
     async def _load_skills(self, parts: AsyncExitStack) -> None:
         """Read the skills before the first request, unless there are so many that it would delay the start."""
-        loading = asyncio.create_task(anyio.to_thread.run_sync(self.library.sync))
+        loading = asyncio.create_task(attempt("reading the skills", partial(anyio.to_thread.run_sync, self.library.sync)))
         parts.push_async_callback(asyncio.wait, [loading])
         await asyncio.wait([loading], timeout=_SKILLS_PATIENCE_S)
-        if loading.done():
-            loading.result()
-        else:
+        if not loading.done():
             log.warning("skills_loading folder=%s; requests are served without skills until they are read", self.library.folder)
 
-    def _restore(self) -> None:
-        """Take up the state of the last run: the weights that served, held rules, and the active sessions. Blocks."""
+    async def _open_store(self) -> None:
+        await anyio.to_thread.run_sync(self.database.prepare)
         if self.policy is not None:
-            self.policy.restore(self.database)
-        self.enforcer.is_on = not SqlCursors(self.database).cursor(ENFORCEMENT_OFF)
-        self.enforcer.answers.load()
-        self.sessions.restore()
+            await anyio.to_thread.run_sync(self.policy.restore, self.database)
+        await self._restore()
+
+    async def _restore(self) -> None:
+        """Take up held rules and the active sessions of the last run. Requests may be served meanwhile."""
+        is_off = await anyio.to_thread.run_sync(SqlCursors(self.database).cursor, ENFORCEMENT_OFF)
+        answers = await anyio.to_thread.run_sync(self.enforcer.answers.stored)
+        sessions = await anyio.to_thread.run_sync(self.sessions.stored)
+        self.enforcer.is_on = not is_off
+        self.enforcer.answers.restore(answers)
+        self.sessions.restore(sessions)
+
+    async def _close_database(self) -> None:
+        self.database.close()
+
+    @staticmethod
+    def _close_with(parts: AsyncExitStack, name: str, close: Callable[[], Awaitable[None]]) -> None:
+        parts.push_async_callback(attempt, f"closing {name}", close)
 
     async def _end_silent_sessions(self) -> None:
         await anyio.sleep(_FIRST_REQUESTS_S)
@@ -390,7 +410,7 @@ def build_api_parts(app: Application) -> ApiParts:
         unready=app.status.unready,
         reader=app.reader,
         learning=LearningRoutes(
-            feed=EventFeed(app.reader, max_subscribers=config.proxy.max_subscribers),
+            feed=app.events,
             candidates=SqlCandidates(app.database),
             history=app.generations.history,
             skills=app.library.follow,

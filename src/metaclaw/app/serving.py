@@ -3,13 +3,15 @@
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import socket
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 
 _RECORDING_S = 2.0
 _OPEN_FILES = 65536
+_UV_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,17 @@ OnReady = Callable[[ReadyProxy], None]
 def run(config: Config, *, home: Path, ready: OnReady | None = None) -> int:
     """Serve until told to stop. Returns the exit status."""
     logging.basicConfig(level=config.log.level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    # A log that cannot be written, as on a full disk, would be written about for each line.
+    logging.raiseExceptions = False
     _raise_file_limit()
-    with acquire(home) as instance, asyncio.Runner(loop_factory=_fast_loop()) as runner:
-        runner.run(_serve(config, home, instance, ready))
+    with acquire(home) as instance:
+        runner = asyncio.Runner(loop_factory=_fast_loop())
+        try:
+            runner.run(_serve(config, home, instance, ready))
+        finally:
+            with suppress(RuntimeError):  # no thread can be started to wait for the others with
+                runner.close()
+    _drop_unwritable_output()
     return 0
 
 
@@ -61,22 +72,44 @@ def _raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        with suppress(OSError, ValueError):  # some sandboxes forbid it
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _drop_unwritable_output() -> None:
+    """Drop output that cannot be written: the interpreter would try again and end with another exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's event loop, where it is installed and threads can be started: libuv ends the process if it cannot start its own."""
     try:
         import uvloop
-    except ImportError:
+
+        for _ in range(_UV_THREADS):
+            threading.Thread(target=int).start()
+    except (ImportError, RuntimeError):
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
+
+
+async def _start_resolver() -> None:
+    """Have libuv start its threads now, and not with the first name that a request needs: there may be no memory for them then."""
+    with suppress(OSError, RuntimeError):  # this flag forbids to ask a name server, so nothing is found
+        await asyncio.get_running_loop().getaddrinfo("localhost", None, flags=socket.AI_NUMERICHOST)
 
 
 async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady | None) -> None:
     """Open every part, serve, and close them in the order of shutdown: answers, ledger, loops, adapters."""
     if config.proxy.api_key is None:
         raise ConfigError("proxy.api_key is missing; run `metaclaw start`, which makes one")
+    await _start_resolver()
     listening = _listen(config)
     signals = _Signals()
     async with AsyncExitStack() as parts:
@@ -87,11 +120,11 @@ async def _serve(config: Config, home: Path, instance: Instance, ready: OnReady 
         listener = Listener(application.server.serve, config.proxy.write_timeout_s)
         await listener.open(listening)
         async with anyio.create_task_group() as group:
+            # Only the supervisor starts tasks in this group: any other that fails would end the program.
             supervisor = Supervisor(group)
             application.begin_loops(supervisor)
             signals.handle()
-            _announce(listening, application, instance, ready)
-            group.start_soon(application.api.prepare)
+            supervisor.run("announcement", _Announcement(listening, application, instance, ready).run)
             await signals.stop.wait()
             log.info("stopping running=%d wait_s=%g", len(listener.tasks), config.proxy.drain_s)
             application.api.stop()
@@ -109,18 +142,35 @@ def _settle_garbage() -> None:
     gc.enable()
 
 
-def _announce(listening: socket.socket, application: Application, instance: Instance, ready: OnReady | None) -> None:
-    host, port = listening.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    instance.announce(url)
-    kinds = Counter(one.kind for one in application.library.view.skills)
-    rules, facts = kinds[SkillKind.RULE], kinds[SkillKind.FACT]
-    skills = kinds.total() - rules - facts
-    log.info("serving url=%s rules=%d facts=%d skills=%d", url, rules, facts, skills)
-    if ready is not None:
-        model = application.embedded.models[0] if application.embedded else None
-        page = application.sign_in.new_link(reachable(url))
-        ready(ReadyProxy(url, application.api_key, model, rules, facts, skills, page))
+class _Announcement:
+    """Tells the person who started the program, once, and writes the address where commands find it, again if that fails."""
+
+    def __init__(self, listening: socket.socket, application: Application, instance: Instance, ready: OnReady | None) -> None:
+        host, port = listening.getsockname()[:2]
+        self._url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._application = application
+        self._instance = instance
+        self._ready = ready
+        self._is_told = False
+
+    async def run(self) -> None:
+        try:
+            self._instance.announce(self._url)
+        finally:
+            if not self._is_told:
+                self._is_told = True
+                self._tell()
+
+    def _tell(self) -> None:
+        application = self._application
+        kinds = Counter(one.kind for one in application.library.view.skills)
+        rules, facts = kinds[SkillKind.RULE], kinds[SkillKind.FACT]
+        skills = kinds.total() - rules - facts
+        log.info("serving url=%s rules=%d facts=%d skills=%d", self._url, rules, facts, skills)
+        if self._ready is not None:
+            model = application.embedded.models[0] if application.embedded else None
+            page = application.sign_in.new_link(reachable(self._url))
+            self._ready(ReadyProxy(self._url, application.api_key, model, rules, facts, skills, page))
 
 
 def reachable(url: str) -> str:

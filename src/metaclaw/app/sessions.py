@@ -5,12 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import NamedTuple
 
 import anyio
 import anyio.to_thread
 
 from metaclaw.domain.ids import SessionId
 from metaclaw.domain.status import Health
+from metaclaw.domain.turn import Draw, Placement, SessionTrace, Stamp
 from metaclaw.errors import StoreError
 from metaclaw.proxy import Origins, Placer
 from metaclaw.store import LedgerReader, SqlForgetting, SqlLedger
@@ -20,6 +22,13 @@ log = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 15.0
 _SWEEPS_PER_FULL_LOOK = 240
 _RESTORED_SESSIONS = 500
+
+
+class StoredSession(NamedTuple):
+    """A session of an earlier run, and the placements of its last turn."""
+
+    trace: SessionTrace
+    placed: tuple[int, Stamp, Sequence[Placement], Sequence[Draw]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +43,26 @@ class SessionKeeper:
     silence: timedelta
     forgetters: Sequence[Callable[[SessionId], object]]
 
-    def restore(self) -> None:
-        """Take up the sessions that were active when the program last stopped, with the skills in their prompts. Blocks."""
+    def stored(self) -> Sequence[StoredSession]:
+        """The sessions that were active when the program last stopped. Blocks."""
         unwanted = self.forgetting.begun()
         recent = self.reader.recent_traces(self._silent_since(), _RESTORED_SESSIONS)
-        traces = [trace for trace in recent if trace.session not in unwanted]
-        self.origins.restore(traces)
-        for trace in traces:
-            found = self.reader.turn(trace.last_turn)
-            if found is not None:
-                self.placer.restore(trace.session, found.turn.segment, found.turn.stamp, found.turn.placements, found.turn.draws)
+        return [self._read(trace) for trace in recent if trace.session not in unwanted]
+
+    def _read(self, trace: SessionTrace) -> StoredSession:
+        found = self.reader.turn(trace.last_turn)
+        if found is None:
+            return StoredSession(trace, None)
+        turn = found.turn
+        return StoredSession(trace, (turn.segment, turn.stamp, turn.placements, turn.draws))
+
+    def restore(self, stored: Sequence[StoredSession]) -> None:
+        """Take up sessions with the skills in their prompts, except those that requests have been served for meanwhile."""
+        restored = [one for one in stored if not self.origins.is_active(one.trace.session)]
+        self.origins.restore([one.trace for one in restored])
+        for trace, placed in restored:
+            if placed is not None:
+                self.placer.restore(trace.session, *placed)
 
     async def end(self, session: SessionId) -> bool:
         """End a session because its owner said so; False if it is not active."""

@@ -97,7 +97,12 @@ def prepared(home: Path, overrides: list[str]) -> "Config":
     from metaclaw.config import ensure_api_key, load, prepare_home
 
     config = load(home, sets=overrides)
-    prepare_home(home)
+    try:
+        prepare_home(home)
+    except ConfigError:
+        if config.proxy.api_key is None:
+            raise
+        # On a full disk it serves without the folders that are missing.
     if config.proxy.api_key is None:
         ensure_api_key(home)
         config = load(home, sets=overrides)
@@ -246,13 +251,21 @@ def launch(
     log = home / "logs" / "metaclaw.log"
     began_at = log.stat().st_size if log.exists() else 0
     command = [sys.executable, "-P", "-m", "metaclaw.cli", "--home", str(home), "start", "--detached"]
-    with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+    with _log_for(log) as file:
         child = _spawn(command, home, file, {"overrides": list(overrides), "ends_with_parent": ends_with_parent})
     api = _await_ready(home, child, key.resolve(), _Log(log, began_at), timeout_s)
     status = api.facts("/api/status")
     if at(status, "degraded"):
         click.echo(f"metaclaw: it serves, but turns are not being recorded: {plain(at(status, 'store', 'reason'))}", err=True)
     return api, _started(status)
+
+
+def _log_for(path: Path) -> BinaryIO:
+    """The log, to append to. If it cannot be created, as on a full disk, the proxy starts without one."""
+    try:
+        return open(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+    except OSError:
+        return Path(os.devnull).open("ab")
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,9 +276,12 @@ class _Log:
     began_at: int
 
     def lines(self) -> list[str]:
-        with self.path.open("rb") as file:
-            file.seek(self.began_at)
-            return file.read().decode("utf-8", "replace").splitlines()
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.began_at)
+                return file.read().decode("utf-8", "replace").splitlines()
+        except FileNotFoundError:
+            return []
 
 
 def overrides_from_parent() -> list[str]:

@@ -16,7 +16,7 @@ from metaclaw.domain.policy import BASE_POLICY, Weights
 from metaclaw.engine import frames
 from metaclaw.engine.child_process import EngineProcess, default_threads, start_engine
 from metaclaw.engine.prompt import CallParser, Prompt, build_prompt, make_message
-from metaclaw.errors import BackendDownError, EngineError, TrainingError, WeightsLostError, WireError
+from metaclaw.errors import OUT_OF_RESOURCES, BackendDownError, EngineError, TrainingError, WeightsLostError, WireError
 from metaclaw.wires import wire_format
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ _BACKEND: Final = "embedded"
 _MAX_IN_FLIGHT: Final = 256
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 30.0
+_BROKEN_PAUSE_S: Final = 60.0
 
 _Event: TypeAlias = frames.RequestReply | EngineError
 
@@ -301,14 +302,15 @@ class EmbeddedModel(HostedVersions):
             while True:
                 was_ready, reason = await self._run_child()
                 self._fail_all(reason)
-                if self._broken is not None:
-                    self._set_state(f"failed: {self._broken}")
-                    self._settled.set()
-                    return
                 pause_s = _FIRST_PAUSE_S if was_ready else min(2 * pause_s, _LONGEST_PAUSE_S)
-                self._set_state(f"failed: {reason}; starting again in {pause_s:g} s")
+                if self._broken is not None:
+                    # Requests are refused until it can start. Each attempt may take seconds of computing, and rarely helps.
+                    pause_s = _BROKEN_PAUSE_S
+                    self._settled.set()
+                self._set_state(f"failed: {self._broken or reason}; starting again in {pause_s:g} s")
                 await asyncio.sleep(pause_s)
-                self._set_state("starting")
+                if self._broken is None:
+                    self._set_state("starting")
         finally:
             self._fail_all("the embedded model was stopped")
 
@@ -317,7 +319,7 @@ class EmbeddedModel(HostedVersions):
         was_ready = False
         try:
             child = await start_engine([*self._arguments, *self._version_arguments()], self._threads)
-        except OSError as error:
+        except OUT_OF_RESOURCES as error:
             return False, f"the engine process cannot be started: {error}"
         try:
             async for message in child.messages():
@@ -338,6 +340,7 @@ class EmbeddedModel(HostedVersions):
                 level = logging.DEBUG if percent % 20 else logging.INFO
                 self._set_state(f"starting: {message.stage} {percent}%" if percent else f"starting: {message.stage}", level)
             case frames.EngineReady():
+                self._broken = None
                 self._child = child
                 self._set_state("ready")
                 self._settled.set()

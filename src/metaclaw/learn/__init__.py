@@ -41,6 +41,7 @@ from metaclaw.learn.supervision import (
     Supervisor,
     WorkAttempts,
     WorkItem,
+    attempt,
     senses,
 )
 

@@ -24,6 +24,7 @@ from anyio.abc import TaskGroup
 
 from metaclaw.config import Config
 from metaclaw.domain.candidate import Standing
+from metaclaw.errors import MetaClawError
 from metaclaw.ports import Purpose
 from metaclaw.store import LedgerReader, SqlCandidates, SqlCursors
 
@@ -79,14 +80,27 @@ class Supervisor:
             except Exception as error:  # the loop is restarted after any error, and the log has the traceback
                 if self.now() - began_s > _LONGEST_PAUSE_S or progress() > finished:
                     pause_s = _FIRST_PAUSE_S
-                log.exception("loop_failed loop=%s again_in_s=%g", name, pause_s)
                 self._states[name] = f"failed: {type(error).__name__}: {error}; restarting in {pause_s:g} s"
+                log.exception("loop_failed loop=%s again_in_s=%g", name, pause_s)
             else:
                 self._states[name] = "done"
                 return
             await self.sleep(pause_s)
             self._states[name] = "running"
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+
+async def attempt(name: str, step: Callable[[], Awaitable[object]]) -> bool:
+    """Carry out a step that the program can do without for now. Return False if it fails, whatever the error; the log has it."""
+    try:
+        await step()
+    except MetaClawError as error:
+        log.error("step_failed step=%r reason=%s", name, error)
+        return False
+    except Exception:  # only the listener and the request path may end the program
+        log.exception("step_failed step=%r", name)
+        return False
+    return True
 
 
 class LoopWakeup:

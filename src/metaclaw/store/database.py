@@ -363,6 +363,7 @@ _PLAIN = {
     "SQLITE_CORRUPT": "the database file is damaged; `metaclaw store repair` saves what can be read",
     "SQLITE_NOTADB": "the file is damaged or not a database; `metaclaw store restore` puts a backup in its place",
     "SQLITE_IOERR": "the disk refused a read or a write",
+    "SQLITE_IOERR_SHMSIZE": "the disk is full",
 }
 
 
@@ -373,8 +374,8 @@ def plain_words(error: Exception) -> str:
         # An extended name such as SQLITE_READONLY_DBMOVED begins with the primary one.
         name: str = getattr(error, "sqlite_errorname", "")
         primary = "_".join(name.split("_")[:2])
-        if primary in _PLAIN:
-            return f"{_PLAIN[primary]} ({own})"
+        if words := _PLAIN.get(name) or _PLAIN.get(primary):
+            return f"{words} ({own})"
     return own
 
 

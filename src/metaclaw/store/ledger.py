@@ -52,14 +52,19 @@ class SqlLedger:
         self._watch_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Start the writer thread. The ledger belongs to the running event loop from now on."""
+        """Start the writer thread. The ledger belongs to the running event loop from now on. Raises StoreError if no thread can be
+        started; then turns wait in memory until another call succeeds."""
         self._loop = asyncio.get_running_loop()
         self._finished = self._loop.create_future()
         self._is_open = True
-        if self._database.refusal is not None:
-            self._change_to(self._database.refusal)
-        self._thread.start()
-        self._checkpointer.start()
+        try:
+            if not self._thread.is_alive():
+                self._thread.start()
+            self._checkpointer.start()
+        except RuntimeError as error:
+            self._change_to(f"starting the ledger: {error}")
+            raise StoreError(f"starting the ledger: {error}") from error
+        self._change_to(self._database.refusal)
 
     async def aclose(self) -> None:
         """Write the waiting items, then stop. Items that a failing store refuses for `close_patience_s` are lost and logged."""
@@ -68,9 +73,10 @@ class SqlLedger:
         self._is_open = False
         self._queue.close()
         self._wake_waiting_for_room()
-        await self._finished
-        self._thread.join()
-        await asyncio.to_thread(self._checkpointer.stop)
+        if self._thread.ident is not None:  # it was started
+            await self._finished
+            self._thread.join()
+        self._checkpointer.stop()
         self._stop_watching()
 
     async def record(self, turn: Turn) -> bool:
@@ -290,7 +296,7 @@ class Checkpointer:
 
     def start(self) -> None:
         """Start the thread, if the database is SQLite."""
-        if self._database.kind == "sqlite":
+        if self._database.kind == "sqlite" and not self._thread.is_alive():
             self._thread.start()
 
     def stop(self) -> None:
@@ -323,7 +329,7 @@ class Checkpointer:
     def _try_checkpoint(self) -> None:
         try:
             self._checkpoint()
-        except StoreError as error:
+        except (StoreError, MemoryError) as error:
             log.debug("checkpoint failed reason=%s", error)
 
     def _checkpoint(self) -> None:

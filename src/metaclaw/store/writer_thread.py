@@ -267,11 +267,30 @@ class WriterThread:
         self._commits = 0
         self._failures = 0
         self._give_up_at: float | None = None
+        self._in_hand: list[QueuedItem] = []
         self.doing: str | None = None
         """The slow operation that is running, or None."""
 
     def run(self) -> None:
         """Write until the queue is closed and empty."""
+        while True:
+            try:
+                self._run()
+            except Exception as error:  # recording goes on after any error, such as one of memory
+                log.exception("recording failed")
+                self._recover(StoreError(f"recording: {type(error).__name__}: {error}"))
+                if not (self._queue.is_closed and self._queue.is_empty):
+                    continue
+            return
+
+    def _recover(self, error: StoreError) -> None:
+        items, self._in_hand = self._in_hand, []
+        report = self._trouble(items, error)
+        self._queue.free(report.lost)
+        report.lost += self._requeue(items, report)
+        self._send_report(report)
+
+    def _run(self) -> None:
         self._warm_up()
         while True:
             if self._is_troubled and self._queue.is_idle:
@@ -289,7 +308,9 @@ class WriterThread:
 
     def _serve(self, items: list[QueuedItem]) -> None:
         has_failed = any(queued.attempts for queued in items)
+        self._in_hand = items
         report = self._write_singly(items) if has_failed else self._write_together(items)
+        self._in_hand = []
         if report.written or report.lost:
             self._queue.free((*report.written, *report.lost))
         if report.trouble is not None:
@@ -319,6 +340,8 @@ class WriterThread:
             self._open_turn_writer().write(items)
         except FilesLostError:
             self._open_turn_writer().write(items)
+        except MemoryError as error:  # so that one large turn does not hold up the others
+            raise StoreError("recording: there is too little memory") from error
 
     def _send_report(self, report: WriteReport) -> None:
         self._report(report)

@@ -20,7 +20,7 @@ from metaclaw.domain.ids import SkillName
 from metaclaw.domain.skill import Nearness, Skill, SkillKind
 from metaclaw.engine.child_process import ChildProcess, spawn
 from metaclaw.engine.embedding import frames
-from metaclaw.errors import UpstreamError
+from metaclaw.errors import OUT_OF_RESOURCES, UpstreamError
 
 log = logging.getLogger(__name__)
 
@@ -269,7 +269,7 @@ class MeaningSearch:
                 self._send(put)
         if gone or new:
             self.forget()
-        if self._library and self._supervisor is None and self._broken is None:
+        if self._library and self._supervisor is None:
             self._supervisor = asyncio.create_task(self._supervise(), name="meaning search")
 
     async def near(self, text: str, scopes: Iterable[str]) -> Nearness | None:
@@ -353,11 +353,8 @@ class MeaningSearch:
         pause_s = _FIRST_PAUSE_S
         while True:
             was_ready = await self._run()
-            if self._broken is not None:
-                log.warning("meaning_search_failed reason=%r", self._broken)
-                return
             pause_s = _FIRST_PAUSE_S if was_ready else min(2 * pause_s, _LONGEST_PAUSE_S)
-            log.warning("meaning_search_ended restart_in_s=%g", pause_s)
+            log.warning("meaning_search_ended reason=%r restart_in_s=%g", self._broken, pause_s)
             await asyncio.sleep(pause_s)
 
     async def _run(self) -> bool:
@@ -366,8 +363,8 @@ class MeaningSearch:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
         try:
             pipes = await spawn("metaclaw.engine.embedding", self._arguments, environment)
-        except OSError as error:
-            log.warning("meaning_search_not_started error=%s", error)
+        except OUT_OF_RESOURCES as error:
+            self._broken = f"its process cannot be started: {error}"
             return False
         self._child = child = ChildProcess(*pipes, frames.from_model.decode)
         try:
@@ -390,7 +387,7 @@ class MeaningSearch:
     def _hear(self, message: frames.FromModel) -> None:
         match message:
             case frames.ModelReady():
-                self._is_ready = True
+                self._is_ready, self._broken = True, None
                 self._pending = len(self._library)
                 for known in self._library.values():
                     self._send(known.put)

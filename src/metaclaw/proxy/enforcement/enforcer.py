@@ -202,11 +202,15 @@ class TrueAnswers:
         self._needles: dict[TurnId, tuple[bytes, ...]] = {}
         self._kept: OrderedDict[TurnId, TrueAnswer] = OrderedDict()
 
-    def load(self) -> None:
-        """Index the true answers in the ledger. Blocks; raises StoreError."""
-        if self._store is not None:
-            for stored in reversed(list(self._store.newest())):
-                self._index(stored.turn, stored.session, stored.user, stored.answer)
+    def stored(self) -> Sequence[Stored]:
+        """The true answers in the ledger, oldest first. Blocks; raises StoreError."""
+        return [] if self._store is None else list(self._store.newest())[::-1]
+
+    def restore(self, stored: Sequence[Stored]) -> None:
+        """Index true answers of the ledger."""
+        for one in stored:
+            if one.turn not in self._needles:
+                self._index(one.turn, one.session, one.user, one.answer)
 
     def add(self, turn: TurnId, session: SessionId, user: str | None, answer: TrueAnswer) -> None:
         """Keep the true answer of a turn whose client was shown a different one."""

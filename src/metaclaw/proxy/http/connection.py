@@ -382,6 +382,6 @@ class Listener:
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
+        self._timer = loop.call_later(_TICK_S, self._tick)  # first, so that an error does not end it
         for connection in list(self.connections):
             connection.check(now)
-        self._timer = loop.call_later(_TICK_S, self._tick)
