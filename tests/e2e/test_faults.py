@@ -129,11 +129,13 @@ def test_a_start_on_a_full_disk_serves_and_records_once_there_is_space(
     program = program_on(disk, provider, parts).start()
     connection = connect(program, parts)
     session = connection.get(f"/api/turns/{connection.ask()}")["session"]
+    assert program.command("rules", "add", "Answer in rhymes.").returncode == 0
     assert program.stop() == 0
     disk.fill(free_bytes)
     program.start()
     connection = connect(program, parts)
     turns = {connection.ask(f"word {number}") for number in range(20)}
+    assert all(b"Answer in rhymes." in sent.body for sent in provider.requests[-20:]), "the rule was missing"
     status = connection.wait_for("/api/status", lambda facts: facts["degraded"])
     assert "the disk is full" in status["store"]["reason"]
     found = find(program.home)

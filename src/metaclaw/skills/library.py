@@ -178,11 +178,21 @@ class SkillLibrary:
                 self._report(f"{self.folder} cannot be read: {error.strerror}")
             except StoreError as error:
                 self._report(f"the skills folder and the store cannot be brought in line: {error}")
+                if not self._began:
+                    self._show_files()
             else:
                 self._upkeep.record(self._number, self._stored.hash)
                 self._report(self._upkeep.trouble)
                 self._upkeep.tidy()
             return self._view
+
+    def _show_files(self) -> None:
+        """Put the files in force as they are, once, until the store can be read: no rule may be missing because the disk is full.
+        They are shown as generation 0, so that no turn made with them trains."""
+        if len(self._view.index) == 0:
+            with suppress(OSError):
+                found = (self._read(name) for name in FolderScan(self.folder, self._clock).poll(None).changed)
+                self._view = LibraryView.of(0, tuple(skill for skill in found if skill is not None))
 
     def _take_in_first(self, most: int | None, also: Iterable[str]) -> None:
         """Publish a person's edits as a separate generation before another change."""
