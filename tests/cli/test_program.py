@@ -111,7 +111,7 @@ def foreground(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str, 
         try:
             assert process.stdout is not None
             words = dict(line.split(None, 1) for line in (process.stdout.readline().strip() for _ in range(3)))
-            yield process, words["URL"], words["key"]
+            yield process, words["URL"], metaclaw("key").out.strip()
         finally:
             process.kill()
 
@@ -160,7 +160,11 @@ def test_the_command_that_start_prints_works_as_it_stands_and_the_key_can_be_had
     (line,) = (line for line in started.out.splitlines() if "curl " in line)
     words = shlex.split(line[line.index("curl ") :])
     key, body = program("key").out.strip(), json.loads(words[words.index("-d") + 1])
-    assert f"Authorization: Bearer {key}" in words
+    assert "Authorization: Bearer $(metaclaw key)" in words
+    assert "export OPENAI_BASE_URL=" in started.out
+    assert key not in started.out
+    assert "/ui/sign-in" not in started.out
+    assert "metaclaw page prints a link" in started.out
     assert body["model"] == "m-1"
     assert chat(words[1].removesuffix("/v1/chat/completions"), key, body)[0] == 200
     assert program("stop").code == 0

@@ -52,6 +52,8 @@ class ApiParts:
     windows: Callable[[], Mapping[str, object] | None]
     """The state of the windows in which weights are trained; None where none are trained."""
     sign_in: SignIn
+    slow_down: Callable[[str | None], Awaitable[None]]
+    """Waits before a wrong key from this address is refused."""
     pages: PageParts
     registry: Registry | None
     """None where metrics are switched off."""
@@ -88,7 +90,7 @@ class Api:
         facts = self._facts
         content = PageContent(facts.pages, self._ask)
         actions = PageActions(self._ask, facts.learning.candidates, facts.learning.rulebook)
-        return Pages(facts.sign_in, content, actions, can_train=lambda: facts.windows() is not None)
+        return Pages(facts.sign_in, content, actions, slow_down=facts.slow_down, can_train=lambda: facts.windows() is not None)
 
     async def _ask(self, method: str, path: str, body: Mapping[str, Json] | None = None, **query: str) -> dict[str, Any]:
         return await self._router.call(method, path, body, **query)

@@ -48,6 +48,9 @@ class ApiRequest:
     """The path as text."""
     is_below_key: bool = False
     """Whether the path was below `/k/<key>`."""
+    method: str = "GET"
+    peer: str | None = None
+    """The client's address."""
 
     def number(self, name: str, default: int, most: int = 2**53) -> int:
         """An integer from the query, at most `most`, at least 1 or the default if that is smaller."""
@@ -158,7 +161,9 @@ class Router:
                 headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
                 values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
                 is_below_key = scope.get("raw_path", b"").startswith(b"/k/")
-                result = await route.serve(ApiRequest(match.groupdict(), values, headers, body, path, is_below_key))
+                peer = (scope.get("client") or (None,))[0]
+                asked = ApiRequest(match.groupdict(), values, headers, body, path, is_below_key, method, peer)
+                result = await route.serve(asked)
                 return result if isinstance(result, ApiResponse | ApiStream) else ApiResponse(200, encode_json(cast(Json, result)))
         raise ApiError(f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not {method}", 405)
 

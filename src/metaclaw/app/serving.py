@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +41,8 @@ class ReadyProxy:
     rules: int
     facts: int
     skills: int
-    page: str = ""
-    """A link that signs a browser in to the page, once."""
+    new_link: Callable[[], str]
+    """Makes a link that signs a browser in to the page, once."""
 
 
 OnReady = Callable[[ReadyProxy], None]
@@ -119,8 +120,8 @@ def _announce(listening: socket.socket, application: Application, instance: Inst
     log.info("serving url=%s rules=%d facts=%d skills=%d", url, rules, facts, skills)
     if ready is not None:
         model = application.embedded.models[0] if application.embedded else None
-        page = application.sign_in.new_link(reachable(url))
-        ready(ReadyProxy(url, application.api_key, model, rules, facts, skills, page))
+        link = partial(application.sign_in.new_link, reachable(url))
+        ready(ReadyProxy(url, application.api_key, model, rules, facts, skills, link))
 
 
 def reachable(url: str) -> str:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +65,11 @@ def start(
     detached: bool,
     as_json: bool,
 ) -> int:
-    """Start the proxy and show how to point an agent at it."""
+    """Start the proxy and show how to point an agent at it.
+
+    On a terminal it prints the key and a link to the page. Elsewhere, as in a journal, it names the commands that print them;
+    --json prints both.
+    """
     overrides = [
         *sets,
         *([f"proxy.host={host}"] if host is not None else []),
@@ -76,7 +80,7 @@ def start(
     refuse_own_key(config)
     if detach:
         api, facts = launch(home, config, overrides, timeout_s)
-        announce(config, api.url, api.key, facts, sign_in_link(api), as_json=as_json)
+        announce(config, api.url, api.key, facts, lambda: sign_in_link(api), as_json=as_json)
         return 0
     # Objects made during the start stay alive; collecting garbage meanwhile takes a tenth of the time. `run` enables it again.
     gc.disable()
@@ -85,7 +89,7 @@ def start(
     def ready(serving: ReadyProxy) -> None:
         if not detached:
             facts = LaunchedProxy(serving.model, serving.rules, serving.facts, serving.skills)
-            announce(config, serving.url, serving.api_key, facts, serving.page, as_json=as_json)
+            announce(config, serving.url, serving.api_key, facts, serving.new_link, as_json=as_json)
             if serving.model is not None and not as_json:
                 click.echo("The embedded model is being loaded; at the first start this takes about a minute. Answers wait for it.")
 
@@ -128,8 +132,9 @@ def refuse_own_key(config: "Config") -> None:
         raise ConfigError(f"the api_key of provider {plain(provider.name)} is MetaClaw's own key, not the provider's; {remedy}")
 
 
-def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page: str, *, as_json: bool) -> None:
-    """Print the proxy's URL and key, and how to point an agent at it."""
+def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", new_link: Callable[[], str], *, as_json: bool) -> None:
+    """Print the proxy's URL and key, and how to point an agent at it. Where the output is kept, as in a journal, commands stand
+    for the key and the link."""
     embedded = facts.model
     model = embedded or next((name for provider in config.fallback_order for name in provider.models), None)
     if as_json:
@@ -143,19 +148,23 @@ def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page:
                 "rules": facts.rules,
                 "facts": facts.facts,
                 "skills": facts.skills,
-                "page": page,
+                "page": new_link(),
             }
         )
         return
+    is_terminal = sys.stdout.isatty()
+    prints_key = f"{own_command()} key"
+    sent = key if is_terminal else f"$({prints_key})"
+    page = new_link() if is_terminal else f"{own_command()} page prints a link"
     lines = [
         f"MetaClaw serves {', '.join(provider.name for provider in config.fallback_order) or plain(model)}"
         f" with {counted(facts.rules, 'rule')}, {counted(facts.facts, 'fact')} and {counted(facts.skills, 'skill')}.",
         f"  URL  {url}",
-        f"  key  {key}",
+        f"  key  {key if is_terminal else f'{prints_key} prints it'}",
         "Point an agent at it:",
-        f"  OpenAI clients     {_setting(config, 'openai', url, key)}",
-        f"  Anthropic clients  {_setting(config, 'anthropic', url, key)}",
-        f"  by hand            {_curl(config, url, key, model, is_embedded=embedded is not None)}",
+        f"  OpenAI clients     {_setting(config, 'openai', url, sent)}",
+        f"  Anthropic clients  {_setting(config, 'anthropic', url, sent)}",
+        f"  by hand            {_curl(config, url, sent, model, is_embedded=embedded is not None)}",
         f"Connect the agents you have, one real request through each: {own_command()} setup",
         f"Watch it learn, in a browser: {page}",
     ]
@@ -165,7 +174,7 @@ def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page:
 def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedded: bool) -> str:
     """A curl command to try. For a passthrough provider it uses the provider's wire and the caller's credentials."""
     body: dict[str, object] = {"model": model or "<a model of your provider>", "messages": [{"role": "user", "content": "Hello"}]}
-    path, headers = "/v1/chat/completions", [shlex.quote(f"Authorization: Bearer {key}")]
+    path, headers = "/v1/chat/completions", [_quoted(f"Authorization: Bearer {key}")]
     asked = None if is_embedded else _asked_by_chat(config, model)
     if asked is not None and asked.api_key is not None and asked.api_key.is_passthrough:
         path, headers = f"/k/{key}{path}", ['"Authorization: Bearer $OPENAI_API_KEY"']
@@ -174,6 +183,11 @@ def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedde
             body["max_tokens"] = 100
     fields = " ".join(f"-H {header}" for header in (*headers, "'Content-Type: application/json'"))
     return f"curl {url}{path} {fields} -d {shlex.quote(json.dumps(body))}"
+
+
+def _quoted(text: str) -> str:
+    """A word of a shell command; a command whose output stands in it is run."""
+    return f'"{text}"' if "$(" in text else shlex.quote(text)
 
 
 def _asked_by_chat(config: "Config", model: str | None) -> "ProviderConfig | None":
@@ -425,7 +439,7 @@ def _print_line(line: bytes) -> None:
 @click.command()
 @home_and_json
 def page(home: Path, as_json: bool) -> None:
-    """Print a link to the page. It signs a browser in, once."""
+    """Print a link to the page. It signs a browser in, once, within ten minutes."""
     _, api = connect(home)
     link = sign_in_link(api)
     print_result({"url": link}, plain(link), as_json=as_json)

@@ -6,6 +6,7 @@ The providers are probed for the wires that they serve.
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import click
 from metaclaw.cli.agents import endpoint_of, print_change, trial_lines, try_agent
 from metaclaw.cli.client import ApiClient, at, connect, message_in, parsed
 from metaclaw.cli.lifecycle import launch, prepared, refuse_own_key, sign_in_link, stop_proxy
-from metaclaw.cli.output import plain, plain_block, timeout_option
+from metaclaw.cli.output import own_command, plain, plain_block, timeout_option
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
@@ -177,7 +178,8 @@ def _serve(home: Path, *, is_changed: bool) -> None:
         stop_proxy(home, _STOP_S)
     api, _ = launch(home, prepared(home, []), [], _START_S)
     click.echo(f"MetaClaw serves at {plain(api.url)}, in the background; metaclaw stop ends it.")
-    click.echo(f"Watch it learn, in a browser: {plain(sign_in_link(api))}")
+    link = plain(sign_in_link(api)) if sys.stdout.isatty() else f"{own_command()} page prints a link"
+    click.echo(f"Watch it learn, in a browser: {link}")
 
 
 def _connect_and_ask(home: Path, chosen: "list[Agent]", model: str | None, timeout_s: float, checked: "CheckedProviders") -> int:
