@@ -107,3 +107,57 @@ def test_turns_without_an_answer_are_failed_on_the_page_and_in_the_terminal(prog
 
 def test_keys_are_offered_for_the_pages_there_are(program: Program) -> None:
     assert "1 – 4go to a page" in page(program, "/")
+
+
+def test_every_page_is_there_on_a_new_home_without_training(provider: Provider, tmp_path: Path) -> None:
+    new = Program(tmp_path / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
+    try:
+        for path in ("/", "/ui", "/ui?lessons=all", "/ui/sessions", "/ui/rules", "/ui/cost", "/ui/training"):
+            assert "Internal" not in page(new, path)
+        assert "Weights are not trained here" in page(new, "/ui/training")
+        assert "Train now" not in page(new, "/ui/training")
+    finally:
+        assert new.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/ui/nowhere", 404),
+        ("GET", "/ui/nowhere/at/all", 404),
+        ("GET", "/ui/sessions/s_nowhere", 404),
+        ("GET", "/ui/turns/t_nowhere", 404),
+        ("GET", "/ui/rules/nowhere", 404),
+        ("GET", "/ui/do/rule-add", 405),
+        ("POST", "/ui/rules", 405),
+        ("POST", "/ui/do/nothing", 404),
+    ],
+)
+def test_a_wrong_address_of_the_pages_is_a_page(program: Program, method: str, path: str, status: int) -> None:
+    answer = httpx.request(method, f"{program.url}{path}", headers=program.auth, timeout=PATIENCE_S)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert "This page cannot be shown" in answer.text
+    assert '<a class="button" href="/">Go to Today</a>' in answer.text
+    assert "content-security-policy" in answer.headers
+
+
+def test_a_wrong_address_of_the_api_is_json(program: Program) -> None:
+    for path in ("/api/nowhere", "/nowhere"):
+        answer = httpx.get(f"{program.url}{path}", headers={**program.auth, "accept": "text/html"}, timeout=PATIENCE_S)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+
+
+@pytest.mark.parametrize(
+    ("when", "shown"),
+    [
+        ("writing a commit message", "when writing a commit message"),
+        ("When reviewing code", "when reviewing code"),
+        ("whenever tests fail", "whenever tests fail"),
+        ("in shell scripts", "in shell scripts"),
+    ],
+)
+def test_the_situation_of_a_rule_is_told_once(program: Program, when: str, shown: str) -> None:
+    name = add_rule(program, f"Be careful {when}.", when=when)
+    for path in ("/ui/rules", f"/ui/rules/{name}"):
+        answer = httpx.get(f"{program.url}{path}", headers=program.auth, timeout=PATIENCE_S)
+        assert f'<span dir="auto">{shown}</span>' in answer.text

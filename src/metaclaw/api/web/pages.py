@@ -54,7 +54,7 @@ _MOST_STREAMS: Final = 32
 _MOST_NOTICES: Final = 100
 _FORMATS: Final = (
     *("ago", "audience", "clock", "count", "evidence", "followed", "least_followed", "moment", "money", "plural", "project"),
-    *("seconds", "signal", "tokens", "uplift"),
+    *("seconds", "signal", "situation", "tokens", "uplift"),
 )
 _WORDS: Final = {
     "agent": wording.agent_word,
@@ -133,13 +133,18 @@ class Pages:
 
     def refusal(self, scope: Scope) -> ApiResponse | None:
         """The refusal for a browser that is not signed in, or None. Called for requests without the key."""
-        method, path = scope["method"], scope["path"]
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
+        method, path, headers = scope["method"], scope["path"], _headers(scope)
         if (fault := self._sign_in.fault(method, headers)) is not None:
             return self._refused(403, fault, headers)
         if self._sign_in.is_public(path) or self._sign_in.session_of(headers) is not None:
             return None
         return self._refused(401, "", headers)
+
+    def failed(self, scope: Scope, status: int, reason: str) -> ApiResponse:
+        """The page for a request that cannot be served."""
+        token = self._sign_in.form_token(self._sign_in.session_of(_headers(scope)) or "")
+        shared = {"active": "", "token": token, "notice": None, "here": "/"}
+        return self._plain("error.html", {**shared, "reason": reason}, status)
 
     def _refused(self, status: int, reason: str, headers: Mapping[str, str]) -> ApiResponse:
         if "text/html" not in headers.get("accept", ""):
@@ -290,6 +295,10 @@ class Pages:
         """A value that changes with each turn and each failure of a provider."""
         newest = await run_sync(self._content.parts.overview.newest_turn)
         return newest, self._content.parts.health()
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
 
 
 def _static(name: str) -> Callable[[ApiRequest], Awaitable[object]]:
