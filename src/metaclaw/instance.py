@@ -52,7 +52,8 @@ def acquire(home: Path) -> Iterator[Instance]:
     """Hold the lock of this home until the block ends. Raises MetaClawError if another process holds it."""
     run = home / "run"
     try:
-        run.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (home, run):  # one by one: parents that `mkdir` makes along the way can be read by others
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = _private(str(run / "metaclaw.pid"), os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise MetaClawError(f"{run} cannot be used ({error.strerror}): make it a folder that you may write to") from error
