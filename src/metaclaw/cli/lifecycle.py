@@ -1,4 +1,5 @@
-"""`metaclaw start|stop|logs|page`: start the proxy in this terminal or in the background, stop it, show its log and its page."""
+"""`metaclaw start|stop|restart|logs|page`: start the proxy in this terminal or in the background, stop it, show its log and its
+page."""
 
 import gc
 import json
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import urlsplit
 
 import click
 
@@ -31,7 +33,9 @@ from metaclaw.cli.output import (
     show_progress,
     timeout_option,
 )
+from metaclaw.cli.service import active_unit, restart_unit
 from metaclaw.domain.chat import Json
+from metaclaw.durable_files import replace_file
 from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
 
@@ -87,6 +91,7 @@ def start(
     from metaclaw.app import ReadyProxy, run
 
     def ready(serving: ReadyProxy) -> None:
+        _remember(home, overrides, is_detached=detached)
         if not detached:
             facts = LaunchedProxy(serving.model, serving.rules, serving.facts, serving.skills)
             announce(config, serving.url, serving.api_key, facts, serving.new_link, as_json=as_json)
@@ -231,6 +236,7 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
     return [f"policy.mode={mode}"]
 
 
+_START_S = 600.0
 _PAUSE_S = 0.05
 _PARENT_S = 0.5
 _LOG_LINES = 20
@@ -399,6 +405,97 @@ def _wait(home: Path, pid: int, timeout_s: float) -> None:
         show_progress(f"finishing running answers, {waited:.0f} s")
         time.sleep(_PAUSE_S)
     show_progress("")
+
+
+@click.command()
+@timeout_option(60.0, "Seconds to wait for it to end.")
+@home_and_json
+def restart(home: Path, timeout_s: float, as_json: bool) -> None:
+    """Stop the proxy, after its running answers, and start it again with the options that it had. If none runs, start one.
+
+    A proxy that systemd runs (metaclaw service install) is restarted by systemd; any other one runs in the background then.
+    """
+    running = find(home)
+    launched = _remembered(home, running.pid) if running is not None else None
+    overrides = [] if launched is None else launched.overrides
+    if running is not None and active_unit(home, is_running=True) is None:
+        _require_keys(prepared(home, overrides))
+    api, unit = restart_proxy(home, overrides, timeout_s, _START_S)
+    found = find(home)
+    pid = None if found is None else found.pid
+    how = f"by {unit}" if unit else "in the background"
+    moved = " It ran in a terminal before." if launched is not None and not launched.is_detached and not unit else ""
+    begun = "Started" if running is None else "Restarted"
+    print_result(
+        {"restarted": running is not None, "pid": pid, "url": api.url, "unit": unit},
+        f"{begun}: MetaClaw serves at {plain(api.url)} (pid {pid}), {how}.{moved}",
+        as_json=as_json,
+    )
+
+
+def _require_keys(config: "Config") -> None:
+    """Raise ConfigError if a key has no value in this shell: the proxy that runs may have it, and the new one would not."""
+    from metaclaw.config import missing_secrets
+
+    missing = missing_secrets(config)
+    if missing:
+        lines = "\n".join(str(problem) for problem in missing)
+        raise ConfigError(f"{lines}\nThe proxy was not stopped: the new one would have only the variables of this shell.")
+
+
+def restart_proxy(home: Path, overrides: Sequence[str], stop_s: float, start_s: float) -> tuple[ApiClient, str | None]:
+    """Start the proxy, after stopping the one that runs; return once it can serve, with the systemd unit that runs it, if any.
+    Raises before anything is stopped if the configuration is wrong."""
+    running = find(home)
+    config = prepared(home, list(overrides))
+    if config.proxy.port == 0 and running is not None and running.url is not None:
+        # Agents know the port that it has.
+        overrides = [*overrides, f"proxy.port={urlsplit(running.url).port}"]
+        config = prepared(home, overrides)
+    refuse_own_key(config)
+    unit = active_unit(home, is_running=running is not None)
+    if unit is not None:
+        restart_unit(home, unit, stop_s)
+        return _await_other(home, None if running is None else running.pid, start_s), unit
+    if running is not None:
+        stop_proxy(home, stop_s)
+    return launch(home, config, overrides, start_s)[0], None
+
+
+def _await_other(home: Path, former: int | None, timeout_s: float) -> ApiClient:
+    """The client of a proxy that another program starts, once it can serve."""
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < timeout_s:
+        running = find(home)
+        if running is not None and running.pid != former and running.url is not None and _is_ready(api := connect(home)[1]):
+            show_progress("")
+            return api
+        show_progress(f"starting, {duration(waited)}")
+        time.sleep(_PAUSE_S)
+    raise MetaClawError(f"no proxy of {home} can serve after {timeout_s:g} s; see its log with: journalctl --user")
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """How the running proxy was started."""
+
+    overrides: list[str]
+    is_detached: bool
+
+
+def _remember(home: Path, overrides: Sequence[str], *, is_detached: bool) -> None:
+    """Write down how this proxy was started, for `restart`; readable only by its owner, because overrides may contain secrets."""
+    facts = {"pid": os.getpid(), "overrides": list(overrides), "is_detached": is_detached}
+    with suppress(OSError):  # a full disk does not keep it from serving
+        replace_file(home / "run" / "launch.json", json.dumps(facts).encode(), flush=False)
+
+
+def _remembered(home: Path, pid: int) -> _Launch | None:
+    try:
+        facts = json.loads((home / "run" / "launch.json").read_bytes())
+        return _Launch([str(one) for one in facts["overrides"]], bool(facts["is_detached"])) if facts["pid"] == pid else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 _FOLLOW_S = 0.2
