@@ -45,8 +45,8 @@ def test_nothing_trained_is_said_and_makes_no_database(home: Path) -> None:
     assert metaclaw("policy", "list").out == "Nothing was trained yet; the untrained model serves.\n"
     assert metaclaw("policy", "list", "--json").facts == {"policy_version": 0, "canary": None, "versions": []}
     assert metaclaw("policy", "show") == Done(0, "Nothing was trained yet; the untrained model serves.\n", "")
-    for command in (("show", "--json"), ("show", "0", "--json")):
-        assert metaclaw("policy", *command).facts == {"version": 0, "state": "serving", "turns": []}
+    for shown in (("show", "--json"), ("show", "0", "--json")):
+        assert metaclaw("policy", *shown).facts == {"version": 0, "state": "serving", "turns": []}
     for command in (("show", "1"), ("promote", "1"), ("rollback",)):
         done = metaclaw("policy", *command)
         assert (done.code, done.out) == (1, "")
