@@ -79,7 +79,8 @@ def acquire(home: Path) -> Iterator[Instance]:
 def _open_lock(run: Path) -> int:
     path = str(run / "metaclaw.pid")
     try:
-        run.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (run.parent, run):  # one by one: parents that `mkdir` makes along the way can be read by others
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _private(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         with suppress(OSError):  # a disk that cannot be written to

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
@@ -267,6 +268,46 @@ def test_setup_takes_the_models_that_a_server_of_ones_own_lists(installed: Progr
         assert 'models = ["echo"]' in written
         assert "daily_tokens = 1000" in written
         assert "Claude Code answered through the proxy" in done.stdout
+    finally:
+        installed.command("stop")
+
+
+def test_setup_asks_which_of_several_models_agents_should_use(installed: Program, provider: Provider, tmp_path: Path) -> None:
+    provider.listed = ("nomic-embed-text", "first", "second")
+    (installed.home / "config.toml").write_text(f'[proxy]\nport = 0\napi_key = "{KEY}"\n')
+    command = [sys.executable, "-m", "metaclaw", "setup"]
+    try:
+        given = f"{provider.url}/v1\nclaude\nkeep\n3\n2\n"
+        done = subprocess.run(command, env=installed.env, input=given, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "   1  first\n   2  second\n" in done.stdout
+        assert "3 is not in the list" in done.stderr + done.stdout
+        assert 'models = ["second", "first"]' in (installed.home / "config.toml").read_text()
+        assert '"ANTHROPIC_MODEL": "second"' in (tmp_path / ".claude" / "settings.json").read_text()
+        again = installed.command("setup", "--yes")
+        assert again.returncode == 0, again.stderr
+        assert '"ANTHROPIC_MODEL": "second"' in (tmp_path / ".claude" / "settings.json").read_text()
+    finally:
+        installed.command("stop")
+
+
+def test_setup_takes_the_first_model_and_the_port_that_it_advises_to_choose(
+    installed: Program, provider: Provider, tmp_path: Path
+) -> None:
+    provider.listed = ("first", *(f"model-{number}" for number in range(30)))
+    (installed.home / "config.toml").write_text(f'[proxy]\nport = 0\napi_key = "{KEY}"\n')
+    chosen = ("setup", "--yes", "--provider", "local", "--base-url", f"{provider.url}/v1", "--agents", "claude")
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = str(server.getsockname()[1])
+            taken = installed.command(*chosen, "--port", port)
+        assert (taken.returncode, "choose another with --port" in taken.stderr) == (1, True)
+        done = installed.command(*chosen, "--port", port)
+        assert done.returncode == 0, done.stderr
+        assert f"port = {port}" in (installed.home / "config.toml").read_text()
+        written = (tmp_path / ".claude" / "settings.json").read_text()
+        assert f'"ANTHROPIC_BASE_URL": "http://127.0.0.1:{port}"' in written
+        assert '"ANTHROPIC_MODEL": "first"' in written
     finally:
         installed.command("stop")
 

@@ -13,6 +13,7 @@ import pytest
 
 from metaclaw.errors import MetaClawError
 from metaclaw.instance import acquire, find
+from tests.cli.program import metaclaw
 
 HOLDER = """
 import sys, pathlib
@@ -33,6 +34,11 @@ def hold(home: Path) -> "subprocess.Popen[bytes]":
 
 def test_nobody_runs_in_a_new_home(home: Path) -> None:
     assert find(home) is None
+
+
+def test_a_rule_that_is_added_before_the_first_start_makes_a_home_for_its_owner_only(home: Path) -> None:
+    assert metaclaw("rules", "add", "Be kind.").code == 0
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
 
 
 def test_the_holder_is_found_with_its_address_until_it_lets_go(home: Path) -> None:

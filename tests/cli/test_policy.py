@@ -11,7 +11,7 @@ from metaclaw.domain.ids import SkillName, new_session_id
 from metaclaw.domain.policy import Comparison, GateReport, Serving, Weights
 from metaclaw.instance import acquire
 from metaclaw.store import SqlBatches, SqlGenerations, SqlPolicies
-from tests.cli.program import metaclaw, program
+from tests.cli.program import Done, metaclaw, program
 from tests.cli.recorded import record, store, turn
 from tests.cli.scripted import scripted
 
@@ -44,7 +44,10 @@ def serving(home: Path) -> Serving:
 def test_nothing_trained_is_said_and_makes_no_database(home: Path) -> None:
     assert metaclaw("policy", "list").out == "Nothing was trained yet; the untrained model serves.\n"
     assert metaclaw("policy", "list", "--json").facts == {"policy_version": 0, "canary": None, "versions": []}
-    for command in (("show",), ("show", "1"), ("promote", "1"), ("rollback",)):
+    assert metaclaw("policy", "show") == Done(0, "Nothing was trained yet; the untrained model serves.\n", "")
+    for shown in (("show", "--json"), ("show", "0", "--json")):
+        assert metaclaw("policy", *shown).facts == {"version": 0, "state": "serving", "turns": []}
+    for command in (("show", "1"), ("promote", "1"), ("rollback",)):
         done = metaclaw("policy", *command)
         assert (done.code, done.out) == (1, "")
         assert "the untrained model serves" in done.err
@@ -86,7 +89,7 @@ def test_a_version_is_shown_with_what_taught_it_and_what_it_proved() -> None:
     facts = metaclaw("policy", "show", "1", "--json").facts
     assert (facts["state"], facts["parent"], facts["batch"], len(facts["turns"]), facts["report"]) == ("retired", 0, 1, 1, None)
     assert "there is no version 9; metaclaw policy list" in metaclaw("policy", "show", "9").err
-    assert "version 0 is the untrained model" in metaclaw("policy", "show", "0").err
+    assert metaclaw("policy", "show", "0") == Done(0, "version 0, retired: the untrained model\n", "")
     assert metaclaw("policy", "show", "two").code == 2
 
 

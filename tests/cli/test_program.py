@@ -103,6 +103,16 @@ def chat(url: str, key: str, said: dict[str, object] = HELLO) -> tuple[int, byte
         connection.close()
 
 
+def is_stopping(url: str) -> bool:
+    """Whether the proxy takes no connections any more."""
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 0), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 @contextmanager
 def foreground(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str, str]]:
     """`metaclaw start` in the foreground, once it has said where it listens: the process, the URL and the key."""
@@ -111,7 +121,7 @@ def foreground(*arguments: str) -> Iterator[tuple["subprocess.Popen[str]", str, 
         try:
             assert process.stdout is not None
             words = dict(line.split(None, 1) for line in (process.stdout.readline().strip() for _ in range(3)))
-            yield process, words["URL"], words["key"]
+            yield process, words["URL"], metaclaw("key").out.strip()
         finally:
             process.kill()
 
@@ -160,7 +170,11 @@ def test_the_command_that_start_prints_works_as_it_stands_and_the_key_can_be_had
     (line,) = (line for line in started.out.splitlines() if "curl " in line)
     words = shlex.split(line[line.index("curl ") :])
     key, body = program("key").out.strip(), json.loads(words[words.index("-d") + 1])
-    assert f"Authorization: Bearer {key}" in words
+    assert "Authorization: Bearer $(metaclaw key)" in words
+    assert "export OPENAI_BASE_URL=" in started.out
+    assert key not in started.out
+    assert "/ui/sign-in" not in started.out
+    assert "metaclaw page prints a link" in started.out
     assert body["model"] == "m-1"
     assert chat(words[1].removesuffix("/v1/chat/completions"), key, body)[0] == 200
     assert program("stop").code == 0
@@ -204,6 +218,49 @@ def test_sigterm_lets_a_running_answer_finish_and_exits_with_0(settings: Path, p
     assert find(settings) is None
     (session,) = metaclaw("sessions", "list", "--json").facts["sessions"]
     assert session["turn_count"] == 1
+
+
+def test_restart_starts_a_proxy_and_later_finishes_its_answers_and_keeps_its_address(settings: Path, provider: Scripted) -> None:
+    started = program("restart", "--json").facts
+    url, key, running = started["url"], metaclaw("key").out.strip(), find(settings)
+    assert running is not None
+    assert (started["restarted"], started["pid"], started["unit"]) == (False, running.pid, None)
+    config = settings / "config.toml"
+    written = config.read_text()
+    for wrong in ("[proxi]\n", "[store]\nurl = 'env:NOWHERE'\n"):
+        config.write_text(written + wrong)
+        assert (metaclaw("restart").code, find(settings)) == (2, running)
+    config.write_text(written)
+
+    provider.go.clear()
+    answers: list[tuple[int, bytes]] = []
+    caller = threading.Thread(target=lambda: answers.append(chat(url, key)))
+    caller.start()
+    assert provider.asked.acquire(timeout=60)
+    command = [sys.executable, "-m", "metaclaw.cli", "restart", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as restarting:
+        while not is_stopping(url):
+            assert restarting.poll() is None
+        provider.go.set()
+        facts = json.loads(restarting.communicate(timeout=60)[0])
+    caller.join(60)
+    assert [status for status, _ in answers] == [200]
+    assert (facts["restarted"], facts["url"]) == (True, url)
+    now = find(settings)
+    assert now is not None
+    assert now.pid == facts["pid"] != running.pid
+    assert chat(url, key)[0] == 200
+
+
+def test_a_proxy_of_a_terminal_is_restarted_in_the_background_with_its_options(settings: Path) -> None:
+    with foreground("--set", "proxy.api_key=hunter2") as (process, url, _):
+        done = program("restart")
+        assert (done.code, process.wait(60)) == (0, 0), done.err
+    assert f"Restarted: MetaClaw serves at {url}" in done.out
+    assert "in the background. It ran in a terminal before." in done.out
+    assert "hunter2" not in done.out
+    assert (settings / "run" / "launch.json").stat().st_mode & 0o077 == 0
+    assert chat(url, "hunter2")[0] == 200
 
 
 @pytest.mark.slow

@@ -46,6 +46,21 @@ def test_a_unit_is_written_started_and_removed(home: Path, tmp_path: Path, syste
     assert "there is no service metaclaw" in metaclaw("service", "remove", "--yes").err
 
 
+def test_restart_has_systemd_start_the_service_of_this_home(home: Path, systemctl: Path) -> None:
+    program = Path(os.environ["PATH"].split(":")[0]) / "systemctl"
+    start = f"{sys.executable} -m metaclaw.cli --home {home} start --set providers.main.kind=openai --port 0"
+    program.write_text(f'{program.read_text()}case "$*" in *restart*) {start} >/dev/null 2>&1 & esac\n')
+    other = home.with_name("other")
+    assert metaclaw("--home", str(other), "service", "install", "--name", "another", "--no-start", "--yes").code == 0
+    assert metaclaw("service", "install", "--name", "mine", "--no-start", "--yes").code == 0
+    done = metaclaw("restart", "--json")
+    try:
+        assert (done.code, done.facts["unit"], done.facts["restarted"]) == (0, "mine.service", False)
+        assert systemctl.read_text().splitlines() == ["--user restart mine.service"]
+    finally:
+        assert metaclaw("stop").code == 0
+
+
 def test_keys_from_the_environment_are_named_or_copied(home: Path, systemctl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home.mkdir(mode=0o700)
     (home / "config.toml").write_text("[[providers]]\nname = 'openai'\nkind = 'openai'\napi_key = 'env:SOME_KEY'\n")

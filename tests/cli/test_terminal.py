@@ -71,6 +71,19 @@ def test_the_real_program_fits_its_tables_and_heeds_no_color(home: Path) -> None
     assert "\x1b" not in on_terminal("sessions", "show", "--last", columns=80, env={"NO_COLOR": "1"})
 
 
+def test_start_prints_the_key_and_a_link_on_a_terminal(home: Path) -> None:
+    settings = ("providers.main.kind=openai", "providers.main.base_url=http://127.0.0.1:1/v1", "proxy.port=0")
+    assert metaclaw("config", "set", *settings).code == 0
+    try:
+        said = on_terminal("start", "--detach", columns=200)
+        key = metaclaw("key").out.strip()
+        assert f"  key  {key}" in said
+        assert f"Authorization: Bearer {key}" in said
+        assert "/ui/sign-in?token=" in said
+    finally:
+        metaclaw("stop")
+
+
 def test_rules_can_be_read_on_a_narrow_terminal(home: Path) -> None:
     text = "Never write to the production database without a backup of it."
     for arguments in ((text,), ("The staging server is called Heron.", "--fact", "--for", "you")):

@@ -167,3 +167,57 @@ def test_what_a_client_adds_is_not_shown_as_the_persons(program: Program) -> Non
     program.wait_for(f"/api/turns/{aside}", lambda facts: facts["kind"] == "side")
     assert "Person" not in page(program, f"/ui/turns/{aside}")
     assert "client   Hello" in command(program, "sessions", "show", session, "--all").out
+
+
+def test_every_page_is_there_on_a_new_home_without_training(provider: Provider, tmp_path: Path) -> None:
+    new = Program(tmp_path / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
+    try:
+        for path in ("/", "/ui", "/ui?lessons=all", "/ui/sessions", "/ui/rules", "/ui/cost", "/ui/training"):
+            assert "Internal" not in page(new, path)
+        assert "Weights are not trained here" in page(new, "/ui/training")
+        assert "Train now" not in page(new, "/ui/training")
+    finally:
+        assert new.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/ui/nowhere", 404),
+        ("GET", "/ui/nowhere/at/all", 404),
+        ("GET", "/ui/sessions/s_nowhere", 404),
+        ("GET", "/ui/turns/t_nowhere", 404),
+        ("GET", "/ui/rules/nowhere", 404),
+        ("GET", "/ui/do/rule-add", 405),
+        ("POST", "/ui/rules", 405),
+        ("POST", "/ui/do/nothing", 404),
+    ],
+)
+def test_a_wrong_address_of_the_pages_is_a_page(program: Program, method: str, path: str, status: int) -> None:
+    answer = httpx.request(method, f"{program.url}{path}", headers=program.auth, timeout=PATIENCE_S)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    assert "This page cannot be shown" in answer.text
+    assert '<a class="button" href="/">Go to Today</a>' in answer.text
+    assert "content-security-policy" in answer.headers
+
+
+def test_a_wrong_address_of_the_api_is_json(program: Program) -> None:
+    for path in ("/api/nowhere", "/nowhere"):
+        answer = httpx.get(f"{program.url}{path}", headers={**program.auth, "accept": "text/html"}, timeout=PATIENCE_S)
+        assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
+
+
+@pytest.mark.parametrize(
+    ("when", "shown"),
+    [
+        ("writing a commit message", "when writing a commit message"),
+        ("When reviewing code", "when reviewing code"),
+        ("whenever tests fail", "whenever tests fail"),
+        ("in shell scripts", "in shell scripts"),
+    ],
+)
+def test_the_situation_of_a_rule_is_told_once(program: Program, when: str, shown: str) -> None:
+    name = add_rule(program, f"Be careful {when}.", when=when)
+    for path in ("/ui/rules", f"/ui/rules/{name}"):
+        answer = httpx.get(f"{program.url}{path}", headers=program.auth, timeout=PATIENCE_S)
+        assert f'<span dir="auto">{shown}</span>' in answer.text

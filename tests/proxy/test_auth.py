@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metaclaw.proxy.http.server import Gatekeeper, split_path_key
+from metaclaw.proxy.http.wrong_keys import WrongKeys
 
 KEY = "mc-secret-key"
 
@@ -56,3 +57,24 @@ def test_our_key_never_travels_on_but_the_callers_own_credentials_do() -> None:
 @given(st.text(max_size=40), st.text(min_size=1, max_size=40))
 def test_only_the_key_itself_admits(key: str, offered: str) -> None:
     assert Gatekeeper(key).is_ours(offered) == (offered == key)
+
+
+def test_wrong_keys_wait_longer_and_longer_until_a_minute_has_passed() -> None:
+    now = 0.0
+    wrong = WrongKeys(lambda: now)
+    assert [wrong.count("10.0.0.1") for _ in range(16)] == [0.0] * 10 + [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert wrong.count("10.0.0.2") == 0.0
+    now = 59.0
+    assert wrong.count("10.0.0.1") == 1.0
+    now = 120.0
+    assert wrong.count("10.0.0.1") == 0.0
+
+
+def test_addresses_that_sent_wrong_keys_are_forgotten_when_there_are_many_others() -> None:
+    wrong = WrongKeys(lambda: 0.0)
+    for _ in range(11):
+        wrong.count("10.0.0.1")
+    for number in range(5000):
+        wrong.count(f"host-{number}")
+    assert len(wrong._seen) == 1024
+    assert wrong.count("10.0.0.1") == 0.0

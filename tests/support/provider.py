@@ -20,7 +20,6 @@ Json = dict[str, Any]
 
 WIRES = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
 FIXED: dict[str, Json] = {
-    "/models": {"object": "list", "data": [{"id": "echo", "object": "model", "created": 1, "owned_by": "scripted"}]},
     "/count_tokens": {"input_tokens": 42},
     "/embeddings": {
         "object": "list",
@@ -61,6 +60,7 @@ class Provider:
     """Ends of paths that this server does not have."""
     models: tuple[str, ...] = ()
     """If given, it refuses all others, as servers do that have the path but not the model."""
+    listed: tuple[str, ...] = ("echo",)
     refused_keys: tuple[str, ...] = ()
     url: str = ""
     _server: uvicorn.Server | None = None
@@ -103,6 +103,9 @@ class Provider:
             await _json(send, 401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
         elif self.missing and seen.path.endswith(self.missing):
             await _json(send, 404, {"detail": "Not Found"})
+        elif seen.path.endswith("/models"):
+            listed = [{"id": name, "object": "model", "created": 1, "owned_by": "scripted"} for name in self.listed]
+            await _json(send, 200, {"object": "list", "data": listed})
         elif fixed is not None:
             await _json(send, 200, fixed)
         elif not wire:

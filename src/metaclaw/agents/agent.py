@@ -1,7 +1,7 @@
 """The description of one agent program, and of the proxy it connects to."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -9,6 +9,10 @@ from metaclaw.agents.formats import KeyPath, TextFormat
 from metaclaw.errors import ConfigError
 
 Environment: TypeAlias = Mapping[str, str]
+
+
+class ModelNeededError(ConfigError):
+    """An agent must name a model, and none is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,9 @@ class Endpoint:
         return f"{self.url}/k/{self.key}{suffix}"
 
     def require_model(self, title: str) -> str:
-        """The model to write into an agent's configuration. Raises ConfigError if none is known."""
+        """The model to write into an agent's configuration. Raises ModelNeededError if none is known."""
         if self.model is None:
-            raise ConfigError(
+            raise ModelNeededError(
                 f"{title} needs the name of a model, and no provider in config.toml lists one; give it with --model NAME, "
                 "or start the proxy first if the embedded model is to answer"
             )
@@ -81,6 +85,14 @@ class Agent:
     def is_automatic(self) -> bool:
         """Whether `connect` changes a file; otherwise it prints what to do."""
         return self.file is not None
+
+    def needs_model(self, endpoint: Endpoint) -> bool:
+        """Whether the agent's configuration must name a model for this endpoint."""
+        try:
+            self.settings(replace(endpoint, model=None, is_model_chosen=False))
+        except ConfigError as error:
+            return isinstance(error, ModelNeededError)
+        return False
 
 
 def user_home(env: Environment) -> Path:

@@ -9,7 +9,7 @@ import anyio.to_thread
 from metaclaw import __version__
 from metaclaw.api.learning import LearningRoutes
 from metaclaw.api.policy import PolicyRoutes
-from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, Route, Router, describe
+from metaclaw.api.router import ApiError, ApiRequest, ApiResponse, Route, Router, Scope, describe, json_error
 from metaclaw.api.rules import EnforcementRoutes
 from metaclaw.api.status import Cost
 from metaclaw.api.turns import WhyRoutes
@@ -52,6 +52,8 @@ class ApiParts:
     windows: Callable[[], Mapping[str, object] | None]
     """The state of the windows in which weights are trained; None where none are trained."""
     sign_in: SignIn
+    slow_down: Callable[[str | None], Awaitable[None]]
+    """Waits before a wrong key from this address is refused."""
     pages: PageParts
     registry: Registry | None
     """None where metrics are switched off."""
@@ -64,7 +66,7 @@ class Api:
         self._facts = facts
         self._pages = self._build_pages()
         self._routes = self._table()
-        self._router = Router(self._routes)
+        self._router = Router(self._routes, self._failed)
 
     async def __call__(
         self, scope: Mapping[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
@@ -88,7 +90,11 @@ class Api:
         facts = self._facts
         content = PageContent(facts.pages, self._ask)
         actions = PageActions(self._ask, facts.learning.candidates, facts.learning.rulebook)
-        return Pages(facts.sign_in, content, actions, can_train=lambda: facts.windows() is not None)
+        return Pages(facts.sign_in, content, actions, slow_down=facts.slow_down, can_train=lambda: facts.windows() is not None)
+
+    def _failed(self, scope: Scope, status: int, message: str) -> ApiResponse:
+        is_page = scope["path"].startswith("/ui/")
+        return self._pages.failed(scope, status, message) if is_page else json_error(scope, status, message)
 
     async def _ask(self, method: str, path: str, body: Mapping[str, Json] | None = None, **query: str) -> dict[str, Any]:
         return await self._router.call(method, path, body, **query)

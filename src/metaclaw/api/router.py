@@ -48,6 +48,9 @@ class ApiRequest:
     """The path as text."""
     is_below_key: bool = False
     """Whether the path was below `/k/<key>`."""
+    method: str = "GET"
+    peer: str | None = None
+    """The client's address."""
 
     def number(self, name: str, default: int, most: int = 2**53) -> int:
         """An integer from the query, at most `most`, at least 1 or the default if that is smaller."""
@@ -104,11 +107,18 @@ class Route:
     """Whether it is for a browser, and not part of the documented API."""
 
 
+def json_error(scope: Scope, status: int, message: str) -> ApiResponse:
+    """An error as the API reports it."""
+    return ApiResponse(status, encode_json({"error": {"message": message}}))
+
+
 class Router:
     """Finds the route of a request and sends its result."""
 
-    def __init__(self, routes: Sequence[Route]) -> None:
+    def __init__(self, routes: Sequence[Route], failed: Callable[[Scope, int, str], ApiResponse] = json_error) -> None:
+        """`failed` makes the response of a request that cannot be served, from its status and the reason."""
         self._routes = [(re.compile(_pattern(route.path)), route) for route in routes]
+        self._failed = failed
         self._stopping = anyio.Event()
 
     def stop(self) -> None:
@@ -119,9 +129,9 @@ class Router:
         try:
             answer = await self._serve(scope, await _body(receive))
         except ApiError as error:
-            answer = _error(error.status, str(error))
+            answer = self._failed(scope, error.status, str(error))
         except StoreError as error:
-            answer = _error(503, f"the store cannot be used now: {error}")
+            answer = self._failed(scope, 503, f"the store cannot be used now: {error}")
         if isinstance(answer, ApiStream) and scope["method"] != "HEAD":
             await _send_stream(answer, receive, send, self._stopping)
             return
@@ -158,7 +168,9 @@ class Router:
                 headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
                 values = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True))
                 is_below_key = scope.get("raw_path", b"").startswith(b"/k/")
-                result = await route.serve(ApiRequest(match.groupdict(), values, headers, body, path, is_below_key))
+                peer = (scope.get("client") or (None,))[0]
+                asked = ApiRequest(match.groupdict(), values, headers, body, path, is_below_key, method, peer)
+                result = await route.serve(asked)
                 return result if isinstance(result, ApiResponse | ApiStream) else ApiResponse(200, encode_json(cast(Json, result)))
         raise ApiError(f"{path} takes {' or '.join(sorted({route.method for _, route in matching}))}, not {method}", 405)
 
@@ -202,10 +214,6 @@ async def _send_stream(stream: ApiStream, receive: Receive, send: Send, stopping
 
 def _pattern(path: str) -> str:
     return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(path))
-
-
-def _error(status: int, message: str) -> ApiResponse:
-    return ApiResponse(status, encode_json({"error": {"message": message}}))
 
 
 _ERROR_RESPONSE = {

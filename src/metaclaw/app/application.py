@@ -70,6 +70,7 @@ from metaclaw.proxy import (
     RequestLimits,
     Server,
     TrueAnswers,
+    WrongKeys,
     own_words,
 )
 from metaclaw.skills import Budgets, Rulebook, SkillLibrary, Teams
@@ -260,7 +261,8 @@ class Application:
     def _build_api(self) -> None:
         self.cost = Cost(self.budget, SqlSpending(self.database), self._waiting_for_budget)
         self.events = EventFeed(self.reader, max_subscribers=self.config.proxy.max_subscribers)
-        self.sign_in = SignIn(self.api_key, is_loopback=is_loopback(self.config.proxy.host))
+        self.wrong_keys = WrongKeys()
+        self.sign_in = SignIn(self.api_key, self._home / "run" / "signed-out.json", is_loopback=is_loopback(self.config.proxy.host))
         self.status = build_status(self)
         self.api_parts = build_api_parts(self)
         self.api = Api(self.api_parts)
@@ -280,6 +282,7 @@ class Application:
         )
         return Server(
             gatekeeper=Gatekeeper(self.api_key),
+            wrong_keys=self.wrong_keys,
             pipeline=pipeline,
             other_requests=OtherRequests(self._routes, self.provider_health, proxy.max_items),
             api=self.api,
@@ -441,6 +444,7 @@ def build_api_parts(app: Application) -> ApiParts:
         windows=lambda: None if policy is None else policy.facts(),
         end_session=app.sessions.end,
         sign_in=app.sign_in,
+        slow_down=app.wrong_keys.slow_down,
         pages=PageParts(
             overview=app.overview,
             titles=app.titles,

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -43,8 +44,8 @@ class ReadyProxy:
     rules: int
     facts: int
     skills: int
-    page: str = ""
-    """A link that signs a browser in to the page, once."""
+    new_link: Callable[[], str]
+    """Makes a link that signs a browser in to the page, once."""
 
 
 OnReady = Callable[[ReadyProxy], None]
@@ -169,8 +170,8 @@ class _Announcement:
         log.info("serving url=%s rules=%d facts=%d skills=%d", self._url, rules, facts, skills)
         if self._ready is not None:
             model = application.embedded.models[0] if application.embedded else None
-            page = application.sign_in.new_link(reachable(self._url))
-            self._ready(ReadyProxy(self._url, application.api_key, model, rules, facts, skills, page))
+            link = partial(application.sign_in.new_link, reachable(self._url))
+            self._ready(ReadyProxy(self._url, application.api_key, model, rules, facts, skills, link))
 
 
 def reachable(url: str) -> str:

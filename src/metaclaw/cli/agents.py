@@ -184,11 +184,16 @@ def endpoint_of(home: Path, agent: "Agent", model: str | None, *, subscription: 
     config = prepared(home, [])
     key = config.proxy.api_key
     assert key is not None
-    kinds = frozenset(provider.kind for provider in config.providers)
-    passthrough = frozenset(provider.kind for provider in config.providers if provider.api_key and provider.api_key.is_passthrough)
+    kinds, passthrough = provider_kinds(config)
     if subscription:
         _require_passthrough(agent, passthrough)
     return Endpoint(_url(home, config), key.resolve(), model or _model(home, config), kinds, passthrough)
+
+
+def provider_kinds(config: "Config") -> tuple[frozenset[str], frozenset[str]]:
+    """The kinds of the providers, and those that get the caller's own credentials."""
+    passthrough = (provider.kind for provider in config.providers if provider.api_key and provider.api_key.is_passthrough)
+    return frozenset(provider.kind for provider in config.providers), frozenset(passthrough)
 
 
 def print_change(change: "FileChange", key: str) -> None:

@@ -1,4 +1,5 @@
-"""`metaclaw start|stop|logs|page`: start the proxy in this terminal or in the background, stop it, show its log and its page."""
+"""`metaclaw start|stop|restart|logs|page`: start the proxy in this terminal or in the background, stop it, show its log and its
+page."""
 
 import gc
 import json
@@ -10,12 +11,13 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, BinaryIO
+from urllib.parse import urlsplit
 
 import click
 
@@ -31,7 +33,9 @@ from metaclaw.cli.output import (
     show_progress,
     timeout_option,
 )
+from metaclaw.cli.service import active_unit, restart_unit
 from metaclaw.domain.chat import Json
+from metaclaw.durable_files import replace_file
 from metaclaw.errors import ConfigError, MetaClawError
 from metaclaw.instance import find
 
@@ -65,7 +69,11 @@ def start(
     detached: bool,
     as_json: bool,
 ) -> int:
-    """Start the proxy and show how to point an agent at it."""
+    """Start the proxy and show how to point an agent at it.
+
+    On a terminal it prints the key and a link to the page. Elsewhere, as in a journal, it names the commands that print them;
+    --json prints both.
+    """
     overrides = [
         *sets,
         *([f"proxy.host={host}"] if host is not None else []),
@@ -76,16 +84,17 @@ def start(
     refuse_own_key(config)
     if detach:
         api, facts = launch(home, config, overrides, timeout_s)
-        announce(config, api.url, api.key, facts, sign_in_link(api), as_json=as_json)
+        announce(config, api.url, api.key, facts, lambda: sign_in_link(api), as_json=as_json)
         return 0
     # Objects made during the start stay alive; collecting garbage meanwhile takes a tenth of the time. `run` enables it again.
     gc.disable()
     from metaclaw.app import ReadyProxy, run
 
     def ready(serving: ReadyProxy) -> None:
+        _remember(home, overrides, is_detached=detached)
         if not detached:
             facts = LaunchedProxy(serving.model, serving.rules, serving.facts, serving.skills)
-            announce(config, serving.url, serving.api_key, facts, serving.page, as_json=as_json)
+            announce(config, serving.url, serving.api_key, facts, serving.new_link, as_json=as_json)
             if serving.model is not None and not as_json:
                 click.echo("The embedded model is being loaded; at the first start this takes about a minute. Answers wait for it.")
 
@@ -133,8 +142,9 @@ def refuse_own_key(config: "Config") -> None:
         raise ConfigError(f"the api_key of provider {plain(provider.name)} is MetaClaw's own key, not the provider's; {remedy}")
 
 
-def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page: str, *, as_json: bool) -> None:
-    """Print the proxy's URL and key, and how to point an agent at it."""
+def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", new_link: Callable[[], str], *, as_json: bool) -> None:
+    """Print the proxy's URL and key, and how to point an agent at it. Where the output is kept, as in a journal, commands stand
+    for the key and the link."""
     embedded = facts.model
     model = embedded or next((name for provider in config.fallback_order for name in provider.models), None)
     if as_json:
@@ -148,19 +158,23 @@ def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page:
                 "rules": facts.rules,
                 "facts": facts.facts,
                 "skills": facts.skills,
-                "page": page,
+                "page": new_link(),
             }
         )
         return
+    is_terminal = sys.stdout.isatty()
+    prints_key = f"{own_command()} key"
+    sent = key if is_terminal else f"$({prints_key})"
+    page = new_link() if is_terminal else f"{own_command()} page prints a link"
     lines = [
         f"MetaClaw serves {', '.join(provider.name for provider in config.fallback_order) or plain(model)}"
         f" with {counted(facts.rules, 'rule')}, {counted(facts.facts, 'fact')} and {counted(facts.skills, 'skill')}.",
         f"  URL  {url}",
-        f"  key  {key}",
+        f"  key  {key if is_terminal else f'{prints_key} prints it'}",
         "Point an agent at it:",
-        f"  OpenAI clients     {_setting(config, 'openai', url, key)}",
-        f"  Anthropic clients  {_setting(config, 'anthropic', url, key)}",
-        f"  by hand            {_curl(config, url, key, model, is_embedded=embedded is not None)}",
+        f"  OpenAI clients     {_setting(config, 'openai', url, sent)}",
+        f"  Anthropic clients  {_setting(config, 'anthropic', url, sent)}",
+        f"  by hand            {_curl(config, url, sent, model, is_embedded=embedded is not None)}",
         f"Connect the agents you have, one real request through each: {own_command()} setup",
         f"Watch it learn, in a browser: {page}",
     ]
@@ -170,7 +184,7 @@ def announce(config: "Config", url: str, key: str, facts: "LaunchedProxy", page:
 def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedded: bool) -> str:
     """A curl command to try. For a passthrough provider it uses the provider's wire and the caller's credentials."""
     body: dict[str, object] = {"model": model or "<a model of your provider>", "messages": [{"role": "user", "content": "Hello"}]}
-    path, headers = "/v1/chat/completions", [shlex.quote(f"Authorization: Bearer {key}")]
+    path, headers = "/v1/chat/completions", [_quoted(f"Authorization: Bearer {key}")]
     asked = None if is_embedded else _asked_by_chat(config, model)
     if asked is not None and asked.api_key is not None and asked.api_key.is_passthrough:
         path, headers = f"/k/{key}{path}", ['"Authorization: Bearer $OPENAI_API_KEY"']
@@ -179,6 +193,11 @@ def _curl(config: "Config", url: str, key: str, model: str | None, *, is_embedde
             body["max_tokens"] = 100
     fields = " ".join(f"-H {header}" for header in (*headers, "'Content-Type: application/json'"))
     return f"curl {url}{path} {fields} -d {shlex.quote(json.dumps(body))}"
+
+
+def _quoted(text: str) -> str:
+    """A word of a shell command; a command whose output stands in it is run."""
+    return f'"{text}"' if "$(" in text else shlex.quote(text)
 
 
 def _asked_by_chat(config: "Config", model: str | None) -> "ProviderConfig | None":
@@ -222,6 +241,7 @@ def settings_of_mode(home: Path, mode: str | None, overrides: list[str]) -> list
     return [f"policy.mode={mode}"]
 
 
+_START_S = 600.0
 _PAUSE_S = 0.05
 _PARENT_S = 0.5
 _LOG_LINES = 20
@@ -403,6 +423,97 @@ def _wait(home: Path, pid: int, timeout_s: float) -> None:
     show_progress("")
 
 
+@click.command()
+@timeout_option(60.0, "Seconds to wait for it to end.")
+@home_and_json
+def restart(home: Path, timeout_s: float, as_json: bool) -> None:
+    """Stop the proxy, after its running answers, and start it again with the options that it had. If none runs, start one.
+
+    A proxy that systemd runs (metaclaw service install) is restarted by systemd; any other one runs in the background then.
+    """
+    running = find(home)
+    launched = _remembered(home, running.pid) if running is not None else None
+    overrides = [] if launched is None else launched.overrides
+    if running is not None and active_unit(home, is_running=True) is None:
+        _require_keys(prepared(home, overrides))
+    api, unit = restart_proxy(home, overrides, timeout_s, _START_S)
+    found = find(home)
+    pid = None if found is None else found.pid
+    how = f"by {unit}" if unit else "in the background"
+    moved = " It ran in a terminal before." if launched is not None and not launched.is_detached and not unit else ""
+    begun = "Started" if running is None else "Restarted"
+    print_result(
+        {"restarted": running is not None, "pid": pid, "url": api.url, "unit": unit},
+        f"{begun}: MetaClaw serves at {plain(api.url)} (pid {pid}), {how}.{moved}",
+        as_json=as_json,
+    )
+
+
+def _require_keys(config: "Config") -> None:
+    """Raise ConfigError if a key has no value in this shell: the proxy that runs may have it, and the new one would not."""
+    from metaclaw.config import missing_secrets
+
+    missing = missing_secrets(config)
+    if missing:
+        lines = "\n".join(str(problem) for problem in missing)
+        raise ConfigError(f"{lines}\nThe proxy was not stopped: the new one would have only the variables of this shell.")
+
+
+def restart_proxy(home: Path, overrides: Sequence[str], stop_s: float, start_s: float) -> tuple[ApiClient, str | None]:
+    """Start the proxy, after stopping the one that runs; return once it can serve, with the systemd unit that runs it, if any.
+    Raises before anything is stopped if the configuration is wrong."""
+    running = find(home)
+    config = prepared(home, list(overrides))
+    if config.proxy.port == 0 and running is not None and running.url is not None:
+        # Agents know the port that it has.
+        overrides = [*overrides, f"proxy.port={urlsplit(running.url).port}"]
+        config = prepared(home, overrides)
+    refuse_own_key(config)
+    unit = active_unit(home, is_running=running is not None)
+    if unit is not None:
+        restart_unit(home, unit, stop_s)
+        return _await_other(home, None if running is None else running.pid, start_s), unit
+    if running is not None:
+        stop_proxy(home, stop_s)
+    return launch(home, config, overrides, start_s)[0], None
+
+
+def _await_other(home: Path, former: int | None, timeout_s: float) -> ApiClient:
+    """The client of a proxy that another program starts, once it can serve."""
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < timeout_s:
+        running = find(home)
+        if running is not None and running.pid != former and running.url is not None and _is_ready(api := connect(home)[1]):
+            show_progress("")
+            return api
+        show_progress(f"starting, {duration(waited)}")
+        time.sleep(_PAUSE_S)
+    raise MetaClawError(f"no proxy of {home} can serve after {timeout_s:g} s; see its log with: journalctl --user")
+
+
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """How the running proxy was started."""
+
+    overrides: list[str]
+    is_detached: bool
+
+
+def _remember(home: Path, overrides: Sequence[str], *, is_detached: bool) -> None:
+    """Write down how this proxy was started, for `restart`; readable only by its owner, because overrides may contain secrets."""
+    facts = {"pid": os.getpid(), "overrides": list(overrides), "is_detached": is_detached}
+    with suppress(OSError):  # a full disk does not keep it from serving
+        replace_file(home / "run" / "launch.json", json.dumps(facts).encode(), flush=False)
+
+
+def _remembered(home: Path, pid: int) -> _Launch | None:
+    try:
+        facts = json.loads((home / "run" / "launch.json").read_bytes())
+        return _Launch([str(one) for one in facts["overrides"]], bool(facts["is_detached"])) if facts["pid"] == pid else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 _FOLLOW_S = 0.2
 
 
@@ -441,7 +552,7 @@ def _print_line(line: bytes) -> None:
 @click.command()
 @home_and_json
 def page(home: Path, as_json: bool) -> None:
-    """Print a link to the page. It signs a browser in, once."""
+    """Print a link to the page. It signs a browser in, once, within ten minutes."""
     _, api = connect(home)
     link = sign_in_link(api)
     print_result({"url": link}, plain(link), as_json=as_json)

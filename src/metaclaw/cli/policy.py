@@ -78,17 +78,23 @@ def list_(home: Path, limit: int, as_json: bool) -> None:
 def show(home: Path, version: int | None, as_json: bool) -> None:
     """Show one VERSION: its training turns, the gate's result, and its state. Without VERSION, the serving one."""
     from metaclaw.api import version_view
+    from metaclaw.domain.policy import BASE_POLICY
     from metaclaw.store import SqlBatches, SqlPolicies
 
     with opened(home) as database:
-        if database is None:
-            raise MetaClawError(_NOTHING)
-        policies = SqlPolicies(database)
-        number = policies.serving().version if version is None else version
-        found = policies.version(number)
-        if found is None:
-            raise MetaClawError(_NOTHING if not policies.versions(1) else _unknown(number))
-        turns = [] if found.batch is None else SqlBatches(database).turns_of(found.batch)
+        policies = None if database is None else SqlPolicies(database)
+        serving = BASE_POLICY if policies is None else policies.serving().version
+        is_trained = policies is not None and bool(policies.versions(1))
+        number = serving if version is None else version
+        found = None if policies is None else policies.version(number)
+        turns = [] if database is None or found is None or found.batch is None else SqlBatches(database).turns_of(found.batch)
+    if number == BASE_POLICY:
+        state = "serving" if serving == BASE_POLICY else "retired"
+        sentence = f"version {BASE_POLICY}, {state}: the untrained model" if is_trained else _NOTHING
+        print_result({"version": BASE_POLICY, "state": state, "turns": []}, sentence, as_json=as_json)
+        return
+    if found is None:
+        raise MetaClawError(f"there is no version {number}; metaclaw policy list shows all" if is_trained else _NOTHING)
     if as_json:
         print_json({**version_view(found), "turns": turns})
     else:
@@ -227,12 +233,6 @@ def _newest(api: ApiClient) -> tuple[int, str] | None:
     versions = rows(at(api.facts("/api/policy"), "versions"))
     number, state = (at(versions[0], "version"), at(versions[0], "state")) if versions else (None, None)
     return (number, str(state)) if isinstance(number, int) else None
-
-
-def _unknown(number: int) -> str:
-    if number == 0:
-        return "version 0 is the untrained model; it has no details to show"
-    return f"there is no version {number}; metaclaw policy list shows all"
 
 
 def _reasons(rejections: "Json") -> str:

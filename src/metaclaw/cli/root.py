@@ -17,7 +17,7 @@ from metaclaw.cli.config import config, key
 from metaclaw.cli.cost import cost
 from metaclaw.cli.demo import demo
 from metaclaw.cli.enforcement import enforce
-from metaclaw.cli.lifecycle import logs, page, start, stop
+from metaclaw.cli.lifecycle import logs, page, restart, start, stop
 from metaclaw.cli.policy import policy, windows
 from metaclaw.cli.rules import rules
 from metaclaw.cli.service import service
@@ -132,7 +132,7 @@ def completion(shell: str | None) -> None:
 
 
 _COMMANDS = (
-    *(start, stop, status, logs, doctor, setup, demo, config, key, page, agents, service, completion),
+    *(start, stop, restart, status, logs, doctor, setup, demo, config, key, page, agents, service, completion),
     *(rules, enforce, undo, why, watch, cost, skills, candidates, policy, windows, sessions, feedback, store),
 )
 for command in _COMMANDS:

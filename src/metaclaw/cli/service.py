@@ -70,10 +70,7 @@ def install(home: Path, name: str, copy_keys: bool, starts: bool, yes: bool, as_
     if as_json:
         print_json({"unit": str(path), "started": starts, "missing_keys": missing})
         return
-    for variable in missing:
-        click.echo(
-            f"! {variable} is not known to the service: write {variable}=… into {home / _KEYS}, or say --copy-keys", err=True
-        )
+    _warn_of_missing(home, missing, "say --copy-keys")
     click.echo(f"Installed {name}.service{' and started it' if starts else ''}.")
     click.echo(f"Its state: metaclaw status. Its log: journalctl --user -u {name}")
     click.echo("To run it without a login as well: loginctl enable-linger")
@@ -116,6 +113,25 @@ def unit_text(home: Path) -> str:
     return _UNIT.format(command=" ".join(_quoted(word) for word in words), keys=_escaped(str(home / _KEYS)))
 
 
+def active_unit(home: Path, *, is_running: bool) -> str | None:
+    """The installed unit that runs the proxy of this home, or would if none runs; None if another way does."""
+    if shutil.which("systemctl") is None:
+        return None
+    command = unit_text(home).split("ExecStart=", 1)[1].split("\n", 1)[0].removeprefix(sys.executable)
+    for path in sorted(one for one in unit_path(_NAME).parent.glob("*.service") if one.is_file()):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        is_ours = text.startswith(_UNIT.split("\n", 1)[0]) and f"{command}\n" in text
+        if is_ours and (not is_running or _is_active(path.stem)):
+            return path.name
+    return None
+
+
+def restart_unit(home: Path, unit: str, stop_s: float) -> None:
+    """Have systemd restart the unit of this home, or start it; return when the new process has begun."""
+    _warn_of_missing(home, _provide_keys(home, copies=False), "metaclaw service install --copy-keys")
+    _run(_require_systemctl(), "restart", unit, timeout_s=stop_s + _TIMEOUT_S)
+
+
 def _quoted(word: str) -> str:
     """A word of ExecStart; systemd expands %, $ and backslashes."""
     text = _escaped(word).replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")
@@ -137,6 +153,11 @@ def _provide_keys(home: Path, *, copies: bool) -> list[str]:
         with open(path, "a", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.writelines(f"{variable}={value}\n" for variable, value in found.items())
     return [variable for variable in wanted if variable not in found]
+
+
+def _warn_of_missing(home: Path, variables: list[str], remedy: str) -> None:
+    for variable in variables:
+        click.echo(f"! {variable} is not known to the service: write {variable}=… into {home / _KEYS}, or {remedy}", err=True)
 
 
 def _variables(home: Path) -> list[str]:
@@ -174,8 +195,11 @@ def _is_active(name: str) -> bool:
     return subprocess.run(command, check=False, timeout=_TIMEOUT_S).returncode == 0
 
 
-def _run(systemctl: str, *words: str) -> None:
+def _run(systemctl: str, *words: str, timeout_s: float = _TIMEOUT_S) -> None:
     command = [systemctl, "--user", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        raise MetaClawError(f"systemctl --user {' '.join(words)} is not done after {timeout_s:g} s") from error
     if done.returncode != 0:
         raise MetaClawError(f"systemctl --user {' '.join(words)} failed: {plain((done.stderr or done.stdout).strip())}")

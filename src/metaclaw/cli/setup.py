@@ -1,4 +1,4 @@
-"""`metaclaw setup`: configure a provider and connect agents, with at most four questions.
+"""`metaclaw setup`: configure a provider and connect agents, with at most five questions.
 
 The providers are probed for the wires that they serve.
 """
@@ -6,21 +6,23 @@ The providers are probed for the wires that they serve.
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
-from metaclaw.cli.agents import endpoint_of, print_change, trial_lines, try_agent
+from metaclaw.cli.agents import endpoint_of, print_change, provider_kinds, trial_lines, try_agent
 from metaclaw.cli.client import ApiClient, at, connect, message_in, parsed
-from metaclaw.cli.lifecycle import launch, prepared, refuse_own_key, sign_in_link, stop_proxy
-from metaclaw.cli.output import plain, plain_block, timeout_option
+from metaclaw.cli.lifecycle import launch, prepared, refuse_own_key, restart_proxy, sign_in_link
+from metaclaw.cli.output import own_command, plain, plain_block, timeout_option
 from metaclaw.errors import ConfigError, MetaClawError
 
 if TYPE_CHECKING:
-    from metaclaw.agents import Agent
+    from metaclaw.agents import Agent, Connections
     from metaclaw.config import Config, ProviderConfig
     from metaclaw.domain.chat import Json
     from metaclaw.upstream import WireProbe
@@ -30,7 +32,9 @@ KEEP = "keep"
 EMBEDDED = "embedded"
 SUBSCRIPTION = "claude-subscription"
 LOCAL = "local"
-_MOST_MODELS = 20
+_MOST_STORED = 100
+_MOST_SHOWN = 20
+_NOT_CHAT = ("embed", "rerank", "whisper", "tts", "moderation", "dall-e")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +73,10 @@ _STOP_S = 60.0
     " by --base-url [keep what is there, else the first key found, else embedded].",
 )
 @click.option("--base-url", help="The address of this provider, if it is not the usual one.")
-@click.option("--model", help="The model that agents request [each agent's, else the first that is listed].")
+@click.option("--model", help="The model that agents request [each agent's own, else the first that the provider lists].")
 @click.option("--agents", "named", help="Agents to connect, with commas between them; all, or none [all that are installed].")
 @click.option("--daily-tokens", type=click.IntRange(min=0), help="Most tokens a day for learning [as it is].")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port of the proxy; written to config.toml [as it is].")
 @click.option("--train/--no-train", "trains", default=None, help="Train weights while you are away [as it is].")
 @timeout_option(180.0, "Seconds for each answer.", 1)
 @click.option("--yes", is_flag=True, help="Ask nothing: use defaults for everything that no option sets.")
@@ -83,15 +88,17 @@ def setup(
     model: str | None,
     named: str | None,
     daily_tokens: int | None,
+    port: int | None,
     trains: bool | None,
     timeout_s: float,
     yes: bool,
 ) -> int:
     """Choose a provider, connect your agents, start the proxy, and send one real request through each.
 
-    Asks at most four questions. Keys are taken from the environment and stored as references (env:NAME), never as values.
+    Asks at most five questions. Keys are taken from the environment and stored as references (env:NAME), never as values.
     Running it again keeps what it does not ask about.
     """
+    from metaclaw.agents import Connections
     from metaclaw.config import load
 
     config = load(home)
@@ -107,21 +114,25 @@ def setup(
         can_train = provider == EMBEDDED or (provider == KEEP and config.untrainable is None)
         if trains is None and can_train and not yes:
             trains = click.confirm("Train the embedded model's weights while you are away?", default=config.policy is not None)
+        if trains and not can_train:
+            raise ConfigError(
+                "--train needs weights that can be trained here: the embedded model, or [policy] in config.toml (docs/training.md)"
+            )
+        planned = load(home, sets=settings)
+        refuse_own_key(planned)
+        checked = check_providers(planned, asks=not yes)
+        models = AgentModels(model, checked.models_of(planned, provider))
+        if not yes:
+            models = ask_model(models, planned, Connections(home), chosen)
     except click.Abort:
         raise MetaClawError("nothing was changed; setup asks questions: answer them, or use --yes") from None
-    if trains and not can_train:
-        raise ConfigError(
-            "--train needs weights that can be trained here: the embedded model, or [policy] in config.toml (docs/training.md)"
-        )
     settings += [] if daily_tokens is None else [f"learning.daily_tokens={daily_tokens}"]
-    settings += _training_settings(config, trains)
+    settings += [] if port is None or port == config.proxy.port else [f"proxy.port={port}"]
+    settings += [*_training_settings(config, trains), *checked.settings(models.answered)]
     _write(home, settings)
-    refuse_own_key(prepared(home, []))
-    checked = check_providers(home)
-    _write(home, checked.settings)
     say_troubles(checked)
-    _serve(home, is_changed=bool(settings or checked.settings))
-    return _connect_and_ask(home, chosen, model, timeout_s, checked)
+    _serve(home, is_changed=bool(settings))
+    return _connect_and_ask(home, chosen, models, timeout_s, checked)
 
 
 def _chosen_agents(named: str | None, *, yes: bool) -> "list[Agent]":
@@ -171,26 +182,33 @@ def _serve(home: Path, *, is_changed: bool) -> None:
     """Start the proxy, or restart it if the configuration has changed."""
     from metaclaw.instance import find
 
-    if find(home) is not None:
-        if not is_changed:
-            return
-        stop_proxy(home, _STOP_S)
-    api, _ = launch(home, prepared(home, []), [], _START_S)
-    click.echo(f"MetaClaw serves at {plain(api.url)}, in the background; metaclaw stop ends it.")
-    click.echo(f"Watch it learn, in a browser: {plain(sign_in_link(api))}")
+    is_running = find(home) is not None
+    if is_running and not is_changed:
+        return
+    # A service that does not run is not started: it would not have the keys of this shell.
+    started = (
+        restart_proxy(home, [], _STOP_S, _START_S) if is_running else (launch(home, prepared(home, []), [], _START_S)[0], None)
+    )
+    api, unit = started
+    how = f"by {unit}" if unit else "in the background; metaclaw stop ends it"
+    click.echo(f"MetaClaw serves at {plain(api.url)}, {how}.")
+    link = plain(sign_in_link(api)) if sys.stdout.isatty() else f"{own_command()} page prints a link"
+    click.echo(f"Watch it learn, in a browser: {link}")
 
 
-def _connect_and_ask(home: Path, chosen: "list[Agent]", model: str | None, timeout_s: float, checked: "CheckedProviders") -> int:
+def _connect_and_ask(
+    home: Path, chosen: "list[Agent]", models: "AgentModels", timeout_s: float, checked: "CheckedProviders"
+) -> int:
     failed: list[str] = []
     for agent in chosen:
         try:
-            is_good = _connected_and_asked(home, agent, model, timeout_s)
+            is_good = _connected_and_asked(home, agent, models, timeout_s)
         except MetaClawError as error:
             click.echo(f"{agent.title}: {plain_block(str(error))}", err=True)
             is_good = False
         failed += [] if is_good else [agent.name]
     if not chosen:
-        failed += [] if _asked_directly(connect(home)[1], model, checked) else ["the proxy"]
+        failed += [] if _asked_directly(connect(home)[1], models.first, checked) else ["the proxy"]
     if failed:
         click.echo(
             f"\nNo answer through: {', '.join(failed)}. Everything else is done; correct the problems above and run setup again.",
@@ -201,12 +219,15 @@ def _connect_and_ask(home: Path, chosen: "list[Agent]", model: str | None, timeo
     return 0
 
 
-def _connected_and_asked(home: Path, agent: "Agent", model: str | None, timeout_s: float) -> bool:
+def _connected_and_asked(home: Path, agent: "Agent", models: "AgentModels", timeout_s: float) -> bool:
     from metaclaw.agents import Connections, find_program
 
     connections = Connections(home)
-    model = model or connections.chosen_model(agent)
-    endpoint = replace(endpoint_of(home, agent, model), is_model_chosen=model is not None)
+    endpoint = endpoint_of(home, agent, None)
+    needs = agent.needs_model(endpoint)
+    model = models.named or (models.answered if needs else None) or connections.chosen_model(agent)
+    wanted = model or (models.first if needs else None) or endpoint.model
+    endpoint = replace(endpoint, model=wanted, is_model_chosen=model is not None)
     plan = connections.plan_connect(agent, endpoint)
     print_change(plan.change, endpoint.key)
     connections.connect(agent, plan)
@@ -317,47 +338,117 @@ def provider_settings(config: "Config", provider: str, base_url: str | None, mod
 
 
 @dataclass(frozen=True, slots=True)
+class CheckedProvider:
+    """The result of probing a provider. `listed` are the models that it lists, unless config.toml does."""
+
+    config: "ProviderConfig"
+    probe: "WireProbe"
+    listed: tuple[str, ...]
+
+    def settings(self, first: str | None) -> list[str]:
+        """What to write: the wires that it serves, and the models of a server of one's own, with the chosen one first."""
+        name, found = self.config.name, list[str]()
+        if "wires" not in self.config.model_fields_set and self.probe.missing and not self.probe.trouble:
+            served = [wire.value for wire in self.config.wires if wire not in self.probe.missing]
+            found.append(f"providers.{name}.wires={json.dumps(served)}")
+        if self.listed and _is_own_server(self.config) and len(self.listed) <= _MOST_STORED:
+            found.append(f"providers.{name}.models={json.dumps(sorted(self.listed, key=lambda model: model != first))}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class CheckedProviders:
-    """The results of probing the providers: `settings` to write, and `troubles`, the reasons why providers do not answer."""
+    """The providers that were probed."""
 
-    settings: tuple[str, ...]
-    troubles: tuple[str, ...]
+    all: tuple[CheckedProvider, ...]
 
+    @property
+    def troubles(self) -> list[str]:
+        """Why providers do not answer."""
+        return [one.probe.trouble for one in self.all if one.probe.trouble]
 
-def check_providers(home: Path) -> CheckedProviders:
-    """Probe every provider that needs no credentials of the caller for the wires it serves, without running a model."""
-    from metaclaw.config import load
+    def settings(self, first: str | None) -> list[str]:
+        """What to write about all of them; `first` is the model that agents should use."""
+        return [setting for one in self.all for setting in one.settings(first)]
 
-    probed = [one for one in load(home).providers if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)]
-    found = asyncio.run(_probe_all(probed)) if probed else []
-    settings: list[str] = []
-    for one, (probe, models) in zip(probed, found, strict=True):
-        if "wires" not in one.model_fields_set and probe.missing and not probe.trouble:
-            served = [wire.value for wire in one.wires if wire not in probe.missing]
-            settings.append(f"providers.{one.name}.wires={json.dumps(served)}")
-        if models and not one.models:
-            settings.append(f"providers.{one.name}.models={json.dumps(models)}")
-    return CheckedProviders(tuple(settings), tuple(probe.trouble for probe, _ in found if probe.trouble))
+    def models_of(self, config: "Config", provider: str) -> tuple[str, ...]:
+        """The models of the provider that was chosen, or of all."""
+        listed = {one.config.name: one.listed for one in self.all}
+        wanted = [one for one in config.fallback_order if provider in (KEEP, one.name)]
+        return tuple(dict.fromkeys(model for one in wanted for model in one.models or listed.get(one.name, ())))
 
 
-async def _probe_all(providers: "list[ProviderConfig]") -> "list[tuple[WireProbe, list[str]]]":
-    return list(await asyncio.gather(*(_probe(one) for one in providers)))
+def check_providers(config: "Config", *, asks: bool) -> CheckedProviders:
+    """Probe every provider that needs no credentials of the caller for the wires it serves, without running a model. Models of
+    hosted providers are listed only if the person can choose from them: the first of a hundred is no sensible default."""
+    probed = [one for one in config.providers if one.kind != "embedded" and not (one.api_key and one.api_key.is_passthrough)]
+    return CheckedProviders(tuple(asyncio.run(_probe_all(probed, asks)) if probed else ()))
 
 
-async def _probe(provider: "ProviderConfig") -> "tuple[WireProbe, list[str]]":
-    """Probe the wires of a provider; for a server without a key also list its models, unless there are many."""
+async def _probe_all(providers: "list[ProviderConfig]", asks: bool) -> list[CheckedProvider]:
+    return list(await asyncio.gather(*(_probe(one, is_listed=asks or _is_own_server(one)) for one in providers)))
+
+
+async def _probe(provider: "ProviderConfig", *, is_listed: bool) -> CheckedProvider:
     from metaclaw.app import build_endpoint
     from metaclaw.upstream import list_models, probe_wires
 
     endpoint = build_endpoint(provider)
     try:
         probe = await probe_wires(endpoint)
-        is_own_server = provider.api_key is None and probe.trouble is None
-        models = await list_models(endpoint) if is_own_server else []
+        models = await list_models(endpoint) if is_listed and not provider.models and probe.trouble is None else []
     finally:
         await endpoint.aclose()
-    talking = [name for name in models if "embed" not in name.lower()]
-    return probe, talking if len(talking) <= _MOST_MODELS else []
+    return CheckedProvider(provider, probe, tuple(name for name in models if not any(word in name.lower() for word in _NOT_CHAT)))
+
+
+def _is_own_server(provider: "ProviderConfig") -> bool:
+    """Whether a provider is a server of the person's own: it has no key, or runs on this machine."""
+    from metaclaw.config import is_loopback
+
+    return provider.api_key is None or is_loopback(urlsplit(provider.base_url or "").hostname or "")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentModels:
+    """The model that agents should use: named with --model, answered to the question, else the first that is known."""
+
+    named: str | None
+    known: tuple[str, ...]
+    answered: str | None = None
+
+    @property
+    def first(self) -> str | None:
+        return self.named or self.answered or next(iter(self.known), None)
+
+
+def ask_model(models: AgentModels, config: "Config", connections: "Connections", chosen: "list[Agent]") -> AgentModels:
+    """Ask which of several models agents should use, unless every agent has its own."""
+    from metaclaw.agents import Endpoint
+
+    kinds, passthrough = provider_kinds(config)
+    endpoint = Endpoint("", "", None, kinds, passthrough)
+    needing = [agent for agent in chosen if agent.needs_model(endpoint)]
+    if models.named or len(models.known) < 2 or (chosen and not needing):
+        return models
+    known, shown = models.known, models.known[:_MOST_SHOWN]
+    click.echo("Models:")
+    for number, name in enumerate(shown, 1):
+        click.echo(f"  {number:2}  {plain(name)}")
+    if len(known) > len(shown):
+        click.echo(f"  and {len(known) - len(shown)} more")
+
+    def model(typed: str) -> str:
+        text = typed.strip()
+        if text in known:
+            return text
+        if text.isdecimal() and 1 <= int(text) <= len(shown):
+            return shown[int(text) - 1]
+        raise click.BadParameter(f"{plain(text)} is not in the list; write a number or a name from it")
+
+    before = next((one for one in map(connections.chosen_model, needing) if one in known), known[0])
+    question = "Which model should agents use (number or name)"
+    return replace(models, answered=str(click.prompt(question, default=plain(before), value_proc=model)))
 
 
 def say_troubles(checked: "CheckedProviders") -> None:

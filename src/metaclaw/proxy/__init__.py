@@ -6,6 +6,7 @@ from metaclaw.proxy.enforcement.enforcer import Enforcer, HeldRules, TrueAnswers
 from metaclaw.proxy.enforcement.held_rules import CallJudge
 from metaclaw.proxy.http.connection import Listener
 from metaclaw.proxy.http.server import Gatekeeper, RequestLimits, Server
+from metaclaw.proxy.http.wrong_keys import WrongKeys
 from metaclaw.proxy.other_requests import OtherRequests
 from metaclaw.proxy.pipeline import Metrics, Pipeline
 from metaclaw.proxy.placement import LibrarySimilarity, Placer

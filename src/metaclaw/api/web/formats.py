@@ -194,6 +194,18 @@ def audience(scope: object) -> str:
     return f"for {wording.audience(scope)}"
 
 
+_SITUATIONS: Final = frozenset(
+    {"when", "whenever", "while", "if", "unless", "before", "after", "during", "until", "once", "for", "in", "on", "at", "with"}
+)
+
+
+def situation(when: object) -> str:
+    """When a rule applies, in words: people and models write `reviewing`, `When reviewing` or `in reviews`."""
+    text = str(when)
+    first, _, rest = text.partition(" ")
+    return f"{first.lower()} {rest}" if first.lower() in _SITUATIONS and rest else f"when {text}"
+
+
 def project(path: object) -> str:
     """A project by the last part of its path."""
     return str(path).rstrip("/\\").replace("\\", "/").rpartition("/")[2] or str(path)

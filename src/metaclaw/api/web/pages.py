@@ -54,7 +54,7 @@ _MOST_STREAMS: Final = 32
 _MOST_NOTICES: Final = 100
 _FORMATS: Final = (
     *("ago", "audience", "clock", "count", "evidence", "followed", "least_followed", "moment", "money", "not_held", "plural"),
-    *("project", "seconds", "signal", "tokens", "uplift"),
+    *("project", "seconds", "signal", "situation", "tokens", "uplift"),
 )
 _WORDS: Final = {
     "agent": wording.agent_word,
@@ -69,8 +69,17 @@ _SAID: Final = ("noted", "replaced", "retracted", "notice")
 class Pages:
     """The routes of the pages. All except signing in need a session cookie or the key."""
 
-    def __init__(self, sign_in: SignIn, content: PageContent, actions: PageActions, *, can_train: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        sign_in: SignIn,
+        content: PageContent,
+        actions: PageActions,
+        *,
+        slow_down: Callable[[str | None], Awaitable[None]],
+        can_train: Callable[[], bool],
+    ) -> None:
         self._sign_in = sign_in
+        self._slow_down = slow_down
         self._content = content
         self._actions = actions
         self._can_train = can_train
@@ -124,13 +133,18 @@ class Pages:
 
     def refusal(self, scope: Scope) -> ApiResponse | None:
         """The refusal for a browser that is not signed in, or None. Called for requests without the key."""
-        method, path = scope["method"], scope["path"]
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
+        method, path, headers = scope["method"], scope["path"], _headers(scope)
         if (fault := self._sign_in.fault(method, headers)) is not None:
             return self._refused(403, fault, headers)
         if self._sign_in.is_public(path) or self._sign_in.session_of(headers) is not None:
             return None
         return self._refused(401, "", headers)
+
+    def failed(self, scope: Scope, status: int, reason: str) -> ApiResponse:
+        """The page for a request that cannot be served."""
+        token = self._sign_in.form_token(self._sign_in.session_of(_headers(scope)) or "")
+        shared = {"active": "", "token": token, "notice": None, "here": "/"}
+        return self._plain("error.html", {**shared, "reason": reason}, status)
 
     def _refused(self, status: int, reason: str, headers: Mapping[str, str]) -> ApiResponse:
         if "text/html" not in headers.get("accept", ""):
@@ -178,24 +192,32 @@ class Pages:
 
     async def _open_link(self, request: ApiRequest) -> object:
         token = request.query.get("token", "")
-        if self._sign_in.session_of(request.headers) is not None or (token and self._sign_in.take_link(token)):
+        if request.method == "HEAD" and self._sign_in.has_link(token):
+            return self._plain("welcome.html", {})
+        if self._sign_in.take_link(token) or self._sign_in.session_of(request.headers) is not None:
             return self._welcome(request)
-        reason = "This link was used already, or the program has been restarted since." if token else ""
+        reason = "This link was used, or it is older than ten minutes, or the program was restarted since." if token else ""
         return self._plain("sign_in.html", {"reason": reason, "is_refused": False}, 401 if token else 200)
 
     async def _enter_key(self, request: ApiRequest) -> object:
         if self._sign_in.is_key(_form(request).get("key", "")):
             return self._welcome(request)
+        await self._slow_down(request.peer)
         return self._plain("sign_in.html", {"reason": "That is not this proxy's key.", "is_refused": False}, 401)
 
     def _welcome(self, request: ApiRequest) -> ApiResponse:
         """Set the cookie and go to the page; not by a redirect, after which a browser from another site omits the cookie."""
-        cookie = self._sign_in.set_cookie(request.headers, self._sign_in.new_cookie())
+        # A session that there is goes on: signing out would not end one whose cookie was replaced.
+        session = self._sign_in.session_of(request.headers) or self._sign_in.new_cookie()
+        cookie = self._sign_in.set_cookie(request.headers, session)
         body = self._render("welcome.html", {})
         return ApiResponse(200, body, _HTML, (*_SAFETY, _UNCACHED, ("set-cookie", cookie)))
 
     async def _sign_out(self, request: ApiRequest) -> object:
         self._check_form(request, _form(request))
+        session = self._sign_in.session_of(request.headers)
+        if session is not None:
+            await run_sync(self._sign_in.end_session, session)
         cookie = self._sign_in.set_cookie(request.headers, "")
         return ApiResponse(303, b"", _HTML, (("location", SIGN_IN), _UNCACHED, ("set-cookie", cookie)))
 
@@ -238,17 +260,19 @@ class Pages:
     async def _live(self, request: ApiRequest) -> object:
         if self._streams >= _MOST_STREAMS:
             raise ApiError(f"{_MOST_STREAMS} pages follow the program already; close one of them", 429)
-        return ApiStream("text/event-stream; charset=utf-8", self._changes())
+        session = self._sign_in.session_of(request.headers)
+        return ApiStream("text/event-stream; charset=utf-8", self._changes(session))
 
-    async def _changes(self) -> AsyncGenerator[bytes, None]:
-        """Yield an event `changed` whenever something was recorded, learned or failed, with sentences about lessons and notices."""
+    async def _changes(self, session: str | None) -> AsyncGenerator[bytes, None]:
+        """Yield an event `changed` whenever something was recorded, learned or failed, with sentences about lessons and notices.
+        End with the session, if there is one."""
         parts = self._content.parts
         self._streams += 1
         try:
             cursor, before = await run_sync(parts.reader.last_event), await self._mark()
             beat = time.monotonic()
             yield b": MetaClaw\n\n"
-            while True:
+            while session is None or self._sign_in.is_open(session):
                 await asyncio.sleep(_POLL_S)
                 try:
                     events = await run_sync(parts.reader.events, cursor)
@@ -271,6 +295,10 @@ class Pages:
         """A value that changes with each turn and each failure of a provider."""
         newest = await run_sync(self._content.parts.overview.newest_turn)
         return newest, self._content.parts.health()
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope.get("headers", ())}
 
 
 def _static(name: str) -> Callable[[ApiRequest], Awaitable[object]]:

@@ -1,19 +1,29 @@
 """Sign in to the pages: one-time links, a signed session cookie, and checks against requests from other sites.
 
 The cookie is signed with a secret derived from the proxy's key: it stays valid after a restart, and becomes invalid when the key
-changes. Links are kept in memory: each works once, until the program stops.
+changes or its session is ended; ended sessions are kept in a file until their cookies expire. Links are kept in memory: each works
+once, for ten minutes, until the program stops.
 """
 
 import hmac
 import ipaddress
+import json
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from pathlib import Path
+from threading import Lock
 from typing import Final
 from urllib.parse import urlsplit
 
+from metaclaw.durable_files import replace_file
+
+log = logging.getLogger(__name__)
+
 _LIFETIME_S: Final = 30 * 24 * 3600
+_LINK_S: Final = 600
 _MOST_LINKS: Final = 64
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 SIGN_IN: Final = "/ui/sign-in"
@@ -23,26 +33,33 @@ _PUBLIC: Final = (SIGN_IN, "/ui/style.css", "/ui/script.js", "/ui/icon.svg")
 class SignIn:
     """Creates links and cookies, and checks which requests are signed in."""
 
-    def __init__(self, key: str, *, is_loopback: bool = True, clock: Callable[[], float] = time.time) -> None:
-        """`is_loopback`: the proxy listens only on this machine, so that no other host name may be used for it."""
+    def __init__(self, key: str, ended: Path, *, is_loopback: bool = True, clock: Callable[[], float] = time.time) -> None:
+        """`ended` is the file of ended sessions. `is_loopback`: the proxy listens only on this machine, so that no other host name
+        may be used for it."""
         self._key = key.encode()
         self._secret = hmac.digest(self._key, b"MetaClaw page session", sha256)
         self._is_loopback = is_loopback
         self._clock = clock
-        self._links: dict[bytes, None] = {}
+        self._links: dict[bytes, float] = {}
+        self._ended_file = ended
+        self._ended = _read_ended(ended)
+        self._writing = Lock()
 
     def new_link(self, url: str) -> str:
-        """Create an address that signs a browser in, once. `url` is the proxy's URL."""
+        """Create an address that signs a browser in, once, within ten minutes. `url` is the proxy's URL."""
         token = secrets.token_urlsafe(24)
         while len(self._links) >= _MOST_LINKS:
             del self._links[next(iter(self._links))]
-        self._links[sha256(token.encode()).digest()] = None
+        self._links[_digest(token)] = self._clock() + _LINK_S
         return f"{url}{SIGN_IN}?token={token}"
 
     def take_link(self, token: str) -> bool:
         """Use a link up; return whether it was valid."""
-        digest = sha256(token.encode("utf-8", "replace")).digest()
-        return digest in self._links and self._links.pop(digest, True) is None
+        return self._links.pop(_digest(token), 0.0) > self._clock()
+
+    def has_link(self, token: str) -> bool:
+        """Whether a link is valid, without using it up."""
+        return self._links.get(_digest(token), 0.0) > self._clock()
 
     def is_key(self, value: str) -> bool:
         """Whether this is the proxy's key, compared in constant time."""
@@ -62,9 +79,21 @@ class SignIn:
         """The valid cookie of a request, or None."""
         for pair in headers.get("cookie", "").split(";"):
             name, _, value = pair.strip().partition("=")
-            if name == _cookie_name(headers) and self._is_valid(value):
+            if name == _cookie_name(headers) and self.is_open(value):
                 return value
         return None
+
+    def end_session(self, session: str) -> None:
+        """Make a valid cookie invalid, also after a restart. Blocks."""
+        with self._writing:
+            now = self._clock()
+            kept = {digest: until for digest, until in self._ended.items() if until > now}
+            self._ended = {**kept, _digest(session).hex(): int(session.partition(".")[0])}
+            try:
+                self._ended_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                replace_file(self._ended_file, json.dumps(self._ended).encode())
+            except OSError as error:
+                log.warning("signed_out.unwritten reason=%s; after a restart the session would be valid again", error)
 
     def form_token(self, session: str) -> str:
         """The token in every form of a session's pages."""
@@ -92,15 +121,33 @@ class SignIn:
             is_own = urlsplit(origin).scheme in ("http", "https") and urlsplit(origin).netloc == host
         return None if is_own else "another site sent this request; open the page itself and try again"
 
-    def _is_valid(self, value: str) -> bool:
+    def is_open(self, value: str) -> bool:
+        """Whether this is the cookie of a session that has neither expired nor been ended."""
         payload, _, signature = value.rpartition(".")
         until = payload.partition(".")[0]
         if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._signature("session", payload).encode()):
             return False
-        return until.isascii() and until.isdigit() and int(until) > self._clock()
+        is_running = until.isascii() and until.isdigit() and int(until) > self._clock()
+        return is_running and _digest(value).hex() not in self._ended
 
     def _signature(self, purpose: str, value: str) -> str:
         return hmac.new(self._secret, f"{purpose}:{value}".encode("utf-8", "replace"), sha256).hexdigest()
+
+
+def _digest(value: str) -> bytes:
+    return sha256(value.encode("utf-8", "replace")).digest()
+
+
+def _read_ended(path: Path) -> dict[str, int]:
+    """The digests of ended sessions, with the time at which their cookies expire."""
+    try:
+        found = json.loads(path.read_bytes())
+        return {str(digest): int(until) for digest, until in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        log.warning("signed_out.unread path=%s reason=%s; sessions that were ended are valid again", path, error)
+        return {}
 
 
 def _cookie_name(headers: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,6 +17,7 @@ from metaclaw.domain.chat import Wire
 from metaclaw.errors import MetaClawError, UpstreamError, WireError
 from metaclaw.proxy.http.body import MAX_ITEMS, read
 from metaclaw.proxy.http.client import Client, ClientGone, Incoming, RawHeaders, read_body
+from metaclaw.proxy.http.wrong_keys import WrongKeys
 from metaclaw.proxy.other_requests import OtherRequests
 from metaclaw.proxy.pipeline import ERROR_HEADERS, Metrics, Pipeline
 from metaclaw.proxy.response import JSON_HEADERS
@@ -54,9 +55,12 @@ class Gatekeeper:
                 del kept[name]
         return kept if found else None
 
-    def refusal(self, headers: Mapping[str, str], path_key: str | None) -> str:
-        """The message for a caller who is not admitted."""
-        sent = [name for name in _CREDENTIALS if _without_bearer(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
+    def wrong_keys(self, headers: Mapping[str, str], path_key: str | None) -> list[str]:
+        """Where a caller who is not admitted has sent keys."""
+        return [name for name in _CREDENTIALS if _without_bearer(headers.get(name, ""))] + (["/k/<key>"] if path_key else [])
+
+    def refusal(self, sent: Sequence[str]) -> str:
+        """The message for a caller who is not admitted and has sent these keys."""
         if sent:
             return f"the key in this request ({', '.join(sent)}) is not the MetaClaw key; {_HOW}"
         return f"this request carries no MetaClaw key; {_HOW}"
@@ -159,6 +163,7 @@ class Server:
     """Checks the key, reads the body and hands the request to the pipeline, the other requests or the program's own API."""
 
     gatekeeper: Gatekeeper
+    wrong_keys: WrongKeys
     pipeline: Pipeline
     other_requests: OtherRequests
     api: Asgi
@@ -194,13 +199,9 @@ class Server:
             client.respond(200, JSON_HEADERS, b"" if method == "HEAD" else b'{"ok":true}')
             return
         caller = self.gatekeeper.admit(headers, path_key)
-        if caller is None and inner is None and _is_page(path) and path_key is None:
-            # A browser sends a cookie instead of the key; the pages check it.
-            body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self.limits.body_timeout_s)
-            await serve_asgi(self.api, client, path, query, body, has_key=False)
-            return
         if caller is None:
-            raise WireError(self.gatekeeper.refusal(headers, path_key), status=401, code="invalid_api_key")
+            await self._serve_without_key(client, path, path_key, query, is_page=inner is None and _is_page(path))
+            return
         spoken = _WIRES.get(inner) if inner is not None else None
         if spoken is not None and method != "POST":
             raise WireError(f"{path} takes POST, not {method}", status=405, code="method_not_allowed")
@@ -221,6 +222,17 @@ class Server:
             await self.pipeline.answer(incoming, client)
         finally:
             self._serving -= 1
+
+    async def _serve_without_key(self, client: Client, path: str, path_key: str | None, query: str, *, is_page: bool) -> None:
+        """Slow down wrong keys, and refuse all requests but those for pages: a browser sends a cookie, which the pages check."""
+        headers = client.headers
+        sent = self.gatekeeper.wrong_keys(headers, path_key)
+        if sent:
+            await self.wrong_keys.slow_down(client.peer)
+        if not is_page or path_key is not None:
+            raise WireError(self.gatekeeper.refusal(sent), status=401, code="invalid_api_key")
+        body = await read_body(client, headers, max_bytes=_MAX_FORM_BYTES, timeout_s=self.limits.body_timeout_s)
+        await serve_asgi(self.api, client, path, query, body, has_key=False)
 
     async def idle(self, within_s: float) -> None:
         """Wait until no request is being answered, at most `within_s`."""

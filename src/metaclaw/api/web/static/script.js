@@ -62,7 +62,7 @@ async function show(answer, { isAction = false } = {}) {
   if (!fresh.getElementById("content")) { location.assign("/"); return; }
   const isOther = url.pathname !== location.pathname && isAction;
   url.searchParams.delete("notice");
-  if (isOther) history.pushState(null, "", url);
+  if (isOther && !url.pathname.startsWith("/ui/do/")) history.pushState(null, "", url);
   const notice = fresh.getElementById("notice");
   if (isAction && notice) {
     $("notice").replaceChildren(...notice.childNodes);
