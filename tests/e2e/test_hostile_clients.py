@@ -16,6 +16,7 @@ import pytest
 from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 from tests.support.raw import LINGER, RawProvider
+from tests.support.raw import http as http_response
 
 UPGRADE = b"GET %b HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: %b\r\n%b\r\n"
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
@@ -89,6 +90,72 @@ def test_a_websocket_upgrade_is_a_426_and_the_connection_stays_usable(program: P
     assert (refused.status, refused.getheader("upgrade"), refused.getheader("connection")) == (426, "HTTP/1.1", "upgrade")
     assert "does not speak WebSocket" in json.loads(body)["error"]["message"]
     assert after.status == 200
+
+
+@pytest.mark.parametrize(
+    ("request_head", "reason"),
+    [
+        (b"GET /healthz\r\n\r\n", b"speaks HTTP/1.1 and HTTP/1.0 only"),
+        (b"GET /healthz HTTP/1.1\r\n\r\n", b"no Host"),
+        (b"GET /healthz HTTP/1.0\r\n\r\n", b"no Host"),
+        (b"GET /healthz HTTP/1.1\r\nhost:\r\n\r\n", b"no Host"),
+        (b"GET /healthz HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", b"more than one Host"),
+    ],
+    ids=["http-0.9", "without", "without-http-1.0", "empty", "two"],
+)
+def test_a_request_of_http_0_9_or_without_one_host_is_refused(program: Program, request_head: bytes, reason: bytes) -> None:
+    with connected(program) as connection:
+        connection.sendall(request_head)
+        answer = read_until_closed(connection)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"x-content-type-options: nosniff" in head
+    assert reason in body
+
+
+@pytest.mark.parametrize("path", [b"/v1/embeddings", b"/v1/anything", b"/v1/chat/completions", b"/healthz", b"/api/status"])
+def test_trace_is_refused_and_not_forwarded(program: Program, provider: Provider, path: bytes) -> None:
+    before = len(provider.requests)
+    with connected(program) as connection:
+        connection.sendall(b"TRACE %b HTTP/1.1\r\nhost: h\r\n%b\r\n" % (path, AUTH))
+        response, _ = read_response(connection)
+    assert (response.status, len(provider.requests)) == (405, before)
+    assert "POST" in (response.getheader("allow") or "")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/healthz", None, None),
+        ("/v1/chat/completions", b"{", 400),
+        ("/v1/chat/completions", b'{"model": "status-429", "messages": []}', 429),
+        ("/v1/messages", b'{"model": "status-400", "messages": []}', 400),
+        ("/api/rules", b"{", 400),
+        ("/api/nowhere", None, 404),
+        ("/v1/nowhere", None, 404),
+    ],
+)
+def test_every_error_forbids_browsers_to_guess_its_type(
+    program: Program, path: str, body: bytes | None, status: int | None
+) -> None:
+    response = httpx.request("GET" if body is None else "POST", program.url + path, content=body, headers=program.auth)
+    assert response.headers.get("x-content-type-options") == (None if status is None else "nosniff")
+    assert response.status_code == (status or 200)
+
+
+@pytest.mark.parametrize("status", ["200 OK", "400 Bad Request"])
+def test_cookies_of_a_provider_do_not_reach_the_client(tmp_path: Path, status: str) -> None:
+    whole = json.dumps({"id": "x", "choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}], "content": []}).encode()
+    cookies = b"\r\nset-cookie: a=1\r\nSet-Cookie2: b=2\r\nx-kept: 1\r\n"
+    with RawProvider([http_response(whole, status=status).replace(b"\r\n", cookies, 1)]) as provider:
+        running = Program(tmp_path / "home", providers_toml(provider.url), env=NOT_LEARNING).start()
+        try:
+            for path in ("/v1/chat/completions", "/v1/embeddings", "/v1/messages"):
+                response = httpx.post(running.url + path, json={"model": "m", "messages": []}, headers=running.auth)
+                assert response.headers.get("x-kept") == "1"
+                assert not [name for name in response.headers if name.startswith("set-cookie")]
+        finally:
+            assert running.stop() == 0
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])

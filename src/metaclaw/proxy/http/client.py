@@ -20,6 +20,7 @@ UNASKED_BYTES = 1024 * 1024
 
 _STATUS_LINES = {int(status): f"HTTP/1.1 {int(status)} {status.phrase}\r\n".encode("ascii") for status in HTTPStatus}
 _BODILESS = frozenset((204, 304))
+_NOSNIFF = (b"x-content-type-options", b"nosniff")
 
 
 class Incoming(msgspec.Struct, frozen=True, gc=False):
@@ -260,6 +261,8 @@ class Client:
     def _head(self, status: int, headers: RawHeaders) -> bytes:
         if not self.is_whole:
             self.keeps = False  # the rest of this request would be parsed as the next one
+        if status >= 400:
+            headers = [field for field in headers if field[0].lower() != _NOSNIFF[0]] + [_NOSNIFF]
         lines = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d \r\n" % status]
         lines += [b"%b: %b\r\n" % field for field in headers]
         lines.append(b"\r\n" if self.keeps else b"connection: close\r\n\r\n")

@@ -142,6 +142,16 @@ _PATHS_WITHOUT_V1 = (*_WIRES, "/messages/count_tokens", "/models", "/completions
 _MAX_KNOWN_BYTES = 512
 _PROBES = {("HEAD", "/"), ("HEAD", "/api/hello")}
 _MAX_FORM_BYTES = 256 * 1024
+_REFUSED_METHODS = ("TRACE", "CONNECT")
+_METHODS = b"DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT"
+
+
+class _MethodError(WireError):
+    """A request with the wrong method; `allow` lists the right ones."""
+
+    def __init__(self, message: str, allow: bytes) -> None:
+        super().__init__(message, status=405, code="method_not_allowed")
+        self.allow = allow
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +190,8 @@ class Server:
             log.debug("client_gone path=%s", path)
         except (WireError, UpstreamError) as error:
             param = error.param if isinstance(error, WireError) else None
-            self._refuse(client, wire, error.status, str(error), error.code, param)
+            allow = error.allow if isinstance(error, _MethodError) else None
+            self._refuse(client, wire, error.status, str(error), error.code, param, allow)
         except MetaClawError as error:
             self._refuse(client, wire, 500, str(error), "internal_error")
         except Exception:
@@ -190,6 +201,8 @@ class Server:
     async def _route(self, client: Client, path: str, path_key: str | None, query: str, wire: Wire, began: float) -> None:
         method, headers = client.method, client.headers
         inner = _inner_path(path)
+        if method in _REFUSED_METHODS:
+            raise _MethodError(f"{method} is not supported", _METHODS)
         if inner is None and (path == "/healthz" or (method, path) in _PROBES):
             client.respond(200, JSON_HEADERS, b"" if method == "HEAD" else b'{"ok":true}')
             return
@@ -203,7 +216,7 @@ class Server:
             raise WireError(self.gatekeeper.refusal(headers, path_key), status=401, code="invalid_api_key")
         spoken = _WIRES.get(inner) if inner is not None else None
         if spoken is not None and method != "POST":
-            raise WireError(f"{path} takes POST, not {method}", status=405, code="method_not_allowed")
+            raise _MethodError(f"{path} takes POST, not {method}", b"POST")
         body = await read_body(client, headers, max_bytes=self.limits.max_body_bytes, timeout_s=self.limits.body_timeout_s)
         if inner is None:
             await serve_asgi(self.api, client, path, query, body)
@@ -236,11 +249,13 @@ class Server:
                 code="rate_limit_exceeded",
             )
 
-    def _refuse(self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None) -> None:
+    def _refuse(
+        self, client: Client, wire: Wire, status: int, message: str, code: str, param: str | None = None, allow: bytes | None = None
+    ) -> None:
         self.metrics.refused(status)
         if client.started:
             return  # the connection is closed without the response's end, which shows the client that it is incomplete
-        headers = JSON_HEADERS + ERROR_HEADERS.get(status, [])
+        headers = JSON_HEADERS + ERROR_HEADERS.get(status, []) + ([] if allow is None else [(b"allow", allow)])
         client.respond(status, headers, wire_format(wire).error_body(status, message, code, param))
 
 
