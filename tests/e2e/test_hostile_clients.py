@@ -2,10 +2,12 @@
 
 import http.client
 import json
+import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,6 +15,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from metaclaw.domain.chat import Wire
+from metaclaw.errors import WireError
+from metaclaw.proxy.http.body import MAX_ITEMS, check
 from tests.support.program import KEY, NOT_LEARNING, Program, providers_toml
 from tests.support.provider import Provider
 from tests.support.raw import LINGER, RawProvider
@@ -156,6 +161,54 @@ def test_cookies_of_a_provider_do_not_reach_the_client(tmp_path: Path, status: s
                 assert not [name for name in response.headers if name.startswith("set-cookie")]
         finally:
             assert running.stop() == 0
+
+
+MESSAGE = b'{"role":"user","content":"hi"}'
+HUGE = {
+    "300,000 messages": b'{"model":"m","messages":[' + b",".join([MESSAGE] * 300_000) + b"]}",
+    "one string": b'"' + b"a" * 60_000_000 + b'"',
+    "broken at its end": b'{"model":"m","messages":[{"role":"user","content":"' + b"a" * 40_000_000 + b'"}]',
+    "many parts": b'{"model":"m","messages":[{"role":"user","content":[' + b",".join([b"{}"] * 1_000_000) + b"]}]}",
+}
+
+
+@pytest.mark.parametrize("kind", HUGE)
+def test_other_clients_do_not_wait_while_a_huge_body_is_refused(program: Program, kind: str) -> None:
+    body = HUGE[kind]
+    began = time.process_time()
+    with pytest.raises(WireError) as refused:
+        check(Wire.CHAT, body, MAX_ITEMS)
+    inline_s = time.process_time() - began
+    with ThreadPoolExecutor(1) as sending, httpx.Client(base_url=program.url) as other:
+        answer = sending.submit(post_raw, program, body)
+        longest_s = 0.0
+        while not answer.done():
+            longest_s = max(longest_s, delay_of(program, other))
+    assert answer.result() == refused.value.status
+    # Decoding in the event loop, or in a thread, would delay the other client by `inline_s`.
+    assert longest_s < max(0.05, inline_s / 3)
+
+
+def post_raw(program: Program, body: bytes) -> int:
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: h\r\n%bcontent-length: %d\r\n\r\n" % (AUTH, len(body))
+    with connected(program) as connection:
+        connection.sendall(head)
+        connection.sendall(body)
+        return read_response(connection)[0].status
+
+
+def delay_of(program: Program, client: httpx.Client) -> float:
+    """How long the program keeps a client waiting: by the clock, but not longer than its own processor time, because the machine
+    may be busy with other processes."""
+    used, began = processor_s(program), time.monotonic()
+    assert client.get("/healthz").status_code == 200
+    return min(time.monotonic() - began, processor_s(program) - used)
+
+
+def processor_s(program: Program) -> float:
+    assert program.process is not None
+    user, system = Path(f"/proc/{program.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
