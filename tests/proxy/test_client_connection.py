@@ -61,7 +61,8 @@ async def test_a_body_is_read_whole_however_it_comes() -> None:
         async with serving(echo) as (_, port):
             whole = post(b"hello world")
             assert (await ask(port, whole[:30], whole[30:-4], whole[-4:]))[2] == b"POST /x hello world"
-            chunked = b"POST /c HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n6\r\n world\r\n0\r\nx-trailer: 1\r\n\r\n"
+            chunked = b"POST /c HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
+            chunked += b"5\r\nhello\r\n6\r\n world\r\n0\r\nx-trailer: 1\r\n\r\n"
             assert (await ask(port, chunked))[2] == b"POST /c hello world"
 
 
